@@ -395,6 +395,12 @@ class Start:
     """The new model's name, for fork."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """Run parameters given, by wire name."""
+    swept: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Run parameters that were given several values, by wire name: a sweep."""
+    at_once: int | None = None
+    """Runs of a sweep that train at the same time."""
+    dry_run: bool = False
+    """Whether a run is only prepared: nothing is sent."""
     sample: int | None = None
     """Groups to roll out in preflight."""
     verbose: bool = False

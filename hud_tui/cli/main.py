@@ -98,6 +98,9 @@ def start_of(args: argparse.Namespace) -> Start:
         checkpoint=given.get("checkpoint"),
         name=given.get("name"),
         parameters=parameters(args),
+        swept=swept(args),
+        at_once=given.get("at_once"),
+        dry_run=given.get("dry_run", False),
         sample=given.get("sample"),
         verbose=given.get("verbose", False),
     )
@@ -124,9 +127,6 @@ def _app(args: argparse.Namespace) -> int:
 
         print(demo_list())
         return 0
-    if args.command == "run" and (swept(args) or args.dry_run):
-        what = "--dry-run" if args.dry_run else "several values of a parameter"
-        raise HudUsage(f"{what}: only with --headless", "add --headless")
     from hud_tui.config import config_dir, read_config
     from hud_tui.tui.app import Session, run
 

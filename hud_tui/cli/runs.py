@@ -31,8 +31,8 @@ from hud_tui.client.submit import (
     cancel_sweep,
     plan_sweep,
     refreshed,
-    revived,
     submit,
+    sweep_to_resume,
 )
 from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.rl.names import find_model
@@ -51,7 +51,7 @@ from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables
 from hud_tui.rl.tasks.signal import Asked, Progress, check_signal, document
-from hud_tui.rl.tasks.task import Task, form_of, rows_digest
+from hud_tui.rl.tasks.task import Task, form_of
 from hud_tui.rl.text import age, one_line
 from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
@@ -391,6 +391,7 @@ async def begin(
         parameters(args),
         swept(args),
         _at_once(args) or AT_ONCE,
+        args.leave_out,
     )
     like = None
     if model.training_defaults is not None:  # HUD has no list to ask at once
@@ -501,22 +502,12 @@ async def _steer(
 async def _resume(
     client: HudClient, args: argparse.Namespace, found: Sweep, files: SweepFiles
 ) -> int:
-    tasks, _ = await load_source(client, found.source)
-    now = rows_digest([task.row() for task in tasks])
-    if now != found.digest:
-        where, was = one_line(found.source, 200), f"digest {now}, not {found.digest}"
-        what = f"{where} has other tasks than when {found.name} was started: {was}"
-        raise HudUsage(what, "put them back, or start another sweep")
-    going = revived(await refreshed(client, found))
-    at_once = _at_once(args)
-    if at_once is not None:
-        going = going.model_copy(update={"at_once": at_once})
-    kept = files.keep(going, cancelled=False)
+    kept, tasks = await sweep_to_resume(client, found, files, _at_once(args))
     if all(member.ended for member in kept.members):
         tell(f"nothing to resume: every run of {kept.name} has ended")
         _show_sweep(args, kept)
         return 0
-    return await _drive(client, going, tasks, files, args.follow, args.headless)
+    return await _drive(client, kept, tasks, files, args.follow, args.headless)
 
 
 def _list(args: argparse.Namespace, known: Sequence[Sweep]) -> int:

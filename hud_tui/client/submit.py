@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import load_source
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnclear, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.names import is_shared
@@ -210,6 +211,7 @@ async def plan_sweep(
     parameters: Mapping[str, Any],
     swept: Mapping[str, Sequence[Any]],
     at_once: int,
+    left_out: Sequence[str] = (),
 ) -> Sweep:
     """The sweep that is meant, none of it sent or kept.
 
@@ -221,6 +223,7 @@ async def plan_sweep(
         parameters: What all runs are given.
         swept: The parameters with several values, by their wire names.
         at_once: Runs that train at the same time, at most.
+        left_out: Slugs of tasks of the source that are not among them.
 
     Raises:
         HudUsage: It is too large, or a value comes twice.
@@ -248,7 +251,36 @@ async def plan_sweep(
         at_once=at_once,
         members=members_of(name, swept),
         created_at=time(),
+        left_out=tuple(left_out),
     )
+
+
+async def sweep_to_resume(
+    client: HudClient, sweep: Sweep, files: SweepFiles, at_once: int | None = None
+) -> tuple[Sweep, list[Task]]:
+    """A sweep as it is to go on, kept so, and its tasks, which are read again.
+
+    Args:
+        client: Of the service.
+        sweep: As it was kept.
+        files: Where it is kept.
+        at_once: Another limit of runs at the same time; None for the same.
+
+    Raises:
+        HudUsage: Its tasks are others by now.
+        HudError: The service cannot be asked.
+    """
+    tasks, _ = await load_source(client, sweep.source)
+    tasks = [task for task in tasks if task.slug not in sweep.left_out]
+    now = rows_digest([task.row() for task in tasks])
+    if now != sweep.digest:
+        where, was = one_line(sweep.source, 200), f"digest {now}, not {sweep.digest}"
+        what = f"{where} has other tasks than when {sweep.name} was started: {was}"
+        raise HudUsage(what, "put them back, or start another sweep")
+    going = revived(await refreshed(client, sweep))
+    if at_once is not None:
+        going = going.model_copy(update={"at_once": at_once})
+    return files.keep(going, cancelled=False), tasks
 
 
 class SweepDriver:

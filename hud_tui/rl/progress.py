@@ -286,6 +286,12 @@ UPDATE_NUMBERS = (
     NumberField("weight_decay", "weight decay", 0, 10, whole=False),
 )
 """How a step is taken; most runs leave these as they are."""
+UPDATE_DEFAULTS: Mapping[str, Value] = {
+    "loss_fn_config": None,
+    "norm_adv_by_std": False,
+    **dict.fromkeys(spec.key for spec in UPDATE_NUMBERS),
+}
+"""How a step is taken where nobody says: the engine decides, and advantages are not divided."""
 
 
 def defaults(model: Model) -> dict[str, Value]:
@@ -362,9 +368,15 @@ def _setting(key: str, given: Mapping[str, object], usual: Mapping[str, object])
     return Setting(label, said, is_usual)
 
 
+def offered(model: Model) -> dict[str, Value]:
+    """What the form offers for a run on this model, with what it begins with."""
+    usual = defaults(model)
+    return usual if model.training_defaults is None else {**usual, **UPDATE_DEFAULTS}
+
+
 def beyond(model: Model, given: Mapping[str, Value]) -> dict[str, Value]:
     """Parameters from the command line that have no field in the form."""
-    known = JobParameters.model_fields.keys() - defaults(model).keys()
+    known = JobParameters.model_fields.keys() - offered(model).keys()
     return {key: value for key, value in given.items() if key in known}
 
 

@@ -92,6 +92,8 @@ class Sweep(BaseModel):
     """The tasks: a path or a taskset."""
     digest: str
     """Of their rows, so that a resumed sweep trains on the same."""
+    left_out: tuple[str, ...] = ()
+    """Slugs of tasks of the source that are not among them."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """What all of them are given."""
     at_once: int = AT_ONCE
@@ -99,6 +101,14 @@ class Sweep(BaseModel):
     cancelled: bool = False
     created_at: float = 0.0
     """Unix seconds."""
+
+    @property
+    def said(self) -> str:
+        """How far it is, e.g. ``arith-rl-sweep: 2 of 4 runs ended, 1 waits``."""
+        ended = sum(member.ended for member in self.members)
+        waiting = sum(not (member.ended or member.running) for member in self.members)
+        waits = f", {waiting} wait{'s' * (waiting == 1)}" if waiting else ""
+        return f"{self.name}: {ended} of {counted(len(self.members), 'run')} ended{waits}"
 
     @property
     def status(self) -> str:

@@ -16,17 +16,26 @@ from textual.widgets import Button, Input, Static
 
 from hud_tui.audit_log import UNNAMED
 from hud_tui.client.preflight import choose_tasks, load_source
+from hud_tui.client.submit import (
+    SweepDriver,
+    SweepFiles,
+    cancel_sweep,
+    refreshed,
+    sweep_to_resume,
+)
 from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import free_name, label, name_problem, slug_of
 from hud_tui.rl.evaluation import asked_for, called, rollout_seconds, size
 from hud_tui.rl.progress import UNBOUNDED, NumberField
 from hud_tui.rl.run import job_evaluates, job_is_active, job_model_id, job_step, job_title
+from hud_tui.rl.sweep import Member, Sweep
+from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rollouts import control
 from hud_tui.tui.screens.base import WritePolicy, duration
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog
-from hud_tui.tui.screens.over import tell
+from hud_tui.tui.screens.over import say, tell
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.form import Field, Picker
 from hud_tui.wire import (
@@ -539,3 +548,67 @@ async def offer_resume(
         await ask_resume(app, session, writes, of_session(session, job))
     except HudError as error:
         tell(app, error)
+
+
+# Sweeps: driven from here while the app runs; what has begun goes on without it.
+
+
+SWEEPS = "sweeps"
+"""The group of their workers."""
+
+
+def start_sweep(
+    app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task], files: SweepFiles
+) -> None:
+    """Take a sweep to its end, whatever view is shown meanwhile."""
+    session.sweeps[sweep.id] = sweep
+    app.run_worker(_drive(app, session, sweep, tasks, files), group=SWEEPS)
+
+
+async def _drive(
+    app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task], files: SweepFiles
+) -> None:
+    def told(now: Sweep, member: Member) -> None:
+        session.sweeps[now.id] = now
+
+    try:
+        ended = await SweepDriver(session.client, sweep, tasks, files, told).run(follow=True)
+    except (HudError, OSError) as error:
+        trouble = error if isinstance(error, HudError) else HudUsage(f"{sweep.name}: {error}")
+        tell(app, trouble)
+    else:
+        say(app, f"{ended.name} {ended.status}")
+    finally:
+        session.sweeps.pop(sweep.id, None)
+
+
+async def ask_cancel_sweep(
+    app: App[None], session: RunSession, writes: WritePolicy, sweep: Sweep, files: SweepFiles
+) -> str | None:
+    """Ask, then cancel the runs of a sweep that are under way, and begin no further one; how it
+    stands then, or None. From a worker. Raises HudError: one could not be cancelled."""
+    lines = [
+        f"{sweep.said}.",
+        "Its runs end between two rollouts, and those that wait are not begun.",
+        "Every checkpoint so far is kept.",
+    ]
+    dialog = ConfirmDialog("Cancel the sweep", lines, "Cancel sweep", True, "Keep training")
+    if not await app.push_screen_wait(dialog):
+        return None
+    return (await cancel_sweep(session.client, await refreshed(session.client, sweep), files)).said
+
+
+async def ask_resume_sweep(
+    app: App[None], session: RunSession, writes: WritePolicy, sweep: Sweep, files: SweepFiles
+) -> str | None:
+    """Ask, then let a sweep go on; how it stands then, or None. From a worker. Raises HudError:
+    its tasks are others by now, or the service cannot be asked."""
+    lines = [
+        f"{sweep.said}.",
+        "What was cancelled or interrupted resumes where it was, and what waits begins.",
+    ]
+    if not await app.push_screen_wait(ConfirmDialog("Resume the sweep", lines, "Resume sweep")):
+        return None
+    going, tasks = await sweep_to_resume(session.client, sweep, files)
+    start_sweep(app, session, going, tasks, files)
+    return going.said

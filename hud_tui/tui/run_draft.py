@@ -16,6 +16,7 @@ from hud_tui.keys import key, keyed
 from hud_tui.rl.evaluation import size
 from hud_tui.rl.progress import (
     LABELS,
+    UPDATE_DEFAULTS,
     Cost,
     Value,
     check_room,
@@ -28,6 +29,7 @@ from hud_tui.rl.progress import (
     write,
 )
 from hud_tui.rl.run import Run
+from hud_tui.rl.sweep import Sweep, SweepSize, members_of
 from hud_tui.rl.tasks.checks import Finding, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task, rows_digest
@@ -81,7 +83,7 @@ def what_is_sent(
         _line("model", one_line(model.model_name, 60)),
         *([_line("starts from", one_line(start, 60))] if start else []),
         _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
-        *(_parameter(key, value) for key, value in values.items() if key not in EVALUATES),
+        *(_parameter(key, value) for key, value in values.items() if _is_said(key, value)),
         *_evaluations(values, len(tasks) - train),
         *_others(model, values),
     ]
@@ -97,6 +99,57 @@ def what_is_sent(
     return lines + [Text(f"⚠ {one.message}", style="bold") for one in told]
 
 
+def _is_said(key: str, value: Value) -> bool:
+    """Whether a parameter has a line of its own: not what is left to the engine."""
+    return key not in EVALUATES and not (key in UPDATE_DEFAULTS and not value and value != 0.0)
+
+
+MOST_MEMBERS = 12
+"""Runs of a sweep that are listed before it is sent."""
+
+
+def drafted_sweep(
+    model: Model,
+    values: Mapping[str, Value],
+    swept: Mapping[str, Sequence[Value]],
+    at_once: int,
+) -> Sweep:
+    """A sweep before it has a name, to be told of. Raises HudUsage, as `members_of`."""
+    given = parameters({key: value for key, value in values.items() if key not in swept})
+    return Sweep(
+        id="",
+        name="",
+        service="",
+        model_id=model.id,
+        model=model.model_name,
+        source="",
+        digest="",
+        parameters=given.model_dump(exclude_none=True),
+        at_once=at_once,
+        members=members_of(f"{model.model_name[:40]}-sweep", swept),
+    )
+
+
+def sweep_lines(sweep: Sweep, size: SweepSize, tasks: Sequence[Task]) -> list[Text]:
+    """Everything that a sweep forks and submits, for the dialog."""
+    train = sum(not task.heldout for task in tasks)
+    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
+    lines = [
+        _line("forks of", one_line(sweep.model, 60)),
+        _line("taskset", f"{one_line(sweep.source, 60)}: {train} tasks to train on{held}"),
+        *(_parameter(key, value) for key, value in sweep.parameters.items() if key != "sweep"),
+        _line("sweep", one_line(sweep.name, 60)),
+    ]
+    lines += [_line("", one.said) for one in sweep.members[:MOST_MEMBERS]]
+    if len(sweep.members) > MOST_MEMBERS:
+        lines.append(_line("", f"and {len(sweep.members) - MOST_MEMBERS} more"))
+    return [*lines, *(_line("" if at else "cost", one) for at, one in enumerate(_parts(size)))]
+
+
+def _parts(size: SweepSize) -> list[str]:
+    return size.said.split(" · ")
+
+
 def _parameter(key: str, value: Value) -> Text:
     return _line(NAMES.get(key, key.replace("_", " ")), write(value))
 
@@ -104,7 +157,8 @@ def _parameter(key: str, value: Value) -> Text:
 def _others(model: Model, values: Mapping[str, Value]) -> list[Text]:
     """The parameters that the form has no field for, as the embedded service takes them."""
     sent = settings(model, values) if model.training_defaults is not None else []
-    shown = {LABELS.get(key, key.replace("_", " ")) for key in values}
+    said = (key for key, value in values.items() if key in EVALUATES or _is_said(key, value))
+    shown = {LABELS.get(key, key.replace("_", " ")) for key in said}
     rest = [f"{one.label} {one.text}" for one in sent if one.label not in shown and one.text != "–"]
     return [Text.assemble((f"{'defaults':<{LABEL}}{' · '.join(rest)}", "dim"))] if rest else []
 
@@ -217,8 +271,8 @@ WAITING = "submits once the checks pass · {launch.leave} cancel"
 LEADS = {
     "choose": "{^launch.choose} checks the taskset under the cursor; {launch.file} takes a file.",
     "type": "This service lists no tasksets: {launch.file} takes a taskset's name, or a file.",
-    "checked": "{^launch.choose} submits the run below; {launch.edit} edits it; "
-    "{launch.leave} goes back to the tasksets.",
+    "checked": "{^launch.choose} submits it; {launch.edit} edits the run "
+    "(1e-4, 3e-4: a sweep); {launch.leave} goes back.",
     "replay": "A replay cannot check or launch anything. {app.view.live} shows its run.",
     "first": "Step 2 of 3: {^launch.choose} checks these tasks against the service.",
     "first checked": "Step 3 of 3: {^launch.choose} submits the run below. "
@@ -317,12 +371,22 @@ class Draft:
         rollout_s = seen.seconds / seen.rollouts if seen is not None and seen.rollouts else None
         return cost(values, self.chosen, like_seconds(run, values, train), rollout_s)
 
-    def summary(self, run: Run, values: Mapping[str, Value] | None, blocked: str) -> Content:
-        """The line above the button: what it will do, or why it cannot."""
+    def summary(
+        self,
+        run: Run,
+        values: Mapping[str, Value] | None,
+        blocked: str,
+        several: SweepSize | None = None,
+    ) -> Content:
+        """The line above the button: what it will do, or why it cannot; `several` is of a sweep."""
         if self.waiting:
             return Content.styled(keyed(WAITING), "$accent")
         if blocked or values is None:
             return Content.styled(blocked, "$warning" if self.source else "")
+        if several is not None:
+            runs = f"{several.runs} runs, {min(several.runs, several.at_once)} at once"
+            count = f" · {spaced(several.rollouts)} rollouts" if several.rollouts else ""
+            return Content.assemble((f"sweep: {runs}", "bold"), (count, "$text-muted"))
         busy = "a run is already training this model · " if run.training else ""
         return Content.assemble((busy, "$warning"), *self._size(self.cost(run, values)))
 

@@ -48,6 +48,7 @@ from hud_tui.rl.head import Journal, Move
 from hud_tui.rl.names import find_model
 from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
 from hud_tui.rl.run import Run, has_ended, job_model_id
+from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
@@ -141,6 +142,8 @@ class RunSession:
         """The models as they were read last."""
         self.first_fork: str | None = None
         """Id of the model made by the first start's fork; its run needs no second asking."""
+        self.sweeps: dict[str, Sweep] = {}
+        """Sweeps that are driven from here, by id, as far as they have come."""
         self.at: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self._owner, self._thresholds, self._recorder = owner, thresholds, recorder

@@ -27,25 +27,37 @@ from textual.widgets import Button, Input, Static
 from textual.worker import Worker
 
 from hud_tui.client.preflight import load_source, preflight
+from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
-from hud_tui.client.submit import submit
+from hud_tui.client.submit import SweepFiles, plan_sweep, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import label, origin
-from hud_tui.rl.progress import Value, beyond, defaults, parameters
+from hud_tui.rl.progress import Value, beyond, offered, parameters
 from hud_tui.rl.run import Run
+from hud_tui.rl.sweep import AT_ONCE, SweepSize, paced_like
+from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, check_parameters
 from hud_tui.rl.tasks.signal import Asked, TaskSignal, histogram
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at, prepare
+from hud_tui.tui.job_actions import start_sweep
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.run_draft import LEADS, Draft, Trial, job_of, what_is_sent
+from hud_tui.tui.run_draft import (
+    LEADS,
+    Draft,
+    Trial,
+    drafted_sweep,
+    job_of,
+    sweep_lines,
+    what_is_sent,
+)
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.theme import eighth
-from hud_tui.tui.widgets.form import FilterField, Findings, RunForm, whole_lines
+from hud_tui.tui.widgets.form import FilterField, Findings, Picker, RunForm, whole_lines
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.wire import JobParameters, Model, Taskset
@@ -274,6 +286,7 @@ class SubmitDialog(ConfirmDialog):
         return action != "baseline" or self._offers
 
 
+DRY = "--dry-run: nothing was sent."
 FIRST_TASKSET = "mixed"
 """The taskset that a first start begins with, where the service has it."""
 
@@ -594,6 +607,8 @@ class LaunchScreen(HudScreen):
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
+        if isinstance(self.focused, Input | Picker):  # a field would take the next key
+            (self.button if self.draft.source is not None else self.sources).focus()
         self._fill_form()
         self.check_again()
         self.show_state()
@@ -609,14 +624,15 @@ class LaunchScreen(HudScreen):
         if model is None or (model.id == self._filled_for and self._edited):
             return
         self._filled_for, self._edited = model.id, False
-        values = defaults(model)
-        start = self.context.start
+        values, start = offered(model), self.context.start
         given = start.parameters if start.command in ("run", "preflight") else {}
         values |= {key: value for key, value in given.items() if key in values}
-        self.form.fill(values)
+        several = {key: them for key, them in start.swept.items() if key in values}
+        at_once = start.at_once or AT_ONCE
+        self.form.fill(values, (), several, at_once)
         losses = await self.attempt(self.client.losses(model.id))
         with self.prevent(RunForm.Changed):
-            self.form.fill(values, losses or ())
+            self.form.fill(values, losses or (), several, at_once)
         self.show_state()
 
     @on(Input.Submitted, ".number")
@@ -644,7 +660,24 @@ class LaunchScreen(HudScreen):
         """Why the run cannot be submitted, in one line; empty when it can."""
         if self.session.replays:
             return "hud-tui --local starts a service to launch a run in"
-        return self.draft.blocked(self.run, [] if self.form.read() else self.form.faults)
+        values, model = self.form.read(), self.run.model
+        if self.form.swept and self.draft.environment is not None:
+            return "a sweep is of managed runs: one value each for an environment of your own"
+        if values is not None and model is not None and self.form.swept:
+            try:
+                drafted_sweep(model, values, self.form.swept, self.form.at_once)
+            except HudUsage as error:
+                return one_line(f"not submitted: {error.message}: {error.hint}", 300)
+        return self.draft.blocked(self.run, [] if values else self.form.faults)
+
+    @property
+    def _several(self) -> SweepSize | None:
+        """What the sweep costs that the form asks for; None for a single run."""
+        values, model, swept = self.form.read(), self.run.model, self.form.swept
+        if values is None or model is None or not swept:
+            return None
+        sweep = drafted_sweep(model, values, swept, self.form.at_once)
+        return sweep_size(sweep, model, self.draft.chosen)
 
     def show_state(self) -> None:
         """Draw findings, summary and button as they are now."""
@@ -657,7 +690,8 @@ class LaunchScreen(HudScreen):
         chosen = draft.source is not None and not draft.checking
         self.button.disabled = bool(blocked) and chosen
         self.button.set_class(bool(blocked), "blocked")
-        summary = draft.summary(self.run, self.form.read(), blocked)
+        several = None if blocked else self._several
+        summary = draft.summary(self.run, self.form.read(), blocked, several)
         self.query_one("#summary", Static).update(summary)
         lead = draft.lead(self.first, bool(self.tasksets))
         if self.session.replays:
@@ -694,6 +728,9 @@ class LaunchScreen(HudScreen):
             return
         if self.context.start.command == "run":
             values |= beyond(model, self.context.start.parameters)
+        if self.form.swept:
+            await self._send_sweep(model, values, dict(self.form.swept))
+            return
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
             size, tasks = draft.cost(self.run, values), draft.chosen
@@ -703,6 +740,9 @@ class LaunchScreen(HudScreen):
             if not await self.app.push_screen_wait(dialog):
                 return
             values = dialog.values
+        if self.context.start.dry_run:
+            self.notice(DRY)
+            return
         if not await self.context.writes.confirm_name(model.id, "train it"):
             return
         self._sending = True
@@ -725,6 +765,44 @@ class LaunchScreen(HudScreen):
         out = sorted(draft.trial.left_out)
         order = order_of(self.client, model, draft.environment, given, left_out=out)
         return await begin(self.client, order, state)
+
+    async def _send_sweep(
+        self, model: Model, values: Mapping[str, Value], swept: Mapping[str, Sequence[Value]]
+    ) -> None:
+        """Say what a sweep forks, submits and costs; then begin it, and show its runs."""
+        directory = self.session.store.directory
+        if directory is None:
+            self.notify("a sweep is kept on disk: there is no state directory", severity="warning")
+            return
+        draft, files = self.draft, SweepFiles(directory)
+        given = parameters({key: value for key, value in values.items() if key not in swept})
+        tasks, out = draft.chosen, tuple(sorted(draft.trial.left_out))
+        planned = plan_sweep(
+            self.client,
+            files,
+            model,
+            (draft.source or "", tasks),
+            given.model_dump(exclude_none=True),
+            swept,
+            self.form.at_once,
+            out,
+        )
+        sweep = await self.attempt(planned)
+        if sweep is None:
+            return
+        rows = await self.attempt(RunList(self.client).read()) if self.client.settings.local else ()
+        like = paced_like(rows or (), model, draft.source or "")
+        lines = sweep_lines(sweep, sweep_size(sweep, model, tasks, like), tasks)
+        lines += [Text(f"⚠ {one.message}", style="bold") for one in draft.warnings]
+        many = f"Submit {len(sweep.members)} runs"
+        if not await self.app.push_screen_wait(ConfirmDialog("Submit this sweep", lines, many)):
+            return
+        if self.context.start.dry_run:
+            self.notice(DRY)
+            return
+        files.keep(sweep, cancelled=False)
+        start_sweep(self.app, self.session, sweep, tasks, files)
+        await self.app.switch_mode("runs")
 
     def action_edit(self) -> None:
         self.form.focus_first()

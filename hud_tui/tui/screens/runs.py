@@ -34,17 +34,25 @@ from hud_tui.rl.runs import (
     parse_filter,
     value_said,
 )
+from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
 from hud_tui.rollouts.control import driven_here
 from hud_tui.rollouts.process import said
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.storage import tail
-from hud_tui.tui.job_actions import RESUMABLE, Asked, ask_cancel, ask_resume
+from hud_tui.tui.job_actions import (
+    RESUMABLE,
+    Asked,
+    ask_cancel,
+    ask_cancel_sweep,
+    ask_resume,
+    ask_resume_sweep,
+)
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.compare import RunComparison
-from hud_tui.tui.screens.dialogs import Dialog, Panel
+from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog, Panel
 from hud_tui.tui.screens.over import Over
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane
@@ -283,6 +291,7 @@ NO_RUNS = (
 )
 NO_MATCH = "No run matches. {^runs.leave} shows all."
 REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
+RUN, SWEEP = "run", "sweep"
 LEAST_COMPARED = 2
 """Runs that a comparison takes at least."""
 LOOP = "{name} is driven from outside: only its own client can {verb} it."
@@ -321,6 +330,8 @@ class RunsScreen(HudScreen):
         self._read_at = 0.0
         self._wanted: str | None = None
         """Id of the run that the cursor is to be put on."""
+        self._driven: list[str] = []
+        """How far the sweeps are that are driven from here, as the title says."""
 
     def body(self) -> Iterable[Widget]:
         yield Static("", id="runs-title", markup=False)
@@ -372,6 +383,10 @@ class RunsScreen(HudScreen):
                 self.tell(error)
             return
         self._told = ""
+        driven = [one.said for one in self.session.sweeps.values()]
+        if driven != self._driven and self.rows is not None:
+            self._driven = driven
+            self._say_title(sum(isinstance(one, RunRow) for one in self.table.lines))
         if rows is not self.rows and self.is_built:
             first = self.rows is None
             self.rows, self._titles = rows, Counter(row.title for row in rows)
@@ -485,6 +500,7 @@ class RunsScreen(HudScreen):
         if made.group:
             by = "what differs" if made.group == DIFFERS else column(made.group).title
             said.append(f"grouped by {by}")
+        said += [one.said for one in self.session.sweeps.values()]
         if self._source is not None and self._source.list.polls:
             said.append(self._source.list.said)
         title.update(Content.assemble((" Runs", "bold"), (f"  {' · '.join(said)}", "$text-muted")))
@@ -623,26 +639,62 @@ class RunsScreen(HudScreen):
         self.read()
 
     def action_cancel_run(self) -> None:
-        row = self.table.row
-        if row is not None and self._may(why_no_cancel(row)):
-            self._act(ask_cancel(self.app, self.session, self.context.writes, asked_of(row)))
+        if (row := self.table.row) is not None:
+            self._act(self._cancelled(row, self._sweep_of(row)))
 
     def action_resume_run(self) -> None:
-        row = self.table.row
-        if row is not None and self._may(why_no_resume(row)):
-            self._act(ask_resume(self.app, self.session, self.context.writes, asked_of(row)))
+        if (row := self.table.row) is not None:
+            self._act(self._resumed(row, self._sweep_of(row)))
 
-    def _may(self, why_not: str) -> bool:
-        """Whether there is no objection; else show it."""
+    def _sweep_of(self, row: RunRow) -> Sweep | None:
+        """The sweep that a run is part of, if it was begun on this machine."""
+        sweeps = self.source.sweeps
+        known = sweeps.all() if row.sweep and sweeps is not None else ()
+        return next((one for one in known if one.name == row.sweep), None)
+
+    async def _cancelled(self, row: RunRow, sweep: Sweep | None) -> str | None:
+        """Cancel the run, or the sweep that it is part of; how that stands then, or None."""
+        why_not, given = why_no_cancel(row), (self.app, self.session, self.context.writes)
+        if sweep is not None and not all(member.ended for member in sweep.members):
+            chosen = await self._run_or_sweep("Cancel", sweep) if not why_not else SWEEP
+            if chosen != RUN:
+                files = self.source.sweeps
+                assert files is not None
+                return await ask_cancel_sweep(*given, sweep, files) if chosen else None
         if why_not:
             self.notify(why_not, severity="warning", markup=False)
-        return not why_not
+            return None
+        status = await ask_cancel(*given, asked_of(row))
+        return status and f"The run is {status}."
+
+    async def _resumed(self, row: RunRow, sweep: Sweep | None) -> str | None:
+        """Resume the run, or the sweep that it is part of; how that stands then, or None."""
+        why_not, given = why_no_resume(row), (self.app, self.session, self.context.writes)
+        driven = {one.name for one in self.session.sweeps.values()}
+        if sweep is not None and sweep.name not in driven and sweep.status != "succeeded":
+            chosen = await self._run_or_sweep("Resume", sweep) if not why_not else SWEEP
+            if chosen != RUN:
+                files = self.source.sweeps
+                assert files is not None
+                return await ask_resume_sweep(*given, sweep, files) if chosen else None
+        if why_not:
+            self.notify(why_not, severity="warning", markup=False)
+            return None
+        status = await ask_resume(*given, asked_of(row))
+        return status and f"The run is {status}."
+
+    async def _run_or_sweep(self, verb: str, sweep: Sweep) -> str | None:
+        """Which of the two is meant; None if the user leaves."""
+        lines = [f"The run is one of a sweep. {sweep.said}."]
+        choices = [(RUN, "This run"), (SWEEP, "The sweep")]
+        dialog = ChoiceDialog(f"{verb} the run or the sweep", lines, choices, RUN, "Neither")
+        return await self.app.push_screen_wait(dialog)
 
     @work(exclusive=True, group="act")
     async def _act(self, asked: Awaitable[str | None]) -> None:
-        """Ask and act, and say how the run stands then; then read."""
-        if (status := await self.attempt(asked)) is not None:
-            self.notify(f"The run is {status}.", markup=False)
+        """Ask and act, and say how it stands then; then read."""
+        if (said := await self.attempt(asked)) is not None:
+            self.notify(said, markup=False)
         self.read()
 
     def action_filter(self) -> None:

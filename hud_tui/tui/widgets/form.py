@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from textwrap import wrap
 from typing import ClassVar
@@ -17,12 +17,23 @@ from textual.events import Blur, Click
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Button, Input, Static
 
 from hud_tui.keys import keyed
-from hud_tui.rl.progress import EFFORTS, NO, NUMBERS, YES, NumberField, Value, write
+from hud_tui.rl.progress import (
+    EFFORTS,
+    NO,
+    NUMBERS,
+    UPDATE_NUMBERS,
+    YES,
+    NumberField,
+    Value,
+    parameters,
+    write,
+)
+from hud_tui.rl.sweep import AT_ONCE, MOST_AT_ONCE
 from hud_tui.rl.tasks.checks import Finding, in_order
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import one_line, read_loss_config
 from hud_tui.tui.keys import ClickableText, bindings, clicked
 
 CHECKS = {
@@ -191,9 +202,12 @@ class Picker(Widget, can_focus=True):
 class Field(Horizontal):
     """A label, what is typed, and the limits or what is wrong."""
 
-    def __init__(self, label: str, field: Widget, limits: str = "") -> None:
+    def __init__(self, label: str, field: Widget, limits: str = "", folded: bool = False) -> None:
+        """`folded` says whether it is seen only once the others are unfolded."""
         super().__init__(classes="field")
-        self.label, self.field, self.limits = label, field, limits
+        self.label, self.field, self.limits, self.folded = label, field, limits, folded
+        self.offered = True
+        """Whether it is the user's to set: of the model's service, and for this run."""
         self._said = Static(limits, classes="limits")
 
     def compose(self) -> ComposeResult:
@@ -209,78 +223,177 @@ class Field(Horizontal):
         self._said.update(f"✘ {self.limits}" if wrong else self.limits)
 
 
+AT_ONCE_FIELD = NumberField("at_once", "runs at once", 1, MOST_AT_ONCE)
+SEVERAL = ","
+"""Between the values of a field that has more than one: then the form is a sweep's."""
+LONGEST = 200
+"""Characters of a field."""
+
+
 class RunForm(Grid):
-    """Numbers are typed, words are picked; the limits stand beside and turn into the fault."""
+    """Numbers are typed, words are picked; the limits stand beside and turn into the fault.
+
+    Several values with commas between make a sweep. How a step is taken is folded under one row.
+    """
 
     @dataclass
     class Changed(Message):
         """Something was typed or picked."""
 
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self.unfolded = False
+        self.swept: dict[str, tuple[Value, ...]] = {}
+        """The parameters that were given several values, as they were read last."""
+
     def compose(self) -> ComposeResult:
         for spec in NUMBERS:
-            field = Input(id=spec.key, compact=True, max_length=12, classes="number")
-            yield Field(spec.label, field, spec.limits)
+            yield _number_field(spec)
         yield Field("loss", Picker((), id="loss_fn"))
         yield Field("effort", Picker(EFFORTS, id="reasoning_effort"))
         yield Field("baseline", Picker((NO, YES), id="baseline"))
+        yield _number_field(AT_ONCE_FIELD)
+        yield Button("", id="fold", compact=True)
+        config = Input(id="loss_fn_config", compact=True, max_length=LONGEST, classes="text")
+        yield Field("loss config", config, "KEY=NUMBER, with commas", folded=True)
+        for spec in UPDATE_FIELDS:
+            yield _number_field(spec, folded=True)
+        yield Field("divide by std", Picker((NO, YES), id="norm_adv_by_std"), folded=True)
 
-    def fill(self, values: Mapping[str, Value], losses: Sequence[str] = ()) -> None:
-        """Put in values; a field without one is not the user's to set, and is hidden."""
+    def on_mount(self) -> None:
+        self._fold()
+
+    def fill(
+        self,
+        values: Mapping[str, Value],
+        losses: Sequence[str] = (),
+        swept: Mapping[str, Sequence[Value]] | None = None,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        """Put in values; a field without one is not the user's to set, and is hidden.
+
+        Args:
+            values: By the wire's names.
+            losses: What the loss can be.
+            swept: Parameters with several values, which take the place of the others.
+            at_once: Runs of a sweep that train at the same time.
+        """
+        several = {key: f"{SEVERAL} ".join(map(write, them)) for key, them in (swept or {}).items()}
         for field in self.query(Field):
             key = field.field.id or ""
-            field.display = key in values
-            if key not in values:
-                continue
-            if isinstance(field.field, Input):
-                field.field.value = write(values[key])
-            elif isinstance(field.field, Picker):
-                self._fill_picker(field.field, write(values[key]), losses)
+            field.offered = key in values
+            if key == AT_ONCE_FIELD.key and isinstance(field.field, Input):
+                field.field.value = str(at_once)
+            elif key in values and isinstance(field.field, Input):
+                field.field.value = several.get(key) or write(values[key])
+            elif key in values and isinstance(field.field, Picker):
+                self._fill_picker(field.field, write(values[key]), losses, several.get(key))
+        self.read()
+        self._fold()
 
-    def _fill_picker(self, picker: Picker, value: str, losses: Sequence[str]) -> None:
+    def _fill_picker(
+        self, picker: Picker, value: str, losses: Sequence[str], several: str | None
+    ) -> None:
         if picker.id == "loss_fn":
             picker.options = tuple(losses) or (value,)
+        if several is not None:
+            picker.options = (several, *(one for one in picker.options if SEVERAL not in one))
+            value = several
         picker.value = value if value in picker.options else picker.options[0]
 
     def read(self) -> dict[str, Value] | None:
-        """The values; None where one is wrong, which is then marked."""
+        """The values, of several the first; None where one is wrong, which is then marked.
+        Afterwards `swept` has the parameters with several values."""
         values: dict[str, Value] = {}
         good = True
-        for field in self._shown():
-            if isinstance(field.field, Picker):
-                picked = field.field.value
-                values[field.field.id or ""] = (
-                    picked == YES if field.field.options == (NO, YES) else picked
-                )
-            elif isinstance(field.field, Input):
-                good &= self._read_number(field, field.field, values)
+        swept: dict[str, tuple[Value, ...]] = {}
+        for field in self._offered():
+            found = self._read_field(field)
+            field.complain(found is None)
+            field.set_class(found is not None and len(found) > 1, "several")
+            key = field.field.id or ""
+            if found is None:
+                good = False
+            elif key != AT_ONCE_FIELD.key:
+                values[key] = found[0]
+                swept |= {key: found} if len(found) > 1 else {}
+        self.swept = swept
+        self._offer_at_once()
         return values if good else None
 
-    def _read_number(self, field: Field, typed: Input, values: dict[str, Value]) -> bool:
-        spec = _SPECS[typed.id or ""]
+    def _read_field(self, field: Field) -> tuple[Value, ...] | None:
+        """One value, or several; None where one of them is wrong."""
+        if isinstance(field.field, Picker):
+            picked = field.field.value
+            if field.field.options == (NO, YES):
+                return (picked == YES,)
+            return tuple(word.strip() for word in picked.split(SEVERAL))
+        assert isinstance(field.field, Input)
+        key, typed = field.field.id or "", field.field.value.strip()
         try:
-            values[spec.key] = spec.read(typed.value.strip())
+            if key == "loss_fn_config":
+                return (read_loss_config(typed) or None,)
+            words = typed.split(SEVERAL) if key != AT_ONCE_FIELD.key else [typed]
+            found = tuple(_SPECS[key].read(word.strip()) for word in words)
+            for value in found if key != AT_ONCE_FIELD.key else ():
+                parameters({key: value})  # what the wire takes is less than the limits, of some
         except ValueError:
-            field.complain(True)
-            return False
-        field.complain(False)
-        return True
+            return None
+        return found
+
+    @property
+    def at_once(self) -> int:
+        """Runs of a sweep that train at the same time."""
+        typed = self.query_one(f"#{AT_ONCE_FIELD.key}", Input)
+        try:
+            return int(AT_ONCE_FIELD.read(typed.value.strip()) or AT_ONCE)
+        except ValueError:
+            return AT_ONCE
 
     @property
     def faults(self) -> list[str]:
         """Labels of the fields that are wrong."""
-        return [field.label for field in self._shown() if field.has_class("wrong")]
+        return [field.label for field in self._offered() if field.has_class("wrong")]
 
-    def _shown(self) -> Iterable[Field]:
-        return (field for field in self.query(Field) if field.display)
+    def _offered(self) -> Iterable[Field]:
+        return (field for field in self.query(Field) if field.offered)
+
+    def _offer_at_once(self) -> None:
+        """How many runs at once is asked only where there are several."""
+        for field in self.query(Field):
+            if field.field.id == AT_ONCE_FIELD.key and field.offered is not bool(self.swept):
+                field.offered = field.display = bool(self.swept)
+
+    def _fold(self) -> None:
+        """Show what is offered, and of the folded fields their number only."""
+        folded = [field for field in self._offered() if field.folded]
+        for field in self.query(Field):
+            field.display = field.offered and (self.unfolded or not field.folded)
+        button = self.query_one("#fold", Button)
+        changed = sum(self._read_field(field) not in ((None,), (False,)) for field in folded)
+        said = f" · {changed} set" if changed else ""
+        mark, more = ("▾", "fewer") if self.unfolded else ("▸", f"{len(folded)} more")
+        button.label = Content(f"{mark} {more}: loss config, Adam …{said}")
+        button.display = bool(folded)
+        self.screen.set_class(self.unfolded, "-unfolded")
+
+    @on(Button.Pressed, "#fold")
+    def _fold_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.unfolded = not self.unfolded
+        self._fold()
 
     def focus_first(self) -> None:
-        for field in self._shown():
+        for field in self._offered():
             field.field.focus()
             return
 
     def focus_fault(self) -> None:
-        for field in self._shown():
+        for field in self._offered():
             if field.has_class("wrong"):
+                if field.folded and not self.unfolded:
+                    self.unfolded = True
+                    self._fold()
                 field.field.focus()
                 return
 
@@ -292,7 +405,15 @@ class RunForm(Grid):
         self.post_message(self.Changed())
 
 
-_SPECS: dict[str, NumberField] = {spec.key: spec for spec in NUMBERS}
+UPDATE_FIELDS = tuple(replace(spec, optional=True) for spec in UPDATE_NUMBERS)
+_SPECS: dict[str, NumberField] = {
+    spec.key: spec for spec in (*NUMBERS, *UPDATE_FIELDS, AT_ONCE_FIELD)
+}
+
+
+def _number_field(spec: NumberField, folded: bool = False) -> Field:
+    typed = Input(id=spec.key, compact=True, max_length=LONGEST, classes="number")
+    return Field(spec.label, typed, spec.limits, folded)
 
 
 class FilterField(Input):

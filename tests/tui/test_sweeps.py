@@ -1,0 +1,219 @@
+"""Sweeps from Launch's form, and its folded fields: typed, told of, submitted, resumed."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.widgets import Button, Input
+
+from hud_tui.client.submit import SweepFiles
+from hud_tui.settings import Start
+from hud_tui.tui.screens.launch import LaunchScreen
+from hud_tui.tui.screens.runs import RunsScreen
+from hud_tui.tui.widgets.form import Picker
+from hud_tui.wire import JobStatus
+from tests.conftest import Served, caller, fork
+from tests.tui.conftest import Connector, Opened, opened, toy_of
+
+FAST = {"steps": 1, "group_size": 2, "tasks_per_step": 1}
+
+
+@asynccontextmanager
+async def launch(served: Served, state: Path, **start: Any) -> AsyncIterator[Opened]:
+    """Launch with a checked taskset, of a model that has no run yet."""
+    async with caller(served) as http:
+        await fork(http, "arith rl")
+    begin = Start(**{"command": "run", "source": "arith", "parameters": FAST, **start})
+    async with opened(Connector(served), begin, size=(120, 40), state=lambda: state) as app:
+        await app.until_view("launch")
+        await app.until(lambda: view(app).query_one("#loss_fn", Picker).value)
+        await app.until(lambda: view(app).draft.findings and not view(app).draft.checking)
+        yield app
+
+
+def view(app: Opened) -> LaunchScreen:
+    screen = app.app.shown_view
+    assert isinstance(screen, LaunchScreen)
+    return screen
+
+
+def runs(app: Opened) -> RunsScreen:
+    screen = app.app.shown_view
+    assert isinstance(screen, RunsScreen)
+    return screen
+
+
+def typed(app: Opened, key: str, text: str) -> None:
+    view(app).query_one(f"#{key}", Input).value = text
+
+
+def said(app: Opened, selector: str) -> str:
+    return str(view(app).query_one(selector).render())
+
+
+async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
+    served: Served, tmp_path: Path
+) -> None:
+    async with launch(served, tmp_path) as app:
+        typed(app, "learning_rate", "1e-6, 2e-6")
+        typed(app, "seed", "0,1")
+        await app.until(lambda: "sweep: 4 runs, 2 at once · 8 rollouts" in said(app, "#summary"))
+        typed(app, "at_once", "1")
+        await app.until(lambda: "4 runs, 1 at once" in said(app, "#summary"))
+        await app.press("ctrl+s")
+        shown = await app.until_dialog()
+        for word in ("arith-rl-sweep", "lr 1e-6 · seed 0", "lr 2e-6 · seed 1", "4 runs, 1 at once"):
+            assert word in shown
+        assert app.net.sent == []
+        await app.press("y")
+        await app.until_view("runs")
+        await app.until(lambda: len(runs(app).rows or ()) == 4)
+        await app.until(lambda: {row.status for row in runs(app).rows or ()} == {"succeeded"})
+        assert {row.sweep for row in runs(app).rows or ()} == {"arith-rl-sweep"}
+        await app.press("v", "v")
+        assert "sweep arith-rl-sweep · 4 runs" in "".join(s.text for s in runs(app).table.shown)
+        await app.until(lambda: not runs(app).session.sweeps)
+
+
+async def test_a_sweep_is_left_unsent_where_the_dialog_is_cancelled(
+    served: Served, tmp_path: Path
+) -> None:
+    async with launch(served, tmp_path) as app:
+        typed(app, "seed", "0,1")
+        await app.press("ctrl+s")
+        await app.until_dialog()
+        await app.press("escape")
+        await app.until_view("launch")
+        assert app.net.sent == []
+        assert SweepFiles(tmp_path).all() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [("1,1", "a value comes twice"), ("1,x", "invalid: seed"), (",".join(map(str, range(90))), "")],
+)
+async def test_what_is_no_sweep_is_refused_in_the_form(
+    served: Served, tmp_path: Path, text: str, wrong: str
+) -> None:
+    async with launch(served, tmp_path) as app:
+        typed(app, "seed", text)
+        if not wrong:
+            typed(app, "steps", "1,2,3")
+        await app.until(lambda: (wrong or "270 combinations") in said(app, "#summary"))
+        assert view(app).button.has_class("blocked")
+
+
+async def test_the_command_line_fills_in_a_sweep(served: Served, tmp_path: Path) -> None:
+    swept = {"learning_rate": (1e-6, 2e-6), "loss_fn": ("ppo", "cispo")}
+    async with launch(served, tmp_path, swept=swept, at_once=1, dry_run=True) as app:
+        assert view(app).query_one("#learning_rate", Input).value == "1e-06, 2e-06"
+        assert view(app).query_one("#loss_fn", Picker).value == "ppo, cispo"
+        await app.until(lambda: "4 runs, 1 at once" in said(app, "#summary"))
+        await app.press("ctrl+s")
+        assert "loss ppo" in await app.until_dialog()
+        await app.press("y")
+        await app.until_notice("--dry-run: nothing was sent.")
+        assert app.net.sent == []
+
+
+async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
+    served: Served, tmp_path: Path
+) -> None:
+    toy_of(served).rest_after(0)
+    async with launch(served, tmp_path) as app:
+        typed(app, "seed", "0,1")
+        typed(app, "at_once", "1")
+        await app.press("ctrl+s")
+        await app.until_dialog()
+        await app.press("y")
+        await app.until_view("runs")
+        await app.until(lambda: [row.status for row in runs(app).rows or ()] == ["running"])
+        await app.until(lambda: "0 of 2 runs ended, 1 waits" in app.said("#runs-title"))
+        await app.press("X")
+        assert "one of a sweep" in await app.until_dialog()
+        app.screen.query_one("#sweep", Button).press()
+        await app.until(lambda: "Its runs end between two rollouts" in app.dialog)
+        await app.press("y")
+        toy_of(served).go_on()
+        await app.until(lambda: not runs(app).session.sweeps)
+        await app.until(lambda: [row.status for row in runs(app).rows or ()] == ["cancelled"])
+        [kept] = SweepFiles(tmp_path).all()
+        assert kept.cancelled
+        await app.press("R")
+        await app.until_dialog()
+        app.screen.query_one("#sweep", Button).press()
+        await app.until(lambda: "what waits begins" in app.dialog)
+        await app.press("y")
+        await app.until(
+            lambda: [row.status for row in runs(app).rows or ()] == ["succeeded", "succeeded"]
+        )
+
+
+async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_path: Path) -> None:
+    async with launch(served, tmp_path) as app:
+        form = view(app).form
+        fold = form.query_one("#fold", Button)
+        beta = form.query_one("#beta1", Input)
+        assert "7 more" in str(fold.label)
+        assert not (beta.parent and beta.parent.display)
+        fold.focus()
+        await app.press("enter")
+        await app.until(lambda: beta.parent and beta.parent.display)
+        typed(app, "beta1", "1.5")
+        await app.until(lambda: "invalid: Adam beta1" in said(app, "#summary"))
+        typed(app, "beta1", ".8")
+        typed(app, "reward_scale", "0")
+        await app.until(lambda: "invalid: reward scale" in said(app, "#summary"))
+        typed(app, "reward_scale", "")
+        typed(app, "loss_fn_config", "beta")
+        await app.until(lambda: "invalid: loss config" in said(app, "#summary"))
+        typed(app, "loss_fn_config", "clip_high_threshold=1.3")
+        form.query_one("#loss_fn", Picker).value = "ppo"
+        form.query_one("#norm_adv_by_std", Picker).value = "yes"
+        fold.focus()
+        await app.press("enter")
+        await app.until(lambda: "3 set" in str(fold.label))
+        await app.press("ctrl+s")
+        shown = await app.until_dialog()
+        for word in ("beta1", "0.8", "clip_high_threshold=1.3", "norm adv by std"):
+            assert word in shown
+        assert "\nweight decay" not in shown, "what is left to the engine has no line of its own"
+        await app.press("y")
+        await app.until_view("live")
+        await app.until(lambda: view_run(app) is not None)
+        given = view_run(app).parameters or {}
+        assert (given["beta1"], given["norm_adv_by_std"]) == (0.8, True)
+        assert given["loss_fn_config"]["clip_high_threshold"] == 1.3
+
+
+def view_run(app: Opened) -> JobStatus:
+    shown = app.app.shown_view
+    assert shown is not None
+    return shown.session.run.job  # type: ignore[return-value]
+
+
+async def test_a_wrong_folded_field_is_unfolded_by_submitting(
+    served: Served, tmp_path: Path
+) -> None:
+    async with launch(served, tmp_path) as app:
+        typed(app, "eps", "x")
+        await app.press("ctrl+s")
+        await app.until(lambda: app.screen.focused is view(app).query_one("#eps", Input))
+        assert view(app).form.unfolded
+
+
+async def test_coming_back_to_launch_no_field_takes_the_next_key(
+    served: Served, tmp_path: Path
+) -> None:
+    async with launch(served, tmp_path) as app:
+        await app.press("e")
+        await app.until(lambda: isinstance(app.screen.focused, Input))
+        await app.app.action_view("jobs")
+        await app.until_view("jobs")
+        await app.press("2")
+        await app.until_view("launch")
+        await app.until(lambda: app.screen.focused is view(app).button)
+        await app.press("3")
+        await app.until_view("live")
