@@ -280,6 +280,10 @@ async def _alarms(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: app.shown_view is not None and app.shown_view.VIEW == "alarms")
 
 
+ALARMS = 3
+"""Of the run; each is told of when it comes, which may be at any time."""
+
+
 def _runs(*keys: str) -> Act:
     """The table of runs, and these keys."""
 
@@ -288,6 +292,9 @@ def _runs(*keys: str) -> Act:
         await pilot.press("5")
         view: Any = app.screen
         await settle(pilot, lambda: view.rows is not None)
+        await settle(pilot, lambda: len(run_of(app).alarms.loud) == ALARMS)
+        await settle(pilot, lambda: len(app._notifications) == ALARMS)
+        app.clear_notifications()
         await pilot.press(*keys)
 
     return play
