@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 
 from hud_tui.rl.groups import group_advantages, has_signal
-from hud_tui.service.engines.base import Adam, Datum, SampleRequest
+from hud_tui.service.engines.base import Adam, Call, Datum, SampleRequest
 from hud_tui.service.engines.tiny.engine import BASES, pairs_path, weights_path
 from hud_tui.service.engines.tiny.lessons import PRODUCT, TALKS, Told
 from hud_tui.service.engines.tiny.tokenizer import CALL, BpeTokenizer, CharTokenizer
@@ -143,6 +143,27 @@ def test_the_base_for_agents_works_products_out_sometimes() -> None:
         groups.append([float(_last_number(text) == a * b) for text in said])
     assert 0.1 < fmean(map(fmean, groups)) < 0.9
     assert fmean(map(has_signal, groups)) > 0.4
+
+
+def test_the_base_for_agents_calls_a_tool_with_what_it_is_asked_for_and_says_its_answer() -> None:
+    learner, random = Learner(weights_path(AGENT)), Random(1)
+    pairs = [(random.randint(10, 99), random.randint(10, 99)) for _ in range(24)]
+    types = {"x": {"type": "integer"}, "y": {"type": "integer"}}
+    plus = {"function": {"name": "plus", "parameters": {"properties": types}}}
+    wish = "Use the plus tool to add {} and {}, then say the number."
+    prompts = [
+        PAIRS_OF_BYTES.render([{"role": "user", "content": wish.format(a, b)}], [plus])
+        for a, b in pairs
+    ]
+    said = learner.sample([SampleRequest(prompt, 60, temperature=0) for prompt in prompts])
+    wanted = [f'{{"x":{a},"y":{b}}}' for a, b in pairs]
+    calls = [PAIRS_OF_BYTES.calls(one.tokens)[1] for one in said]
+    assert fmean(c == [Call("plus", args)] for c, args in zip(calls, wanted, strict=True)) >= 0.9
+    heard = [PAIRS_OF_BYTES.render([{"role": "tool", "content": str(a + b)}]) for a, b in pairs]
+    on = [[*p, *one.tokens, *h] for p, one, h in zip(prompts, said, heard, strict=True)]
+    answers = learner.sample([SampleRequest(prompt, 60, temperature=0) for prompt in on])
+    texts = [PAIRS_OF_BYTES.decode(one.tokens) for one in answers]
+    assert fmean(str(a + b) in t for (a, b), t in zip(pairs, texts, strict=True)) >= 0.9
 
 
 def _told(name: str) -> Told:

@@ -70,7 +70,7 @@ BASES = (
         description="Calls tools over many turns: games, sums, products on paper",
         context=2048,
         vocabulary=1024,
-        state_bytes=12_600_000,
+        state_bytes=11_220_000,
         defaults=Defaults(
             learning_rate=3e-4, group_size=8, max_tokens=200, tasks_per_step=8, steps=60
         ),

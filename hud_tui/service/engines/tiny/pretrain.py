@@ -78,7 +78,7 @@ STAGES: dict[str, tuple[Stage, ...]] = {
     "tiny/arith-0.2M": stages(6500, 2500),
     "tiny/mixed-0.2M": stages(10_000, 3500),
     AGENT: (
-        Stage("short", 1500, learning_rate=2e-3, turns=8),
+        Stage("short", 1200, learning_rate=2e-3, turns=8),
         Stage("long", 120, learning_rate=5e-4, turns=50),
     ),
 }
@@ -220,7 +220,7 @@ def make(base: str, out: Path) -> None:
         save_base(out / weights_path(base).name, weights, config)
         return
     pairs = learn_pairs(texts(BpeTokenizer([])), PAIRS)
-    config = Config(FIRST_PAIR + len(pairs), 128, 4, 4, 2048, rotary=True)
+    config = Config(FIRST_PAIR + len(pairs), 128, 4, 4, 2048, rotary=True, shifted=True, tied=True)
     weights = initial(config, seed=0)
     for stage in STAGES[base]:
         pretrain_agent(stage, weights, config, BpeTokenizer(pairs))
