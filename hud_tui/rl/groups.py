@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from math import isfinite, sqrt
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.metrics import Series
@@ -54,6 +54,38 @@ def group_advantages(rewards: Sequence[float], norm_by_std: bool = False) -> lis
         return [0.0] * len(rewards)
     mean, unit = fmean(rewards), reward_std(rewards) if norm_by_std else 1.0
     return [(reward - mean) / unit for reward in rewards]
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """How a run makes advantages of a group's rewards."""
+
+    norm_by_std: bool = False
+    """Whether they are divided by the standard deviation of the group's rewards."""
+    scale: float = 1.0
+    """What they are multiplied by, `reward_scale`."""
+
+    @classmethod
+    def of_run(cls, parameters: Mapping[str, Any] | None) -> "Advantages":
+        """From a run's parameters by wire name; as usual where they do not say."""
+        given = parameters or {}
+        scale = given.get("reward_scale")
+        if not (isinstance(scale, int | float) and isfinite(scale)):
+            scale = 1.0
+        return cls(given.get("norm_adv_by_std") is True, float(scale))
+
+    def of(self, rewards: Sequence[float]) -> list[float]:
+        """One per rollout of a group, shape (G,), G ≥ 1."""
+        return [self.scale * one for one in group_advantages(rewards, self.norm_by_std)]
+
+    @property
+    def said(self) -> str:
+        """What is done to reward − mean, e.g. `` ÷ std × 2``; empty where nothing is."""
+        scale = "" if self.scale == 1.0 else f" × {self.scale:g}"
+        return (" ÷ std" if self.norm_by_std else "") + scale
+
+
+PLAIN = Advantages()
 
 
 def reward_std(rewards: Sequence[float]) -> float:

@@ -12,7 +12,7 @@ from math import exp, log
 from statistics import fmean
 from typing import Any
 
-from hud_tui.rl.groups import group_advantages, has_signal, reward_std
+from hud_tui.rl.groups import PLAIN, Advantages, has_signal, reward_std
 from hud_tui.wire import Trace
 from hud_tui.wire_training import TraceEvent, call_text, content_text, value_text
 
@@ -141,6 +141,8 @@ class RolloutGroup:
     """Whether these are one group of one step, so that they have advantages."""
     attempt: int = 1
     """Which attempt at its step it belongs to, from 1: a zero-variance batch is sampled again."""
+    rule: Advantages = PLAIN
+    """How its advantages were made."""
 
     @property
     def rewards(self) -> list[float]:
@@ -162,13 +164,18 @@ class RolloutGroup:
         return self.compared and not self.heldout and has_signal(self.rewards)
 
 
-def rollout_groups(traces: Sequence[Trace]) -> list[RolloutGroup]:
+def rollout_groups(traces: Sequence[Trace], rule: Advantages = PLAIN) -> list[RolloutGroup]:
     """Group traces: the last attempt at a step first; within it groups with signal, then
-    zero-variance ones, held-out tasks last. O(N log N)."""
+    zero-variance ones, held-out tasks last. O(N log N).
+
+    Args:
+        traces: Of one job.
+        rule: How that makes advantages of rewards.
+    """
     members: dict[tuple[object, ...], list[Trace]] = {}
     for trace in traces:
         members.setdefault(_key(trace), []).append(trace)
-    groups = [_group(traces) for traces in members.values()]
+    groups = [_group(traces, rule) for traces in members.values()]
     return sorted(
         groups,
         key=lambda group: (-group.attempt, group.heldout, group.compared and not group.has_signal),
@@ -181,19 +188,21 @@ def _key(trace: Trace) -> tuple[object, ...]:
     return (trace.step, trace.attempt, trace.task_slug or "", bool(trace.heldout))
 
 
-def _group(traces: list[Trace]) -> RolloutGroup:
+def _group(traces: list[Trace], rule: Advantages) -> RolloutGroup:
     first = traces[0]
     ordered = sorted(traces, key=lambda trace: -1 if trace.rollout is None else trace.rollout)
     compared = first.group_id is not None or first.step is not None
     heldout = bool(first.heldout)
-    advantages = _advantages(ordered) if compared and not heldout else [None] * len(ordered)
+    trained = compared and not heldout
+    advantages = _advantages(ordered, rule) if trained else [None] * len(ordered)
     rollouts = tuple(Rollout(*pair) for pair in zip(ordered, advantages, strict=True))
-    return RolloutGroup(first.task_slug or "", heldout, rollouts, compared, first.attempt or 1)
+    slug, attempt = first.task_slug or "", first.attempt or 1
+    return RolloutGroup(slug, heldout, rollouts, compared, attempt, rule)
 
 
-def _advantages(traces: list[Trace]) -> list[float | None]:
+def _advantages(traces: list[Trace], rule: Advantages) -> list[float | None]:
     rewards = [trace.reward for trace in traces if trace.reward is not None]
-    known = iter(group_advantages(rewards) if rewards else ())
+    known = iter(rule.of(rewards) if rewards else ())
     return [None if trace.reward is None else next(known) for trace in traces]
 
 

@@ -16,6 +16,7 @@ from textual.content import Content
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
+from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
 from hud_tui.rl.run import job_is_active, job_progress, job_step, job_title
@@ -56,6 +57,18 @@ class GroupReader:
     def names(self, group: Group) -> bool:
         """Whether it is known which rollouts the group is made of."""
         return len(group.trace_ids) == len(group.rewards)
+
+    async def advantages(self) -> Advantages:
+        """How the run that took the step makes advantages of rewards.
+
+        Raises:
+            HudError: The service refused or did not answer.
+        """
+        node = self._step.node
+        if self._client is None or node is None or node.job_id is None or self._step.names:
+            return PLAIN
+        run = await self._client.known_job(node.job_id)
+        return Advantages.of_run(None if run is None else run.parameters)
 
     async def known(self, group: Group) -> Group:
         """The group with its trace ids, where the service can tell them.
@@ -144,6 +157,7 @@ class JobReader:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._all: list[Trace] | None = None
+        self._rule: Advantages | None = None
 
     async def read(self, client: HudClient, wanted: int | None = None) -> Part:
         """A step or page; None is the newest, of a job that runs as it is now.
@@ -167,7 +181,15 @@ class JobReader:
         if not traces and wanted is None and taken:
             number = newest = taken
             traces = await client.job_traces(self.job.id, step=number)
-        return Part(self.job, number, newest, True, None, tuple(rollout_groups(traces)))
+        groups = tuple(rollout_groups(traces, await self._advantages(client)))
+        return Part(self.job, number, newest, True, None, groups)
+
+    async def _advantages(self, client: HudClient) -> Advantages:
+        """How the run makes advantages of rewards; its row does not say."""
+        if self._rule is None:
+            run = await client.known_job(self.job.id)
+            self._rule = Advantages.of_run(None if run is None else run.parameters)
+        return self._rule
 
     async def _page(self, client: HudClient, wanted: int | None) -> Part:
         if self._all is None or job_is_active(self.job):
@@ -484,7 +506,7 @@ def rollout_title(
     parts.append((2, Content(f"rollout {place + 1} of {len(group.rollouts)}")))
     parts.append((0, Content(f"reward {short(trace.reward)}")))
     if (advantage := group.rollouts[place].advantage) is not None:
-        parts.append((1, Content(f"advantage {advantage_text(advantage)}")))
+        parts.append((1, Content(f"advantage {advantage_text(advantage)}{group.rule.said}")))
     if group.heldout:
         parts.append((1, Content("held out")))
     if removed:

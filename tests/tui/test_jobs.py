@@ -8,10 +8,14 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from textual.widgets import Static
 
+from hud_tui.rl.groups import Advantages
 from hud_tui.service import managed_run as hud_rollouts
 from hud_tui.settings import Start
+from hud_tui.tui.rollout_reader import rollout_title
 from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
 from tests.conftest import Served, ended, fork, submit, until
 from tests.tui.cockpit import Cockpit, cockpit
@@ -388,3 +392,57 @@ async def test_a_rollout_is_copied_as_text_markdown_or_json(served: Served) -> N
             await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
             await flown.until(lambda begins=begins: flown.app.clipboard.startswith(begins))
         assert "### assistant" in flown.app.clipboard
+
+
+async def test_ratios_are_computed_once_the_run_that_trains_the_model_has_ended(
+    served: Served,
+) -> None:
+    _, job_id = await training(served)
+    async with cockpit(served, Start("jobs")) as flown:
+        await flown.until(lambda: keys_of(flown) == [job_id])
+        await one_rollout(flown)
+        pane = screen(flown).browser.pane
+        await flown.press("v")
+        await flown.until(lambda: "… computed after the run" in pane.plain)
+        assert "step 1/10000" in pane.plain
+        trace = screen(flown).trace
+        assert trace is not None
+        assert trace.id not in screen(flown)._now
+        async with caller(served) as http:
+            asked = await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
+            assert asked.is_success
+            await ended(http, job_id)
+        await flown.until(lambda: screen(flown)._now.get(trace.id))
+        assert "computed after" not in pane.plain
+
+
+async def test_advantages_are_shown_as_the_run_was_trained_with_them(served: Served) -> None:
+    async with jobs_of(served, norm_adv_by_std=True, steps=1) as flown:
+        await one_rollout(flown)
+        part, trace = screen(flown).part, screen(flown).trace
+        assert part is not None
+        assert trace is not None
+        taught = [group for group in part.groups if group.has_signal]
+        assert taught
+        for group in taught:
+            squares = [(one.advantage or 0.0) ** 2 for one in group.rollouts]
+            assert round(sum(squares) / len(squares), 6) == 1.0
+        said = rollout_title(part.group_of(trace), trace, 200).plain
+        assert " ÷ std" in said
+
+
+async def test_a_group_in_live_has_the_advantages_of_its_run(served: Served) -> None:
+    async with jobs_of(served, norm_adv_by_std=True, steps=1) as flown:
+        await flown.press("3")
+        await flown.until(lambda: run_of(flown.app).series.length == 1)
+        await flown.press("tab", "enter")
+        await flown.until(lambda: isinstance(flown.app.screen, GroupScreen))
+        group = flown.app.screen
+        assert isinstance(group, GroupScreen)
+        await flown.until(lambda: group.rule == Advantages(norm_by_std=True))
+        rewards = {one.reward for one in group.columns.answers}
+        assert len(rewards) > 1, "groups with signal come first"
+        squares = [one.advantage**2 for one in group.columns.answers]
+        assert round(sum(squares) / len(squares), 6) == 1.0
+        said = str(group.query_one("#group-facts", Static).render())
+        assert "advantages: (reward − mean) ÷ std" in said

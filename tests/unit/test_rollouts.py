@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.tui.rollout_reader import sibling_rows, trace_rows
 from hud_tui.tui.widgets.rollout import Reading, completion_of, rollout_lines, unsafe
@@ -142,3 +143,19 @@ def test_attempts_at_a_step_are_told_apart_the_last_one_first() -> None:
     headings = [row.cells[0].plain for row in trace_rows(groups, "") if row.heading]
     assert headings[0] == "attempt 2 of 2"
     assert headings[2] == "attempt 1 of 2: zero variance, sampled again"
+
+
+def test_advantages_are_those_that_the_run_was_trained_with() -> None:
+    traces = [trace(n, float(n)).model_copy(update={"group_id": "g"}) for n in range(2)]
+    rule = Advantages.of_run({"norm_adv_by_std": True, "reward_scale": 2.0})
+    [group] = rollout_groups(traces, rule)
+    assert [one.advantage for one in group.rollouts] == [-2.0, 2.0]
+    assert group.rule.said == " ÷ std × 2"
+    [plain] = rollout_groups(traces)
+    assert [one.advantage for one in plain.rollouts] == [-0.5, 0.5]
+    assert plain.rule.said == ""
+
+
+@pytest.mark.parametrize("given", [None, {}, {"reward_scale": "2", "norm_adv_by_std": "yes"}])
+def test_a_run_that_does_not_say_has_plain_advantages(given: dict[str, object] | None) -> None:
+    assert Advantages.of_run(given) == PLAIN

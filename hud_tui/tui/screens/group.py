@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import gather
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ from textual.worker import Worker
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
-from hud_tui.rl.groups import group_stats
+from hud_tui.rl.groups import PLAIN, Advantages, group_stats
 from hud_tui.rl.metrics import short
 from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.keys import FootLine, bindings
@@ -60,12 +61,20 @@ class GroupScreen(Over[None]):
         self.step, self.place, self.replayed = step, step.place, client is None
         self.reader = GroupReader(client, step)
         self.client, self.grid = client, grid
+        self.rule: Advantages | None = self._known_rule()
+        """How the run makes advantages of rewards; None until it was asked for."""
         self._reading: Worker[None] | None = None
 
     @property
     def _of(self) -> str:
         """What the group that is shown is of."""
         return self.step.names[self.place] if self.step.names else self.step.name
+
+    def _known_rule(self) -> Advantages | None:
+        """From the run on the screen, where it took the step, or samples it."""
+        job, node = (None if self.grid is None else self.grid.run.job), self.step.node
+        own = job is not None and (node is None or node.job_id == job.id)
+        return Advantages.of_run(job.parameters) if own and job is not None else None
 
     @property
     def group(self) -> Group:
@@ -99,22 +108,26 @@ class GroupScreen(Over[None]):
         before, self.step, self.place = self.group, now, now.place
         self.reader = GroupReader(self.client, now)
         if before != self.group:
-            self.query_one("#group-facts", Static).update(facts(self.group, self._of))
+            self.show_facts()
             self.take(self.group)
             self.read_on()
+
+    def show_facts(self) -> None:
+        told = facts(self.group, self._of, self.rule or PLAIN)
+        self.query_one("#group-facts", Static).update(told)
 
     def take(self, group: Group) -> None:
         """Show a group's rollouts; the texts that were read stay, and so does the cursor."""
         columns, shown = self.columns, self.columns.answers
         at = shown[columns.picked].number if shown else None
-        columns.answers = told(answers(group), shown)
+        columns.answers = told(answers(group, self.rule or PLAIN), shown)
         columns.unread = "Not recorded." if self.replayed else ""
         numbers = [one.number for one in columns.answers]
         columns.picked = numbers.index(at) if at in numbers else 0
 
     def show_group(self) -> None:
         """Show the group, then read its rollouts."""
-        self.query_one("#group-facts", Static).update(facts(self.group, self._of))
+        self.show_facts()
         self.query_one("#group-prompt", Static).update(REPLAYED if self.replayed else "")
         self.columns.answers, self.columns.picked = (), 0
         self.take(self.group)
@@ -131,6 +144,11 @@ class GroupScreen(Over[None]):
     @work(exclusive=True, group="read")
     async def read_rollouts(self) -> None:
         """Some at a time, best first; a failure is told in its column."""
+        if self.rule is None:
+            with suppress(HudError):  # what cannot be asked is as usual
+                self.rule = await self.reader.advantages()
+                self.show_facts()
+                self.take(self.group)
         if not self.reader.names(self.group):
             try:
                 self.take(await self.reader.known(self.group))
@@ -191,8 +209,8 @@ def told(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:
     ]
 
 
-def facts(group: Group, name: str) -> Content:
-    """The group in a line: task, rewards, and whether it has signal."""
+def facts(group: Group, name: str, rule: Advantages = PLAIN) -> Content:
+    """The group in a line: task, rewards, whether it has signal, how advantages are made."""
     whose = (one_line(group.task_slug, 60), "bold"), (f"  {one_line(name, 40)}  ", "$text-muted")
     if not group.rewards:
         return Content.assemble(
@@ -203,6 +221,8 @@ def facts(group: Group, name: str) -> Content:
     drawn = bars(group.rewards, low, high, Segment("·"))
     verdict = "all solved" if stats.all_solved else "all failed" if stats.all_failed else ""
     told = f"{verdict}: every advantage is 0, no gradient" if verdict else ""
+    if rule.said and not told:
+        told = f"advantages: (reward − mean){rule.said}"
     return Content.assemble(
         *whose,
         f"{short(stats.mean)} ± {short(stats.std)}  ",

@@ -5,9 +5,10 @@ Enter goes one level in, Esc one level out. What runs is read again while it run
 
 from __future__ import annotations
 
-from asyncio import gather
+from asyncio import gather, sleep
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from time import time
 from typing import ClassVar
 
 from textual import on, work
@@ -19,13 +20,14 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from hud_tui.errors import HudError
+from hud_tui.errors import HudConflict, HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
 from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import (
     Run,
     has_ended,
+    is_active,
     job_evaluates,
     job_is_active,
     job_model_id,
@@ -51,14 +53,14 @@ from hud_tui.tui.rollout_reader import (
     sibling_rows,
     trace_rows,
 )
-from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.base import HudScreen, ViewContext, duration
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.widgets.checkpoint_details import is_cut_short
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
 from hud_tui.tui.widgets.row_list import RowList
-from hud_tui.wire import Job, Trace
-from hud_tui.wire_training import Forward, TraceEvents
+from hud_tui.wire import Job, JobStatus, Trace
+from hud_tui.wire_training import Forward, ForwardResult, TraceEvents
 
 
 class Level(IntEnum):
@@ -245,6 +247,19 @@ AT_LEVEL = {
 """Actions that some levels only have."""
 
 
+TURN_S = 1.0
+"""Between two looks at a run whose end is waited for."""
+
+
+def turn_said(job: JobStatus) -> str:
+    """What a forward pass waits for, e.g. ``after the run arith on arith-rl: step 30/60``."""
+    name = one_line(job.name or job.id or "", 40)
+    step = "" if job.step is None or job.steps is None else f": step {job.step}/{job.steps}"
+    finish = job.estimated_finish
+    about = "" if finish is None else f", about {duration(max(0.0, finish - time()))} left"
+    return f"… computed after the run {name}{step}{about}"
+
+
 class JobsScreen(HudScreen):
     """It holds its widgets itself, so that late results find them while it closes."""
 
@@ -277,6 +292,8 @@ class JobsScreen(HudScreen):
         self._asked: set[tuple[str, str | None]] = set()
         self.shade = Shade.LOGPROB
         self._now: dict[str, dict[int, list[float]]] = {}
+        self._waits = ""
+        """What the ratios of the rollout wait for."""
         """Logprobs under the current policy, by trace and turn; empty while being read."""
         self._opened = False
         self._wanted: str | None = None
@@ -394,6 +411,7 @@ class JobsScreen(HudScreen):
             own,
             most,
             self._now.get(trace.id, {}),
+            self._waits,
             None if grade is None else grade.get("evaluation_result"),
         )
 
@@ -427,15 +445,43 @@ class JobsScreen(HudScreen):
             self.notify(said, markup=False)
             return
         try:
-            passed = await self.client.forward(str(model_id), Forward(inputs=[trace.id]))
+            passed = await self._forward_in_turn(str(model_id), trace)
         except HudError as error:
             self.tell(error)
+            return
+        finally:
+            self._waits = ""
+        if passed is None:
             return
         self._now[trace.id] = {
             turn: [p for p, mask in zip(datum.logprobs, datum.mask, strict=False) if mask > 0]
             for turn, datum in enumerate(passed.data)
         }
         self.redraw()
+
+    async def _forward_in_turn(self, model_id: str, trace: Trace) -> ForwardResult | None:
+        """The pass; while a run trains the model the service refuses it, so then after that run.
+
+        Returns:
+            None where nobody looks at the ratios of this rollout any more.
+
+        Raises:
+            HudError: It is refused for another reason.
+        """
+        while True:
+            try:
+                return await self.client.forward(model_id, Forward(inputs=[trace.id]))
+            except HudConflict:
+                job = await self.client.known_job(model_id)
+                if job is None or not is_active(job.status):
+                    raise
+            while job is not None and is_active(job.status):
+                if not (self.shade is Shade.RATIO and self.trace is trace):
+                    return None
+                self._waits = turn_said(job)
+                self.redraw()
+                await sleep(TURN_S)
+                job = await self.client.known_job(model_id)
 
     def action_match(self, way: int) -> None:
         """The next place where the text was found, or the one before."""

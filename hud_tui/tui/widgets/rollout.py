@@ -12,7 +12,7 @@ from textual.events import Click
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from hud_tui.rl.groups import group_advantages
+from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short
 from hud_tui.rl.rollouts import (
     MOST_NOTES,
@@ -115,6 +115,8 @@ class Reading:
     """The largest advantage of its group, by amount."""
     now: Mapping[int, Sequence[float]] = field(default_factory=dict)
     """Logprobs under the policy of now, by the turn's number among those with tokens."""
+    waits: str = ""
+    """What they wait for; empty where they are known, or not asked for."""
     grade: object = None
     """The evaluation's result as the service keeps it."""
 
@@ -244,6 +246,8 @@ def _sampled(
     yield from _indented(flow(pieces, shaded), width)
     yield Content()
     yield from _indented(legend(shaded), width)
+    if reading.waits and reading.shade is Shade.RATIO:
+        yield from _indented(Content.styled(reading.waits, "$warning"), width)
     yield from _indented(_summed(sample), width)
     room = width - INDENT
     yield from (Content(" " * INDENT) + line for line in listed(pieces, shaded, room))
@@ -380,12 +384,12 @@ class Answer:
     """Why it ended, as the service says."""
 
 
-def answers(group: Group) -> list[Answer]:
-    """A group's rollouts, highest reward first."""
+def answers(group: Group, rule: Advantages = PLAIN) -> list[Answer]:
+    """A group's rollouts, highest reward first, with advantages as its run makes them."""
     size = len(group.rewards)
     ids = group.trace_ids if len(group.trace_ids) == size else [None] * size
     tokens = group.num_tokens if len(group.num_tokens) == size else [None] * size
-    advantages = group_advantages(group.rewards) if group.rewards else ()
+    advantages = rule.of(group.rewards) if group.rewards else ()
     found = [
         Answer(number, *facts)
         for number, facts in enumerate(
