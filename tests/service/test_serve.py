@@ -81,14 +81,6 @@ def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     assert "cannot use" in result.stderr
 
 
-def test_a_broken_database_is_said(tmp_path: Path) -> None:
-    (tmp_path / "service.db").write_text("this is no database, and long enough to be read as one")
-    result = serve("--data-dir", str(tmp_path))
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "is damaged, or no database" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 def test_checkpoints_of_something_else_are_refused_and_left_alone(tmp_path: Path) -> None:
     foreign = tmp_path / "checkpoints" / "my-llama" / "weights"
     foreign.parent.mkdir(parents=True)
@@ -186,16 +178,6 @@ def test_the_key_is_the_users_alone(tmp_path: Path) -> None:
     assert len(key) > 30
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert load_key(path) == key
-
-
-def test_the_service_loads_neither_numpy_nor_a_face(tmp_path: Path) -> None:
-    script = (
-        "import sys, hud_tui.service.app;"
-        "print([m for m in ('numpy', 'tinker', 'textual', 'httpx') if m in sys.modules])"
-    )
-    command = [sys.executable, "-c", script]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert result.stdout.strip() == "[]"
 
 
 async def test_a_body_too_large_is_answered_over_a_socket(tmp_path: Path) -> None:

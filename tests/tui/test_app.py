@@ -180,7 +180,7 @@ async def test_ctrl_c_twice_leaves_whatever_is_asked(served: Served) -> None:
     await cancel(served, job_id)
 
 
-@pytest.mark.parametrize(("lines", "seconds"), [(24, [4.0, 6.0]), (40, [15.0, 10.0])])
+@pytest.mark.parametrize(("lines", "seconds"), [(24, [5.0, 7.0]), (40, [15.0, 10.0])])
 async def test_a_notice_leaves_sooner_where_it_covers_the_rows(
     served: Served, lines: int, seconds: list[float]
 ) -> None:

@@ -183,52 +183,38 @@ async def test_a_refusal_is_told_and_the_head_stays(served: Served) -> None:
         await flown.until(lambda: "Nothing to undo" in note(flown))
 
 
-async def test_a_service_that_keeps_keys_says_that_it_did_not_happen(served: Served) -> None:
+@pytest.mark.parametrize(
+    ("lose", "keyless", "said", "head"),
+    [
+        ("request", False, "refused: the head is step-000006", "step-000006"),
+        ("answer", False, "head is step-000005 · verified · u undo", "step-000005"),
+        (
+            "request",
+            True,
+            "no answer: the service says the head is still step-000006",
+            "step-000006",
+        ),
+        ("answer", True, "no answer, but head is step-000005 · verified · u undo", "step-000005"),
+    ],
+)
+async def test_without_an_answer_it_says_where_the_head_is(
+    served: Served, lose: str, keyless: bool, said: str, head: str
+) -> None:
+    """On a service that keeps keys of writes, and on one that does not (HUD)."""
     async with tree_of(served) as (flown, model_id):
-        flown.net.lose = "request"
+        flown.net.lose, flown.net.keyless = lose, keyless
         await flown.press("b")
         await flown.until_dialog()
         await flown.press("y")
-        await flown.until(lambda: "refused: the head is step-000006" in note(flown))
-        assert "not done" in "".join(n.message for n in flown.app._notifications)
-        assert await flown.head(model_id) == "step-000006"
-
-
-async def test_a_service_that_keeps_keys_says_that_it_happened(served: Served) -> None:
-    async with tree_of(served) as (flown, model_id):
-        flown.net.lose = "answer"
-        await flown.press("b")
-        await flown.until_dialog()
-        await flown.press("y")
-        await flown.until(lambda: "head is step-000005 · verified · u undo" in note(flown))
-        assert len(flown.net.sent) == 1
-        assert await flown.head(model_id) == "step-000005"
-
-
-async def test_no_answer_and_it_did_not_happen(served: Served) -> None:
-    async with tree_of(served) as (flown, model_id):
-        flown.net.lose, flown.net.keyless = "request", True
-        await flown.press("b")
-        await flown.until_dialog()
-        await flown.press("y")
-        said = "no answer: the service says the head is still step-000006"
         await flown.until(lambda: said in note(flown))
+        refused = "not done" in "".join(n.message for n in flown.app._notifications)
+        assert refused is (lose == "request" and not keyless)
         assert len(flown.net.sent) == 1
-        assert await flown.head(model_id) == "step-000006"
-
-
-async def test_no_answer_but_it_did_happen(served: Served) -> None:
-    async with tree_of(served) as (flown, model_id):
-        flown.net.lose, flown.net.keyless = "answer", True
-        await flown.press("b")
-        await flown.until_dialog()
-        await flown.press("y")
-        said = "no answer, but head is step-000005 · verified · u undo"
-        await flown.until(lambda: said in note(flown))
-        assert len(flown.net.sent) == 1
+        assert await flown.head(model_id) == head
         flown.net.lose = ""
-        await set_head(flown, "u")
-        assert await flown.head(model_id) == "step-000006"
+        if lose == "answer":
+            await set_head(flown, "u")
+            assert await flown.head(model_id) == "step-000006"
 
 
 async def test_somebody_else_s_move_is_announced_and_can_be_undone(served: Served) -> None:

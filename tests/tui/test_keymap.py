@@ -71,16 +71,6 @@ async def test_two_actions_change_places(served: Served) -> None:
             await app.until_view("live")
 
 
-async def test_a_list_moves_by_other_keys(served: Served) -> None:
-    async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
-        with remapped(app, {"list.move.1": "f8", "list.move.-1": "f10"}):
-            await app.until_view("models")
-            await app.until(lambda: app.screen.query_one(RowList).has_focus)
-            now = app.screen.active_bindings
-            assert (now["f8"].binding.id, now["f10"].binding.id) == ("list.move.1", "list.move.-1")
-            assert not {"down", "j", "up", "k"} & set(now)
-
-
 @pytest.mark.parametrize("view", VIEWS)
 async def test_any_action_can_have_another_key(served: Served, view: str) -> None:
     """Of all that could be done with the usual keys, each is done by its new one."""

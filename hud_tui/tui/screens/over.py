@@ -74,7 +74,7 @@ class Over(ModalScreen[T], Leavable[T]):
 
 ALARM = "⚑"
 """First character of an alarm's notice."""
-LOW, LOW_S, LOW_ERROR_S = 30, 4.0, 6.0
+LOW, LOW_S, LOW_ERROR_S = 30, 5.0, 7.0
 """A screen of fewer lines, and the seconds that a notice stays on it: a failure is read longer."""
 MOST_NOTICES = 3
 """Notices shown at once: more would cover the view."""
