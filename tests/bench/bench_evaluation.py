@@ -23,7 +23,8 @@ from hud_tui.service.service import Service
 from hud_tui.wire import EvaluationParameters
 from tests.conftest import calling, fork, tasks_of
 
-ROUNDS, SAMPLES = 5, 8
+ROUNDS, SAMPLES = 5, 32
+"""So many samples that what an evaluation costs once, some .1 s, is no large part of it."""
 LEAST = 0.9
 
 
