@@ -5,25 +5,37 @@ from itertools import combinations
 from math import comb, exp, inf, lgamma, nan
 from random import Random
 from statistics import fmean
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.events import (
+    CheckpointAdded,
+    EvaluationChanged,
+    EvaluationsRead,
+    TreeRead,
+)
 from hud_tui.rl.evaluation import (
     Difference,
     Scores,
     as_groups,
+    asked_for,
     difference,
     interval,
     ks,
+    pair_of,
     pass_at,
+    rollout_seconds,
+    seconds_left,
     sentence,
     student_t,
     sum_up,
     times_as_many,
 )
-from hud_tui.wire import Estimate, Group
+from hud_tui.rl.run import Run
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.2, 1.0]), min_size=1, max_size=6)
 TASKS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), REWARDS, min_size=1, max_size=9)
@@ -270,3 +282,62 @@ def test_how_many_tasks_would_show_it() -> None:
     assert said.endswith("visible with 900 tasks × 4: one of 5 points would have shown")
     said = sentence("scores", Estimate(value=0.0, low=-0.6, high=0.6), "A", "B", "3 tasks × 4")
     assert said.endswith(": more than 100 times as many tasks would show one of 5 points")
+
+
+def scored(id_: str | None, digest: str = "a", rollouts: int = 144, **more: Any) -> Evaluation:
+    return Evaluation(
+        id=id_, mean_reward=0.5, num_tasks=36, num_traces=rollouts, tasks_digest=digest, **more
+    )
+
+
+def test_two_checkpoints_are_compared_by_the_evaluations_that_are_most_alike() -> None:
+    one, other = scored("1", rollouts=36), scored("2", "b", 999)
+    same, larger = scored("3", rollouts=36), scored("4")
+    assert pair_of([one, other], [same, larger]) == (one, larger)
+    short, long = scored("5", max_tokens=9, rollouts=999), scored("6", max_tokens=99)
+    assert pair_of([long], [short, scored("7", max_tokens=99, rollouts=9)])[1].id == "7"  # type: ignore[index]
+    assert pair_of([long], [short]) == (long, short)
+    assert pair_of([scored(None)], [same]) is None
+    assert pair_of([], [same]) is None
+    assert pair_of([scored("8", split="train")], [same]) is None
+
+
+def of_job(id_: str, status: str = "succeeded", done: int = 144, **more: Any) -> EvaluationJob:
+    usual = {"model_id": "m", "checkpoint_id": "c", "job_id": id_, "total": 144}
+    return EvaluationJob(id=id_, status=status, done=done, **{**usual, **more})
+
+
+def test_what_was_made_from_here_is_said_of_its_checkpoint_whatever_comes_first() -> None:
+    node, found = Checkpoint(id="c"), of_job("e", result=scored("e"))
+    read, told = TreeRead(checkpoints=(node,)), EvaluationsRead(evaluations=(found,))
+    for events in ([read, told], [told, read], [told, read, read], [read, told, told]):
+        run = Run()
+        for event in events:
+            run = run.fold(event)
+        assert [one.id for one in run.tree[0].evaluations] == ["e"]
+        assert run.tree.best == 0
+    assert [one.id for one in run.fold(CheckpointAdded(checkpoint=node)).tree[0].evaluations] == [
+        "e"
+    ]
+    known = node.model_copy(update={"evaluations": [scored("e")]})
+    assert len(run.fold(CheckpointAdded(checkpoint=known)).tree[0].evaluations) == 1
+
+
+def test_a_read_that_events_have_overtaken_changes_nothing() -> None:
+    run = Run().fold(EvaluationChanged(evaluation=of_job("e", "cancelled", 64)))
+    late = EvaluationsRead(evaluations=(of_job("e", "running", 64), of_job("f", "running", 0)))
+    assert run.fold(late).evaluations["e"].status == "cancelled"
+    assert run.fold(late).evaluations["f"].status == "running"
+    resumed = run.fold(EvaluationChanged(evaluation=of_job("e", "queued", 64)))
+    assert resumed.evaluations["e"].status == "queued"
+    over = EvaluationsRead(evaluations=(of_job("e"),))
+    assert resumed.fold(over).evaluations["e"].status == "succeeded"
+
+
+def test_the_pace_is_that_of_the_newest_evaluation_that_says_it() -> None:
+    jobs = [of_job("1", seconds=72.0), of_job("2", seconds=14.4), of_job("3", done=0)]
+    assert rollout_seconds(jobs) == pytest.approx(0.1)
+    assert seconds_left(of_job("4", "running", 44, seconds=4.4)) == pytest.approx(10.0)
+    assert seconds_left(of_job("4", "running", 0)) is None
+    assert rollout_seconds([]) is None
+    assert asked_for([*jobs, of_job("4", job_id="run")]).id == "3"  # type: ignore[union-attr]
