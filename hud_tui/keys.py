@@ -401,7 +401,13 @@ MODELS = (
 LAUNCH = (
     Action("launch", "choose", "enter", "check", "Check the taskset under the cursor."),
     Action("launch", "submit", "ctrl+s", "submit", "Submit the run."),
-    Action("launch", "file", "ctrl+o", "open file", "Type the path of a task file."),
+    Action(
+        "launch",
+        "file",
+        "ctrl+o",
+        "open file",
+        "Type the path of a task file, or of an environment.",
+    ),
     Action("launch", "edit", "e", "edit run", "Edit the run's parameters."),
     Action("launch", "try", "T", "try tasks", "Sample groups to see which tasks give signal."),
     Action("launch", "leave_out", "space", "leave out", "Leave the task out; or take it in."),

@@ -3,13 +3,15 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudConflict
+from hud_tui.errors import HudConflict, HudNotFound, HudUnclear, HudUnreachable
+from hud_tui.rollouts.control import told_by
 from hud_tui.rollouts.process import WorkerProcess
-from hud_tui.wire_training import OptimStep
+from hud_tui.wire_training import OptimStep, OptimStepResult
 from tests.conftest import Served, until
 from tests.rollouts.driving import (
     SUMS,
@@ -207,3 +209,35 @@ async def test_a_worker_that_ends_by_itself_again_and_again_ends_the_run(
         job = await client.job_status(order.job_id)
         assert "ended with code 7" in str(job.error)
     assert len(workers) == 6
+
+
+async def test_on_a_service_without_driven_runs_and_keys_the_tree_says_what_was_done(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As HUD's: its run is a job that reports rollouts."""
+
+    async def unknown(self: HudClient, *args: object) -> None:
+        raise HudNotFound(404, "not found")
+
+    step, lost = HudClient.optim_step, iter((True, False))
+
+    async def answer_lost(self: HudClient, *args: Any, **more: Any) -> OptimStepResult:
+        result = await step(self, *args, **more)
+        if next(lost, False):
+            raise HudUnclear(HudUnreachable("no answer"))
+        return result
+
+    for name in ("drive", "report", "settle"):
+        monkeypatch.setattr(HudClient, name, unknown)
+    monkeypatch.setattr(HudClient, "optim_step", answer_lost)
+    async with over_socket(served) as client:
+        model = await fork_of(client)
+        order = order_for(model, write_sums(tmp_path / "env"), served.service.data_dir)
+        folder = begun(tmp_path / "state", order)
+        settings = settings_of(served.url, served.api_key)
+        assert await driver_of(folder, settings).run() == "succeeded"
+        await check_tree(client, model.id, 3)
+        job = await client.job(order.job_id)
+        assert (job.name, job.group_size) == ("sums", 4)
+    assert next(lost, None) is None
+    assert told_by(folder).step == 3
