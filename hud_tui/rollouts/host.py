@@ -21,7 +21,7 @@ import signal
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -225,7 +225,7 @@ def watch(env: Any, source: str, report: Report) -> list[Watched]:
 
 
 def _serve(command: dict[str, Any], report: Report) -> None:
-    source = command["source"]
+    source, before = command["source"], frozenset(sys.modules)
     env = load_environment(Path(source), name=command["env"])
     begun = watch(env, source, report)
 
@@ -235,7 +235,22 @@ def _serve(command: dict[str, Any], report: Report) -> None:
         report({"where": next(filter(None, places), None)})
 
     signal.signal(signal.SIGUSR1, tell_where)
-    asyncio.run(_served(env, report))
+    try:
+        asyncio.run(_served(env, report))
+    finally:
+        report({"modules": _installed(before, source)})
+
+
+def _installed(before: Collection[str], source: str) -> list[str]:
+    """Modules that this process had to import, but for the user's own."""
+    root = _root(source)
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if name not in before
+        and not name.startswith("_hud_mod_")
+        and not _is_own(getattr(module, "__file__", None) or "", root)
+    ]
 
 
 async def _served(env: Any, report: Report) -> None:
@@ -387,7 +402,11 @@ class Host:
             return
         *lines, child.said = (child.said + data).split(b"\n")
         for line in lines:
-            self._tell({"number": child.number, **json.loads(line)})
+            told = json.loads(line)
+            if "modules" in told:
+                _import_all(told["modules"])
+            else:
+                self._tell({"number": child.number, **told})
 
     def _print(self, child: Child) -> None:
         data = _read_some(child.output)
@@ -440,6 +459,13 @@ class Host:
             _kill(child)
 
 
+def _import_all(names: Iterable[str]) -> None:
+    """Import what a rollout's process had to, so that the next need not."""
+    for name in names:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+
+
 def _bound(read: Callable[[Child], None], child: Child) -> Callable[[], None]:
     return lambda: read(child)
 
@@ -465,10 +491,7 @@ def _preload(source: str) -> None:
                     names |= {each.name: None for each in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                     names[node.module] = None
-    for name in names:
-        if name.partition(".")[0] not in local:
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
+    _import_all(name for name in names if name.partition(".")[0] not in local)
 
 
 def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
