@@ -156,6 +156,9 @@ MEANINGS = {
     "6": "The jobs.",
     "7": "The alarms.",
     "!": "The alarms.",
+    "8": "The machines.",
+    "i": "Add a machine.",
+    "K": "End the machine: terminate the pod, or remove its set-up.",
     "?": "All keys of what is on the screen.",
     "f1": "All keys of what is on the screen.",
     **dict.fromkeys((":", "^p"), "Go to anything by name."),
@@ -266,6 +269,7 @@ APP = (
     ),
     Action("app", "reconnect", "ctrl+r", "reconnect", "Reconnect; start the service.", False, True),
     Action("app", "raw", "J", "as JSON", "The model and its run as the service has them.", False),
+    Action("app", "machines", "8", "machines", "Machines over ssh, and rented pods.", False),
     Action("app", "log", "C", "command log", "Every change made from this machine.", False),
     Action("app", "theme", "t", "theme", "Next: dark, light, high contrast, colour-blind.", False),
     Action(
@@ -377,6 +381,17 @@ LOG = (
     Action("log", "filter", "slash", "filter", "Show only the entries with these words."),
     Action("log", "refresh", "r", "refresh", "Read the log again.", False),
     Action("log", "leave", "escape,q", "back", "Out of the filter; back to the view."),
+)
+
+
+MACHINES = (
+    Action("machines", "choose", "enter", "use", "Train on it from the next start; or here again."),
+    Action("machines", "add", "i", "add", "Set a machine up over ssh, or rent GPUs; asks."),
+    Action("machines", "refresh", "r", "ask now", "Ask the machine how it is, and Prime's list."),
+    Action("machines", "end", "K", "end", "Terminate the pod, or remove the set-up; asks."),
+    Action("machines", "protect", "P", "protect", "Ask for a pod's name before it ends; or not."),
+    Action("machines", "copy", "y", "copy ssh", "Copy the ssh command for it."),
+    Action("machines", "leave", "escape,q", "back", "Back to the view."),
 )
 
 
@@ -660,7 +675,7 @@ ACTIONS = (
     *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE),
     *(*CHARTS, *GROUP, *OVERLAYS),
     *(*RUNS, *COLUMNS, *COMPARED),
-    *(*JOBS, *ALARMS, *LOG),
+    *(*JOBS, *ALARMS, *LOG, *MACHINES),
 )
 
 WRITES = frozenset(
@@ -671,6 +686,7 @@ WRITES = frozenset(
         *("checkpoints.cancel_evaluation", "checkpoints.resume_evaluation"),
         *("live.cancel_run", "live.resume_run", "jobs.cancel_job", "jobs.resume_job"),
         *("runs.cancel_run", "runs.resume_run"),
+        *("machines.choose", "machines.add", "machines.end"),
     }
 )
 """Ids of what changes the service, or has it compute: not done with ``--read-only``."""

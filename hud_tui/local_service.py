@@ -9,12 +9,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -28,7 +27,9 @@ from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
     Used,
     alive,
+    daemon,
     forget,
+    keep_line,
     line_of,
     machine_of,
     named,
@@ -84,33 +85,14 @@ def _begin(paths: Paths) -> subprocess.Popen[bytes]:
     service = ["hud_tui.service", "--data-dir", str(paths.data), "--port", "0"]
     machine = machine_of(paths)
     if machine is None:
-        return _daemon(paths, service)
+        return daemon(paths, service)
     environment = {
         "TINKER_BASE_URL": machine.url,
         "TINKER_API_KEY": machine.key,
         "HUD_TUI_TINKER_PLACE": machine.label,
         "HUD_TUI_TINKER_FILES": machine.files,
     }
-    return _daemon(paths, [*service, "--engine", "tinker"], environment)
-
-
-def _daemon(
-    paths: Paths,
-    module: Sequence[str],
-    environment: Mapping[str, str] = MappingProxyType({}),
-    stdout: int = subprocess.PIPE,
-) -> subprocess.Popen[bytes]:
-    """A module of ours with its arguments, in the background; it logs where the service does."""
-    with open(open_or_make(paths.service_log, os.O_APPEND), "ab") as log:
-        return subprocess.Popen(
-            ["sh", "-c", '"$@" &', "sh", sys.executable, "-P", "-m", *module],
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=log,
-            cwd=paths.state,
-            start_new_session=True,
-            env={**os.environ, **environment},
-        )
+    return daemon(paths, [*service, "--engine", "tinker"], environment)
 
 
 def _end_group(spawned: subprocess.Popen[bytes]) -> None:
@@ -201,16 +183,6 @@ async def connect_local(
                 ready = await _running(paths) or await _start(paths, progress)
     observe = observe or CommandLog(paths.state, "python").add
     return HudClient(_settings(ready), None, guard, observe)
-
-
-def keep_line(paths: Paths, name: str) -> None:
-    """Have a process keep the tunnel to a machine, unless one does."""
-    keeper = line_of(paths.state, name).get("pid")
-    if not (isinstance(keeper, int) and keeper > 0 and alive(keeper)):
-        for directory in (paths.state, paths.data):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        module = ["hud_tui.remote.keeper", str(paths.state), str(paths.data), name]
-        _daemon(paths, module, stdout=subprocess.DEVNULL).wait()
 
 
 async def _there(

@@ -7,10 +7,13 @@ background, or was started without --data-dir; where the two directories are one
 
 import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +26,7 @@ from hud_tui.storage import (
     NotPrivate,
     change_atomic,
     locked,
+    open_or_make,
     read_private,
     read_regular,
     write_atomic,
@@ -209,6 +213,35 @@ def line_of(state: Path, name: str) -> dict[str, Any]:
         found = json.loads(read_regular(state / REMOTES / name / LINE, 1 << 20))
         return found if isinstance(found, dict) else {}
     return {}
+
+
+def keep_line(paths: Paths, name: str) -> None:
+    """Have a process keep the tunnel to a machine, unless one does."""
+    keeper = line_of(paths.state, name).get("pid")
+    if not (isinstance(keeper, int) and keeper > 0 and alive(keeper)):
+        for directory in (paths.state, paths.data):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        module = ["hud_tui.remote.keeper", str(paths.state), str(paths.data), name]
+        daemon(paths, module, stdout=subprocess.DEVNULL).wait()
+
+
+def daemon(
+    paths: Paths,
+    module: Sequence[str],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    stdout: int = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """A module of ours with its arguments, in the background; it logs where the service does."""
+    with open(open_or_make(paths.service_log, os.O_APPEND), "ab") as log:
+        return subprocess.Popen(
+            ["sh", "-c", '"$@" &', "sh", sys.executable, "-P", "-m", *module],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=log,
+            cwd=paths.state,
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
 
 
 def with_machine(paths: Paths) -> Paths:

@@ -24,6 +24,7 @@ PLACES = {
     "connect": "While connecting",
     "json": "In a JSON document",
     "log": "In the command log",
+    "machines": "In the list of machines",
     "charts": "Live: the list of charts",
     "group": "Live: one group",
     "overlays": "Live: what to compare with",

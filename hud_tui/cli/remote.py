@@ -11,7 +11,6 @@ from datetime import datetime
 from time import time
 from typing import Any
 
-from hud_tui import local_service
 from hud_tui.cli.connect import guard_of, paths_of, progress
 from hud_tui.cli.output import ask, confirm, emit, require_consent, tell
 from hud_tui.errors import HudError, HudProtected, HudUnreachable, HudUsage
@@ -34,7 +33,7 @@ from hud_tui.remote.prime import Prime, read_prime
 from hud_tui.remote.setup import Setup, StepSaid, Wish, describe, secret_values
 from hud_tui.remote.ssh import PATIENCE_S, Address, patient, read_address
 from hud_tui.rl.text import age, clean, one_line, size
-from hud_tui.service_file import Rental, read_rentals, write_rental
+from hud_tui.service_file import Rental, keep_line, read_rentals, write_rental
 from hud_tui.settings import every_variable
 from hud_tui.storage import read_regular
 
@@ -232,7 +231,7 @@ async def _use(args: argparse.Namespace, machines: Machines, machine: Machine) -
 async def up(args: argparse.Namespace, machines: Machines, machine: Machine) -> None:
     """Wait until the tunnel to a machine that is used is up."""
     began, report = time(), progress()
-    local_service.keep_line(paths_of(args), machine.name)
+    keep_line(paths_of(args), machine.name)
     while True:
         line = machines.line(machine.name)
         if line.get("state") == "up" and line.get("at", 0) >= began - 2 * LOOK_S:

@@ -425,8 +425,8 @@ class HudApp(App[None]):
         shown = self.shown_view is not None
         if action == "reconnect":
             return shown or self.connect_screen.state == "failed"
-        if action == "log":
-            open_ = any(getattr(one, "VIEW", "") == "log" for one in self.screen_stack)
+        if action in ("log", "machines"):
+            open_ = any(getattr(one, "VIEW", "") == action for one in self.screen_stack)
             return shown and not open_
         return action not in ("view", "views", "alarms", "raw", "reset_layout") or shown
 
@@ -495,6 +495,11 @@ class HudApp(App[None]):
         """Show all that the service says of the followed model."""
         if self.workspace is not None:
             self.workspace.show_document()
+
+    def action_machines(self) -> None:
+        """Show the machines over ssh and the rented ones."""
+        if self.workspace is not None:
+            self.workspace.show_machines()
 
     def action_log(self) -> None:
         """Show the command log."""

@@ -25,6 +25,7 @@ from hud_tui.client.transport import post_webhook
 from hud_tui.errors import HudError
 from hud_tui.events import TreeRead
 from hud_tui.keys import keyed
+from hud_tui.remote.machines import machines_in
 from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree, label
@@ -32,20 +33,24 @@ from hud_tui.rl.head import Move, named
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
+from hud_tui.service_file import costs_said
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import LayoutStore
-from hud_tui.tui.screens.base import HudScreen, ViewContext, WritePolicy
+from hud_tui.tui.screens.base import Aside, HudScreen, ViewContext, WritePolicy
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
+from hud_tui.tui.screens.machines import MachinesScreen, SetUps, aside
 from hud_tui.tui.screens.over import ALARM, say, tell
 from hud_tui.tui.screens.palette import BLOCK, Place, Section
 from hud_tui.tui.session import Opening, RunSession, opening, opening_offline
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model
 
+ASIDE_S = 5.0
+"""Between two looks at the machine that is used, and at costs."""
 FRAME_S = 0.1
 """Events are shown together, at most this often."""
 READING = frozenset({"read", "check", "form", "start", "evaluations", "paired", "gather", "within"})
@@ -87,7 +92,11 @@ class Workspace:
         self.session = self.SESSION(client, mode, self, store, clock, thresholds, recorder)
         self.layout = LayoutStore(store, self.session.scope)
         self.writes = WritePolicy(app, lambda: self.session.client.wire.guard)
-        self.context = ViewContext(self.session, self.layout, self.writes, start, clock, export_dir)
+        self._aside = Aside()
+        self._set_ups: SetUps | None = None
+        self.context = ViewContext(
+            self.session, self.layout, self.writes, start, clock, export_dir, lambda: self._aside
+        )
         self._app, self._start, self._store, self._clock = app, start, store, clock
         self._notifier = None if notify is None else Notifier(notify, app.bell, self._write)
         self.places = Places(app, self.session)
@@ -113,6 +122,7 @@ class Workspace:
         if first.model is not None:
             self.session.choose(first.model)
         self._keep_last_known()
+        self._app.run_worker(self._watch_machines(), exclusive=True, group="aside")
         await self._app.switch_mode(first.view)
         if first.trouble is not None:
             tell(self._app, first.trouble)
@@ -282,6 +292,30 @@ class Workspace:
         title, document = await read_document(self.session.client, model, ref)
         await self._app.push_screen(JsonScreen(title, document))
 
+    def show_machines(self) -> None:
+        """Show the machines that are known here."""
+        state = self._store.directory
+        if state is None:
+            say(self._app, "no state directory: no machines are kept")
+            return
+        if self._set_ups is None:
+            self._set_ups = SetUps(self._app, machines_in(state))
+        screen = MachinesScreen(state, self._set_ups, self.writes, time)
+        self._app.push_screen(screen)
+
+    async def _watch_machines(self) -> None:
+        """Keep what the top line says of the used machine and of costs."""
+        said = costs_now(self._store.directory)
+        if said:
+            self._app.notify(clean(said, 400), severity="warning", markup=False, timeout=15)
+        while True:
+            found = await to_thread(aside, self._store.directory, time())
+            if found != self._aside:
+                self._aside = found
+                if self.view is not None:
+                    self.view.hear_aside(found)
+            await sleep(ASIDE_S)
+
     def show_log(self) -> None:
         """Show the command log."""
         now = time() if self.session.replays else self._clock()
@@ -304,7 +338,7 @@ class Workspace:
         job = self.session.run.job if self.session.run.training else None
         asks = job is not None or bool(self.session.making)
         if not asks or self._leaving or self.session.replays:
-            self._app.exit()
+            self._exit()
         else:
             self._app.run_worker(self._ask_to_leave(job), exclusive=True, group="quit")
 
@@ -319,7 +353,19 @@ class Workspace:
             leave = False
         self._leaving = False
         if leave:
-            self._app.exit()
+            self._exit()
+
+    def _exit(self) -> None:
+        """Leave, and say what still costs money where the app was."""
+        said = costs_now(self._store.directory)
+        self._app.exit(message=clean(said, 1000) if said else None)
+
+
+def costs_now(state: Path | None) -> str:
+    """What is rented and what it has cost; empty where nothing is, or nobody knows."""
+    with suppress(HudError):
+        return "" if state is None else costs_said(state, time())
+    return ""
 
 
 MOST_JOBS = {True: 10_000, False: 1000}

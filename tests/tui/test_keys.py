@@ -17,6 +17,7 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.launch import SubmitDialog
 from hud_tui.tui.screens.log import LogScreen
+from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.screens.palette import Palette
 from hud_tui.tui.screens.runs import ColumnList
 from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
@@ -35,6 +36,7 @@ HOLDERS: dict[str, type] = {
     "dialog": ConfirmDialog,
     "json": JsonScreen,
     "log": LogScreen,
+    "machines": MachinesScreen,
     "charts": ChartList,
     "group": GroupScreen,
     "overlays": OverlayList,
@@ -130,7 +132,7 @@ NAMES: dict[str, set[str]] = {
     **{"^s": {"submit"}, "^c": {"interrupt"}, "^q": {"interrupt"}},
     **{":": {"command_palette"}, "^p": {"command_palette"}, "?": {"help"}, "f1": {"help"}},
     **{str(n): {f"view('{view}')"} for n, view in enumerate(VIEWS[:-1], 1)},
-    **{"7": {"alarms"}, "!": {"alarms"}},
+    **{"7": {"alarms"}, "!": {"alarms"}, "8": {"machines"}, "i": {"add"}, "K": {"end"}},
 }
 """What is done by a key, in all places together: each a way of its one meaning."""
 

@@ -227,6 +227,7 @@ class TopLine(Widget):
     freshness: reactive[Liveness] = reactive(
         Liveness(State.CONNECTING, "connecting", None), repaint=False
     )
+    aside: reactive[Aside] = reactive(lambda: Aside(), repaint=False)
     line: reactive[Content] = reactive(Content())
     """What is on the screen."""
 
@@ -247,12 +248,17 @@ class TopLine(Widget):
     def watch_freshness(self) -> None:
         self._write()
 
+    def watch_aside(self) -> None:
+        self._write()
+
     def on_resize(self) -> None:
         self._write()
 
     def _write(self) -> None:
         width = self.size.width
-        said = top_line(self.view, self.service, self.run, self.freshness, width, self.read_only)
+        said = top_line(
+            self.view, self.service, self.run, self.freshness, width, self.read_only, self.aside
+        )
         self.line = said
 
     def render(self) -> Content:
@@ -266,6 +272,7 @@ def top_line(
     freshness: Liveness,
     width: int,
     read_only: bool = False,
+    aside: Aside | None = None,
 ) -> Content:
     """The line, `width` cells at most; that it is read-only always fits."""
     where = engine_place(run.model) or service
@@ -276,6 +283,7 @@ def top_line(
     right = [*_alarms(run), *_job(run, freshness), (2, _fresh(freshness))]
     if run.model is None or view in OWN_STATUS:
         right = _alarms(run)
+    right = [*_aside(aside or Aside()), *right]
     for least in range(MOST, 1, -1):
         if _length(left) + _length(right) + 3 <= width:
             break
@@ -287,6 +295,15 @@ def top_line(
 
 Part = tuple[int, Content]
 """(rank, text): of parts that do not fit, the highest rank goes first."""
+
+
+def _aside(aside: Aside) -> list[Part]:
+    """The machine that is used, and what costs money; a click goes to the machines."""
+    parts = [
+        (9, Content.styled(one_line(aside.place, 60), "$text-muted")),
+        (2, Content.styled(one_line(aside.warning, 80), "bold $warning")),
+    ]
+    return [(rank, clicked(text, "app.machines")) for rank, text in parts if text.plain]
 
 
 def _model(run: Run) -> list[Part]:
@@ -401,6 +418,16 @@ def _length(parts: Sequence[Part]) -> int:
     return _join(parts).cell_length if parts else 0
 
 
+@dataclass(frozen=True)
+class Aside:
+    """What the top line says beside the run: the machine that is used, and what costs money."""
+
+    place: str = ""
+    """Latency, GPU use and memory, disk."""
+    warning: str = ""
+    """A broken tunnel; what is rented."""
+
+
 T = TypeVar("T")
 WIDTHS = [(0, "-slim"), (60, "-narrow"), (110, "-wide")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
@@ -420,6 +447,8 @@ class ViewContext:
     """Unix seconds, for ages on the screen."""
     export_dir: Path
     """Where new files go."""
+    aside: Callable[[], Aside] = Aside
+    """What was last known of the machine that is used."""
 
 
 def make_way(screen: Screen[Any]) -> None:
@@ -453,6 +482,7 @@ class HudScreen(Screen[None]):
         said = self.context.writes.read_only
         told = said is not None and said.kind != OFFLINE  # that has a line of its own, and ends
         top = TopLine(self.VIEW, self.session.client.settings.label, told)
+        top.set_reactive(TopLine.aside, self.context.aside())
         yield top.data_bind(HudScreen.run, HudScreen.freshness)
         yield OfflineLine(self.context.clock).data_bind(HudScreen.freshness)
         yield from self.body()
@@ -482,6 +512,11 @@ class HudScreen(Screen[None]):
         if self.is_built:
             self.run, self.freshness = run, freshness
             self.renew_hints()
+
+    def hear_aside(self, aside: Aside) -> None:
+        """Show what is newly known of the machine that is used."""
+        if self.is_built and (line := self.query_one_optional(TopLine)):
+            line.aside = aside
 
     def watch_focused(self) -> None:
         self.call_after_refresh(make_way, self)
@@ -526,6 +561,7 @@ class HudScreen(Screen[None]):
         self.context.layout.arrange(view=self.VIEW)
         self.follow_layout()
         self.hear(self.session.run, self.session.freshness)
+        self.hear_aside(self.context.aside())
 
     async def attempt(self, call: Awaitable[T]) -> T | None:
         """Await a client call in a worker; tell the user of a failure and return None.

@@ -1,0 +1,497 @@
+"""MachinesScreen: machines over ssh and rented pods: their state, use and cost, and their set-up.
+
+What is shown is read from this machine's files, which set-ups and the tunnel's process write. A
+set-up goes on when the screen is left: `SetUps` belongs to the app.
+"""
+
+from __future__ import annotations
+
+import re
+from asyncio import to_thread
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import time
+from typing import Any, ClassVar
+
+from textual import on, work
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widgets import Static
+
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.remote.engines import find_engine
+from hud_tui.remote.facts import look
+from hud_tui.remote.machines import Machine, Machines, machines_in
+from hud_tui.remote.pods import (
+    Filter,
+    Pods,
+    Wanted,
+    available,
+    choose_image,
+    install_watcher,
+    read_gpus,
+    totals,
+)
+from hud_tui.remote.prime import Prime, read_prime
+from hud_tui.remote.setup import Setup, StepSaid, Wish, describe
+from hud_tui.remote.ssh import PATIENCE_S, Address, patient, read_address
+from hud_tui.rl.text import age, counted, one_line, size
+from hud_tui.service_file import (
+    Rental,
+    keep_line,
+    line_of,
+    read_rentals,
+    used_machine,
+    with_machine,
+    write_rental,
+)
+from hud_tui.settings import every_variable, read_paths
+from hud_tui.tui.keys import KeyLine, bindings
+from hud_tui.tui.screens.base import Aside, WritePolicy
+from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
+from hud_tui.tui.screens.over import Leavable, say
+from hud_tui.tui.widgets.row_list import Column, Row, RowList
+
+READ_S = 2.0
+"""Between two looks at the files."""
+FRESH_S = 20.0
+"""What the tunnel's process wrote counts for so long."""
+KEPT = 12
+"""Lines of a set-up that are shown."""
+COLUMNS = (
+    Column("", 1),
+    Column("machine", 0),
+    Column("GPUs", 12),
+    Column("state", 12),
+    Column("GPU use", 22, rank=2),
+    Column("model", 22, rank=3),
+    Column("$/h", 6, right=True, rank=1),
+    Column("spent", 7, right=True),
+)
+_RENT = re.compile(r"\d{1,4}[x×][A-Za-z0-9_ -]+")
+ON_MACHINE = frozenset({"choose", "copy", "end", "protect"})
+"""Actions that need a machine under the cursor."""
+EMPTY = "No machines but this one. Add one that you can ssh to, or rent one."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A machine, a rental, or both."""
+
+    name: str
+    machine: Machine | None
+    rental: Rental | None
+    line: Mapping[str, Any]
+    used: bool
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """How it is, and the style of that."""
+        if self.rental is not None and not self.rental.id:
+            return "unclear", "bold $warning"
+        if self.machine is None:
+            return "rented", "bold $warning"
+        if not self.machine.ready:
+            return "not set up", "$warning"
+        if not self.used:
+            return "ready", "$text-muted"
+        shown = str(self.line.get("state") or "connecting")
+        return shown, "$accent" if shown == "up" else "bold $warning"
+
+
+def read_entries(machines: Machines) -> list[Entry]:
+    """Everything there is, in the order of the names. Raises HudUsage: a file is unreadable."""
+    known = {one.name: one for one in machines.all()}
+    rentals = {one.name: one for one in read_rentals(machines.state) if one.runs}
+    used = machines.used()
+    return [
+        Entry(name, known.get(name), rentals.get(name), machines.line(name), name == used)
+        for name in sorted({*known, *rentals})
+    ]
+
+
+def machine_rows(entries: Sequence[Entry], now: float) -> list[Row]:
+    """A row each, by name."""
+    return [_row(one, now) for one in entries]
+
+
+def _row(one: Entry, now: float) -> Row:
+    machine, rental = one.machine, one.rental
+    state, style = one.state
+    gpus = machine.facts.gpu_label if machine is not None else rental.gpus if rental else ""
+    cost = ("", "") if rental is None else (f"{rental.price_hr:.2f}", f"{rental.spent(now):.2f}")
+    return Row(
+        one.name,
+        (
+            Content.styled("▶" if one.used else " ", "$accent"),
+            Content.styled(one_line(one.name, 60), "bold"),
+            Content(one_line(gpus, 20)),
+            Content.styled(state, style),
+            Content(gpu_use(one.line.get("pulse") or {})),
+            Content.styled(one_line(machine.model if machine else "", 40), "$text-muted"),
+            Content(cost[0]),
+            Content.styled(cost[1], "bold $warning"),
+        ),
+    )
+
+
+def gpu_use(pulse: Mapping[str, Any]) -> str:
+    """E.g. ``87 %, 41 of 80 GB``: of all GPUs together; empty where there is none."""
+    found = [one.split(",") for one in pulse.get("gpus") or () if isinstance(one, str)]
+    rows = [[float(word) for word in row] for row in found if len(row) == 3 and _numbers(row)]
+    if not rows:
+        return ""
+    use = sum(row[0] for row in rows) / len(rows)
+    used, total = (sum(row[place] for row in rows) / 1024 for place in (1, 2))
+    return f"{use:.0f} %, {used:.0f} of {total:.0f} GB"
+
+
+def _numbers(words: Sequence[str]) -> bool:
+    return all(re.fullmatch(r" *\d{1,9}(\.\d{1,3})? *", word) for word in words)
+
+
+def entry_text(one: Entry, steps: Sequence[str], now: float) -> Iterator[Content]:
+    """What is known of one, in lines; then what its set-up says."""
+    machine, rental, line = one.machine, one.rental, one.line
+    if machine is not None:
+        yield _field("address", str(machine.address))
+        yield _field("engine", f"{machine.engine} {machine.model}")
+        yield _field("folder", machine.root)
+    if one.used:
+        took = line.get("latency_s")
+        known = f"{took * 1000:.0f} ms, " if isinstance(took, int | float) else ""
+        breaks = counted(int(line.get("breaks") or 0), "break")
+        why = one_line(line.get("why") or "up", 200)
+        yield _field("tunnel", f"{why}: {known}{breaks}, seen {age(line.get('at'), now)} ago")
+        free = (line.get("pulse") or {}).get("free_kb")
+        if isinstance(free, int):
+            yield _field("disk", f"{size(free * 1024)} free there")
+    if rental is not None:
+        spent = f"${rental.spent(now):.2f} of at most ${rental.most:.2f}"
+        late = " · over its budget" if now > rental.deadline else ""
+        yield _field("costs", f"${rental.price_hr:.2f} per hour, {spent}{late}")
+        if rental.protected:
+            yield _field("", "protected: its name is asked for before it is terminated")
+    for text in steps:
+        yield Content.styled(one_line(text, 300), "$text-muted")
+
+
+def _field(name: str, value: str) -> Content:
+    return Content.assemble((f"{name:<9}", "$text-muted"), one_line(value, 300))
+
+
+def aside(state: Path | None, now: float) -> Aside:
+    """What the top line of every view says of the machine that is used, and of costs."""
+    if state is None:
+        return Aside()
+    try:
+        used, rentals = used_machine(state), read_rentals(state)
+    except HudUsage:
+        return Aside(warning="⚠ machines: a file is unreadable")
+    running = [one for one in rentals if one.runs]
+    sums = totals(rentals, now)
+    costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h" if running else ""
+    if used is None:
+        return Aside(warning=costs)
+    line = line_of(state, used.name)
+    at = line.get("at")
+    if line.get("state") != "up" or not isinstance(at, int | float) or now - at > FRESH_S:
+        since = age(line.get("since"), now) if line.get("since") else "now"
+        warning = f"⚠ {one_line(used.name, 20)}: {line.get('state') or 'no tunnel'} {since}"
+        return Aside(warning=" · ".join(filter(None, (one_line(warning, 60), costs))))
+    took, pulse = line.get("latency_s"), line.get("pulse") or {}
+    parts = [f"{took * 1000:.0f} ms"] if isinstance(took, int | float) else []
+    parts += [one for one in (gpu_use(pulse),) if one]
+    free = pulse.get("free_kb")
+    parts += [f"{size(free * 1024)} free"] if isinstance(free, int) else []
+    return Aside(" · ".join(parts), costs)
+
+
+# Setting up and renting, as workers of the app.
+
+
+class SetUps:
+    """The set-ups that this app does: what they say, and which are at work."""
+
+    def __init__(self, app: App[None], machines: Machines) -> None:
+        self._app, self._machines = app, machines
+        self.lines: dict[str, deque[str]] = {}
+        self.busy: set[str] = set()
+
+    def hear(self, name: str, text: str) -> None:
+        """Keep a line of a set-up."""
+        self.lines.setdefault(name, deque(maxlen=KEPT)).append(text)
+
+    def begin(self, text: str) -> None:
+        """Set up the machine at an address, or rent GPUs and set those up."""
+        self._app.run_worker(self._begin(text), group="machines")
+
+    async def _begin(self, text: str) -> None:
+        try:
+            if _RENT.fullmatch(text):
+                await self._rent(text)
+            else:
+                await self._add(read_address(text), Wish())
+        except HudError as error:
+            self.hear("", f"✘ {error.message}")
+            raise
+
+    async def _add(self, address: Address, wish: Wish, asks: bool = True) -> None:
+        machine = await describe(self._machines, address, wish)
+        name = machine.name
+        with self._machines.alone(name):
+            setup = Setup(self._machines, machine, lambda said: self._said(name, said))
+            async with aclosing(setup):
+                plan = await setup.plan()
+                todo = [step.about for step, there in plan if not there]
+                about = find_engine(machine.engine).about
+                lines = [*machine.facts.lines(), f"{machine.engine}: {about}"]
+                lines += [f"· {one}" for one in todo]
+                lines += ["No secrets are sent: hud-tui remote add … --send HF_TOKEN sends one."]
+                dialog = ConfirmDialog(
+                    f"Set up {name}", [one_line(x, 200) for x in lines], "Set up"
+                )
+                if asks and not await self._app.push_screen_wait(dialog):
+                    return
+                self.busy.add(name)
+                try:
+                    await setup.run({})
+                finally:
+                    self.busy.discard(name)
+        say(self._app, f"{name} is set up")
+
+    def _said(self, name: str, said: StepSaid) -> None:
+        if said.state != "check":
+            mark = {"done": "✔", "there": "✔", "failed": "✘"}.get(said.state, "…")
+            count = f"{said.number}/{said.total} " if said.total else ""
+            self.hear(name, f"{mark} {count}{said.step}: {said.text}")
+
+    async def _rent(self, text: str) -> None:
+        count, gpu = read_gpus(text)
+        async with Prime(read_prime(every_variable())) as prime:
+            found = await available(prime, Filter(count, gpu))
+            price = found[0].price() if found else None
+            if price is None:
+                hint = "hud-tui pods shows what there is"
+                raise HudUsage(f"nothing to be rented fits {one_line(text, 40)}", hint)
+            asked = Wanted(found[0], price, image=choose_image(found[0], ""))
+            title = f"Rent it, for at most ${asked.most:.2f}"
+            if not await self._app.push_screen_wait(ConfirmDialog(title, asked.lines(), "Rent")):
+                return
+            pods = Pods(prime, self._machines.state, lambda said: self.hear(name, said))
+            name = ""
+            rental = await pods.rent(asked)
+            name = rental.name
+            say(self._app, f"rented {name}")
+            address = await pods.wait(rental, self._machines.ssh_to, prime.settings.ssh_key)
+            ssh = self._machines.ssh_to(address)
+            async with aclosing(ssh):
+                await patient(
+                    lambda: install_watcher(ssh, rental, prime.settings.url),
+                    lambda said: self.hear(name, said),
+                    PATIENCE_S,
+                )
+        try:
+            await self._add(address, Wish(name, pod=rental.id), asks=False)
+        except HudError as error:
+            lines = [one_line(one, 200) for one in self.lines.get(name, ())]
+            lines = [error.message, *lines, f"{name} costs ${rental.price_hr:.2f} per hour."]
+            dialog = ConfirmDialog(f"{name} failed", lines, "Terminate", danger=True, keep="Keep")
+            if await self._app.push_screen_wait(dialog):
+                await self.terminate(rental)
+
+    async def terminate(self, rental: Rental) -> None:
+        """End a pod, and its costs."""
+        async with Prime(read_prime(every_variable())) as prime:
+            pods = Pods(prime, self._machines.state)
+            ended = await pods.terminate(rental, "terminated", rental.name)
+        self._machines.forget(rental.name)
+        say(self._app, f"{rental.name} was terminated; it cost ${ended.spent(time()):.2f}")
+
+    async def remove(self, machine: Machine) -> None:
+        """Undo a machine's set-up."""
+        with self._machines.alone(machine.name):
+            setup = Setup(self._machines, machine, lambda said: self._said(machine.name, said))
+            async with aclosing(setup):
+                await setup.undo()
+        self._machines.forget(machine.name)
+        say(self._app, f"{machine.name} was removed")
+
+
+class MachinesScreen(Leavable[None]):
+    VIEW = "machines"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("machines")
+    AUTO_FOCUS: ClassVar[str | None] = "RowList"
+
+    def __init__(
+        self, state: Path, set_ups: SetUps, writes: WritePolicy, clock: Callable[[], float]
+    ) -> None:
+        """`state` is the state directory; `clock` gives Unix seconds, for costs and ages."""
+        super().__init__()
+        self._machines, self._set_ups = machines_in(state), set_ups
+        self._writes, self._clock = writes, clock
+        self._entries: list[Entry] | None = None
+        self._trouble = ""
+        """Why what is kept of machines cannot be read."""
+        self.list = RowList(COLUMNS, id="machines", least=14)
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="machines-title", markup=False)
+        yield self.list
+        yield Static(id="machines-text", markup=False)
+        yield KeyLine(self.VIEW)
+
+    def on_mount(self) -> None:
+        self.list.focus()
+        self.set_interval(READ_S, self.read)
+        self.read()
+
+    @property
+    def entry(self) -> Entry | None:
+        """The one under the cursor."""
+        return next((one for one in self._entries or () if one.name == self.list.key), None)
+
+    @work(exclusive=True, group="read")
+    async def read(self) -> None:
+        try:
+            self._entries, self._trouble = await to_thread(read_entries, self._machines), ""
+        except HudUsage as error:
+            self._entries, self._trouble = [], f"{error.message}: {error.hint}"
+        self.show()
+
+    def show(self) -> None:
+        """Draw what was read last."""
+        entries, now = self._entries or [], self._clock()
+        self.list.show(machine_rows(entries, now))
+        rentals = [one.rental for one in entries if one.rental is not None]
+        sums = totals(rentals, now)
+        said = f"  {counted(len(entries), 'machine')}"
+        costs = f" · ${sums['running']:.2f} so far, ${sums['per_hour']:.2f} per hour"
+        self.query_one("#machines-title", Static).update(
+            Content.assemble(
+                (" Machines", "bold"),
+                (said, "$text-muted"),
+                (costs if rentals else "", "bold $warning"),
+            )
+        )
+        self._show_text()
+
+    @on(RowList.Moved)
+    def _show_text(self) -> None:
+        one = self.entry
+        loose = [*self._set_ups.lines.get("", ())]
+        text = Content.styled("\n".join([self._trouble or EMPTY, *loose]), "$text-muted")
+        if one is not None:
+            steps = [*self._set_ups.lines.get(one.name, ()), *loose[-1:]]
+            text = Content("\n").join(entry_text(one, steps, self._clock()))
+        self.query_one("#machines-text", Static).update(text)
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        one = self.entry
+        if action == "protect":
+            return one is not None and one.rental is not None
+        return action not in ON_MACHINE or one is not None
+
+    @on(RowList.Opened)
+    @work(exclusive=True, group="use")
+    async def action_choose(self) -> None:
+        """Train on it from the app's next start on; or on this machine again."""
+        one = self.entry
+        if one is None or one.machine is None or not self._writes.may_change():
+            return
+        if one.used:
+            self._machines.use(None)
+            say(self.app, "trained here again, from the next start of hud-tui --local")
+        elif not one.machine.ready:
+            raise HudUsage(f"{one.name} is not set up", "add it again: its set-up goes on")
+        else:
+            self._machines.use(one.machine, find_engine(one.machine.engine).speaks)
+            paths = with_machine(read_paths(str(self._machines.state)))
+            await to_thread(keep_line, paths, one.name)
+            say(self.app, f"trained on {one.name}, from the next start of hud-tui --local")
+        self.read()
+
+    @work(exclusive=True, group="add")
+    async def action_add(self) -> None:
+        """Ask for an address, or for GPUs to rent, and set that up."""
+        if not self._writes.may_change():
+            return
+        lines = [
+            "A machine that you can ssh to: gpubox, or me@10.0.0.7 -p 2222.",
+            "Or GPUs to rent from Prime Intellect: 1xH100. What it costs is shown first.",
+        ]
+        dialog = InputDialog("Add a machine", lines, "Look", check=_wrong)
+        if text := await self.app.push_screen_wait(dialog):
+            self._set_ups.begin(text.strip())
+
+    @work(exclusive=True, group="end")
+    async def action_end(self) -> None:
+        """Terminate the pod, or remove the machine's set-up; asks."""
+        one = self.entry
+        if one is None or not self._writes.may_change():
+            return
+        if one.rental is not None:
+            lines = [f"It costs ${one.rental.price_hr:.2f} per hour.", "What is on it is lost."]
+            dialog = ConfirmDialog(f"Terminate {one.name}", lines, "Terminate", danger=True)
+            sure = one.rental.protected or await self.app.push_screen_wait(dialog)
+            if one.rental.protected:
+                sure = await self._writes.type_name(one.name, "terminate it")
+            if sure:
+                await self._set_ups.terminate(one.rental)
+        elif one.machine is not None:
+            lines = [f"Its server is stopped, and {one.machine.root} removed there."]
+            dialog = ConfirmDialog(f"Remove {one.name}", lines, "Remove", danger=True)
+            if await self.app.push_screen_wait(dialog):
+                await self._set_ups.remove(one.machine)
+        self.read()
+
+    @work(exclusive=True, group="protect")
+    async def action_protect(self) -> None:
+        """Have a pod's name asked for before it is terminated; or not."""
+        if (one := self.entry) is None or (rental := one.rental) is None:
+            return
+        if rental.protected and not await self._writes.type_name(one.name, "unprotect it"):
+            return
+        write_rental(self._machines.state, replace(rental, protected=not rental.protected))
+        self.read()
+
+    @work(exclusive=True, group="ask")
+    async def action_refresh(self) -> None:
+        """Ask the machine how it is, and Prime what is rented."""
+        one = self.entry
+        if one is not None and one.machine is not None:
+            ssh = self._machines.ssh(one.machine)
+            async with aclosing(ssh):
+                facts = await look(ssh)
+            for text in facts.lines():
+                self._set_ups.hear(one.name, text)
+        if any(entry.rental for entry in self._entries or ()):
+            async with Prime(read_prime(every_variable())) as prime:
+                await Pods(prime, self._machines.state).reconcile()
+        self.read()
+
+    def action_copy(self) -> None:
+        """Copy the command that opens a shell on it."""
+        one = self.entry
+        if one is not None and one.machine is not None:
+            key = f"-i {one.machine.address.key} " if one.machine.address.key else ""
+            self.app.copy_to_clipboard(f"ssh {key}{one.machine.address}")
+
+    def action_leave(self) -> None:
+        self.dismiss()
+
+
+def _wrong(text: str) -> str:
+    """What is wrong with what was typed; empty where it can be looked for."""
+    if _RENT.fullmatch(text.strip()):
+        return ""
+    try:
+        read_address(text)
+    except HudUsage as error:
+        return one_line(error.message, 100)
+    return ""

@@ -1,0 +1,197 @@
+"""The Machines screen: what it shows of hosts and pods, and what its keys do."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import time
+
+import pytest
+
+from hud_tui.remote.facts import Facts, Gpu
+from hud_tui.remote.machines import Machine, Machines
+from hud_tui.remote.ssh import Address
+from hud_tui.service_file import Rental, read_rentals, use_machine, write_rental
+from hud_tui.settings import Start
+from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
+from hud_tui.tui.screens.machines import MachinesScreen, aside, gpu_use
+from tests.conftest import Served
+from tests.prime_server import KEY, PrimeServer, offer, serving
+from tests.remote.conftest import far
+from tests.remote.far import Far
+from tests.tui.conftest import Connector, Opened
+
+__all__ = ["far"]
+GPUS = Facts(gpus=(Gpu("NVIDIA H100 80GB HBM3", "570", 81_559, 0, 0),) * 2)
+BOX = Machine(
+    "gpubox", Address("gpubox"), "skyrl-ray", "Qwen/Qwen3-4B", root="/r", local_port=4711,
+    facts=GPUS, done=("server", "health"),
+)  # fmt: skip
+POD = Rental("hud-a100-1", "pod1", "1×A100", price_hr=1.5, hours=4)
+LINE = {
+    "pid": 1,
+    "state": "up",
+    "latency_s": 0.0231,
+    "breaks": 1,
+    "pulse": {"gpus": ["90,40960,81920", "80, 20480, 81920"], "free_kb": 800_000_000},
+}
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HUD_TUI_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path / "state"
+
+
+@asynccontextmanager
+async def shown(served: Served, state: Path, width: int = 120) -> AsyncIterator[Opened]:
+    """The screen, opened by its key."""
+    connector = Connector(served)
+    app = HudApp(connector, "local", Start("models", view="models"), state=lambda: state)
+    async with app.run_test(size=(width, 30), notifications=True) as pilot:
+        flown = Opened(app, pilot, connector)
+        await flown.until_view("models")
+        await flown.until(lambda: flown.screen.focused)
+        await flown.press("8")
+        await flown.until_view("machines")
+        await flown.until(lambda: screen(flown)._entries is not None)
+        yield flown
+
+
+def screen(app: Opened) -> MachinesScreen:
+    assert isinstance(app.screen, MachinesScreen)
+    return app.screen
+
+
+def rows(app: Opened) -> list[list[str]]:
+    return [[cell.plain for cell in row.cells] for row in screen(app).list.rows]
+
+
+def use_box(state: Path, **line: object) -> Machines:
+    machines = Machines(state)
+    machines.write(BOX)
+    machines.key("gpubox")
+    machines.use(BOX, "tinker")
+    machines.set_line("gpubox", {**LINE, "at": time(), "since": time(), **line})
+    return machines
+
+
+async def test_hosts_and_pods_with_their_use_and_cost(served: Served, state: Path) -> None:
+    use_box(state)
+    write_rental(state, replace(POD, at=time() - 7200))
+    async with shown(served, state) as app:
+        assert rows(app) == [
+            ["▶", "gpubox", "2×H100", "up", "85 %, 60 of 160 GB", "Qwen/Qwen3-4B", "", ""],
+            [" ", "hud-a100-1", "1×A100", "rented", "", "", "1.50", "3.00"],
+        ]
+        assert "$3.00 so far, $1.50 per hour" in app.said("#machines-title")
+        assert "23 ms, 1 break" in app.said("#machines-text")
+        await app.press("down")
+        await app.until(lambda: "at most $6.00" in app.said("#machines-text"))
+        await app.press("escape")
+        await app.until_view("models")
+
+
+async def test_the_top_line_says_where_and_what_costs(served: Served, state: Path) -> None:
+    machines = use_box(state)
+    said = aside(state, time())
+    assert said.place == "23 ms · 85 %, 60 of 160 GB · 819 GB free"
+    assert said.warning == ""
+    machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60, "at": time()})
+    write_rental(state, replace(POD, at=time() - 3600))
+    said = aside(state, time())
+    assert said.place == ""
+    assert said.warning == "⚠ gpubox: broken 1 m · $1.50 at $1.50/h"
+    async with shown(served, state) as app:
+        await app.press("escape")
+        await app.until_view("models")
+        await app.until(lambda: "$1.50 at $1.50/h" in str(app.screen.query_one("TopLine").render()))
+
+
+def test_gpus_that_say_nonsense() -> None:
+    assert gpu_use({"gpus": ["[N/A], 1, 2", "x", 3]}) == ""
+    assert gpu_use({"gpus": ["5, 1024, 2048", "broken"]}) == "5 %, 1 of 2 GB"
+
+
+async def test_use_it_and_not(served: Served, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+    monkeypatch.setattr(
+        "hud_tui.tui.screens.machines.keep_line", lambda paths, name: kept.append(str(paths.data))
+    )
+    machines = use_box(state)
+    use_machine(state, None)
+    async with shown(served, state) as app:
+        await app.press("enter")
+        await app.until(lambda: machines.used() == "gpubox" and kept)
+        assert kept[0].endswith("data/remotes/gpubox")
+        await app.until(lambda: rows(app)[0][0] == "▶")
+        await app.press("enter")
+        await app.until(lambda: machines.used() is None)
+
+
+async def test_set_up_a_machine_step_by_step_and_remove_it(
+    served: Served, state: Path, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUD_TUI_SSH_CONFIG", str(far.config))
+    python = f'#!/bin/sh\\nexec {sys.executable} "$@"\\n'
+    far.tool(
+        "uv",
+        f'for last; do :; done; mkdir -p "$last/bin"; printf \'{python}\' > "$last/bin/python"\n'
+        'chmod +x "$last/bin/python"',
+    )
+    monkeypatch.setattr("hud_tui.remote.setup.choose_engine", lambda facts: "hud-tui")
+    async with shown(served, state) as app:
+        await app.press("i")
+        await app.until(lambda: isinstance(app.screen, InputDialog))
+        await app.press(*"far", "enter")
+        await app.until(lambda: isinstance(app.screen, ConfirmDialog))
+        await app.press("y")
+        await app.until_view("machines")
+        await app.until(lambda: rows(app) and rows(app)[0][3] == "ready")
+        steps = screen(app)._set_ups.lines["far"]
+        assert any("7/7 health" in one or "health" in one for one in steps)
+        await app.until(lambda: "health" in app.said("#machines-text"))
+        await app.press("K")
+        await app.until(lambda: isinstance(app.screen, ConfirmDialog))
+        await app.press("y")
+        await app.until_view("machines")
+        await app.until(lambda: not rows(app))
+    assert list((far.home / ".hud-tui").iterdir()) == []
+
+
+async def test_a_pod_is_terminated_by_name_where_it_is_protected(
+    served: Served, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rental(state, replace(POD, at=time()))
+    keys = ("name", "providerType", "type", "createdAt", "gpuName", "gpuCount", "socket")
+    pod = dict.fromkeys((*keys, "priceHr", "userId", "teamId"))
+    with serving(
+        PrimeServer([offer("H100_80GB", 1, 2.0)], pods={"pod1": {**pod, "id": "pod1"}})
+    ) as prime:
+        monkeypatch.setenv("PRIME_API_BASE_URL", prime.url)
+        monkeypatch.setenv("PRIME_API_KEY", KEY)
+        async with shown(served, state) as app:
+            await app.press("P")
+            await app.until(lambda: read_rentals(state)[0].protected)
+            await app.until(lambda: "protected" in app.said("#machines-text"))
+            await app.press("K")
+            await app.until(lambda: isinstance(app.screen, InputDialog))
+            await app.press(*"hud-a100-1", "enter")
+            await app.until(lambda: not rows_or_none(app))
+        assert prime.pods == {}
+    assert not read_rentals(state)[0].runs
+
+
+def rows_or_none(app: Opened) -> list[list[str]] | None:
+    return rows(app) if isinstance(app.screen, MachinesScreen) else [[]]
+
+
+async def test_what_is_unreadable_is_said(served: Served, state: Path) -> None:
+    (state / "remotes").mkdir(parents=True)
+    (state / "remotes/rentals.json").write_text("{")
+    assert aside(state, time()).warning == "⚠ machines: a file is unreadable"
+    async with shown(served, state) as app:
+        await app.until(lambda: "is not a list of rentals" in app.said("#machines-text"))
