@@ -430,12 +430,15 @@ class Score(NamedTuple):
     high: float | None = None
     over: str = ""
     """What the interval is over, e.g. ``48 tasks × 4``."""
+    joins: bool = True
+    """Whether it is on the tasks of the others, so that a line may lead to it."""
 
 
 class HeldOut:
     """The held-out rewards of a run, each at the checkpoint that was sampled.
 
     A checkpoint's evaluation, with its interval; else what a step from it reports, without one.
+    Evaluations that a run makes are on the tasks that its steps report; others may be on any.
     """
 
     def __init__(self) -> None:
@@ -459,7 +462,7 @@ class HeldOut:
             if isfinite(column[row]):
                 self._passes[self._sampler(run, row)] = Score(column[row])
         self._series = series
-        self.scores = self._passes | dict(self._evaluated(run))
+        self.scores = self._passes | dict(self._evaluated(run, alone=bool(self._passes)))
         self.rows = sorted(row for row in self.scores if row >= 0)
 
     def at(self, row: int) -> tuple[int, Score] | None:
@@ -475,13 +478,14 @@ class HeldOut:
         return -1 if source < 0 else run.tree.depth(source) - 1
 
     @staticmethod
-    def _evaluated(run: Run) -> Iterator[tuple[int, Score]]:
+    def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:
         for position, found in run.tree.evaluations():
             row, mean = run.row_of(run.tree[position].id), found.mean
             if row is not None:
                 over = size(found.num_tasks, found.samples or 1)
                 low, high = (mean.low, mean.high) if mean is not None else (None, None)
-                yield row, Score(found.mean_reward, low, high, over)
+                of_run = found.job_id is not None and found.job_id != found.id
+                yield row, Score(found.mean_reward, low, high, over, of_run or not alone)
 
 
 # Signs: what happened at a step, on the x axis.

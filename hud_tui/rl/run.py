@@ -47,11 +47,13 @@ ENDED = SUCCEEDED | {"failed", "error", "cancelled", "interrupted"}
 def starting_point(run: "Run") -> str:
     """What the run's first step started from: a checkpoint, or what the model was forked from.
 
-    Of a run that has taken no step yet, the head.
+    Of a run that has taken no step yet, the head; empty where steps do not say their run.
     """
     tree, job = run.tree, run.job
     own = (p for p in range(len(tree)) if job is not None and tree[p].job_id == job.id)
     first = next(own, None)
+    if first is None and job is not None and job.step:
+        return ""
     before = tree.head if first is None else tree.parent(first)
     if before is None or before == ROOT:
         return origin(run.model) if run.model is not None and origin(run.model) else "base weights"

@@ -2,19 +2,47 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
 
+from hud_tui.events import CheckpointAdded
+from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.tui.widgets.rollout import RolloutColumns
+from hud_tui.wire import Estimate, Evaluation
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage
 
 SMALL, USUAL = (80, 24), (120, 40)
 STALLED = Liveness(State.STALLED, "stream", 12.0)
+
+
+def alarmed(steps: int) -> Run:
+    """A run with an alarm on a metric, and one on none."""
+    drift = Alarm(
+        name="kl_sampler", title="off-policy drift", level=Level.CRITICAL, active=True, row=39,
+        onset=40, checkpoint_id="c40", before_id="c39", shown=40, shown_id="c40", raised=43,
+        ended=None, evidence=(), meaning="", advice="", metric="kl_sample_train", limit=0.0045,
+    )  # fmt: skip
+    return replace(runs.run_of(steps), alarms=Report((drift,)))
+
+
+def evaluated(steps: int) -> Run:
+    """A run whose every tenth checkpoint was evaluated on held-out tasks."""
+    run = runs.branched(steps, steps // 2, steps // 2)
+    for row in range(9, run.series.length, 10):
+        value = 0.3 + row / 150
+        mean = Estimate(value=value, low=value - 0.09, high=value + 0.08)
+        found = Evaluation(mean_reward=value, num_tasks=48, num_traces=192, samples=4, mean=mean)
+        node = run.tree[run.tree.find(run.series.id_at(row)) or 0]
+        node = node.model_copy(update={"evaluations": [found]})
+        run = run.fold(CheckpointAdded(checkpoint=node))
+    return run
+
 
 SCENES: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]] = {
     "small": (lambda: runs.run_of(60), SMALL, [], LIVE),
@@ -35,6 +63,12 @@ SCENES: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]
     "waste": (lambda: runs.run_of(60), USUAL, ["tab", "v", "v"], LIVE),
     "waste-small": (lambda: runs.run_of(60), SMALL, ["enter", "tab", "v", "v"], LIVE),
     "failed": (lambda: runs.failed_run(30), SMALL, [], LIVE),
+    "alarmed": (lambda: alarmed(60), USUAL, ["h"], LIVE),
+    "alarmed-small": (lambda: alarmed(60), SMALL, ["h", "left"], LIVE),
+    "evaluated": (lambda: evaluated(60), USUAL, [], LIVE),
+    "evaluated-small": (lambda: evaluated(60), SMALL, ["shift+left", "shift+left"], LIVE),
+    "details": (lambda: runs.run_of(60), USUAL, ["d"], LIVE),
+    "details-small": (lambda: runs.run_of(60), SMALL, ["d"], LIVE),
     "nothing": (lambda: Run(model=runs.MODEL, loaded=True), SMALL, [], LIVE),
 }
 

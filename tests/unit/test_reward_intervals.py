@@ -67,9 +67,10 @@ def test_the_average_s_interval_is_that_of_the_steps_near_it() -> None:
     assert spreads.half(run, 0, 0.8) == own[0]
 
 
-def evaluated(node: Checkpoint, value: float) -> Checkpoint:
+def evaluated(node: Checkpoint, value: float, job_id: str | None = None) -> Checkpoint:
     mean = Estimate(value=value, low=value - 0.1, high=value + 0.1)
     found = Evaluation(mean_reward=value, num_tasks=48, num_traces=192, samples=4, mean=mean)
+    found = found.model_copy(update={"job_id": job_id})
     return node.model_copy(update={"evaluations": [found]})
 
 
@@ -100,11 +101,26 @@ def test_an_evaluation_is_at_its_own_checkpoint_with_its_interval() -> None:
         run = run.fold(CheckpointAdded(checkpoint=evaluated(run.tree[place], value)))
         held.follow(run)
     assert held.rows == [3, 9]
-    assert held.scores[3] == Score(0.7, pytest.approx(0.6), pytest.approx(0.8), "48 tasks × 4")
+    assert held.scores[3][:4] == (0.7, pytest.approx(0.6), pytest.approx(0.8), "48 tasks × 4")
     back = run.fold(HeadMoved(checkpoint_id="c6", cause="set"))
     held.follow(back)
     assert held.rows == [3]
     assert held.scores[3].value == 0.7
+
+
+@pytest.mark.parametrize(
+    ("heldout", "job_id", "joins"),
+    [({5: 0.4}, None, False), ({5: 0.4}, "run", True), ({}, None, True)],
+)
+def test_no_line_leads_to_an_evaluation_that_may_be_on_other_tasks(
+    heldout: dict[int, float], job_id: str | None, joins: bool
+) -> None:
+    """A run's own are on the tasks that its steps report; others may be on any."""
+    run, held = reported(10, heldout), HeldOut()
+    node = evaluated(run.tree[8], 0.7, job_id)
+    held.follow(run.fold(CheckpointAdded(checkpoint=node)))
+    assert held.scores[8].joins is joins
+    assert all(held.scores[row].joins for row in held.rows if row != 8)
 
 
 def test_signs_stand_where_something_happened_in_the_lineage() -> None:

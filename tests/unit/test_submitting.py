@@ -80,6 +80,8 @@ def test_a_run_started_where_its_first_step_has_its_parent() -> None:
     assert starting_point(run) == "step-2"
     assert starting_point(Run(model=TRAINED, tree=nodes("j1"), job=job)) == "step-1"
     assert starting_point(Run(model=TRAINED, job=job)) == "forked from tiny/mixed-0.2M"
+    later = job.model_copy(update={"step": 3})
+    assert starting_point(Run(model=TRAINED, tree=nodes(None, None), job=later)) == ""
     lines = [line.plain for line in run_facts(run)]
     assert any(line.split() == ["starts", "from", "step-2"] for line in lines)
     assert any(line.split() == ["seed", "7"] for line in lines)

@@ -24,7 +24,7 @@ from hud_tui.rl.curves import Bucket, Curve, Curves, HeldOut, Sign, Spreads
 from hud_tui.rl.metrics import metric, outside, short, signed, title
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.theme import BRAILLE
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
@@ -667,7 +667,7 @@ class MetricGrid(RunChart):
 
     def title(self, width: int) -> str:
         below = self.grid_rows - (self.scroll_offset.y + self.body_rows) // self.tall
-        more = f" · {below} more rows below" if below > 0 else ""
+        more = f" · {counted(below, 'more row')} below" if below > 0 else ""
         constant = f" · {self.constant} constant" if self.constant else ""
         hidden = f" · {self.hidden} hidden" if self.hidden else ""
         return f"metrics · {len(self.keys)}{constant}{hidden}{more}"

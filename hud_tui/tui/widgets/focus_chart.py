@@ -340,7 +340,7 @@ class Curves:
                 break
             score = held_out.scores[row]
             ends = score.low or score.value, score.high or score.value
-            found[column] = Bucket(column, *ends, score.value, bool(found), row)
+            found[column] = Bucket(column, *ends, score.value, score.joins, row)
         return list(found.values())
 
     def _band(self, raw: Sequence[Bucket]) -> list[Bucket]:
@@ -382,7 +382,8 @@ class Curves:
 
         Where nothing is smoothed, one point of the curve, without which there are no axes.
         """
-        beside = Signal(*_average(held, scale), self.tone("second"))
+        joined = [bucket for bucket in held if bucket.joined]
+        beside = Signal(*_average(joined, scale), self.tone("second"))
         if not self.chart_view.weight:
             first = [(2.0 * b.column, scale.share(b.low)) for b in raw[:1]]
             alone = [Signal([x], [y], self.own) for x, y in first]
@@ -478,10 +479,10 @@ def _average(buckets: Sequence[Bucket], scale: Scale) -> tuple[list[float], list
 # The line above the focus chart: what the crosshair, or the newest step, reads.
 
 
-DELTA, RAW, SURE = f"Δ{DELTA_STEPS}", "raw", "±"
+DELTA, RAW, SURE, FLAG = f"Δ{DELTA_STEPS}", "raw", "±", "⚑"
 OTHER = "vs "
 """How the overlay's number is called, with its name after it."""
-SPARED = (OTHER, RAW, DELTA, SURE)
+SPARED = (OTHER, RAW, FLAG, DELTA, SURE)
 """What a narrow line can do without, the last of them first."""
 
 
@@ -524,7 +525,7 @@ class Heading:
 
 
 def _spared(number: tuple[str, str, str]) -> int:
-    name = OTHER if number[0].startswith(OTHER) else number[0]
+    name = next((kind for kind in (OTHER, FLAG) if number[0].startswith(kind)), number[0])
     return SPARED.index(name) if name in SPARED else -1
 
 
@@ -553,7 +554,7 @@ def focus_heading(
     if alarm is not None:
         since = f"since step {alarm.onset}"
         limit = since if alarm.limit is None else f"limit {short(alarm.limit)}"
-        numbers.append((f"⚑ {alarm.title}", limit, tone))
+        numbers.append((f"{FLAG} {alarm.title}", limit, tone))
     if chart_view.weight:
         numbers.insert(0, (f"EMA({chart_view.weight:g}) =", short(readout.smooth), "plain"))
     if key == REWARD and length:

@@ -325,7 +325,7 @@ def run_facts(run: Run) -> list[Content]:
     facts = [("model", one_line(model.model_name, 60))] if model is not None else []
     if job is not None:
         facts.append(("run", f"{one_line(job.name or job.id or '', 60)}, {job.status}"))
-    facts.append(("starts from", one_line(starting_point(run), 60)))
+    facts.append(("starts from", one_line(starting_point(run), 60) or "not reported"))
     lines = [_fact(name, text) for name, text in facts]
     if job is not None and job.parameters:
         found = settings(model, job.parameters)
