@@ -20,6 +20,7 @@ from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
 from hud_tui.rl.run import job_is_active, job_progress, job_step, job_title
+from hud_tui.rl.runs import COLUMNS, RunRow
 from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line, seconds
 from hud_tui.tui.theme import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.rollout import Answer, role_of
@@ -283,10 +284,18 @@ JOBS = (
     Column("job"),
     Column("status", 12, rank=1),
     Column("step", 9, right=True, rank=2),
+    Column("reward", 11, rank=6),
     Column("model", 18, rank=3),
+    Column("ETA", 6, right=True, rank=7),
     Column("age", 5, right=True, rank=4),
     Column("id", 8, rank=5),
+    Column("taskset", 20, rank=8),
+    Column("learning rate", 13, right=True, rank=9),
+    Column("group size", 10, right=True, rank=10),
+    Column("trend", 12, rank=11),
 )
+OF_RUNS = ("steps", "reward", "eta", "taskset", "lr", "group", "spark")
+"""Columns that are those of the table of runs."""
 TRACES = (
     Column("#", 4, right=True, rank=4),
     Column("reward", 7, right=True),
@@ -305,12 +314,21 @@ SIBLINGS = (
 )
 
 
-def job_rows(jobs: Iterable[Job], text: str, now: float) -> list[Row]:
-    """Jobs that run first, then the newest; only those that contain `text`."""
+def job_rows(
+    jobs: Iterable[Job], text: str, now: float, runs: Mapping[str, RunRow] | None = None
+) -> list[Row]:
+    """Jobs that run first, then the newest; only those that contain `text`.
+
+    Args:
+        jobs: As they were read.
+        text: Words.
+        now: Unix seconds.
+        runs: What is known of those that are runs, by their ids.
+    """
     wanted = text.casefold().split()
     shown = [job for job in jobs if all(word in _haystack(job) for word in wanted)]
     shown.sort(key=lambda job: (not job_is_active(job), -(seconds(job.created_at) or 0.0)))
-    return [_job(job, now) for job in shown]
+    return [_job(job, now, (runs or {}).get(job.id)) for job in shown]
 
 
 def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
@@ -382,19 +400,27 @@ def advantage_text(advantage: float | None) -> str:
     return "–" if advantage is None else signed(advantage)
 
 
-def _job(job: Job, now: float) -> Row:
+def _job(job: Job, now: float, run: RunRow | None) -> Row:
     active = job_is_active(job)
-    model = (job.metadata or {}).get("model")
+    model = (job.metadata or {}).get("model") or (run.model if run is not None else None)
+    told = {key: "" if run is None else COLUMNS[key].text(run, now) for key in OF_RUNS}
+    step = job_progress(job) or told["steps"]
     status = one_line(job.status or "–", 12)
     style = "bold" if active else "$error" if job.status in ("failed", "error") else "$text-muted"
     cells = (
         Content.styled("●" if active else " ", "$accent"),
         Content.styled(job_title(job), "bold" if active else ""),
         Content.styled(status, style),
-        Content(job_progress(job)),
+        Content(step),
+        Content(told["reward"]),
         Content.styled(one_line(model or job.taskset_name or "", 40), "$text-muted"),
+        Content(told["eta"] if active else ""),
         Content.styled(age(job.created_at, now), "$text-muted"),
         Content.styled(one_line(job.id[:8], 8), "$text-muted"),
+        Content.styled(told["taskset"], "$text-muted"),
+        Content.styled(told["lr"], "$text-muted"),
+        Content.styled(told["group"], "$text-muted"),
+        Content.styled(told["spark"], "$accent"),
     )
     return Row(job.id, cells)
 

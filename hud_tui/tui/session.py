@@ -8,7 +8,7 @@ and is told what a person should hear of.
 from __future__ import annotations
 
 from asyncio import Lock, Task, current_task, gather, sleep, to_thread, wait
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -20,6 +20,7 @@ from typing import Protocol
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.replay import Playback, Recorder, ReplayClient
+from hud_tui.client.runs import RunList
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudRefused, HudUsage
 from hud_tui.events import (
@@ -48,6 +49,7 @@ from hud_tui.rl.head import Journal, Move
 from hud_tui.rl.names import find_model
 from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
 from hud_tui.rl.run import Run, has_ended, job_model_id
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Start
@@ -144,6 +146,7 @@ class RunSession:
         """Id of the model made by the first start's fork; its run needs no second asking."""
         self.sweeps: dict[str, Sweep] = {}
         """Sweeps that are driven from here, by id, as far as they have come."""
+        self._runs: tuple[HudClient, RunList] | None = None
         self.at: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self._owner, self._thresholds, self._recorder = owner, thresholds, recorder
@@ -237,6 +240,18 @@ class RunSession:
         except HudUsage as error:
             self.store.say(f"{error.message}. Nothing is saved for this account: {error.hint}.")
             return None
+
+    async def runs(self) -> Mapping[str, RunRow]:
+        """The rows of all runs by id, loops driven from outside among them; none of a service
+        that has no list of them, where each would cost requests. As they were where it does not
+        answer."""
+        if self.replays or not self.client.settings.local:
+            return {}
+        if self._runs is None or self._runs[0] is not self.client:
+            self._runs = self.client, RunList(self.client)
+        with suppress(HudError):
+            await self._runs[1].read()
+        return {row.id: row for row in self._runs[1].rows}
 
     def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
         """Follow this model from now on.

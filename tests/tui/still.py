@@ -11,7 +11,7 @@ from hud_tui.client.guard import Guard
 from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, Options
-from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model, Trace
+from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model, RunPage, Trace
 from hud_tui.wire_training import (
     Forward,
     ForwardDatum,
@@ -81,6 +81,9 @@ class StillClient:
 
     async def jobs(self, limit: int = 200) -> list[Any]:
         return []
+
+    async def run_page(self, since: int = 0, offset: int = 0) -> RunPage:
+        return RunPage(items=[], total=0, revision=1)
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
         return list(self.tree)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from math import isfinite
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -17,6 +18,8 @@ from hud_tui.tui.screens.compare import MetricList, RunComparison
 from hud_tui.tui.screens.runs import ColumnList, EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.row_list import RunTable
 from tests.conftest import Served, ended, fork, submit
+from tests.service.calls import optim, pass_
+from tests.service.test_loops_seen import sdk_group
 from tests.tui.cockpit import Cockpit, cockpit, grown
 from tests.tui.conftest import status, toy_of, training
 
@@ -452,3 +455,47 @@ async def test_one_run_alone_is_not_compared(served: Served, three: list[str]) -
         await flown.press("space", "c")
         await flown.until(lambda: isinstance(flown.screen, RunComparison))
         assert list(view.table.marked) == [three[2]], "with the run under the cursor"
+
+
+# Loops that are driven from outside.
+
+
+async def test_a_loop_has_a_name_a_model_a_reward_and_an_end_in_every_list(
+    served: Served, http: httpx.AsyncClient
+) -> None:
+    model, job = await fork(http, "looped"), uuid4().hex
+    await http.post(f"/v2/trace/job/{job}/enter", json={"name": "my loop", "steps": 10})
+    for _ in range(2):
+        batch = await sdk_group(http, model, job, "add-1", [1.0, 0.0])
+        assert (await pass_(http, model["id"], batch, group_size=2)).status_code == 200
+        assert (await optim(http, model["id"])).status_code == 200
+    await http.post(f"/v2/trace/{uuid4().hex}/enter", json={"job_id": job, "task_slug": "add-1"})
+    async with cockpit(served, Start("status", model="looped"), (200, 50)) as flown:
+        await flown.until(lambda: "my loop running  step 2/10" in flown.said("RunStatus"))
+        assert "reward .500 → .500" in flown.said("RunStatus")
+        assert "left" in flown.said("RunStatus")
+        await flown.press("6")
+        await flown.until_view("jobs")
+        jobs: Any = flown.view
+        await flown.until(lambda: jobs.runs)
+        [row] = jobs.browser.list.rows
+        told = [cell.plain for cell in row.cells]
+        for word in ("my loop", "running", "2/10", ".500 → .500", "looped"):
+            assert word in told
+        assert told[6] not in ("", "–"), "its ETA"
+        await flown.press("5")
+        await flown.until_view("runs")
+        await flown.until(lambda: getattr(flown.view, "rows", None))
+        text = drawn(flown.view.query_one(RunTable))
+        for word in ("my loop", "running", "2/10", "looped"):
+            assert word in text
+
+
+async def test_a_loop_without_a_job_is_told_of_in_live(
+    served: Served, http: httpx.AsyncClient
+) -> None:
+    await grown(http, "looped", 3)
+    async with cockpit(served, Start("status", model="looped"), (120, 40)) as flown:
+        await flown.until(
+            lambda: "loop on looped client loop  step 3  reward" in flown.said("RunStatus")
+        )

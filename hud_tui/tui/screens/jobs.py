@@ -6,7 +6,7 @@ Enter goes one level in, Esc one level out. What runs is read again while it run
 from __future__ import annotations
 
 from asyncio import gather, sleep
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from time import time
 from typing import ClassVar
@@ -36,6 +36,7 @@ from hud_tui.rl.run import (
     may_have_reason,
     reason,
 )
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.tui.job_actions import Asked, ask_cancel, ask_resume, why_no_cancel, why_no_resume
 from hud_tui.tui.keys import bindings
@@ -141,9 +142,12 @@ class JobsBrowser(Vertical):
         if self.level is Level.JOBS:
             self.field.value, self.field.display = text, bool(text)
 
-    def show_jobs(self, jobs: Sequence[Job] | None, now: float, replayed: bool) -> None:
-        """The jobs; None while they are being read. A replay has none to list."""
-        rows = job_rows(jobs or (), self.field.value, now)
+    def show_jobs(
+        self, jobs: Sequence[Job] | None, now: float, replayed: bool, runs: Mapping[str, RunRow]
+    ) -> None:
+        """The jobs, with what is known of their runs; None while they are being read. A replay has
+        none to list."""
+        rows = job_rows(jobs or (), self.field.value, now, runs)
         self.list_of(Level.JOBS).show(rows)
         empty = keyed("No job matches. {^jobs.leave} shows all.")
         if jobs is None:
@@ -287,6 +291,8 @@ class JobsScreen(HudScreen):
         """Whether the newest step is looked at, whichever that is."""
         self.wanted: int | None = None
         """The step or page that is looked at; None until the newest was read."""
+        self.runs: Mapping[str, RunRow] = {}
+        """What is known of the jobs that are runs, by id."""
         self.reasons: dict[str, str] = {}
         """Why jobs ended, by id, where the list of jobs does not say."""
         self._asked: set[tuple[str, str | None]] = set()
@@ -533,6 +539,10 @@ class JobsScreen(HudScreen):
         jobs = await self.attempt(self.client.jobs())
         if jobs is not None:
             self.jobs = tuple(jobs)
+        runs = await self.session.runs()
+        if runs != self.runs and self.is_built:
+            self.runs = runs
+            self.show()
         start = self.context.start
         ref = start.ref if start.command in ("jobs", "traces") else None
         if ref and self.jobs is not None and not self._opened:
@@ -610,7 +620,8 @@ class JobsScreen(HudScreen):
     def _draw(self) -> None:
         job = self.job
         if self.level is Level.JOBS:
-            self.browser.show_jobs(self.jobs, self.context.clock(), self.session.replays)
+            now, replays = self.context.clock(), self.session.replays
+            self.browser.show_jobs(self.jobs, now, replays, self.runs)
         elif self.level is Level.TRACES and job is not None:
             self.browser.show_part(self.part, job, self.following)
         else:

@@ -104,6 +104,10 @@ class RunPanel(Panel[None]):
         self.pane.show(run_facts(self.run))
 
 
+LOOP_S = 2.0
+"""Seconds between two looks at a loop that is driven from outside."""
+
+
 class LiveScreen(HudScreen):
     """The charts, groups and events of `shown`: the run, or what it was when frozen."""
 
@@ -311,9 +315,24 @@ class LiveScreen(HudScreen):
         return self.query_one(KINDS[self.pane])
 
     def on_mount(self) -> None:
+        self.set_interval(LOOP_S, self._read_loop)
         groups = self.groups
         self.watch(groups, "face", self._keep_face, init=False)
         self.watch(groups, "order", self._keep_order, init=False)
+
+    def _read_loop(self) -> None:
+        """Look for the loop that trains the model from outside, where no managed run does."""
+        run = self.run
+        if self.is_current and run.loaded and run.job is None and len(run.tree):
+            self._find_loop()
+
+    @work(exclusive=True, group="read")
+    async def _find_loop(self) -> None:
+        rows = await self.session.runs()
+        of = [row for row in rows.values() if row.kind != "training"]
+        mine = (row for row in of if row.model_id == _id(self.run))
+        if self.is_built:
+            self.query_one(RunStatus).loop = next(mine, None)
 
     def on_screen_resume(self) -> None:
         """Textual calls the base class' own too. The crosshair and the head may have moved in

@@ -16,6 +16,7 @@ from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.metrics import short, title
 from hud_tui.rl.progress import Liveness, State, progress, settings, step_seconds
 from hud_tui.rl.run import Entry, Run, starting_point, trouble
+from hud_tui.rl.runs import COLUMNS, RunRow
 from hud_tui.rl.text import LIMIT, counted, one_line
 from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
@@ -193,10 +194,15 @@ class RunStatus(Widget):
     """What the screen was frozen at; None while it follows."""
     played: reactive[str] = reactive("", repaint=False)
     """Where a replay is; empty where a service is followed."""
+    loop: reactive[RunRow | None] = reactive[RunRow | None](None, repaint=False)
+    """The loop that trains the model from outside; None where none is known."""
     line: reactive[Content] = reactive(Content())
     """What is on the screen."""
 
     def watch_run(self) -> None:
+        self._write()
+
+    def watch_loop(self) -> None:
         self._write()
 
     def watch_freshness(self) -> None:
@@ -213,14 +219,20 @@ class RunStatus(Widget):
 
     def _write(self) -> None:
         width = self.size.width
-        self.line = status_line(self.run, self.freshness, self.frozen, width, self.played)
+        loop = self.loop if self.run.job is None else None
+        self.line = status_line(self.run, self.freshness, self.frozen, width, self.played, loop)
 
     def render(self) -> Content:
         return self.line
 
 
 def status_line(
-    run: Run, freshness: Liveness, frozen: Run | None, width: int, played: str = ""
+    run: Run,
+    freshness: Liveness,
+    frozen: Run | None,
+    width: int,
+    played: str = "",
+    loop: RunRow | None = None,
 ) -> Content:
     """The line, `width` cells at most: the job, how far it is, how fresh this is.
 
@@ -230,13 +242,14 @@ def status_line(
         frozen: What the screen was frozen at; None while it follows.
         width: Cells.
         played: Where a replay is, which has no freshness.
+        loop: That trains the model from outside, where there is no job.
     """
     right = _held(run, frozen) if frozen is not None else trust(run, freshness, width < NARROW)
     if played and frozen is None:
         right = Content.styled(played, "bold $accent")
     right = right.truncate(max(0, width - 20), ellipsis=True)
     room = max(0, width - right.cell_length - 4)
-    left = _job(run, named=True)
+    left = _job(run, named=True) if loop is None else _loop(loop)
     going = progress(run)
     if going is not None and going.fraction is not None:
         steps = Content(f"  step {going.step}/{going.steps}  ")
@@ -289,6 +302,17 @@ def _held(run: Run, frozen: Run) -> Content:
         late = f" · now at {one_line(label(run.head), 24)}" if left else late
     at = one_line(label(frozen.head), 24)
     return Content.styled(f"⏸ frozen at {at}{late} · {key('live.follow')} follows", "bold $warning")
+
+
+def _loop(row: RunRow) -> Content:
+    """A loop that is driven from outside: name, state, steps, reward, and when it will be done."""
+    steps = COLUMNS["steps"].text(row, 0)
+    reward = f"  reward {COLUMNS['reward'].text(row, 0)}" if row.reward is not None else ""
+    return Content.assemble(
+        (f"{one_line(row.title, 32)} ", "$text-muted"),
+        (row.status or "client loop", "bold"),
+        f"  step {steps}{reward}{_left(row.eta_s)}",
+    )
 
 
 def _no_job(run: Run) -> str:
