@@ -10,7 +10,7 @@ from textual.content import Content
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.compare import group_pairs, moved
-from hud_tui.rl.evaluation import Paired, called, figures, seconds_left, told_size
+from hud_tui.rl.evaluation import Paired, asked_for, called, figures, seconds_left, told_size
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import SUCCEEDED, Run, has_ended
@@ -58,14 +58,15 @@ PROGRESS = 16
 
 
 def evaluations_under_way(run: Run) -> list[Content]:
-    """A line for each evaluation that is not over, and for one that was cut short last."""
+    """A line for each evaluation that is not over; else for the last one that somebody asked for,
+    where it was cut short."""
     told = list(run.evaluations.values())
     active = [one for one in told if not has_ended(one.status)]
     lines = [_under_way(one) for one in active[:UNDER_WAY_MOST]]
     if len(active) > UNDER_WAY_MOST:
         lines.append(Content.styled(f"… {len(active) - UNDER_WAY_MOST} more wait", "$text-muted"))
-    if told and not active and is_cut_short(told[-1]):
-        cut = told[-1]
+    cut = asked_for(told)
+    if cut is not None and not active and is_cut_short(cut):
         said = f"evaluation of {one_line(called(cut), 40)} {one_line(cut.status, 20)}"
         why = f": {one_line(cut.error.message, 120)}" if cut.error else ""
         how = keyed(" · {checkpoints.resume_evaluation} samples the rest")
