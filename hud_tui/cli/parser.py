@@ -494,7 +494,7 @@ def _train(add: Add) -> None:
 
 def _init_env(add: Add) -> None:
     about = "write a small environment to edit and train on: two tools, three templates, tests"
-    parser = add(about, "init-env garden", "train garden/env.py -m my-model --check")
+    parser = add(about, "init-env sums", "train sums/env.py -m my-model --check")
     parser.add_argument("name", metavar="NAME", help="of the environment and its new folder")
     parser.add_argument("-o", "--output", metavar="DIR", help="where to; default: here")
 

@@ -11,85 +11,42 @@ ENVIRONMENT = r'''"""@NAME@: an environment to edit, and to train on at once.
 
     hud-tui --local train @NAME@/env.py -m MODEL
 
-A gardener walks on a grid by calling tools. Each `@env.template` below is a kind of task: it
-yields the prompt, receives the model's last answer, and yields the reward with how it came about.
-`tasks` at the end is what is trained on. Every rollout has a process of its own, so what a module
-keeps, as `walk` here, belongs to one rollout.
+The model works sums out by calling tools. Each `@env.template` below is a kind of task: it yields
+the prompt, receives the model's last answer, and yields the reward with how it came about. `tasks`
+at the end is what is trained on. Every rollout has a process of its own, so what a module keeps, as
+`calls` here, belongs to one rollout.
 """
 
 import asyncio
+import re
 import socket
-from dataclasses import dataclass, field
 
 from fastmcp import FastMCP
 from hud import Environment
 from hud.capabilities import Capability
 from hud.graders import EvaluationResult, SubScore
 
-SIZE = 4
-DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-
 env = Environment(name="@NAME@")
 tools = FastMCP(name="@NAME@-tools")
-
-
-# The game, without the model.
-
-
-@dataclass
-class Walk:
-    """Where the gardener is, and what is left to reach."""
-
-    at: tuple[int, int] = (0, 0)
-    goals: list[tuple[int, int]] = field(default_factory=list)
-    moves: int = 0
-
-    def move(self, direction: str) -> str:
-        """One step, or none at the fence; what is seen then."""
-        if direction not in DIRECTIONS:
-            return f"unknown direction {direction!r}: up, down, left or right"
-        down, right = DIRECTIONS[direction]
-        row, column = self.at[0] + down, self.at[1] + right
-        self.moves += 1
-        if 0 <= row < SIZE and 0 <= column < SIZE:
-            self.at = (row, column)
-        if self.at in self.goals:
-            self.goals.remove(self.at)
-        return self.show() if self.goals else f"{self.show()}\nDONE"
-
-    def show(self) -> str:
-        """The garden: A is the gardener, G a goal."""
-        cells = [["." for _ in range(SIZE)] for _ in range(SIZE)]
-        for row, column in self.goals:
-            cells[row][column] = "G"
-        cells[self.at[0]][self.at[1]] = "A"
-        return "\n".join(" ".join(row) for row in cells)
-
-    def left(self) -> int:
-        """Steps to the goals, one after the other, at least."""
-        total, here = 0, self.at
-        for goal in self.goals:
-            total += abs(here[0] - goal[0]) + abs(here[1] - goal[1])
-            here = goal
-        return total
-
-
-walk = Walk()
+calls: list[tuple[str, int, int]] = []
+"""What the model has called in this rollout."""
 
 
 # The tools that the model calls, over MCP.
 
 
 @tools.tool
-def move(direction: str) -> str:
-    """Walk one cell: up, down, left or right."""
-    return walk.move(direction)
+def plus(a: int, b: int) -> str:
+    """Add two numbers."""
+    calls.append(("plus", a, b))
+    return str(a + b)
 
 
 @tools.tool
-def look() -> str:
-    """The garden as it is now."""
-    return walk.show()
+def times(a: int, b: int) -> str:
+    """Multiply two numbers."""
+    calls.append(("times", a, b))
+    return str(a * b)
 
 
 @env.initialize
@@ -101,7 +58,7 @@ async def serve_tools() -> None:
         transport="http", host="127.0.0.1", port=port, show_banner=False, log_level="critical"
     )
     env.serving = asyncio.create_task(serving)
-    for _ in range(200):
+    for _ in range(500):
         try:
             socket.create_connection(("127.0.0.1", port), 0.2).close()
             break
@@ -110,60 +67,58 @@ async def serve_tools() -> None:
     env.add_capability(Capability.mcp(name="tools", url=f"http://127.0.0.1:{port}/mcp"))
 
 
-# The kinds of tasks.
+# How an answer is graded.
 
 
-def begin(at: tuple[int, int], goals: list[tuple[int, int]], words: str) -> str:
-    walk.at, walk.goals, walk.moves = at, list(goals), 0
-    return f"{words} Call the `move` tool with a direction (up/down/left/right).\n\n{walk.show()}"
-
-
-def graded(steps: int, least: int) -> EvaluationResult:
-    """Most of the reward is for getting closer; the rest for no detour."""
-    closer = max(0.0, 1 - walk.left() / steps)
-    direct = min(1.0, least / max(1, walk.moves)) if not walk.goals else 0.0
+def graded(answer: object, right: int, wanted: list[tuple[str, int, int]]) -> EvaluationResult:
+    """Half for the calls that were asked for, half for the right number at the end."""
+    made = sum(call in calls for call in wanted) / len(wanted)
+    numbers = re.findall(r"-?\d+", str(answer))
+    said = float(bool(numbers) and int(numbers[-1]) == right)
     return EvaluationResult(
-        reward=round(0.8 * closer + 0.2 * direct, 3),
+        reward=round(0.5 * made + 0.5 * said, 3),
         subscores=[
-            SubScore(name="closer", weight=0.8, value=closer),
-            SubScore(name="direct", weight=0.2, value=direct),
+            SubScore(name="calls", weight=0.5, value=made),
+            SubScore(name="answer", weight=0.5, value=said),
         ],
-        info={"moves": walk.moves, "steps_left": walk.left()},
+        info={"expected": right, "calls": [list(call) for call in calls]},
     )
 
 
-@env.template(description="walk to the corner at the bottom right")
-async def corner(row: int, column: int):
-    goal = (SIZE - 1, SIZE - 1)
-    yield begin((row, column), [goal], "Walk to G.")
-    steps = abs(row - goal[0]) + abs(column - goal[1])
-    yield graded(steps, steps)
+# The kinds of tasks.
 
 
-@env.template(description="walk to a goal anywhere")
-async def reach(row: int, column: int, goal_row: int, goal_column: int):
-    yield begin((row, column), [(goal_row, goal_column)], "Walk to G.")
-    steps = abs(row - goal_row) + abs(column - goal_column)
-    yield graded(steps, steps)
+@env.template(description="one call of plus, then the number")
+async def add(a: int, b: int):
+    calls.clear()
+    answer = yield f"Use the plus tool to add {a} and {b}, then say the number."
+    yield graded(answer, a + b, [("plus", a, b)])
 
 
-@env.template(description="walk to two goals")
-async def collect(row: int, column: int):
-    yield begin((row, column), [(0, SIZE - 1), (SIZE - 1, 0)], "Walk to both G.")
-    first = abs(row) + abs(column - (SIZE - 1))
-    steps = first + 2 * (SIZE - 1)
-    yield graded(steps, steps)
+@env.template(description="one call of times, then the number")
+async def multiply(a: int, b: int):
+    calls.clear()
+    answer = yield f"Use the times tool to multiply {a} by {b}, then say the number."
+    yield graded(answer, a * b, [("times", a, b)])
 
 
-# What is trained on; every fifth task is held out, for evaluations.
+@env.template(description="a call of times, then one of plus with what it said")
+async def total(price: int, count: int, postage: int):
+    calls.clear()
+    answer = yield (
+        f"Use the times tool to multiply {price} by {count}."
+        f" Then use the plus tool to add {postage}."
+    )
+    cost = price * count
+    yield graded(answer, cost + postage, [("times", price, count), ("plus", cost, postage)])
 
-tasks = [corner(row=row, column=column) for row in range(3) for column in range(3)]
-tasks += [
-    reach(row=1, column=1, goal_row=row, goal_column=column)
-    for row, column in ((0, 0), (0, 3), (3, 0), (3, 3), (1, 3), (3, 1))
-]
-tasks += [collect(row=1, column=1), collect(row=2, column=2)]
-for _task in tasks[::5]:
+
+# What is trained on; every sixth task is held out, for evaluations.
+
+tasks = [add(a=a, b=b) for a in (3, 12, 47) for b in (4, 8, 25)]
+tasks += [multiply(a=a, b=b) for a in (3, 7, 12) for b in (4, 6, 9)]
+tasks += [total(price=price, count=4, postage=5) for price in (3, 6, 8)]
+for _task in tasks[::6]:
     _task.columns = {"split": "heldout"}
 '''
 
@@ -175,45 +130,38 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import env as garden
-
-
-class Game(unittest.TestCase):
-    def test_a_step_and_the_fence(self) -> None:
-        walk = garden.Walk(at=(0, 0), goals=[(0, 2)])
-        walk.move("right")
-        walk.move("up")
-        self.assertEqual((walk.at, walk.moves, walk.left()), ((0, 1), 2, 1))
-
-    def test_a_goal_that_is_reached(self) -> None:
-        walk = garden.Walk(at=(0, 1), goals=[(0, 2)])
-        self.assertIn("DONE", walk.move("right"))
-
-    def test_an_unknown_direction(self) -> None:
-        self.assertIn("unknown", garden.Walk().move("north"))
+import env as own
 
 
 class Templates(unittest.IsolatedAsyncioTestCase):
-    async def play(self, made, *directions: str) -> float:
+    async def grade(self, made, answer: str, *calls: tuple[str, int, int]) -> float:
         prompt = await made.__anext__()
-        self.assertIn("A", prompt)
-        for direction in directions:
-            garden.walk.move(direction)
-        return (await made.asend("done")).reward
+        self.assertIn("tool", prompt)
+        for name, a, b in calls:
+            getattr(own, name)(a, b)
+        return (await made.asend(answer)).reward
 
-    async def test_the_straight_way_earns_everything(self) -> None:
-        made = garden.corner.func(row=2, column=2)
-        self.assertEqual(await self.play(made, "down", "right"), 1.0)
+    async def test_the_call_and_the_number_earn_everything(self) -> None:
+        made = own.add.func(a=3, b=4)
+        self.assertEqual(await self.grade(made, "7", ("plus", 3, 4)), 1.0)
 
-    async def test_half_the_way_earns_less(self) -> None:
-        made = garden.corner.func(row=2, column=2)
-        self.assertEqual(await self.play(made, "down"), 0.4)
+    async def test_a_number_without_a_call_earns_half(self) -> None:
+        self.assertEqual(await self.grade(own.multiply.func(a=3, b=4), "It is 12."), 0.5)
 
-    async def test_doing_nothing_earns_nothing(self) -> None:
-        self.assertEqual(await self.play(garden.reach.func(1, 1, 3, 3)), 0.0)
+    async def test_the_wrong_call_earns_nothing(self) -> None:
+        made = own.add.func(a=3, b=4)
+        self.assertEqual(await self.grade(made, "8", ("plus", 4, 4)), 0.0)
+
+    async def test_one_of_two_calls_is_a_quarter(self) -> None:
+        made = own.total.func(price=3, count=4, postage=5)
+        self.assertEqual(await self.grade(made, "12", ("times", 3, 4)), 0.25)
+
+    async def test_calls_of_the_rollout_before_do_not_count(self) -> None:
+        own.plus(3, 4)
+        self.assertEqual(await self.grade(own.add.func(a=3, b=4), "7"), 0.5)
 
     async def test_every_task_is_of_a_template(self) -> None:
-        self.assertEqual({task.id for task in garden.tasks}, {"corner", "reach", "collect"})
+        self.assertEqual({task.id for task in own.tasks}, {"add", "multiply", "total"})
 
 
 if __name__ == "__main__":
@@ -229,7 +177,7 @@ def write_environment(name: str, directory: Path) -> list[Path]:
     """
     plain = name.replace("-", "_")
     if not (plain.isascii() and plain.isidentifier() and len(name) <= 60):
-        hint = "letters, digits, - and _, beginning with a letter, e.g. hud-tui init-env garden"
+        hint = "letters, digits, - and _, beginning with a letter, e.g. hud-tui init-env sums"
         raise HudUsage(f"{one_line(name, 80)!r} is no name for an environment", hint)
     folder = directory / name
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
