@@ -75,13 +75,13 @@ NOTE = Column("note", 19, 6, right=False)
 """Where there is any note, it comes before how the step was trained."""
 LOSS = Column("loss", 19, 7, right=False)
 RATE = Column("lr", 6, 8)
-TRACES = Column("traces", 6, 9)
+TRACES = Column("rollouts", 8, 9)
 AGE = Column("age", 5, 3)
 MORE = (
     Column("std", 7, 10, key="reward_std"),
     Column("kl", 8, 11, key="kl_sample_train"),
     Column("entropy", 7, 12, key="entropy"),
-    Column("zero-var", 9, 13, key="frac_reward_zero_std"),
+    Column("zero-variance", 13, 13, key="frac_reward_zero_std"),
     Column("clip", 7, 14, key="clip_fraction"),
     Column("length", 7, 15, key="completion_length_mean"),
 )
