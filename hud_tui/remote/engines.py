@@ -98,7 +98,11 @@ def _megatron(machine: Machine) -> dict[str, object]:
 
 
 _PIP = 'uv pip install --python "$ENV/bin/python"'
-_HAS_SKYRL = '"$ENV/bin/python" -c "import skyrl.tinker.api" 2>/dev/null'
+_HAS_SKYRL = (
+    '"$ENV/bin/python" -c "import importlib.util as u, sys;'
+    " sys.exit(u.find_spec('skyrl.tinker.api') is None)\" 2>/dev/null"
+)
+"""Without importing it: that takes long, and needs Python 3.12 or what skyrl_server.py does."""
 _REPOSITORY = "https://github.com/NovaSky-AI/SkyRL"
 ENGINES = {
     one.name: one
