@@ -75,6 +75,7 @@ async def test_the_catalog_says_where_a_model_lives(
         "slots": 2,
         "ttl_s": None,
         "saves_per_step": 0,
+        "place": "",
     }
     shown = (await http.get("/v2/models")).json()["items"]
     assert all(row["engine"]["queue"] == PAUSED for row in shown)

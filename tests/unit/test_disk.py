@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.rl.progress import check_room, disk_use, where_stored
+from hud_tui.rl.progress import check_room, disk_use, engine_place, where_stored
 from hud_tui.rl.text import size
 from hud_tui.wire import Disk, EngineState, Model, TrainingDefaults
 
@@ -91,3 +91,9 @@ def test_a_run_on_this_machine_says_what_it_takes_on_its_disk() -> None:
 )
 def test_sizes(count: float | None, said: str) -> None:
     assert size(count) == said
+
+
+def test_a_server_goes_by_what_people_call_it() -> None:
+    state = EngineState(engine="tinker", server="http://127.0.0.1:1", place="gpubox · 2×H100")
+    model = Model(id="m", model_name="m", engine=state)
+    assert engine_place(model) == "tinker @ gpubox · 2×H100"
