@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from hud_tui.rl.evaluation import size, student_t
-from hud_tui.rl.metrics import Series, change, metrics_of
+from hud_tui.rl.metrics import Series, change
 from hud_tui.rl.own_numbers import HELDOUT, count_rollouts
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint
@@ -350,7 +350,8 @@ def column_edges(
 
 LEAST_GROUPS = 4
 """Groups from which their means say how much groups differ; Student's t is wide below."""
-NEAR = 5
+STD = "reward_std"
+NEAR = 4
 """Steps whose spread is taken together where the curve is an average."""
 
 
@@ -363,19 +364,19 @@ class Spread(NamedTuple):
     """What the interval is over, e.g. ``12 groups``."""
 
 
-def reward_spread(checkpoint: Checkpoint) -> Spread:
+def reward_spread(checkpoint: Checkpoint, std: float = nan) -> Spread:
     """How sure the mean reward of a step's rollouts is.
 
     Student's t times the standard error of the mean over its groups, each one draw of a task:
     rollouts of one task are alike. A step that reports no rewards by group has the interval over
-    its rollouts, from their standard deviation and number, as if they were independent.
+    its rollouts, from their standard deviation `std` and number, as if they were independent.
     """
-    means = [fmean(group.rewards) for group in checkpoint.groups if group.rewards]
+    means = [sum(g.rewards) / len(g.rewards) for g in checkpoint.groups if g.rewards]
     count = len(means)
     if count >= LEAST_GROUPS and isfinite(sum(means)):
         half = student_t(count - 1) * stdev(means) / sqrt(count)
         return Spread(half, f"{count} groups")
-    std, rollouts = metrics_of(checkpoint).get("reward_std", nan), count_rollouts(checkpoint)
+    rollouts = count_rollouts(checkpoint)
     if rollouts >= LEAST_GROUPS and isfinite(std):
         return Spread(student_t(rollouts - 1) * std / sqrt(rollouts), f"{rollouts} rollouts")
     return Spread()
@@ -397,20 +398,22 @@ class Spreads:
 
     def __init__(self) -> None:
         self._series = Series()
-        self._known: dict[int, Spread] = {}
+        self._known: dict[int, tuple[Checkpoint, Spread]] = {}
 
     def at(self, run: Run, row: int) -> Spread:
         """Of the step in a row."""
         if not run.series.same_rows(self._series):
             self._known.clear()
         self._series = run.series
-        found = self._known.get(row)
-        if found is None:
-            position = run.tree.find(run.series.id_at(row))
-            found = Spread() if position is None else reward_spread(run.tree[position])
-            if found.over:  # else its groups may still come
-                self._known[row] = found
-        return found
+        position = run.tree.find(run.series.id_at(row))
+        if position is None:
+            return Spread()
+        node, known = run.tree[position], self._known.get(row)
+        if known is None or known[0] is not node:  # its groups may come later
+            std = run.series.column(STD)
+            found = reward_spread(node, std[row] if row < len(std) else nan)
+            known = self._known[row] = node, found
+        return known[1]
 
     def half(self, run: Run, row: int, weight: float) -> float:
         """Half the 95 % interval of the moving average as of a row; NaN if unknown."""

@@ -16,26 +16,26 @@ from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group
 from tests.tui import runs
 
 
-def step(groups: list[list[float]], **metrics: float) -> Checkpoint:
+def step(groups: list[list[float]]) -> Checkpoint:
     named = [Group(task_slug=f"t{n}", rewards=found) for n, found in enumerate(groups)]
-    return Checkpoint(id="c", groups=named, metrics=metrics)
+    return Checkpoint(id="c", groups=named)
 
 
 def test_the_interval_is_over_groups() -> None:
     groups = [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
     means = [0.5, 1.0, 0.0, 0.5, 1.0]
-    half, over = reward_spread(step(groups, reward_std=9.0))
+    half, over = reward_spread(step(groups), 9.0)
     assert over == "5 groups"
     assert half == pytest.approx(2.776 * stdev(means) / sqrt(5), rel=1e-3)
 
 
 def test_without_groups_it_is_over_rollouts_and_without_these_there_is_none() -> None:
-    alone = Checkpoint(id="c", num_traces=64, metrics={"reward_std": 0.4})
-    half, over = reward_spread(alone)
+    half, over = reward_spread(Checkpoint(id="c", num_traces=64), 0.4)
     assert (over, half) == ("64 rollouts", pytest.approx(student_t(63) * 0.4 / 8))
     few = step([[0.0, 1.0]])
     assert isnan(reward_spread(few).half)
-    assert isnan(reward_spread(Checkpoint(id="c", metrics={"reward_std": 0.4})).half)
+    assert isnan(reward_spread(Checkpoint(id="c"), 0.4).half)
+    assert isnan(reward_spread(Checkpoint(id="c", num_traces=64)).half)
     assert isnan(reward_spread(step([[nan, 1.0]] * 5)).half)
 
 
@@ -62,7 +62,7 @@ def test_the_average_s_interval_is_that_of_the_steps_near_it() -> None:
     own = [spreads.at(run, row).half for row in range(30)]
     assert spreads.at(run, 29).over == "12 groups"
     assert spreads.half(run, 29, 0.0) == own[29]
-    near = sqrt(fmean(half * half for half in own[25:30]))
+    near = sqrt(fmean(half * half for half in own[26:30]))
     assert spreads.half(run, 29, 0.8) == pytest.approx(near * averaged(0.8, 30))
     assert spreads.half(run, 0, 0.8) == own[0]
 

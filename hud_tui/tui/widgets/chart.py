@@ -20,7 +20,7 @@ from textual.strip import Strip
 from hud_tui.rl.alarms.alarm import Alarm, Level
 from hud_tui.rl.axes import Axis, Positions, Scale, fit, room, time_said
 from hud_tui.rl.compare import ChartView, Overlay
-from hud_tui.rl.curves import Bucket, Curve, Curves, HeldOut, Sign, Spreads
+from hud_tui.rl.curves import Bucket, Curve, Curves, HeldOut, Sign, Spreads, column_edges
 from hud_tui.rl.metrics import metric, outside, short, signed, title
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
@@ -326,6 +326,20 @@ class ChartData:
         low, high = self.reach(run, chart_view)
         x = self._positions.of(run, self.axis(run, chart_view))[row]
         return round((x - low) / (high - low) * (columns - 1))
+
+    def newest(
+        self, run: Run, chart_view: ChartView, rows: Sequence[int], columns: int
+    ) -> list[tuple[int, int]]:
+        """The last of some ascending rows in each chart column that has any; O(columns · log n)."""
+        at = self._positions.of(run, self.axis(run, chart_view))
+        reach, sight = self.reach(run, chart_view), chart_view.rows(run.series.length)
+        edges = column_edges(at, *reach, columns, *sight)
+        found = []
+        for column, (start, stop) in enumerate(pairwise(edges)):
+            place = bisect_left(rows, stop) - 1
+            if place >= 0 and rows[place] >= start:
+                found.append((column, rows[place]))
+        return found
 
     def cells(
         self, run: Run, chart_view: ChartView, marks: Mapping[int, Sign], cells: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -296,7 +295,8 @@ class Curves:
         """The curves and their axes; the scale is found first, for its labels take room."""
         raw, others = self._buckets(area(width, []))
         rows = max(2, height - 3)  # from the lowest row of the plot to its highest
-        sure = [bucket for bucket in self._band(raw) if bucket.last >= NEAR]
+        band = self._band(raw)
+        sure = [bucket for bucket in band if bucket.last >= NEAR]
         shown = [*raw, *others, *self._held(area(width, [])), *sure]
         scales = [
             y_scale(shown, self.chart_view, max(1.0, rows / every), self.limit)
@@ -307,6 +307,7 @@ class Curves:
         cells = area(width, labels)
         if cells != area(width, []):
             raw, others = self._buckets(cells)
+            band = self._band(raw)
         y_ticks = list(zip(map(scale.share, scale.ticks), labels, strict=True))
         held = self._held(cells)
         averages = self._averages(raw, others, held, scale)
@@ -314,7 +315,7 @@ class Curves:
         left = label_width(labels) + 1
         strips = [Strip(parts) for parts in lines]
         rows = len(strips) - AXIS_ROWS
-        behind = self._ranges(raw, others, held, scale, cells, rows)
+        behind = self._ranges(raw, others, held, band, scale, cells, rows)
         strips[: len(behind)] = [
             _under(strip, left, runs) for strip, runs in zip(strips, behind, strict=False)
         ]
@@ -332,16 +333,14 @@ class Curves:
             return []
         run, held_out = self.run, self.chart_data.held_out
         held_out.follow(run)
-        found: dict[int, Bucket] = {}
-        start, stop = self.chart_view.rows(run.series.length)
-        for row in held_out.rows[bisect_left(held_out.rows, start) :]:
-            column = self.chart_data.column(run, self.chart_view, row, cells)
-            if row >= stop or column is None:
-                break
+        found = []
+        newest = self.chart_data.newest(run, self.chart_view, held_out.rows, cells)
+        for column, row in newest:
             score = held_out.scores[row]
-            ends = score.low or score.value, score.high or score.value
-            found[column] = Bucket(column, *ends, score.value, score.joins, row)
-        return list(found.values())
+            low = score.value if score.low is None else score.low
+            high = score.value if score.high is None else score.high
+            found.append(Bucket(column, low, high, score.value, score.joins, row))
+        return found
 
     def _band(self, raw: Sequence[Bucket]) -> list[Bucket]:
         """The curve's 95 % interval, where its width is known."""
@@ -400,6 +399,7 @@ class Curves:
         raw: Sequence[Bucket],
         others: Sequence[Bucket],
         held: Sequence[Bucket],
+        band: Sequence[Bucket],
         scale: Scale,
         cells: int,
         rows: int,
@@ -410,7 +410,7 @@ class Curves:
         is smoothed, the raw values. A noisy curve is a solid block of dots, which plotext would
         take long to fill.
         """
-        band, smoothed, ranged = self._band(raw), self.chart_view.weight > 0, self.chart_view.ranged
+        smoothed, ranged = self.chart_view.weight > 0, self.chart_view.ranged
         columns, top = 2 * cells, 4 * rows - 1
         drawing = chart.Drawing(
             chart.extents([] if smoothed else _spaced(raw), scale, columns, top),
