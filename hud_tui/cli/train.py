@@ -17,7 +17,7 @@ from hud_tui.cli.runs import checked_parameters, choose_model
 from hud_tui.cli.watch import AlarmPrinter, Follower
 from hud_tui.client.client import HudClient
 from hud_tui.client.submit import Submission
-from hud_tui.errors import HudPreflightFailed
+from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.rl.progress import check_room
 from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
@@ -50,6 +50,10 @@ def train(args: argparse.Namespace) -> int:
     """
     source = check_source(args.source)
     asked = checked_parameters(parameters(args))
+    alarms = [level for level in ("warn", "critical") if level in args.fail_on]
+    if alarms and not (args.follow and args.headless):
+        hint = "add --headless --follow, or use hud-tui watch"
+        raise HudUsage(f"--fail-on {alarms[0]} needs a run that is followed", hint)
 
     async def work(client: HudClient, args: argparse.Namespace) -> int:
         return await _Command(client, args, source, asked).run()

@@ -585,6 +585,7 @@ class Driver:
         self._next_attempt()
 
     def _next_attempt(self) -> None:
+        log.info("step %d is sampled again: %s", self._state.step + 1, self._note)
         self._state.attempt += 1
         self._state.iteration += 1
         self._folder.clear_groups()

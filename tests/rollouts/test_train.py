@@ -107,6 +107,7 @@ async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
         (("{}", "--env", "NO_SUCH_VARIABLE"), "not set here"),
         (("{}", "--python", "/no/such/python"), "no such interpreter"),
         (("{}", "--lr", "0"), "learning-rate"),
+        (("{}", "--fail-on", "critical"), "needs a run that is followed"),
     ],
 )
 async def test_what_cannot_be_is_refused_by_name(
