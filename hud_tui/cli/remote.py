@@ -34,7 +34,7 @@ from hud_tui.remote.setup import Setup, StepSaid, Wish, describe, secret_values
 from hud_tui.remote.ssh import PATIENCE_S, Address, patient, read_address
 from hud_tui.rl.text import age, clean, one_line, size
 from hud_tui.service_file import Rental, keep_line, read_rentals, write_rental
-from hud_tui.settings import every_variable
+from hud_tui.settings import every_variable, read_paths
 from hud_tui.storage import read_regular
 
 MARKS = {"done": "✔", "there": "✔", "failed": "✘", "undone": "✔", "log": " ", "do": "…"}
@@ -56,8 +56,8 @@ def remote(args: argparse.Namespace) -> int:
 
 
 def machines_of(args: argparse.Namespace) -> Machines:
-    """The machines of the state directory."""
-    return machines_in(paths_of(args).state)
+    """The machines of the state directory, whichever is used and whether that can be read."""
+    return machines_in(read_paths(args.state_dir, args.data_dir).state)
 
 
 async def add(args: argparse.Namespace) -> int:

@@ -159,6 +159,17 @@ async def test_a_machine_without_its_set_up_cannot_be_used(
     assert (await hud("remote", "use", "box", "--off")).code == 2
 
 
+async def test_what_is_used_is_unreadable(hud: Command, near: None, machines: Machines) -> None:
+    file = machines.folder / "used.json"
+    machines.folder.mkdir(parents=True)
+    file.write_text('{"name": "../../etc"}')
+    refused = await hud("--local", "models")
+    assert (refused.code, refused.error["type"]) == (2, "usage")
+    assert "hud-tui remote use --off" in refused.error["hint"]
+    assert (await hud("remote", "use", "--off")).code == 0
+    assert not file.exists()
+
+
 def test_the_service_here_is_started_for_the_machine(tmp_path: Path) -> None:
     """With its own data directory, by its key, and by the name that people know."""
     machines = Machines(tmp_path / "state")
