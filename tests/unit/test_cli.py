@@ -136,8 +136,9 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("hud-tui ")
 
 
-def test_what_the_form_does_not_take_is_submitted_headless(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["run", "t", "--dry-run"]) == 2
-    assert "add --headless" in capsys.readouterr().err
+def test_several_values_and_a_dry_run_go_to_the_form() -> None:
+    asked = ["run", "t", "--lr", "1e-4,3e-4", "--dry-run"]
+    start = start_of(build_parser().parse_args(asked))
+    assert start.swept == {"learning_rate": (1e-4, 3e-4)}
+    assert start.dry_run
+    assert start.view == "launch"
