@@ -192,6 +192,7 @@ async def test_its_job_is_listed_with_its_progress(http: httpx.AsyncClient) -> N
     assert job["metadata"] == {
         "kind": "evaluation", "model": model["model_name"], "checkpoint_id": first["id"],
         "done": 72, "total": 72, "reason": None,
+        "tasks": HELDOUT, "samples": 2, "mean": found["result"]["mean"],
     }  # fmt: skip
 
 

@@ -138,8 +138,8 @@ async def test_what_is_worse_beyond_chance_fails_the_gate(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--samples", "0"), "--samples 0"),
-        (("--temperature", "9"), "--temperature 9.0"),
+        (("--samples", "0"), "--samples: 0 is below the least, 1"),
+        (("--temperature", "9"), "--temperature: 9 is above the most, 5"),
         (("--checkpoint", "nope"), "no checkpoint named nope"),
         (("--resume", "x", "--checkpoint", "head"), "--resume takes no SOURCE"),
         (("--checkpoint", "best"), "no checkpoint is the best yet"),
