@@ -211,9 +211,25 @@ async def _followed(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, whole)
 
 
+ALARMS = 3
+"""Of the run; each is told of when it comes, which may be at any time."""
+
+
+async def _quiet(app: HudApp, pilot: Pilot[None]) -> None:
+    """Wait until the alarms were told of, and take the notices away."""
+
+    def told() -> bool:
+        assert app.workspace is not None
+        return len(run_of(app).alarms.loud) == ALARMS and not app.workspace._unshown
+
+    await settle(pilot, told)
+    app.clear_notifications()
+
+
 async def _models(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
     await settle(pilot, lambda: len(getattr(app.screen, "facts", ())) == 4)
+    await _quiet(app, pilot)
 
 
 async def _welcome(app: HudApp, pilot: Pilot[None]) -> None:
@@ -268,6 +284,7 @@ async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
     screen: Any = app.screen
     await settle(pilot, lambda: screen.jobs)
+    await _quiet(app, pilot)
     await pilot.press("enter")
     await settle(pilot, lambda: screen.part is not None)
     await pilot.press("enter")
@@ -280,10 +297,6 @@ async def _alarms(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: app.shown_view is not None and app.shown_view.VIEW == "alarms")
 
 
-ALARMS = 3
-"""Of the run; each is told of when it comes, which may be at any time."""
-
-
 def _runs(*keys: str) -> Act:
     """The table of runs, and these keys."""
 
@@ -292,9 +305,7 @@ def _runs(*keys: str) -> Act:
         await pilot.press("5")
         view: Any = app.screen
         await settle(pilot, lambda: view.rows is not None)
-        await settle(pilot, lambda: len(run_of(app).alarms.loud) == ALARMS)
-        await settle(pilot, lambda: len(app._notifications) == ALARMS)
-        app.clear_notifications()
+        await _quiet(app, pilot)
         await pilot.press(*keys)
 
     return play
@@ -310,6 +321,7 @@ async def _compared(app: HudApp, pilot: Pilot[None]) -> None:
 
 async def _help(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
+    await _quiet(app, pilot)
     await pilot.press("question_mark")
     await settle(pilot, lambda: app.screen.query("#help-list"))
 
