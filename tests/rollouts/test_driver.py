@@ -128,7 +128,9 @@ async def test_cancel_is_heard_the_step_is_whole_and_resume_goes_on_with_an_edit
     source = write_sums(tmp_path / "env")
     async with over_socket(served) as client:
         model = await fork_of(client)
-        order = order_for(model, source, served.service.data_dir, parameters={"steps": 200})
+        order = order_for(
+            model, source, served.service.data_dir, parameters={"steps": 200, "learning_rate": 1e-6}
+        )
         folder = begun(tmp_path / "state", order)
         settings = settings_of(served.url, served.api_key)
         running = asyncio.create_task(driver_of(folder, settings).run())
@@ -153,7 +155,10 @@ async def test_a_step_that_another_client_takes_meanwhile_is_refused(
     async with over_socket(served) as client:
         model = await fork_of(client)
         order = order_for(
-            model, write_sums(tmp_path / "env"), served.service.data_dir, parameters={"steps": 99}
+            model,
+            write_sums(tmp_path / "env"),
+            served.service.data_dir,
+            parameters={"steps": 99, "learning_rate": 1e-6},
         )
         folder = begun(tmp_path / "state", order)
         running = asyncio.create_task(

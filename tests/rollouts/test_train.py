@@ -76,7 +76,7 @@ async def test_it_trains_and_follows_to_the_end(hud: Command, served: Served, so
 async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
     hud: Command, tmp_path: Path, served: Served, source: Path
 ) -> None:
-    flags = ("-y", "--no-trial", "--steps", "400", *FLAGS)
+    flags = ("-y", "--no-trial", "--steps", "400", *FLAGS, "--lr", "1e-6")
     begun = await hud("train", str(source), "-m", "arith-rl", *flags)
     assert begun.data["status"]["status"] == "running"
     job_id = begun.data["job_id"]

@@ -33,7 +33,7 @@ async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
     state = tmp_path / "state"
     async with over_socket(served) as client:
         model = await fork_of(client)
-        parameters = {"steps": 500, "tasks_per_step": 4}
+        parameters = {"steps": 500, "tasks_per_step": 4, "learning_rate": 1e-6}  # never solved
         source = write_sums(tmp_path / "env", BROKEN)
         order = order_for(model, source, served.service.data_dir, parameters=parameters)
     folder = begun(state, order)
