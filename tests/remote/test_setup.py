@@ -160,7 +160,7 @@ async def test_a_line_that_breaks_in_every_step(machines: Machines, far: Far) ->
 
         def cut(said: StepSaid) -> None:
             if said.state in ("check", "do") and said.text != "again":
-                line.lengths = [700, 2300, 3300, 3500, 3700, 3900]
+                line.lengths = [700, 2300, 3300, 3500, 3600, 3700, 3800, 3900]
                 line.cut()
             if said.state == "log" and "trying again" in said.text:
                 cut_in[said.step] = cut_in.get(said.step, 0) + 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hud_tui.audit_log import TaskSource
 from hud_tui.client.submit import submit
 from hud_tui.wire import JobDataset, SubmitJob
 from tests.conftest import Served
@@ -109,7 +110,7 @@ async def test_the_variables_of_a_row_are_filled_when_it_is_sent(
     sent: list[SubmitJob] = []
     async with over_socket(served) as client:
 
-        async def take(body: SubmitJob) -> Any:
+        async def take(body: SubmitJob, source: TaskSource) -> Any:
             sent.append(body)
             raise asyncio.CancelledError
 

@@ -208,7 +208,7 @@ async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
     ("flags", "said"),
     [
         (("--lr", "0.1,0.1"), "a value comes twice"),
-        (("--lr", "0.1,2"), "--learning-rate 2"),
+        (("--lr", "0.1,2"), "--learning-rate: 2 is above the most, 1"),
         (("--lr", "0.1,x"), "expected a finite number"),
         (("--lr", "0.1,0.2", "--at-once", "0"), "expected 1 to 64"),
         (("--lr", "0.1,0.2", "--fail-on", "warn", "--follow"), "is for one run"),

@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.cli import connect, watch
+from hud_tui.audit_log import TaskSource
+from hud_tui.cli import connect, runs, watch
 from hud_tui.cli import models as headless_checkpoints
 from hud_tui.client import submit, transport
 from hud_tui.client.client import HudClient
@@ -190,11 +191,13 @@ async def test_a_run_that_is_followed_is_said_to_be_submitted_when_the_service_g
     model = await fork(http, "mine")
     engine.rest_after(1)
 
-    async def submit_and_give_up(client: HudClient, body: SubmitJob) -> submit.Submission:
+    async def submit_and_give_up(
+        client: HudClient, body: SubmitJob, source: TaskSource
+    ) -> submit.Submission:
         monkeypatch.setattr(watch, "PATIENCE_S", 0.0)
-        return await submit.submit(client, body)
+        return await submit.submit(client, body, source)
 
-    monkeypatch.setattr(watch, "submit", submit_and_give_up)
+    monkeypatch.setattr(runs, "submit", submit_and_give_up)
     flags = ("--steps", "100000", "--learning-rate", "0.000001")
     lost = await hud("run", "arith", "-m", "mine", *flags, "--follow", "-y")
     job = (await http.get(f"/v1/training/jobs/{model['id']}/raw-status")).json()

@@ -134,6 +134,8 @@ def test_a_configuration_of_a_gym_with_such_a_number_is_refused(number: str) -> 
 @pytest.mark.parametrize("text", ["", "x", "nan", "inf", "-1", "1e999", LONG, f"-{LONG}", LONGER])
 def test_a_field_of_the_form_says_what_it_may_be(text: str) -> None:
     for field in NUMBERS:
+        if field.optional and not text:
+            continue  # the service decides
         with pytest.raises(ValueError, match=r"(to|from) "):
             field.read(text)
 
