@@ -14,7 +14,7 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, Group, JobStatus, Model, Trace
+from hud_tui.wire import Checkpoint, Group, JobStatus, Model, RunPage, Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents
 
 START = 1_780_000_000.0
@@ -226,6 +226,9 @@ class Catalog:
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
         return list(self.known[model_id][1])
+
+    async def run_page(self, since: int = 0, offset: int = 0) -> RunPage:
+        return RunPage(items=[], total=0, revision=1)
 
     async def trace(self, trace_id: str) -> Trace:
         step, task, rollout = map(int, trace_id.split("/"))

@@ -16,6 +16,7 @@ from hud_tui.tui.screens.base import WritePolicy
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.workspace import Workspace
+from hud_tui.wire import RunPage
 
 LIVE = Liveness(State.LIVE, "stream", 0.0)
 
@@ -24,7 +25,13 @@ async def _close() -> None:
     pass
 
 
-NOBODY = SimpleNamespace(settings=SimpleNamespace(label="", local=True), aclose=_close)
+async def _no_runs(since: int = 0, offset: int = 0) -> RunPage:
+    return RunPage(items=[], total=0, revision=1)
+
+
+NOBODY = SimpleNamespace(
+    settings=SimpleNamespace(label="", local=True), aclose=_close, run_page=_no_runs
+)
 """Stands for a client where nothing is asked of one."""
 
 
