@@ -9,7 +9,6 @@ from tests.tui.scenes import SCENES, SIZES, greenwich
 MINE = (
     *("welcome", "models", "launch", "jobs", "help"),
     *("runs", "runs-grouped", "runs-columns", "runs-empty", "runs-compared"),
-    *("evaluations", "evaluate", "evaluated-head", "compare"),
 )
 
 
