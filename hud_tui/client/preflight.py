@@ -214,7 +214,7 @@ def choose_tasks(
             hint = close_names(slug, slugs)
             raise HudUsage(f"--leave-out {one_line(slug)}: no such task in {source}", hint)
     chosen = [task for task in tasks if task.slug not in left_out]
-    if not chosen:
+    if left_out and not chosen:
         raise HudUsage(f"--leave-out: no task of {source} is left")
     found = rows_digest([task.row() for task in chosen])
     if wanted is not None and found != wanted.strip().casefold():

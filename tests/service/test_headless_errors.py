@@ -64,7 +64,7 @@ WRONG = [
     (("run", "t.jsonl", "-y"), rows(ROW) + "\n{x", 2, "usage", "line 2 column 2"),
     (("preflight", "t.jsonl"), rows(ROW, {"id": "a"}), 2, "usage", "line 2: field env"),
     (("run", "arith", "-m", "nobody", "-y"), "", 2, "usage", "no model named nobody"),
-    (("run", "arith", "--steps", "0", "-y"), "", 2, "usage", "--steps 0"),
+    (("run", "arith", "--steps", "0", "-y"), "", 2, "usage", "--steps: 0 is below the least"),
     (("run", "arith", "--loss-fn", "x", "-y"), "", 1, "refused", "HTTP 4"),
     (("run", "arith"), "", 2, "usage", "add -y"),
     (("run", "arith", "--speed", "3", "-y"), "", 2, "usage", "--speed"),

@@ -85,6 +85,9 @@ class StillClient:
     async def run_page(self, since: int = 0, offset: int = 0) -> RunPage:
         return RunPage(items=[], total=0, revision=1)
 
+    async def known_job(self, job_id: str) -> JobStatus | None:
+        return None
+
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
         return list(self.tree)
 

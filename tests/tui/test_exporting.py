@@ -38,7 +38,7 @@ async def exported(app: Opened, place: Path, choice: str) -> Path:
     assert str(place) in said
     app.screen.query_one(f"#{choice}").focus()
     await app.press("enter")
-    await app.until_notice("wrote ")
+    await app.until(lambda: any("wrote " in notice for notice in app.told))
     [new] = set(os.listdir(place)) - before
     await app.until_notice(str(place / new))
     app.app.clear_notifications()

@@ -66,8 +66,8 @@ def shown(app: Any) -> str:
 
 
 async def test_the_footer_s_views_are_clicked() -> None:
-    async with scene("models", (240, 40)) as (app, hand):
-        for name in ("Launch", "Live", "Checkpoints", "Jobs", "Alarms", "Models"):
+    async with scene("models", (300, 40)) as (app, hand):
+        for name in ("Launch", "Live", "Checkpoints", "Runs", "Jobs", "Alarms", "Models"):
             foot = hand.lines[-1]
             await hand.click((foot.index(name) + 1, 39))
             await hand.until(lambda name=name: shown(app) == name.lower())
