@@ -333,6 +333,8 @@ def _filter(args: argparse.Namespace) -> Filter:
     for name in ("max_price", "disk", "hours"):
         if given.get(name) is not None and given[name] <= 0:
             raise HudUsage(f"--{name.replace('_', '-')} must be more than 0")
+    if (given.get("idle") or 0) < 0:
+        raise HudUsage("--idle must not be less than 0", "0: it is never ended for want of use")
     return Filter(
         count,
         gpu,
@@ -433,6 +435,11 @@ async def _rent(
         return await set_up(
             argparse.Namespace(**{**vars(args), "yes": True}), address, wish, values
         )
+    except asyncio.CancelledError:  # ctrl+c
+        price = f"${rental.price_hr:.2f} per hour"
+        tell(f"{rental.name} runs and costs {price}; it may not end by itself")
+        tell(f"end it: hud-tui pods terminate {rental.name}")
+        raise
     except HudError as error:
         await _offer_to_terminate(args, pods, rental, error)
         raise
@@ -566,8 +573,6 @@ async def terminate(args: argparse.Namespace) -> int:
     guard_of(args).check("terminate a pod")
     require_consent(args)
     machines, rental = machines_of(args), _rental(args)
-    if not rental.runs:
-        raise HudUsage(f"{rental.name} has ended already", "hud-tui pods list")
     if rental.protected and args.confirm != rental.name:
         raise HudProtected(rental.name, "terminate")
     await confirm(args, f"terminate {rental.name}? what is on it is lost")
@@ -576,7 +581,7 @@ async def terminate(args: argparse.Namespace) -> int:
         if not rental.id:
             await pods.reconcile()
             rental = _rental(args)
-        if rental.runs:
+        if rental.runs or rental.id:  # one that counts as ended may run all the same
             rental = await pods.terminate(rental, "terminated", args.confirm)
     machines.forget(rental.name)
     if args.headless:

@@ -153,6 +153,12 @@ def choose_image(offer: Offer, wanted: str) -> str:
     return next((one for one in images if "cuda" in one), images[0])
 
 
+GONE = "it is no longer there"
+"""Why a pod counts as ended that Prime does not list; it is taken back where Prime does again."""
+COSTLY = frozenset({"PROVISIONING", "PENDING", "ACTIVE"})
+"""States of a pod that is paid for."""
+
+
 class Pods:
     """What is rented, here and at Prime's."""
 
@@ -236,8 +242,9 @@ class Pods:
         billed: dict[str, Pod] | None = None
         for rental in read_rentals(self._state):
             pod = by_id.get(rental.id) or by_name.get(rental.name)
-            if pod is not None and rental.runs:
-                self._rented(rental, pod)
+            back = rental.why == GONE and pod is not None and pod.status in COSTLY
+            if pod is not None and (rental.runs or back):
+                self._rented(replace(rental, ended_at=None, why=""), pod)
             elif rental.id and (rental.runs or rental.billed is None):
                 if billed is None:
                     billed = {one.id: one for one in await self._prime.history()}
@@ -246,14 +253,14 @@ class Pods:
                 why = "Prime never heard of it"
                 write_rental(self._state, replace(rental, ended_at=rental.at, why=why))
         ours = read_rentals(self._state)
-        known = {one.id for one in ours}
+        known = {one.id for one in ours}  # what ended here and is listed as running was taken back
         return ours, [pod for pod in pods if pod.id not in known]
 
     def _ended(self, rental: Rental, past: Pod | None) -> None:
         at = seconds(past.terminated_at) if past is not None else None
         ended = rental.ended_at or at or time()
         billed = past.total_billed_price if past is not None else None
-        why = rental.why or "it is no longer there"
+        why = rental.why or GONE
         write_rental(self._state, replace(rental, ended_at=ended, billed=billed, why=why))
 
     async def wait(self, rental: Rental, answers: Callable[[Address], "Ssh"], key: str) -> Address:
@@ -270,18 +277,21 @@ class Pods:
         began = monotonic()
         while True:
             status = await self._status(rental)
+            refused = ""
             if status is not None and status.is_ready:
                 address = read_address(status.ssh_connection or "", key, rented=True)
-                with suppress(LineLost):
+                try:
                     await answers(address).run("true", timeout_s=20)
                     return address
+                except LineLost as error:
+                    refused = f", {error.message}"
             waited = monotonic() - began
             if waited > READY_S:
                 raise PodFailed(rental, f"not ready after {waited / 60:.0f} min")
             shown = "unknown" if status is None else status.status
             part = status.installation_progress if status is not None else None
             more = f", {part} % installed" if part is not None else ""
-            self._tell(f"{rental.name}: {shown}{more}, {waited:.0f} s")
+            self._tell(f"{rental.name}: {shown}{more}, {waited:.0f} s{refused}")
             await asyncio.sleep(POLL_S)
 
     async def _status(self, rental: Rental) -> PodStatus | None:

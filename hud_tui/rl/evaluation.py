@@ -31,6 +31,8 @@ FEWEST = 500
 SEED = 20210707
 SOLVED_AT = 1.0
 """The reward from which on a rollout counts as solved, where nobody says another."""
+FEWEST_DIFFERING = 6
+"""Tasks that must differ before a difference is claimed."""
 RESIDUE = 1e-6
 """A reward that is this much less was rounded to 32 bits."""
 EFFECT = 0.05
@@ -293,12 +295,12 @@ class Difference:
         """The difference of the mean rewards."""
         means = [t.mean for change in self.changes for t in (change.before, change.after)]
         most = max(1.0, max(means) - min(means))
-        return estimate([change.delta for change in self.changes], -most, most)
+        return _paired([change.delta for change in self.changes], most)
 
     @cached_property
     def solved(self) -> Estimate:
         """The difference of pass@1."""
-        return estimate([change.solved for change in self.changes], -1.0, 1.0)
+        return _paired([change.solved for change in self.changes], 1.0)
 
     @property
     def better(self) -> list[TaskChange]:
@@ -325,6 +327,20 @@ class Difference:
         ):  # rewards of 0 and 1: the mean reward is the share that is solved
             return [solves]
         return [solves, sentence("scores", self.reward, before, after, self.size)]
+
+
+def _paired(deltas: Sequence[float], most: float) -> Estimate:
+    """The mean of differences by task, each from -most to most. Of fewer than six tasks that differ
+    none can be told from chance (sign test: 2 × 2⁻⁵ = .06), and a bootstrap that draws from so few
+    is too narrow: the interval then reaches zero."""
+    found = estimate(deltas, -most, most)
+    if found.low is None or found.high is None or _differing(deltas) >= FEWEST_DIFFERING:
+        return found
+    return found.model_copy(update={"low": min(0.0, found.low), "high": max(0.0, found.high)})
+
+
+def _differing(deltas: Sequence[float]) -> int:
+    return sum(abs(delta) > RESIDUE for delta in deltas)
 
 
 def difference(before: Scores, after: Scores) -> Difference | None:
@@ -355,7 +371,8 @@ def sentence(verb: str, delta: Estimate, before: str, after: str, size: str) -> 
         )
     if low > 0 or high < 0:
         ends = sorted((abs(low), abs(high)))
-        between = f"between {_number(ends[0])} and {_number(ends[1])}"
+        least = _number(ends[0]) if ends[0] >= 0.0005 else "less than 0.1"
+        between = f"between {least} and {_number(ends[1])}"
         return f"{after} {verb} {_points(delta.value)} than {before}, {between}, on {size}"
     what = {"solves": "what they solve", "scores": "their rewards"}[verb]
     return f"no difference in {what} is visible with {size}: {_more((high - low) / 2)}"

@@ -289,10 +289,10 @@ def _told(metrics: Mapping[str, float], key: str) -> float | None:
     return None if name is None else metrics[name]
 
 
-def last_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
-    """The newest on held-out tasks; None if there is none."""
-    held = (e for e in reversed(evaluations) if e.split == "heldout" and isfinite(e.mean_reward))
-    return next(held, None)
+def heldout_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    """That on held-out tasks with the most rollouts, of equals the newest; None without any."""
+    held = [e for e in reversed(evaluations) if e.split == "heldout" and isfinite(e.mean_reward)]
+    return max(held, key=lambda one: one.num_traces, default=None)
 
 
 def with_results(

@@ -18,7 +18,7 @@ from hud_tui.rl.axes import time_said
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import metrics_of, short
 from hud_tui.rl.names import close_names
-from hud_tui.rl.own_numbers import last_evaluation
+from hud_tui.rl.own_numbers import heldout_evaluation
 from hud_tui.rl.run import has_ended, job_model_id
 from hud_tui.rl.text import age, one_line, seconds, spaced
 from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model, RunRecord
@@ -216,7 +216,7 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
     times = [at for at in (seconds(node.created_at) for node in steps) if at is not None]
     newest = steps[-1]
     heldout = next((h for h in map(_heldout, reversed(steps)) if h is not None), None)
-    evaluations = (last_evaluation(node.evaluations) for node in reversed(steps))
+    evaluations = (heldout_evaluation(node.evaluations) for node in reversed(steps))
     evaluation = next((each for each in evaluations if each is not None), None)
     rollouts = sum(node.num_traces or 0 for node in steps)
     idle = sum((_idle(node) or 0.0) * (node.num_traces or 0) for node in steps)
@@ -491,7 +491,7 @@ def column(key: str) -> Column:
         return COLUMNS[key]
     if key.startswith(PARAMETER) and len(key) > len(PARAMETER):
         return _parameter(key)
-    hint = f"{close_names(key, COLUMNS)} A parameter is {PARAMETER}NAME."
+    hint = f"{close_names(key, COLUMNS)}; a parameter is {PARAMETER}NAME"
     raise HudUsage(f"no column named {one_line(key, 40)}", hint)
 
 

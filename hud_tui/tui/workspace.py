@@ -394,6 +394,9 @@ class Places:
         self._others.clear()
         yield self._models()
         yield self._tasks()
+        with suppress(HudError):  # those that are known do
+            self._session.catalog = tuple(await self._session.client.models())
+            yield self._models()
         tree = self._session.run.tree
         checkpoints = Section("checkpoint", lambda at: self._checkpoint(tree, len(tree) - 1 - at))
         async for section in _filled(checkpoints, tree):

@@ -150,7 +150,7 @@ async def test_rent_set_up_use_up_and_terminate(
     assert (pod.pods, machines.names()) == ({}, [])
     assert "costing money" not in (await hud("--local", "models")).err
     await hud("stop")
-    assert (await hud("pods", "terminate", name, "-y")).code == 2
+    assert (await hud("pods", "terminate", name, "-y")).code == 0, "it can be repeated"
 
 
 async def test_a_lost_answer_is_looked_up_by_name(
@@ -270,6 +270,21 @@ async def test_a_pod_that_vanishes(hud: Command, pod: PrimeServer, state: Path) 
     assert (gone["runs"], gone["spent"], gone["why"]) == (False, 1.5, "it is no longer there")
 
 
+async def test_a_pod_that_is_listed_again_runs_and_is_ended(
+    hud: Command, pod: PrimeServer, state: Path
+) -> None:
+    """Another account's list, or half an answer, has no say over what is paid for."""
+    assert (await hud(*RENT)).code == 0
+    kept = pod.pods.pop("pod0001")
+    [gone] = (await hud("pods", "list")).data["pods"]
+    assert not gone["runs"]
+    pod.pods["pod0001"] = kept
+    [back] = (await hud("pods", "list")).data["pods"]
+    assert (back["runs"], back["why"]) == (True, "")
+    assert (await hud("pods", "terminate", back["name"], "-y")).code == 0
+    assert not pod.pods
+
+
 async def test_a_lost_answer_to_the_end(hud: Command, pod: PrimeServer, state: Path) -> None:
     assert (await hud(*RENT)).code == 0
     [rental] = read_rentals(state)
@@ -305,6 +320,7 @@ async def test_what_others_rented_is_shown(hud: Command, pod: PrimeServer, state
         (("--gpus", "2xB900"), "nothing to be rented fits"),
         (("--gpus", "2xH100", "--max-price", "1"), "nothing to be rented fits"),
         (("--gpus", "2xH100", "--hours", "0"), "more than 0"),
+        (("--gpus", "2xH100", "--idle", "-5"), "not be less than 0"),
         (("--gpus", "2xH100", "--image", "windows"), "no image windows"),
         (("--gpus", "2xH100", "--engine", "nope"), "no engine named"),
     ],

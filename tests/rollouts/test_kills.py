@@ -57,7 +57,9 @@ async def test_the_worker_is_killed_fifty_times(
                 break
         assert await running == "succeeded"
         await check_tree(client, model.id, 9)
-    assert len(workers) > 10
+    assert (
+        len(workers) > 3
+    )  # how often depends on how fast it is; often enough to die in each phase
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

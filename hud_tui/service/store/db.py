@@ -301,6 +301,23 @@ MIGRATIONS = [
     ALTER TABLE job ADD COLUMN heard_at REAL;
     ALTER TABLE job ADD COLUMN asked TEXT
     """,
+    """
+    -- A run shows what its newest evaluated step scored on held-out tasks: in the evaluation with
+    -- the most rollouts, of equals in the newest.
+    DROP TRIGGER run_evaluation;
+    CREATE TRIGGER run_evaluation AFTER UPDATE OF evaluations ON checkpoint
+        WHEN NEW.run_id IS NOT NULL AND EXISTS (
+            SELECT 1 FROM json_each(NEW.evaluations)
+            WHERE coalesce(json_extract(value, '$.split'), 'heldout') = 'heldout')
+    BEGIN
+        UPDATE run SET evaluation = (
+                SELECT value FROM json_each(NEW.evaluations)
+                WHERE coalesce(json_extract(value, '$.split'), 'heldout') = 'heldout'
+                ORDER BY json_extract(value, '$.num_traces') DESC, key DESC LIMIT 1),
+            evaluated = NEW.step, revision = (SELECT max(revision) + 1 FROM run)
+            WHERE id = NEW.run_id AND coalesce(evaluated, 0) <= NEW.step;
+    END
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

@@ -751,7 +751,7 @@ class LaunchScreen(HudScreen):
         finally:
             self._sending = False
         if sent is not None:
-            self.session.first_fork = None
+            self.session.first_fork = self.session.at = None
             await self.app.switch_mode("live")
 
     async def _send(self, model: Model, values: Mapping[str, Value]) -> object:

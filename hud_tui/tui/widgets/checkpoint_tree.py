@@ -149,11 +149,18 @@ def cell(
 
 
 def evaluation_cell(
-    found: Evaluation | None, scale: tuple[float, float], dim: Style
+    found: Evaluation | None, scale: tuple[float, float], dim: Style, heldout: float | None = None
 ) -> list[Segment]:
-    """The interval as an error bar, the mean, and the size, EVALUATION.width cells."""
+    """The interval as an error bar, the mean, and the size, EVALUATION.width cells.
+
+    Args:
+        heldout: What stands there for a checkpoint without an evaluation: its held-out reward,
+            where that has no column of its own.
+    """
     if found is None:
-        return [Segment(EVALUATION.pad("–"), dim)]
+        if heldout is None:
+            return [Segment(EVALUATION.pad("–"), dim)]
+        return [Segment(f"{short(heldout):>{ERROR_BAR + 5}}".ljust(EVALUATION.width), dim)]
     mean = found.mean or Estimate(value=found.mean_reward)
     size = f"{found.num_tasks}×{found.samples or found.num_traces // max(1, found.num_tasks)}"
     before, dot, after = error_bar(mean, scale)
@@ -386,7 +393,8 @@ def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
             continue
         if column is EVALUATION and look.scale is not None:
             found = run.tree.evaluation(row.newest)
-            yield from evaluation_cell(found, look.scale, look.dim)
+            known = None if HELDOUT in look.columns else run.tree.own(row.newest).heldout
+            yield from evaluation_cell(found, look.scale, look.dim, known)
             continue
         for segment in cell(column, run.tree, row.newest, now, look.top, look.dim):
             served = column is NAME and row.served[-1]
