@@ -42,15 +42,15 @@ async def measure() -> dict[str, float]:
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         live, groups = stage.live, stage.live.query_one(GroupGrid)
-        live.action_groups()
-        live.action_full()
+        live.show_pane("groups")
+        live.full = True
         while not groups.has_focus or groups.waste.length < STEPS:
             await pilot.pause()
         assert len(groups.groups.rows) == GROUPS
         keys: dict[str, Callable[[int], None]] = {
             "cursor": lambda number: live.action_move(0, -1 if number % 2 else 1),
             "crosshair": lambda number: live.action_cursor(-1),
-            "face": lambda number: live.action_face(),
+            "face": lambda number: live.action_next_view(),
         }
         times: dict[str, list[float]] = {}
         for name, act in keys.items():

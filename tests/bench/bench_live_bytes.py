@@ -39,7 +39,7 @@ class Played(Stage):
                 runs.taken(fresh),
                 JobChanged(job=runs.job(node.step or 0, 2 * STEPS)),
             ):
-                self.scene = self.scene.fold(event)
+                self.staged.scene = self.scene.fold(event)
             self.play(self.scene)
             await asyncio.sleep(EVERY_S)
         await asyncio.sleep(1.0)
