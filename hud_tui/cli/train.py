@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -34,7 +33,7 @@ from hud_tui.rollouts.environment import (
     try_once,
 )
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
-from hud_tui.rollouts.run_files import Order, RunFolder, run_folder
+from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, run_folder
 from hud_tui.rollouts.template import write_environment
 from hud_tui.wire import JobParameters, Model
 
@@ -112,15 +111,15 @@ class _Command:
 
     async def _preflight(self, order: Order, model: Model) -> dict[str, Any]:
         """Load, check, and one rollout with the head; as a document."""
-        with tempfile.TemporaryDirectory(prefix="hud-tui-train-") as scratch:
-            setting = setting_of(order, self._client.settings, Path(scratch) / "environment.log")
-            worker = WorkerProcess(setting)
-            tell(f"starting {one_line(setting.interpreter.python)} ({setting.interpreter.why})")
-            await worker.start()
-            try:
-                return await self._checked(worker, order, model)
-            finally:
-                await worker.close()
+        log = log_of_checks(self._paths.state, order.source)
+        setting = setting_of(order, self._client.settings, log)
+        worker = WorkerProcess(setting)
+        tell(f"starting {one_line(setting.interpreter.python)} ({setting.interpreter.why})")
+        await worker.start()
+        try:
+            return await self._checked(worker, order, model)
+        finally:
+            await worker.close()
 
     async def _checked(self, worker: WorkerProcess, order: Order, model: Model) -> dict[str, Any]:
         trial: Trial | None = None
@@ -245,6 +244,7 @@ def _document(
         "tasks_from": loaded.origin,
         "parameters": order.parameters,
         "findings": in_order(findings),
+        "log": str(worker.setting.log),
         "verdict": verdict(findings),
         "rollout": None if trial is None else asdict(trial),
     }

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -37,7 +36,7 @@ from hud_tui.rollouts.process import (
     said,
     variables,
 )
-from hud_tui.rollouts.run_files import Order
+from hud_tui.rollouts.run_files import Order, log_of_checks
 from hud_tui.settings import Settings
 from hud_tui.wire import JobEnter, Model
 
@@ -202,12 +201,12 @@ class Trial:
     started_s: float = 0.0
     """That the environment took to start."""
 
-    def finding(self) -> Finding:
-        """What it says of the environment."""
+    def finding(self, log: Path) -> Finding:
+        """What it says of the environment, which printed to `log`."""
         run, name = self.run, one_line(self.task)
         if run["error"] is not None:
             why = said(run["failure"]) if run.get("failure") else str(run["error"])
-            fix = "correct it; its output is in the environment log"
+            fix = f"correct it; what it printed is in {log}"
             return Finding("rollout", "failure", f"the rollout failed: {one_line(why)}", name, fix)
         if not run["turns"]:
             message = "the rollout has no turn of the model: nothing would be trained"
@@ -259,14 +258,21 @@ async def try_once(
     result = await worker.call("roll_out", **rollout_of(order, job_id, task, 1))
     run = {key: value for key, value in result["runs"][0].items() if key != "samples"}
     trial = Trial(task.slug, job_id, run, begun["capabilities"], begun["seconds"])
-    return trial, [*findings, trial.finding()]
+    return trial, [*findings, trial.finding(worker.setting.log)]
 
 
 # All of it, as it goes on: what Launch and the command line show before a run.
 
 
-async def prepare(client: HudClient, order: Order) -> AsyncGenerator[Loaded | Finding | Trial]:
+async def prepare(
+    client: HudClient, order: Order, state: Path
+) -> AsyncGenerator[Loaded | Finding | Trial]:
     """Import an environment, check its tasks, start it, and roll it out once.
+
+    Args:
+        client: Of the service.
+        order: Its source, and how it is run.
+        state: The state directory; what the environment prints is kept there.
 
     Yields:
         What is in it, then findings, and how the rollout went.
@@ -274,21 +280,20 @@ async def prepare(client: HudClient, order: Order) -> AsyncGenerator[Loaded | Fi
     Raises:
         HudError: It cannot be imported, or has nothing to train on.
     """
-    with tempfile.TemporaryDirectory(prefix="hud-tui-train-") as scratch:
-        setting = setting_of(order, client.settings, Path(scratch) / "environment.log")
-        worker = WorkerProcess(setting)
-        await worker.start()
-        try:
-            loaded = await load(worker, client, order)
-            yield loaded
-            found = check_tasks(loaded)
-            for finding in found:
+    log = log_of_checks(state, order.source)
+    worker = WorkerProcess(setting_of(order, client.settings, log))
+    await worker.start()
+    try:
+        loaded = await load(worker, client, order)
+        yield loaded
+        found = check_tasks(loaded)
+        for finding in found:
+            yield finding
+        if verdict(found) != "failure":
+            trial, tried = await try_once(worker, client, order, loaded)
+            for finding in tried:
                 yield finding
-            if verdict(found) != "failure":
-                trial, tried = await try_once(worker, client, order, loaded)
-                for finding in tried:
-                    yield finding
-                if trial is not None:
-                    yield trial
-        finally:
-            await worker.close()
+            if trial is not None:
+                yield trial
+    finally:
+        await worker.close()

@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import importlib
 import json
+import logging
 import os
 import random
 import selectors
@@ -116,11 +117,9 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
     """
     told = traceback.TracebackException.from_exception(error, compact=True)
     root = _root(source)
-    own = [place for place, frame in enumerate(told.stack) if _is_own(frame.filename, root)]
-    if own:
-        del told.stack[: own[0]]
     frames = [frame for frame in told.stack if _is_own(frame.filename, root)]
     frame = frames[-1] if frames else (told.stack[-1] if told.stack else None)
+    shown = _shown(told, root)
     file, line, function = (
         (frame.filename, frame.lineno, frame.name) if frame else (None, None, None)
     )
@@ -130,14 +129,33 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
         {
             "phase": phase,
             "type": type(error).__name__,
-            "message": str(error)[:LINE],
+            "message": (error.msg if isinstance(error, SyntaxError) else str(error))[:LINE],
             "file": file,
             "line": line,
             "function": function,
-            "traceback": "".join(told.format())[-8 * LINE :],
+            "traceback": shown[-8 * LINE :],
         }
     )
     return failure
+
+
+def _shown(told: traceback.TracebackException, root: str) -> str:
+    """A traceback from the user's first frame on. What the parser raises is in the file that it
+    names: of the frames that led there, only the user's imports say more."""
+    is_syntax = issubclass(told.exc_type or Exception, SyntaxError)
+    one: traceback.TracebackException | None = told
+    while one is not None:
+        own = [place for place, frame in enumerate(one.stack) if _is_own(frame.filename, root)]
+        if is_syntax:
+            one.stack[:] = [one.stack[place] for place in own]
+        elif own:
+            one.stack[:] = [
+                frame
+                for frame in one.stack[own[0] :]
+                if not frame.filename.startswith("<frozen importlib")
+            ]
+        one = one.__cause__ or one.__context__
+    return "".join(told.format() if told.stack else told.format_exception_only())
 
 
 def _root(source: str) -> str:
@@ -221,6 +239,29 @@ def watch(env: Any, source: str, report: Report) -> list[Watched]:
     return begun
 
 
+# What the SDK logs as it ends a rollout, which is no fault.
+
+
+class _HungUp(logging.Filter):
+    """Leaves out that a client of MCP closed its stream: each rollout ends with that."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raised = record.exc_info[0] if record.exc_info else None
+        return raised is None or raised.__name__ not in ("ClosedResourceError", "CancelledError")
+
+
+def keep_endings_out_of_the_log() -> None:
+    """Log no traceback for connections that are cut because their rollout ended."""
+    logging.getLogger("mcp.server.streamable_http").addFilter(_HungUp())
+    asyncio.get_running_loop().set_exception_handler(_tell_unless_cancelled)
+
+
+def _tell_unless_cancelled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # Python before 3.11.8 tells of each connection whose task was cancelled.
+    if not isinstance(context.get("exception"), asyncio.CancelledError):
+        loop.default_exception_handler(context)
+
+
 # A rollout's process: loads the environment and serves it, or says what is in it.
 
 
@@ -255,6 +296,7 @@ def _installed(before: Collection[str], source: str) -> list[str]:
 
 async def _served(env: Any, report: Report) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    keep_endings_out_of_the_log()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     try:
         await env.start()

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,36 +77,68 @@ class Interpreter:
     """Words before it on the command line: ``uv run``."""
 
 
-NO_SDK = "hud needs Python 3.11 or 3.12: pip install 'hud==0.6.21' 'typer<0.29' there, or --python"
+SDK = ("hud==0.6.21", "typer<0.29")
+"""What pip installs for the SDK; the extra `env` names the same."""
+SDK_PYTHONS = ("3.11", "3.12")
+
+
+def how_to_get_the_sdk(python: str, version: str | None) -> str:
+    """What to do about an interpreter without a usable SDK.
+
+    Args:
+        python: The interpreter.
+        version: Its own, as 3.11.7; None where it cannot be run.
+    """
+    packages = " ".join(f"'{one}'" for one in SDK)
+    if version is not None and version.rpartition(".")[0] in SDK_PYTHONS:
+        return f"{python} -m pip install {packages}; or name another interpreter: --python PATH"
+    has = f"hud needs Python 3.11 or 3.12, and this is {version}: " if version else ""
+    make = f"python3.11 -m venv .venv && .venv/bin/pip install {packages}"
+    return f"{has}beside the environment, {make}; or name another interpreter: --python PATH"
 
 
 def find_interpreter(source: Path, given: str | None, ours: str) -> Interpreter:
-    """The interpreter that has an environment.
+    """The interpreter that has an environment: the nearest with the SDK.
 
     Args:
         source: The environment's file or directory.
         given: ``--python``; or a virtual environment's directory.
-        ours: This program's own interpreter, which is the last resort.
+        ours: This program's own interpreter, which is asked after those.
 
     Raises:
         HudUsage: The one that was given does not exist.
     """
     if given is not None:
         return Interpreter(_python_of(given), "--python")
-    first = source if source.is_dir() else source.parent
-    for directory in (first, *first.parents):
+    without: Interpreter | None = None
+    for directory in _directories(source):
         for name in (".venv", "venv"):
             python = directory / name / "bin" / "python"
             if python.exists():
-                return Interpreter(str(python), f"{name} of {directory}")
-        if (directory / "uv.lock").exists() or _is_uv_project(directory):
-            uv = shutil.which("uv")
-            if uv is not None:
-                before = (uv, "run", "--quiet", "--project", str(directory))
-                return Interpreter("python", f"uv run in {directory}", before)
+                found = Interpreter(str(python), f"{name} of {directory}")
+                if _has_sdk(directory / name):
+                    return found
+                without = without or found
+        uv = shutil.which("uv")
+        if uv and ((directory / "uv.lock").exists() or _is_uv_project(directory)):
+            before = (uv, "run", "--quiet", "--project", str(directory))
+            return Interpreter("python", f"uv run in {directory}", before)
+    own = Interpreter(ours, "this program's own")
+    return own if without is None or _has_sdk(Path(ours).parent.parent) else without
+
+
+def _directories(source: Path) -> Iterator[Path]:
+    """The environment's, and those above it within its repository."""
+    first = source if source.is_dir() else source.parent
+    for directory in (first, *first.parents):
+        yield directory
         if (directory / ".git").exists():
-            break
-    return Interpreter(ours, "this program's own")
+            return
+
+
+def _has_sdk(venv: Path) -> bool:
+    """Whether the SDK is installed in a virtual environment, as far as its files tell."""
+    return any(venv.glob("lib/python3*/site-packages/hud/__init__.py"))
 
 
 def _python_of(given: str) -> str:
@@ -217,7 +249,8 @@ class WorkerProcess:
             )
         except OSError as error:
             what = f"{found.python} cannot be run: {error.strerror}"
-            raise EnvironmentFailed({"type": "NoSDK", "message": what}, NO_SDK) from error
+            hint = how_to_get_the_sdk(found.python, None)
+            raise EnvironmentFailed({"type": "NoSDK", "message": what}, hint) from error
         finally:
             os.close(log)
         self._reading = asyncio.create_task(self._read(self._process))
@@ -232,7 +265,9 @@ class WorkerProcess:
         except (EnvironmentFailed, TimeoutError) as error:
             await self.kill()
             what = f"{found.python} ({found.why}) has no usable hud: {error}"
-            raise EnvironmentFailed({"type": "NoSDK", "message": what}, NO_SDK) from error
+            failure = error.failure if isinstance(error, EnvironmentFailed) else {}
+            hint = how_to_get_the_sdk(found.python, failure.get("python"))
+            raise EnvironmentFailed({"type": "NoSDK", "message": what}, hint) from error
         if self.about.get("protocol") != PROTOCOL:
             raise EnvironmentFailed({"type": "NoSDK", "message": "another version's worker"})
 

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -248,6 +249,15 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 def run_folder(state: Path, job_id: str) -> RunFolder:
     """Where a run's files are, be there any or not."""
     return RunFolder(state / FOLDER / job_id)
+
+
+def log_of_checks(state: Path, source: str) -> Path:
+    """Where is written what an environment prints as it is checked; emptied for the next check."""
+    name = f"{Path(source).stem}-{sha256(source.encode()).hexdigest()[:8]}.log"
+    log = state / FOLDER / "checks" / name
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    log.unlink(missing_ok=True)
+    return log
 
 
 def known_runs(state: Path) -> dict[str, RunFolder]:

@@ -28,6 +28,7 @@ from hud_tui.rollouts.host import (
     SECRETS,
     command,
     failure_of,
+    keep_endings_out_of_the_log,
     redact,
     watch,
     write_all,
@@ -238,6 +239,7 @@ class Forked:
                 await process.wait()
         if process.returncode is None:
             process.kill()
+            await process.wait()
 
 
 def _hung(phase: str, seconds: float, place: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -290,6 +292,7 @@ class Worker:
 
     async def run(self) -> None:
         """Until stdin ends or ``bye`` comes."""
+        keep_endings_out_of_the_log()
         reader = asyncio.StreamReader(limit=LONGEST)
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -325,9 +328,9 @@ class Worker:
             self._tasks.pop(id_, None)
 
     async def _hello(self, request: dict[str, Any]) -> dict[str, Any]:
-        if missing is not None:
-            raise Failed({"type": "NoSDK", "phase": "start", "message": missing})
         python = ".".join(map(str, sys.version_info[:3]))
+        if missing is not None:
+            raise Failed({"type": "NoSDK", "phase": "start", "message": missing, "python": python})
         return {"protocol": PROTOCOL, "python": python, "hud": hud_version, "pid": os.getpid()}
 
     async def _load(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,9 @@ def stand_in_venv(directory: Path) -> None:
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\ncd {os.getcwd()} && exec {sys.executable} -m {STAND_IN}\n")
     python.chmod(0o755)
+    package = directory / ".venv" / "lib" / "python3" / "site-packages" / "hud"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
 
 
 def order_for(model: Model, source: Path, data: Path, **more: Any) -> Order:

@@ -479,7 +479,7 @@ class LaunchScreen(HudScreen):
             raise HudUsage("no model selected", keyed("{app.view.models} lists them"))
         given = parameters(values or {}).model_dump(exclude_none=True)
         order = order_of(self.client, model, source, given)
-        async with aclosing(prepare(self.client, order)) as prepared:
+        async with aclosing(prepare(self.client, order, self._state)) as prepared:
             async for told in prepared:
                 if isinstance(told, Loaded):
                     self.draft = replace(self.draft, tasks=tuple(told.tasks))
@@ -487,6 +487,13 @@ class LaunchScreen(HudScreen):
                 elif isinstance(told, Finding):
                     self.draft = self.draft.found(told)
                     self.show_state()
+
+    @property
+    def _state(self) -> Path:
+        """Where runs on environments are kept. Raises HudUsage: this session keeps no files."""
+        if self.session.store.directory is None:
+            raise HudUsage("this session keeps no files, which the run needs", "see --state-dir")
+        return self.session.store.directory
 
     async def _check_tasks(self, source: str, model_id: str | None) -> None:
         tasks, origin = await load_source(self.client, source)
@@ -756,15 +763,13 @@ class LaunchScreen(HudScreen):
 
     async def _send(self, model: Model, values: Mapping[str, Value]) -> object:
         """Submit the run; one on an environment of the user's own is driven from here."""
-        draft, state = self.draft, self.session.store.directory
+        draft = self.draft
         if draft.environment is None:
             return await submit(self.client, job_of(model, draft.chosen, values), draft.task_source)
-        if state is None:
-            raise HudUsage("this session keeps no files, which the run needs", "see --state-dir")
         given = parameters(values).model_dump(exclude_none=True)
         out = sorted(draft.trial.left_out)
         order = order_of(self.client, model, draft.environment, given, left_out=out)
-        return await begin(self.client, order, state)
+        return await begin(self.client, order, self._state)
 
     async def _send_sweep(
         self, model: Model, values: Mapping[str, Value], swept: Mapping[str, Sequence[Value]]

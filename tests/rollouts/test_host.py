@@ -1,0 +1,127 @@
+"""What is said of the user's code: their frames alone, and no noise of the SDK's."""
+
+import asyncio
+import logging
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hud_tui.rollouts.host import failure_of, keep_endings_out_of_the_log
+from hud_tui.rollouts.process import SDK, find_interpreter, how_to_get_the_sdk
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+def failure_in(path: Path) -> dict[str, object]:
+    """Of an environment's import."""
+    try:
+        exec(compile(path.read_text(), path, "exec"), {"__name__": "env"})
+    except Exception as error:
+        return failure_of(error, str(path), "import")
+    raise AssertionError("nothing was raised")
+
+
+def test_a_syntax_error_is_file_line_and_caret(tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text("one = 1\ntwo = = 2\n")
+    failure = failure_in(tmp_path / "env.py")
+    assert (failure["line"], failure["message"]) == (2, "invalid syntax")
+    shown = str(failure["traceback"]).splitlines()
+    assert shown[0] == f'  File "{tmp_path}/env.py", line 2'
+    assert shown[2].strip() == "^"
+    assert len(shown) == 4
+
+
+def test_a_syntax_error_of_an_imported_file_says_who_imports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "env.py").write_text("one = 1\nimport a_wrong_helper\n")
+    (tmp_path / "a_wrong_helper.py").write_text("def f(:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    failure = failure_in(tmp_path / "env.py")
+    assert failure["file"] == str(tmp_path / "a_wrong_helper.py")
+    places = [line for line in str(failure["traceback"]).splitlines() if "File" in line]
+    assert [place.split(",")[0].rpartition("/")[2] for place in places] == [
+        'env.py"',
+        'a_wrong_helper.py"',
+    ]
+
+
+def test_frames_of_the_import_system_are_not_the_user_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "env.py").write_text("import a_helper_that_raises\n")
+    (tmp_path / "a_helper_that_raises.py").write_text("one = 1\nraise KeyError('no')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    failure = failure_in(tmp_path / "env.py")
+    assert (failure["line"], failure["type"]) == (2, "KeyError")
+    assert "frozen" not in str(failure["traceback"])
+    assert str(failure["traceback"]).count("File") == 2
+
+
+class ClosedResourceError(Exception):
+    """As anyio's."""
+
+
+async def test_connections_that_end_with_their_rollout_are_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    keep_endings_out_of_the_log()
+    loop, sdk = asyncio.get_running_loop(), logging.getLogger("mcp.server.streamable_http")
+    for raised in (ClosedResourceError(), ValueError("the user's")):
+        try:
+            raise raised
+        except Exception:
+            sdk.exception("Error in standalone SSE writer")
+    loop.call_exception_handler({"message": "cut", "exception": asyncio.CancelledError()})
+    loop.call_exception_handler({"message": "broken", "exception": ValueError("another")})
+    assert [str(one.exc_info and one.exc_info[1]) for one in caplog.records] == [
+        "the user's",
+        "another",
+    ]
+    for one in list(sdk.filters):
+        sdk.removeFilter(one)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("3.11.7", "/opt/python -m pip install 'hud==0.6.21' 'typer<0.29'"),
+        ("3.13.1", "hud needs Python 3.11 or 3.12, and this is 3.13.1: "),
+        (None, "python3.11 -m venv .venv"),
+    ],
+)
+def test_how_to_get_the_sdk(version: str | None, said: str) -> None:
+    assert how_to_get_the_sdk("/opt/python", version).find(said) >= 0
+
+
+def test_the_extra_has_what_the_hint_names() -> None:
+    extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
+    assert tuple(one.partition(";")[0] for one in extras["env"]) == SDK
+
+
+def make_venv(directory: Path, sdk: bool) -> str:
+    """A virtual environment as its files tell; its Python's path."""
+    python = directory / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    if sdk:
+        package = directory / "lib" / "python3.11" / "site-packages" / "hud"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+    return str(python)
+
+
+def test_the_nearest_interpreter_with_the_sdk_is_taken(tmp_path: Path) -> None:
+    source = tmp_path / "project" / "env.py"
+    (tmp_path / ".git").mkdir()
+    ours = make_venv(tmp_path / "ours", sdk=False)
+    assert find_interpreter(source, None, ours).python == ours
+    near = make_venv(tmp_path / "project" / "venv", sdk=False)
+    assert find_interpreter(source, None, ours).python == near, "to be told what it lacks"
+    own = make_venv(tmp_path / "other", sdk=True)
+    assert find_interpreter(source, None, own).python == own
+    above = make_venv(tmp_path / ".venv", sdk=True)
+    assert find_interpreter(source, None, own).python == above
+    (tmp_path / "project" / ".git").mkdir()
+    assert find_interpreter(source, None, own).python == own, "not beyond its repository"
