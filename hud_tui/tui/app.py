@@ -53,9 +53,8 @@ from hud_tui.tui.keys import (
     is_typed,
     use_keymap,
 )
-from hud_tui.tui.screens import over
 from hud_tui.tui.screens.connect import ConnectScreen
-from hud_tui.tui.screens.dialogs import HelpScreen, ViewList
+from hud_tui.tui.screens.dialogs import HelpScreen, ViewList, limit_time, say, superseded, tell
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThinUpdate, ascii_filter
 
 if TYPE_CHECKING:
@@ -337,18 +336,16 @@ class HudApp(App[None]):
 
     def tell(self, error: HudError) -> None:
         """Show a failure with what to do next."""
-        over.tell(self, error)
+        tell(self, error)
 
     def say(self, text: str) -> None:
         """Show a line for a few seconds."""
-        over.say(self, text)
+        say(self, text)
 
     def on_notify(self, event: NotifyEvent) -> None:
-        """Make room for a notice; on a low screen it covers rows, so it leaves sooner."""
-        if self.size.height < over.LOW:
-            most = over.LOW_ERROR_S if event.notification.severity == "error" else over.LOW_S
-            event.notification.timeout = min(event.notification.timeout, most)
-        for old in over.superseded(event.notification, list(self._notifications)):
+        """Make room for a notice, and limit its time."""
+        limit_time(event.notification, self.size.height)
+        for old in superseded(event.notification, list(self._notifications)):
             self._unnotify(old, refresh=False)
 
     def _flush_later(self) -> None:

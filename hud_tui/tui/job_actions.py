@@ -34,8 +34,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rollouts import control
 from hud_tui.tui.screens.base import WritePolicy, duration
-from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog
-from hud_tui.tui.screens.over import say, tell
+from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog, say, tell
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.form import Field, Picker
 from hud_tui.wire import (
@@ -307,7 +306,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
             for checkpoint in self._chosen.of[len(self._begun) :]:
                 self.complain("…")
                 self._begun.append(await self._submit(checkpoint, self.tasks, asked))
-                self.session.begin_evaluation(self._begun[-1])
+                self.session.evaluation_runner.begin(self._begun[-1])
         except HudError as error:
             self.complain(_objection(error))
         else:
@@ -457,7 +456,7 @@ async def cancel(session: RunSession, writes: WritePolicy, run: Asked) -> str | 
     """Cancel a run, once the name of a protected model is typed; its status then, or None where
     the user left. Every view and dialog cancels by this."""
     if run.evaluates:
-        await session.cancel_evaluation(run.id)
+        await session.evaluation_runner.cancel(run.id)
         return "cancelled"
     if not await writes.confirm_name(run.model_id, "cancel its run"):
         return None
@@ -475,7 +474,7 @@ async def ask_resume(
         HudError: The service refused, or did not answer.
     """
     if run.evaluates:  # samples what is missing, and changes nothing that there is
-        await session.resume_evaluation(run.id)
+        await session.evaluation_runner.resume(run.id)
         return "resumed"
     lines = [
         f"{run.title} is {one_line(run.status, 20)}{run.progress}.",
@@ -495,10 +494,10 @@ async def ask_resume(
 
 async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
     """Whether to leave although evaluations are made from here, which end with the app."""
-    if not session.making:
+    running = [Asked.of_evaluation(one) for one in session.evaluation_runner.running]
+    if not running:
         return True
-    made = map(Asked.of_evaluation, session.making)
-    lines = [f"{one.title} is {one_line(one.status, 20)}{one.progress}." for one in made]
+    lines = [f"{one.title} is {one_line(one.status, 20)}{one.progress}." for one in running]
     resume = key("checkpoints.resume_evaluation")
     lines.append("It goes on only while hud-tui is open. Finished rollouts are kept:")
     lines.append(f"{resume} in Checkpoints samples the rest, as hud-tui eval --resume does.")

@@ -1,8 +1,8 @@
-"""RunSession: the model that is followed, its run, how fresh that is, its alarms and its head's
-history, kept up to date while screens come and go. It knows no screen.
+"""RunSession: the selected model with its run, freshness, alarms, evaluations and head history.
 
-Its owner runs `follow`, `judge` and `keep_last_known` as workers, calls `frame` ten times a second,
-and is told what a person should hear of.
+It lives as long as the app is connected and knows no screen. Its owner runs `follow`,
+`detect_alarms` and `keep_saving` as workers, calls `frame` ten times per second, and is told of
+what the user should see (`SessionOwner`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from asyncio import Lock, Task, current_task, gather, sleep, to_thread, wait
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
 from math import floor
 from pathlib import Path
 from time import monotonic, time
@@ -22,7 +21,7 @@ from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.replay import Playback, Recorder, ReplayClient
 from hud_tui.client.runs import RunList
 from hud_tui.config import NO_ANSWER
-from hud_tui.errors import HudError, HudRefused, HudUsage
+from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import (
     EvaluationChanged,
     EvaluationsRead,
@@ -41,83 +40,74 @@ from hud_tui.notebook import (
     scope_of,
     write_last_known,
 )
-from hud_tui.rl.alarms.alarm import Alarm, Level, Report
-from hud_tui.rl.alarms.monitor import AlarmMonitor
+from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.checkpoint_tree import own
 from hud_tui.rl.head import Journal, Move
-from hud_tui.rl.names import find_model
 from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
-from hud_tui.rl.run import Run, has_ended, job_model_id
+from hud_tui.rl.run import Run, has_ended
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Sweep
-from hud_tui.rl.text import one_line
-from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
-from hud_tui.tui.layout import Layout
-from hud_tui.wire import EvaluationJob, Job, JobStatus, Model
+from hud_tui.tui.alarms import AlarmBook, AlarmWatch
+from hud_tui.wire import EvaluationJob, JobStatus, Model
 
-FRAME_S = 0.1
-"""Events are shown together, at most this often."""
 IDLE_S = 10
-"""While nothing trains, the age of the service's last word is told in steps of so many seconds:
-a keep-alive comes sooner, so a terminal is sent nothing while nothing happens."""
+"""Resolution of the displayed age while nothing trains, seconds. Keep-alives arrive more often, so
+an idle screen is not repainted."""
 TURN_S = 0.002
-"""Longest work on events between two looks for keys; a key takes several turns to its answer."""
+"""Longest run of events processed without yielding to keys. A key takes several turns."""
 MANY = 1000
-"""Checkpoints of a tree that takes longer to take in than a key may wait."""
+"""Checkpoints from which a tree is folded in a thread."""
 BEHIND_S = 5.0
-"""What comes later than that is said to: the line carries less than the run says."""
+"""Smallest delay of the events behind the service that is shown."""
 LOST_S = 2.0
-"""A line that breaks and comes back sooner needs no key."""
+"""Seconds without a connection before the screen counts as offline."""
 GONE = "service gone · {app.reconnect} starts it"
 UNREACHABLE = "unreachable · retrying · {app.reconnect} tries now"
 CONNECTING = Liveness(State.CONNECTING, "connecting", None)
-
-
-KEEP_S = 5.0
-"""Seconds between two looks at whether there is something new to keep."""
-KEEP_SHARE = 20
-"""Keeping takes at most one part in so many of the time."""
-JUDGE_PAUSE_S = 0.01
-"""Between two slices of a long run, for keys and repaints."""
+SAVE_S = 5.0
+"""Shortest pause between two saves of the last known state."""
+SAVE_SHARE = 20
+"""Saving takes at most 1/SAVE_SHARE of the time."""
+DETECT_PAUSE_S = 0.01
+"""Pause for keys and repaints between two slices of a long run."""
 LOCAL = "local"
-"""The embedded service's name in a scope: its port is another with every start."""
+"""Scope name of the embedded service, whose port changes with every start."""
 
 
 class SessionOwner(Protocol):
-    """Receives what happens to the selected run."""
+    """Is told what happens to the selected model."""
 
     def model_chosen(self, model: Model) -> None:
-        """Another model is followed from now on: `RunSession.follow` is to be run anew."""
+        """Another model is selected: run `RunSession.follow` anew."""
 
     def session_changed(self) -> None:
-        """There is something new to show."""
+        """The run or its freshness changed."""
 
-    def has_to_judge(self) -> None:
-        """A long run waits to be judged: `RunSession.judge` is to be run."""
+    def detection_behind(self) -> None:
+        """The detectors have many steps left: run `RunSession.detect_alarms`."""
 
     def alarms_raised(self, alarms: list[Alarm]) -> None:
-        """Alarms that are new, or worse than they were."""
+        """These alarms are new, or more severe than before."""
 
     def run_ended(self, job: JobStatus) -> None:
         """The run that was training has ended."""
 
     def run_interrupted(self, job: JobStatus) -> None:
-        """The end of the service cut this run short; told once for each run."""
+        """A shutdown of the service interrupted this run; called once per run."""
 
     def head_moved_elsewhere(self, move: Move) -> None:
-        """Somebody else set the head."""
+        """Another client set the head."""
 
     def service_came_back(self) -> None:
-        """The service answers again: what could not be read can be read now."""
+        """The service answers again after it was offline."""
 
     def evaluation_begun(self, evaluation_id: str) -> None:
-        """An evaluation is made from here: `RunSession.make_evaluation` is to be run."""
+        """The app has to sample an evaluation: run `RunSession.run_evaluation`."""
 
 
 class RunSession:
-    """One connection's followed model; `choose` says which."""
+    """The selected model of one connection; `choose` selects it."""
 
     def __init__(
         self,
@@ -134,46 +124,42 @@ class RunSession:
             client: The service.
             mode: ``local``, ``hud`` or ``replay``.
             owner: Is told what happens.
-            store: Where acknowledged alarms, notes and the last known state are kept.
+            store: Keeps acknowledged alarms, notes and the last known state.
             clock: Unix seconds.
-            thresholds: What the alarms' detectors go by; None for the usual ones.
-            recorder: Writes what is heard to a file; None where nobody asked for it.
+            thresholds: Of the alarms' detectors; None for the defaults.
+            recorder: Writes the events to a file; None without ``--record``.
         """
         self.client, self.mode, self.store, self.clock = client, mode, store, clock
         self.catalog: tuple[Model, ...] = ()
-        """The models as they were read last."""
+        """The models as last read."""
         self.first_fork: str | None = None
-        """Id of the model made by the first start's fork; its run needs no second asking."""
+        """Id of the model that the first start forked; its first run starts without a dialog."""
         self.sweeps: dict[str, Sweep] = {}
-        """Sweeps that are driven from here, by id, as far as they have come."""
+        """Sweeps submitted from this app and still in progress, by id."""
         self._runs: tuple[HudClient, RunList] | None = None
         self.at: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
+        self.evaluation_runner = EvaluationRunner(self, owner)
         self._owner, self._thresholds, self._recorder = owner, thresholds, recorder
         self._follower: Follower | None = None
-        self._judging: Follower | None = None
-        """The follower whose long run is being evaluated."""
+        self._detecting: Follower | None = None
+        """The follower whose long run `detect_alarms` is reading."""
         self._journals: dict[str, Journal] = {}
         self._notebooks: dict[str, Notebook] = {}
         self._training: str | None = None
         """Id of the job that was training in the last frame."""
         self._offline = False
-        """Whether the service did not answer in the last frame."""
+        """Whether the service was offline in the last frame."""
         self._reconnected = False
-        """Whether the followed job is yet to be heard of since."""
+        """Whether no event of the job has arrived since the reconnect."""
         self._offered: set[str] = set()
-        """Ids of interrupted jobs that were told of."""
-        self._kept: tuple[Run, tuple[Model, ...]] | None = None
-        """The last state written to disk."""
-        self._evaluations: Evaluations | None = None
-        self._making: dict[str, Task[object]] = {}
-        """Who makes the evaluations that go on only while somebody follows them, by id."""
-        self._turn = Lock()
-        """One of them is made at a time."""
+        """Ids of interrupted jobs that the owner was told of."""
+        self._saved: tuple[Run, tuple[Model, ...]] | None = None
+        """The last known state as last written to disk."""
 
     @property
     def run(self) -> Run:
-        """The followed model's run, as it is on the screen."""
+        """The selected model's run, as displayed."""
         return Run() if self._follower is None else self._follower.run
 
     @property
@@ -183,22 +169,22 @@ class RunSession:
 
     @property
     def followed(self) -> Follower:
-        """The model that is followed; for code that runs only once one is."""
+        """The follower of the selected model; only once a model is selected."""
         assert self._follower is not None
         return self._follower
 
     @property
     def replays(self) -> bool:
-        """Whether a recording or a demo is played, which keeps less than a service does."""
+        """Whether a recording or a demo is played, which has fewer endpoints than a service."""
         return self.mode == "replay"
 
     @property
     def playback(self) -> Playback | None:
-        """The time of what is played; None where a service is followed."""
+        """The replay's clock; None with a service."""
         return self.client.playback if isinstance(self.client, ReplayClient) else None
 
     def replay(self, change: Callable[[Playback], None]) -> None:
-        """Change what is played, and how; back in time, the run is read anew."""
+        """Change the playback; after a jump back in time, the run is read anew."""
         playback, model = self.playback, self.run.model
         if playback is None or model is None:
             return
@@ -214,23 +200,23 @@ class RunSession:
 
     @property
     def journal(self) -> Journal:
-        """Where the followed model's head was set in this session, for undoing it."""
+        """The selected model's head moves in this session, for undo and redo."""
         return self.followed.journal
 
     @property
     def notebook(self) -> Notebook:
-        """Notes and head moves of the selected model."""
+        """Notes and head moves of the selected model, on disk."""
         model = self.run.model
         key = "" if model is None else model.id
         if key not in self._notebooks:
-            place = self.store.directory
-            kept = notebook_file(place, key) if place is not None and key else None
-            self._notebooks[key] = Notebook(kept)
+            directory = self.store.directory
+            file = notebook_file(directory, key) if directory is not None and key else None
+            self._notebooks[key] = Notebook(file)
         return self._notebooks[key]
 
     @property
     def scope(self) -> str | None:
-        """Names what is kept of this account of this service; None where nothing is."""
+        """Name of this account's folder in the state directory; None if nothing is saved."""
         if self.store.directory is None or self.replays:
             return None
         settings = self.client.settings
@@ -242,9 +228,8 @@ class RunSession:
             return None
 
     async def runs(self) -> Mapping[str, RunRow]:
-        """The rows of all runs by id, loops driven from outside among them; none of a service
-        that has no list of them, where each would cost requests. As they were where it does not
-        answer."""
+        """The rows of all runs by id, training loops included, as last read if the service does
+        not answer. Empty with HUD, where listing the runs costs one request each."""
         if self.replays or not self.client.settings.local:
             return {}
         if self._runs is None or self._runs[0] is not self.client:
@@ -254,12 +239,12 @@ class RunSession:
         return {row.id: row for row in self._runs[1].rows}
 
     def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
-        """Follow this model from now on.
+        """Select a model.
 
         Args:
             model: The model.
-            known: What another session kept of it, where the service does not answer.
-            known_at: Unix seconds that this is as of.
+            known: Its last known run from disk, if the service does not answer.
+            known_at: Unix seconds of `known`.
         """
         journal = self._journals.get(model.id)
         if journal is None:
@@ -277,132 +262,55 @@ class RunSession:
         self._owner.session_changed()
 
     def reconnect(self, client: HudClient) -> None:
-        """Take another client in place of the one that is lost, and follow on."""
-        self.client, self._reconnected, self._evaluations = client, True, None
+        """Replace the lost client, and follow the selected model with the new one."""
+        self.client, self._reconnected = client, True
+        self.evaluation_runner.connect()
         if self.run.model is not None:
             self.choose(self.run.model)
 
-    # Evaluations: the embedded service makes them itself; elsewhere they are made from here.
-
     @property
     def evaluations(self) -> Evaluations:
-        """Those of the present client's service."""
-        if self._evaluations is None:
-            self._evaluations = Evaluations(self.client, self._evaluations_folder)
-        return self._evaluations
-
-    def _evaluations_folder(self) -> Path | None:
-        place = self.store.directory
-        return None if place is None else place / "evaluations"
-
-    async def read_evaluations(self) -> None:
-        """Read what is known of the followed model's evaluations, those of what it started from
-        included; what a service does not tell is not shown."""
-        model = self.run.model
-        if model is None or self.replays:
-            return
-        with suppress(HudError):
-            found = tuple(map(self._as_it_stands, await self.evaluations.of_model(model)))
-            if self.run.model is not None and self.run.model.id == model.id:
-                self.fold(EvaluationsRead(evaluations=found))
-
-    def _as_it_stands(self, one: EvaluationJob) -> EvaluationJob:
-        """One that is made from here, and that nobody makes at the moment, was cut short."""
-        here = one.id not in self._making and self.evaluations.is_made_here(one.id)
-        if has_ended(one.status) or not here:
-            return one
-        return one.model_copy(update={"status": "interrupted"})
-
-    def show_evaluation(self, now: EvaluationJob) -> None:
-        """Show how an evaluation stands, where its model is followed."""
-        model = self.run.model
-        if model is not None and model.id == now.model_id:
-            self.fold(EvaluationChanged(at=self.clock(), evaluation=now))
-
-    def begin_evaluation(self, begun: EvaluationJob) -> None:
-        """Show one that was asked for; have it made, where the service does not."""
-        self.show_evaluation(begun)
-        if self.evaluations.is_made_here(begun.id):
-            self._owner.evaluation_begun(begun.id)
-
-    async def make_evaluation(self, evaluation_id: str) -> None:
-        """Make one, in its turn, and show how far it is; cancelled, it can be resumed.
-
-        Raises:
-            HudError: It failed.
-        """
-        task = current_task()
-        if task is not None:
-            self._making[evaluation_id] = task
-        try:
-            async with self._turn, aclosing(self.evaluations.follow(evaluation_id)) as followed:
-                async for now in followed:
-                    self.show_evaluation(now.model_copy(update={"groups": []}))
-        finally:
-            self._making.pop(evaluation_id, None)
-            with suppress(HudError):  # it is on this disk
-                left = await self.evaluations.get(evaluation_id, groups=False)
-                self.show_evaluation(self._as_it_stands(left).model_copy(update={"groups": []}))
-
-    @property
-    def making(self) -> list[EvaluationJob]:
-        """Evaluations that end with the app."""
-        return [one for id_, one in self.run.evaluations.items() if id_ in self._making]
-
-    async def cancel_evaluation(self, evaluation_id: str) -> None:
-        """Stop one between two rollouts; what is made is kept. Raises HudError."""
-        task = self._making.get(evaluation_id)
-        if task is not None:
-            await _cancelled(task)
-        await self.evaluations.cancel(evaluation_id)
-        self.show_evaluation(await self.evaluations.get(evaluation_id, groups=False))
-
-    async def resume_evaluation(self, evaluation_id: str) -> None:
-        """Have what is missing of one sampled. Raises HudError."""
-        self.begin_evaluation(await self.evaluations.resume(evaluation_id))
-
-    async def stop_making(self) -> None:
-        """End what is made from here, on the way out; it can be resumed."""
-        await gather(*map(_cancelled, list(self._making.values())))
+        """The evaluations of the present client's service."""
+        return self.evaluation_runner.evaluations
 
     async def follow(self) -> None:
-        """Fold the model's events for ever.
+        """Fold the model's events until cancelled.
 
         Raises:
-            HudUnauthorized: The key is not accepted any more.
-            HudNotFound: The model is gone.
+            HudUnauthorized: The key is no longer accepted.
+            HudNotFound: The model was deleted.
         """
         await self.followed.follow(self._hear)
 
     def frame(self) -> None:
-        """Show what has come since the last frame, and judge it."""
+        """Display the events since the last frame, and tell the owner what they mean."""
         follower = self._follower
         if follower is None or not follower.frame():
             return
         self._owner.session_changed()
-        if follower.alarms.behind and self._judging is not follower:
-            self._judging = follower
-            self._owner.has_to_judge()
+        if follower.alarms.behind and self._detecting is not follower:
+            self._detecting = follower
+            self._owner.detection_behind()
         if news := follower.alarms.news():
             self._owner.alarms_raised(news)
         self._tell_end(follower.run)
         self._tell_offline(follower.freshness.offline)
 
-    async def judge(self) -> None:
-        """Judge a long run slice by slice, until its newest step is judged."""
+    async def detect_alarms(self) -> None:
+        """Let the detectors read a long run slice by slice, up to its newest step."""
         follower = self.followed
         while follower.alarms.behind:
-            follower.judge()
-            await sleep(JUDGE_PAUSE_S)
-        self._judging = None
+            follower.detect_alarms()
+            await sleep(DETECT_PAUSE_S)
+        self._detecting = None
 
     def catch_up(self) -> Run:
-        """Show at once what the next frame would."""
+        """Display at once what the next frame would; returns the run."""
         self.frame()
         return self.run
 
     def fold(self, event: Event) -> Run:
-        """Take in what was read outside the feed, and show it at once."""
+        """Fold an event that did not come from the feed, and display it at once."""
         if self._recorder is not None:
             self._recorder.event(event)
         run = self.followed.fold(event)
@@ -410,19 +318,19 @@ class RunSession:
         return run
 
     def renew_alarms(self) -> None:
-        """Show an acknowledgement or a snooze at once."""
+        """Display an acknowledgement or a snooze at once."""
         self.alarms.renew()
         self.catch_up()
 
     def _tell_end(self, run: Run) -> None:
-        """Tell once that the run that was training has ended."""
+        """Tell the owner once that the run that was training has ended."""
         job, before = run.job, self._training
         self._training = job.id if job is not None and run.training else None
         if job is not None and before is not None and job.id == before and not run.training:
             self._owner.run_ended(job)
 
     def _tell_offline(self, offline: bool) -> None:
-        """Shut or open the client's guard, when the service stops answering or answers again."""
+        """Refuse writes while the service is offline."""
         if offline == self._offline:
             return
         self._offline = offline
@@ -432,11 +340,11 @@ class RunSession:
             self._owner.service_came_back()
 
     def _note_move(self, move: Move) -> None:
-        with suppress(OSError):  # undo has it all the same; the notebook is for the next session
+        with suppress(OSError):  # undo works without it; the notebook is for the next session
             self.notebook.add(move)
 
     def _hear(self, event: Event) -> None:
-        """Tell what the user must know whatever is on the screen."""
+        """Record an event, and tell the owner of those that matter in every view."""
         if self._recorder is not None:
             self._recorder.event(event)
         if isinstance(event, HeadMoved) and (move := self.journal.observe(event)) is not None:
@@ -448,39 +356,142 @@ class RunSession:
                 self._offered.add(job.id or "")
                 self._owner.run_interrupted(job)
 
+    # The last known state on disk, for a start while the service does not answer.
+
     @property
-    def kept_in(self) -> Path | None:
-        """The file in which the service's state is kept; None where it is not: what the embedded
-        service knows is on this machine already."""
+    def _last_known_file(self) -> Path | None:
+        """None if nothing is saved: the embedded service's data is on this machine already."""
         if self.client.settings.local or self.mode != "hud":
             return None
         directory, scope = self.store.directory, self.scope
         return None if directory is None or scope is None else file_of(directory, scope)
 
-    async def keep_last_known(self) -> None:
-        """Keep what is known, now and then, for ever."""
+    async def keep_saving(self) -> None:
+        """Save the last known state every few seconds until cancelled."""
         while True:
             began = monotonic()
-            await self.keep_now()
-            await sleep(max(KEEP_S, KEEP_SHARE * (monotonic() - began)))
+            await self.save_last_known()
+            await sleep(max(SAVE_S, SAVE_SHARE * (monotonic() - began)))
 
-    async def keep_now(self) -> None:
-        """Keep what is known, where it is new."""
-        file, run, settings = self.kept_in, self.run, self.client.settings
+    async def save_last_known(self) -> None:
+        """Save the last known state if it changed."""
+        file, run, settings = self._last_known_file, self.run, self.client.settings
         if file is None or run.model is None or not run.loaded:
             return
-        if self.freshness.offline or self._kept == (run, self.catalog):
+        if self.freshness.offline or self._saved == (run, self.catalog):
             return
-        self._kept = (run, self.catalog)
+        self._saved = (run, self.catalog)
         tree = tuple(run.tree[position] for position in range(len(run.tree)))
         at = self.clock() - (self.freshness.age_s or 0)
         known = LastKnown(at, self.catalog, run.model, tree, run.job)
         await to_thread(write_last_known, file, settings.api_url, known, settings.api_key)
 
-    def read_kept(self) -> LastKnown | None:
-        """What was kept of the service; None where nothing was."""
-        file = self.kept_in
+    def read_last_known(self) -> LastKnown | None:
+        """The last known state; None if nothing was saved."""
+        file = self._last_known_file
         return None if file is None else read_last_known(file, self.client.settings.api_url)
+
+
+class EvaluationRunner:
+    """Evaluations of the selected model: reads and displays them, and samples those that the
+    service does not sample itself (HUD)."""
+
+    def __init__(self, session: RunSession, owner: SessionOwner) -> None:
+        self._session, self._owner = session, owner
+        self._evaluations: Evaluations | None = None
+        self._tasks: dict[str, Task[object]] = {}
+        """Tasks that sample an evaluation from this app, by its id."""
+        self._turn = Lock()
+        """Only one evaluation is sampled at a time."""
+
+    @property
+    def evaluations(self) -> Evaluations:
+        """Of the session's present client."""
+        if self._evaluations is None:
+            self._evaluations = Evaluations(self._session.client, self._folder)
+        return self._evaluations
+
+    def connect(self) -> None:
+        """Use the session's new client."""
+        self._evaluations = None
+
+    def _folder(self) -> Path | None:
+        directory = self._session.store.directory
+        return None if directory is None else directory / "evaluations"
+
+    async def read(self) -> None:
+        """Read the evaluations of the selected model and of its base. Errors are ignored: the
+        evaluations are then not shown."""
+        model = self._session.run.model
+        if model is None or self._session.replays:
+            return
+        with suppress(HudError):
+            found = tuple(map(self._with_status, await self.evaluations.of_model(model)))
+            selected = self._session.run.model
+            if selected is not None and selected.id == model.id:
+                self._session.fold(EvaluationsRead(evaluations=found))
+
+    def _with_status(self, one: EvaluationJob) -> EvaluationJob:
+        """An unfinished evaluation of this app that no task samples is interrupted."""
+        here = one.id not in self._tasks and self.evaluations.is_made_here(one.id)
+        if has_ended(one.status) or not here:
+            return one
+        return one.model_copy(update={"status": "interrupted"})
+
+    def _show(self, evaluation: EvaluationJob) -> None:
+        """Display an evaluation's state, if its model is selected."""
+        model = self._session.run.model
+        if model is not None and model.id == evaluation.model_id:
+            self._session.fold(EvaluationChanged(at=self._session.clock(), evaluation=evaluation))
+
+    def begin(self, submitted: EvaluationJob) -> None:
+        """Display a submitted evaluation, and have it sampled if the service does not do that."""
+        self._show(submitted)
+        if self.evaluations.is_made_here(submitted.id):
+            self._owner.evaluation_begun(submitted.id)
+
+    async def run(self, evaluation_id: str) -> None:
+        """Sample an evaluation after those before it, and display its progress. If cancelled, it
+        can be resumed.
+
+        Raises:
+            HudError: It failed.
+        """
+        task = current_task()
+        if task is not None:
+            self._tasks[evaluation_id] = task
+        try:
+            async with self._turn, aclosing(self.evaluations.follow(evaluation_id)) as followed:
+                async for now in followed:
+                    self._show(now.model_copy(update={"groups": []}))
+        finally:
+            self._tasks.pop(evaluation_id, None)
+            with suppress(HudError):  # a file on this disk
+                left = await self.evaluations.get(evaluation_id, groups=False)
+                self._show(self._with_status(left).model_copy(update={"groups": []}))
+
+    @property
+    def running(self) -> list[EvaluationJob]:
+        """The evaluations that this app samples, which end with it."""
+        known = self._session.run.evaluations
+        return [one for id_, one in known.items() if id_ in self._tasks]
+
+    async def cancel(self, evaluation_id: str) -> None:
+        """Stop an evaluation after the present rollouts; finished ones are kept. Raises
+        HudError."""
+        task = self._tasks.get(evaluation_id)
+        if task is not None:
+            await _cancelled(task)
+        await self.evaluations.cancel(evaluation_id)
+        self._show(await self.evaluations.get(evaluation_id, groups=False))
+
+    async def resume(self, evaluation_id: str) -> None:
+        """Sample the missing rollouts of an evaluation. Raises HudError."""
+        self.begin(await self.evaluations.resume(evaluation_id))
+
+    async def stop(self) -> None:
+        """Stop all sampling on the way out; it can be resumed."""
+        await gather(*map(_cancelled, list(self._tasks.values())))
 
 
 async def _cancelled(task: Task[object]) -> None:
@@ -490,7 +501,7 @@ async def _cancelled(task: Task[object]) -> None:
 
 
 class Follower:
-    """What is known of the model that is followed, and how fresh that is."""
+    """Folds the events of one model, and says how fresh its run is."""
 
     def __init__(
         self,
@@ -505,12 +516,12 @@ class Follower:
         """
         Args:
             client: The service.
-            run: What is known already; of the same model it stays on the screen meanwhile.
+            run: The displayed run; it stays until the first events if it is the same model's.
             model: The model to follow.
-            journal: Where its head was set so far.
-            alarms: The detectors that judge its run.
-            known_at: Unix seconds that `run` is as of, where it was kept from another session
-                because the service does not answer; else None.
+            journal: Its head moves in this session.
+            alarms: Its detectors.
+            known_at: Unix seconds of `run`, if it was read from disk because the service does not
+                answer; else None.
             clock: Unix seconds.
         """
         known = run.model is not None and run.model.id == model.id
@@ -519,22 +530,22 @@ class Follower:
         self.journal, self.alarms = journal, alarms
         self._known_at, self._clock = known_at, clock
         self._lost_at: float | None = None
-        """`time.monotonic()` since when the service does not answer; None while it does."""
-        self._gone = keyed(GONE if client.settings.local else UNREACHABLE)
+        """`time.monotonic()` when the service stopped answering; None while it answers."""
+        self._advice = keyed(GONE if client.settings.local else UNREACHABLE)
         self._feed = client.feed(model.id)
         self.playback: Playback | None = None
-        """The time of a replay: while it stands still, nothing is silent."""
+        """The replay's clock: a paused replay is not silent."""
         self._latest = self.run
         self._event_at: float | None = None
         self._aside = False
-        """Whether a large tree is being taken in, which what was known is no part of yet."""
+        """Whether a thread is folding a large tree."""
 
     async def follow(self, hear: Callable[[Event], None]) -> None:
-        """Fold events for ever; tell of each.
+        """Fold events until cancelled; each is passed to `hear` afterwards.
 
         Raises:
-            HudUnauthorized: The key is not accepted any more.
-            HudNotFound: The model is gone.
+            HudUnauthorized: The key is no longer accepted.
+            HudNotFound: The model was deleted.
         """
         turn = monotonic()
         async for event in self._feed:
@@ -544,17 +555,17 @@ class Follower:
                 self.fold(event)
             self._event_at = monotonic()
             hear(event)
-            if self._event_at - turn > TURN_S:  # many came at once: a key goes before the next
+            if self._event_at - turn > TURN_S:  # many events at once: let a key go first
                 await sleep(0)
                 turn = monotonic()
 
     def fold(self, event: Event) -> Run:
-        """Take in an event; the next frame shows it."""
+        """Fold an event; the next frame displays it."""
         self._latest = self._latest.fold(event)
         return self._latest
 
     async def _fold_aside(self, event: TreeRead) -> None:
-        """Take in a large tree while keys are answered."""
+        """Fold a large tree in a thread; again here if other events were folded meanwhile."""
         self._aside, before = True, self._latest
         try:
             run = await to_thread(before.fold, event)
@@ -563,15 +574,15 @@ class Follower:
         self._latest = run if self._latest is before else self._latest.fold(event)
 
     def frame(self) -> bool:
-        """Take what has come since the last frame; whether there is anything to repaint."""
-        self.judge()
-        run, freshness = self._latest, self._judge(monotonic())
+        """Display the events since the last frame. Returns whether anything changed."""
+        self.detect_alarms()
+        run, freshness = self._latest, self._measured(monotonic())
         news = run is not self.run or freshness != self.freshness
         self.run, self.freshness = run, freshness
         return news
 
-    def judge(self) -> None:
-        """Let the detectors continue; the next frame shows the report."""
+    def detect_alarms(self) -> None:
+        """Let the detectors read the next steps; the next frame displays their report."""
         if self._aside:
             return
         report = self.alarms.look(self._latest, _whole(self._silent_s))
@@ -580,8 +591,8 @@ class Follower:
 
     @property
     def _silent_s(self) -> float | None:
-        """Seconds of training in which the service spoke, but of no event. A line on which
-        nothing comes at all says nothing of the run."""
+        """Seconds of training without an event, up to the service's last message of any kind;
+        None if nothing trains. A lost connection does not count as silence of the run."""
         if self._event_at is None or not self._latest.training:
             return None
         if self.playback is not None and self.playback.paused:
@@ -589,10 +600,11 @@ class Follower:
             return None
         return max(0.0, (self._feed.heard_at or self._event_at) - self._event_at)
 
-    def _judge(self, now: float) -> Liveness:
-        """Ages in whole seconds: a screen that shows them repaints once a second at most."""
+    def _measured(self, now: float) -> Liveness:
+        """The freshness, with ages in whole seconds: the screen repaints at most once per
+        second."""
         feed, run, silent = self._feed, self._latest, self._silent_s
-        judged = liveness(
+        measured = liveness(
             feed.source,
             _whole(
                 None if feed.heard_at is None else now - feed.heard_at,
@@ -603,240 +615,26 @@ class Follower:
             silent,
             step_seconds(run) if silent else None,
         )
-        self._lost_at = (self._lost_at or now) if judged.state is State.RECONNECTING else None
+        lost = measured.state is State.RECONNECTING
+        self._lost_at = (self._lost_at or now) if lost else None
         if feed.reading is not None:
-            judged = replace(judged, reading=reading_said(*feed.reading))
+            measured = replace(measured, reading=reading_said(*feed.reading))
         if feed.behind_s >= BEHIND_S:
-            judged = replace(judged, behind_s=_whole(feed.behind_s) or 0)
-        kept = self._known_at is not None and feed.heard_at is None
-        if kept or (self._lost_at is not None and now - self._lost_at > LOST_S):
-            return self._offline(judged.source, now)
-        return replace(judged, age_s=_whole(silent)) if judged.state is State.STALLED else judged
+            measured = replace(measured, behind_s=_whole(feed.behind_s) or 0)
+        from_disk = self._known_at is not None and feed.heard_at is None
+        if from_disk or (self._lost_at is not None and now - self._lost_at > LOST_S):
+            return self._offline(measured.source, now)
+        stalled = measured.state is State.STALLED
+        return replace(measured, age_s=_whole(silent)) if stalled else measured
 
     def _offline(self, source: str, now: float) -> Liveness:
         heard = self._feed.heard_at
         at = self._known_at if heard is None else floor(self._clock() - (now - heard))
         at = self.freshness.as_of if self.freshness.as_of and self.freshness.offline else at
         trouble = self._feed.trouble
-        return Liveness(State.RECONNECTING, source, None, trouble, advice=self._gone, as_of=at)
+        return Liveness(State.RECONNECTING, source, None, trouble, advice=self._advice, as_of=at)
 
 
 def _whole(seconds: float | None, step: int = 1) -> float | None:
+    """Rounded down to a multiple of `step`; None stays None."""
     return None if seconds is None else max(0, floor(seconds) // step * step)
-
-
-@dataclass(frozen=True)
-class Opening:
-    """The view the app opens on, and the model it follows."""
-
-    view: str
-    model: Model | None
-    """To follow; None where there is none of one's own yet."""
-    trouble: HudError | None = None
-    """Why it is not the requested one."""
-    models: tuple[Model, ...] = ()
-    """The catalog, as it was read."""
-
-
-async def opening(client: HudClient, start: Start, left: Layout) -> Opening:
-    """Decide from what the command line named, then from how the app was left, then from the
-    newest job, then the newest fork.
-
-    Raises:
-        HudError: The service cannot be asked.
-    """
-    models = await client.models()
-    try:
-        model = await _named(client, start, models) or _last(start, left, models)
-    except (HudUsage, HudRefused) as error:
-        return Opening("models", await _usual(client, models), error, tuple(models))
-    model = model or await _usual(client, models)
-    view = _view(start, left)
-    if model is None and (start.again or view in ("live", "checkpoints")):
-        view = "models"
-    return Opening(view, model, models=tuple(models))
-
-
-def _view(start: Start, left: Layout) -> str:
-    return left.view if start.again else start.view
-
-
-def _last(start: Start, left: Layout, models: list[Model]) -> Model | None:
-    """The model that was followed last, unless the command is about the newest run's.
-
-    Raises:
-        HudUsage: It is gone, and the app was to open on it.
-    """
-    if not left.model or (start.command == "status" and not start.again):
-        return None
-    found = next((model for model in models if model.id == left.model), None)
-    if found is None and start.again:
-        name = one_line(left.model_name or left.model, 60)
-        raise HudUsage(f"{name}, selected last time, no longer exists: choose another model")
-    return found
-
-
-def opening_offline(known: LastKnown, start: Start, left: Layout) -> Opening:
-    """The same from the last known state, where the service does not answer.
-
-    Raises:
-        HudUsage: The model that the command line names is not in it.
-    """
-    models = list(known.models) or [known.model]
-    model = known.model
-    if start.model or (start.ref and start.command == "status"):
-        model = find_model(start.model or start.ref or "", models)
-    return Opening(_view(start, left), model, models=tuple(models))
-
-
-async def _named(client: HudClient, start: Start, models: list[Model]) -> Model | None:
-    """The model that was named, or that of the job that was.
-
-    Raises:
-        HudUsage: Nothing is called so.
-    """
-    if start.model:
-        return find_model(start.model, models)
-    if not start.ref:
-        return None
-    try:
-        return find_model(start.ref, models)
-    except HudUsage:
-        return _model_of(await client.job(start.ref), models)
-
-
-async def _usual(client: HudClient, models: list[Model]) -> Model | None:
-    try:
-        jobs = await client.jobs(1)
-    except HudRefused:
-        jobs = []  # a service without jobs still has models
-    found = _model_of(jobs[0], models) if jobs else None
-    return found or next(iter(own(models)), None)
-
-
-def _model_of(job: Job, models: list[Model]) -> Model | None:
-    """The model that a managed run trains, where it is in the catalog."""
-    wanted = job_model_id(job)
-    return next((model for model in models if model.id == wanted), None)
-
-
-# Alarms: the detectors of the followed run, and what the user acknowledged and snoozed, kept in a
-# JSON file for each model.
-
-
-SNOOZE = 100
-"""Steps for which a snoozed detector raises no alarm."""
-MOST_ACKNOWLEDGED = 500
-"""Acknowledged alarms that are remembered, the newest."""
-EXPECTED = {list: "a list of alarms' ids", dict: "an object, {…}"}
-
-
-class AlarmBook:
-    """Acknowledged alarms and snoozed detectors of one model."""
-
-    def __init__(self, store: JsonStore, model_id: str) -> None:
-        self._store = store
-        self._name = f"alarms-{sha256(model_id.encode()).hexdigest()[:16]}"
-        kept = store.read(self._name)
-        seen, snoozed = kept.get("acknowledged"), kept.get("snoozed")
-        for name, kind in (("acknowledged", list), ("snoozed", dict)):
-            if not isinstance(kept.get(name, kind()), kind):
-                store.leave(self._name, f"{name}: expected {EXPECTED[kind]}")
-        ids = seen if isinstance(seen, list) else []
-        steps = snoozed if isinstance(snoozed, dict) else {}
-        self._seen = dict.fromkeys(id_ for id_ in ids[-MOST_ACKNOWLEDGED:] if isinstance(id_, str))
-        self._until = {name: n for name, n in steps.items() if type(n) is int}
-
-    def quiet(self, report: Report) -> frozenset[str]:
-        """Ids of the report's alarms that are acknowledged or snoozed now."""
-        return frozenset(
-            alarm.id
-            for alarm in report.alarms
-            if alarm.id in self._seen or self.snoozed_until(alarm.name) > report.steps
-        )
-
-    def is_acknowledged(self, alarm: Alarm) -> bool:
-        return alarm.id in self._seen
-
-    def snoozed_until(self, name: str) -> int:
-        """The step count at which a detector raises alarms again; 0 where it is not snoozed."""
-        return self._until.get(name, 0)
-
-    def acknowledge(self, alarm: Alarm) -> bool:
-        """Toggle whether an alarm is acknowledged; returns whether it is now."""
-        if alarm.id in self._seen:
-            del self._seen[alarm.id]
-        else:
-            self._seen[alarm.id] = None
-        self._keep()
-        return alarm.id in self._seen
-
-    def snooze(self, alarm: Alarm, steps: int) -> int:
-        """Snooze an alarm's detector after so many steps, or wake it; until when, 0 for awake."""
-        if self.snoozed_until(alarm.name) > steps:
-            del self._until[alarm.name]
-        else:
-            self._until[alarm.name] = steps + SNOOZE
-        self._keep()
-        return self.snoozed_until(alarm.name)
-
-    def _keep(self) -> None:
-        values = {"acknowledged": list(self._seen)[-MOST_ACKNOWLEDGED:], "snoozed": self._until}
-        self._store.write(self._name, values)
-
-
-SLICE = 100
-"""Steps judged at a time: about 5 ms."""
-
-
-class AlarmWatch:
-    """Detectors of one model's run, with what the user acknowledged and snoozed."""
-
-    def __init__(self, thresholds: Thresholds | None, book: AlarmBook) -> None:
-        self.book = book
-        self.report = Report()
-        self._monitor = AlarmMonitor(thresholds)
-        self._silent_s: float | None = None
-        self._loaded = False
-        self._told: dict[str, Level] | None = None
-        """Alarms already announced; None until the run was read for the first time."""
-
-    @property
-    def behind(self) -> bool:
-        """Whether there are steps left to be judged."""
-        return self._monitor.behind > 0
-
-    def look(self, run: Run, silent_s: float | None) -> Report:
-        """Judge the next slice; the same report where nothing is new.
-
-        Args:
-            run: As it is now.
-            silent_s: Whole seconds since its last event; None where it does not train.
-        """
-        self._loaded = run.loaded
-        fresh = self._monitor.follow(run.tree, run.job, SLICE)
-        if fresh or silent_s != self._silent_s:
-            self._silent_s = silent_s
-            self.renew()
-        return self.report
-
-    def renew(self) -> None:
-        """Make the report anew: a step was evaluated, or the user acknowledged or snoozed."""
-        report = self._monitor.report(self._silent_s)
-        report = replace(report, quiet=self.book.quiet(report))
-        if report != self.report:
-            self.report = report
-
-    def news(self) -> list[Alarm]:
-        """Alarms raised or worse since the last call; those of the first reading are none."""
-        if self.behind or not self._loaded:
-            return []
-        found = [alarm for alarm in self.report.loud if alarm.level is not Level.INFO]
-        told, self._told = self._told, {alarm.id: alarm.level for alarm in found}
-        if told is None:
-            return []
-        return [
-            alarm
-            for alarm in found
-            if alarm.id not in told or alarm.level.rank > told[alarm.id].rank
-        ]

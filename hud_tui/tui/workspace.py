@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import sleep, to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,15 +22,17 @@ from textual.worker import WorkerError, WorkType
 from hud_tui.client.client import HudClient
 from hud_tui.client.replay import Recorder
 from hud_tui.client.transport import post_webhook
-from hud_tui.errors import HudError
+from hud_tui.errors import HudError, HudRefused, HudUsage
 from hud_tui.events import TreeRead
 from hud_tui.keys import keyed
+from hud_tui.notebook import LastKnown
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
 from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.checkpoint_tree import Tree, label
+from hud_tui.rl.checkpoint_tree import Tree, label, own
 from hud_tui.rl.head import Move, named
 from hud_tui.rl.metrics import short
+from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
 from hud_tui.service_file import costs_said
@@ -38,15 +40,14 @@ from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
-from hud_tui.tui.layout import LayoutStore
+from hud_tui.tui.layout import Layout, LayoutStore
 from hud_tui.tui.screens.base import Aside, HudScreen, ViewContext, WritePolicy
-from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, say, tell
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import MachinesScreen, SetUps, aside
-from hud_tui.tui.screens.over import ALARM, say, tell
 from hud_tui.tui.screens.palette import BLOCK, Place, Section
-from hud_tui.tui.session import Opening, RunSession, opening, opening_offline
+from hud_tui.tui.session import RunSession
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model
 
 ASIDE_S = 5.0
@@ -121,7 +122,7 @@ class Workspace:
         self.session.catalog = first.models
         if first.model is not None:
             self.session.choose(first.model)
-        self._keep_last_known()
+        self._keep_saving()
         self._app.run_worker(self._watch_machines(), exclusive=True, group="aside")
         await self._app.switch_mode(first.view)
         if first.trouble is not None:
@@ -132,7 +133,7 @@ class Workspace:
     async def begin_offline(self) -> bool:
         """Show what was known last; False where there is nothing to show."""
         session = self.session
-        known = await to_thread(session.read_kept)
+        known = await to_thread(session.read_last_known)
         if known is None:
             return False
         try:
@@ -146,7 +147,7 @@ class Workspace:
         session.catalog = first.models
         session.choose(first.model, run, known.at)
         session.catch_up()
-        self._keep_last_known()
+        self._keep_saving()
         await self._app.switch_mode(first.view)
         return True
 
@@ -169,8 +170,8 @@ class Workspace:
 
     async def close(self) -> None:
         """Keep what is known, and close the connections."""
-        await self.session.stop_making()
-        await self.session.keep_now()
+        await self.session.evaluation_runner.stop()
+        await self.session.save_last_known()
         await self.session.client.aclose()
 
     # What the session tells: see `SessionOwner`.
@@ -191,10 +192,10 @@ class Workspace:
                     self._show_alarm(alarm)
 
     def evaluation_begun(self, evaluation_id: str) -> None:
-        self._app.run_worker(self._make_evaluation(evaluation_id), group="evaluate")
+        self._app.run_worker(self._run_evaluation(evaluation_id), group="evaluate")
 
-    def has_to_judge(self) -> None:
-        self._app.run_worker(self.session.judge(), exclusive=True, group="judge")
+    def detection_behind(self) -> None:
+        self._app.run_worker(self.session.detect_alarms(), exclusive=True, group="alarms")
 
     def alarms_raised(self, alarms: list[Alarm]) -> None:
         self._unshown += alarms
@@ -222,7 +223,9 @@ class Workspace:
             self.view.on_screen_resume()  # what it could not read it reads now
 
     def _read_evaluations(self) -> None:
-        reading: WorkType[None] = self.session.read_evaluations  # a coroutine may never be begun
+        reading: WorkType[None] = (
+            self.session.evaluation_runner.read
+        )  # a coroutine may never be begun
         self._app.run_worker(reading, exclusive=True, group="evaluations")
 
     async def _follow(self) -> None:
@@ -235,14 +238,14 @@ class Workspace:
         finally:
             frame.stop()
 
-    async def _make_evaluation(self, evaluation_id: str) -> None:
+    async def _run_evaluation(self, evaluation_id: str) -> None:
         try:
-            await self.session.make_evaluation(evaluation_id)
+            await self.session.evaluation_runner.run(evaluation_id)
         except HudError as error:
             tell(self._app, error)
 
-    def _keep_last_known(self) -> None:
-        self._app.run_worker(self.session.keep_last_known(), exclusive=True, group="keep")
+    def _keep_saving(self) -> None:
+        self._app.run_worker(self.session.keep_saving(), exclusive=True, group="keep")
 
     # Alarms: on the screen, and to somebody who does not look.
 
@@ -336,7 +339,7 @@ class Workspace:
     def leave(self) -> None:
         """Quit; ask first while a run trains. A replayed run does not train."""
         job = self.session.run.job if self.session.run.training else None
-        asks = job is not None or bool(self.session.making)
+        asks = job is not None or bool(self.session.evaluation_runner.running)
         if not asks or self._leaving or self.session.replays:
             self._exit()
         else:
@@ -366,6 +369,105 @@ def costs_now(state: Path | None) -> str:
     with suppress(HudError):
         return "" if state is None else costs_said(state, time())
     return ""
+
+
+# Opening: which model and view are shown first.
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The first view, and the selected model."""
+
+    view: str
+    model: Model | None
+    """To select; None before the first fork."""
+    trouble: HudError | None = None
+    """Why it is not the requested one."""
+    models: tuple[Model, ...] = ()
+    """The catalog, as it was read."""
+
+
+async def opening(client: HudClient, start: Start, left: Layout) -> Opening:
+    """Choose the first view and model: what the command line names, else as the app was left, else
+    the model of the newest job, else the newest fork.
+
+    Raises:
+        HudError: The service does not answer.
+    """
+    models = await client.models()
+    try:
+        model = await _requested(client, start, models) or _last(start, left, models)
+    except (HudUsage, HudRefused) as error:
+        return Opening("models", await _usual(client, models), error, tuple(models))
+    model = model or await _usual(client, models)
+    view = _view(start, left)
+    if model is None and (start.again or view in ("live", "checkpoints")):
+        view = "models"
+    return Opening(view, model, models=tuple(models))
+
+
+def _view(start: Start, left: Layout) -> str:
+    return left.view if start.again else start.view
+
+
+def _last(start: Start, left: Layout, models: list[Model]) -> Model | None:
+    """The model that was selected last; None for commands about the newest run.
+
+    Raises:
+        HudUsage: It was deleted, and the app was started with ``again``.
+    """
+    if not left.model or (start.command == "status" and not start.again):
+        return None
+    found = next((model for model in models if model.id == left.model), None)
+    if found is None and start.again:
+        name = one_line(left.model_name or left.model, 60)
+        raise HudUsage(f"{name}, selected last time, no longer exists: choose another model")
+    return found
+
+
+def opening_offline(known: LastKnown, start: Start, left: Layout) -> Opening:
+    """The same from the last known state, if the service does not answer.
+
+    Raises:
+        HudUsage: The last known state does not have the model that the command line names.
+    """
+    models = list(known.models) or [known.model]
+    model = known.model
+    if start.model or (start.ref and start.command == "status"):
+        model = find_model(start.model or start.ref or "", models)
+    return Opening(_view(start, left), model, models=tuple(models))
+
+
+async def _requested(client: HudClient, start: Start, models: list[Model]) -> Model | None:
+    """The model, or the model of the job, that the command line names; None if it names none.
+
+    Raises:
+        HudUsage: There is no such model or job.
+    """
+    if start.model:
+        return find_model(start.model, models)
+    if not start.ref:
+        return None
+    try:
+        return find_model(start.ref, models)
+    except HudUsage:
+        return _model_of(await client.job(start.ref), models)
+
+
+async def _usual(client: HudClient, models: list[Model]) -> Model | None:
+    """The model of the newest job, else the newest fork."""
+    try:
+        jobs = await client.jobs(1)
+    except HudRefused:
+        jobs = []  # a service without jobs still has models
+    found = _model_of(jobs[0], models) if jobs else None
+    return found or next(iter(own(models)), None)
+
+
+def _model_of(job: Job, models: list[Model]) -> Model | None:
+    """The model that a managed run trains; None if it is not in the catalog."""
+    wanted = job_model_id(job)
+    return next((model for model in models if model.id == wanted), None)
 
 
 MOST_JOBS = {True: 10_000, False: 1000}

@@ -13,11 +13,11 @@ from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.metrics import short
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
+from hud_tui.tui.alarms import SLICE, SNOOZE, AlarmBook, AlarmWatch
 from hud_tui.tui.app import Options
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.base import TopLine, top_line
 from hud_tui.tui.screens.live import LiveScreen
-from hud_tui.tui.session import SLICE, SNOOZE, AlarmBook, AlarmWatch
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from tests.conftest import Served, caller, ended, fork, submit
 from tests.tui import runs

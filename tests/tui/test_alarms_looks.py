@@ -11,8 +11,8 @@ from hud_tui.rl.alarms.demos import PATHOLOGIES
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.run import Run
 from hud_tui.storage import JsonStore
+from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.tui.screens.alarms import AlarmsScreen
-from hud_tui.tui.session import AlarmBook, AlarmWatch
 from hud_tui.wire import Checkpoint
 from tests.conftest import until
 from tests.tui import runs

@@ -15,7 +15,8 @@ from hud_tui.rl.head import Journal
 from hud_tui.rl.progress import State
 from hud_tui.rl.run import Run
 from hud_tui.storage import JsonStore
-from hud_tui.tui.session import MANY, AlarmBook, AlarmWatch, Follower
+from hud_tui.tui.alarms import AlarmBook, AlarmWatch
+from hud_tui.tui.session import MANY, Follower
 from hud_tui.wire import Checkpoint
 from tests.tui import runs
 

@@ -15,12 +15,11 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.connect import ConnectScreen
-from hud_tui.tui.screens.dialogs import ConfirmDialog, Dialog, HelpScreen, ViewList
+from hud_tui.tui.screens.dialogs import ConfirmDialog, Dialog, HelpScreen, Over, ViewList
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.json import JsonScreen, JsonView
 from hud_tui.tui.screens.launch import FindingsPanel
-from hud_tui.tui.screens.over import Over
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree

@@ -153,7 +153,7 @@ async def test_nothing_is_kept_of_the_embedded_service(
     remote.settings = replace(remote.settings, local=True)
     async with session(remote, tmp_path) as app:
         await app.until(lambda: run_of(app.app).series.length == 3)
-        await app.app.workspace.session.keep_now()
+        await app.app.workspace.session.save_last_known()
     assert "offline" not in os.listdir(tmp_path)
 
 

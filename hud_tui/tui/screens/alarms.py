@@ -18,10 +18,10 @@ from hud_tui.rl.export import Sheet, alarms_sheet
 from hud_tui.rl.head import HeadMove, Outcome, name, to_before
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
+from hud_tui.tui.alarms import AlarmBook
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.set_head import steer
-from hud_tui.tui.session import AlarmBook
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 ON_ALARM = frozenset({"open", "set_head", "acknowledge", "snooze", "copy"})

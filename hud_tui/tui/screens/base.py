@@ -38,8 +38,7 @@ from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
 from hud_tui.tui.layout import LayoutStore
-from hud_tui.tui.screens import over
-from hud_tui.tui.screens.dialogs import ChoiceDialog, InputDialog
+from hud_tui.tui.screens.dialogs import ChoiceDialog, InputDialog, say, tell
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.theme import LOCK
 from hud_tui.tui.widgets.form import Picker
@@ -579,11 +578,11 @@ class HudScreen(Screen[None]):
 
     def tell(self, error: HudError) -> None:
         """Show a failure with what to do next."""
-        over.tell(self.app, error)
+        tell(self.app, error)
 
     def notice(self, text: str) -> None:
         """Show a line for a few seconds."""
-        over.say(self.app, text)
+        say(self.app, text)
 
     def sheet(self) -> Sheet | None:
         """The view's data as a table, for export; None where it has none."""

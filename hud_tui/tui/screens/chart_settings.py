@@ -22,7 +22,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import Choices
-from hud_tui.tui.screens.over import Over
+from hud_tui.tui.screens.dialogs import Over
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.wire import Model
 

@@ -39,9 +39,8 @@ from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.tui.keys import OPENS, FootLine, bindings
 from hud_tui.tui.rollout_reader import StepGroups
-from hud_tui.tui.screens.dialogs import Panel
+from hud_tui.tui.screens.dialogs import Over, Panel, tell
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.screens.over import Over, tell
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.tui.widgets.run_curves import Compared, RunCurves, RunLegend

@@ -1,7 +1,8 @@
-"""Dialogs: what is asked before anything changes. Cancel is the default where it does; Esc leaves.
+"""Dialogs over a view, and notices at its foot.
 
-Printable keys never change the service by themselves: they open one of these, which
-says what will happen. Lines may hold text from a server: they are never parsed.
+A key never changes the service by itself: it opens a dialog that says what will happen. Cancel is
+the default of a dialog that changes something; Esc or a click beside the box leaves it. Lines may
+hold text from a server, so they are never parsed as markup.
 """
 
 from __future__ import annotations
@@ -12,25 +13,79 @@ from typing import ClassVar, TypeVar
 
 from rich.text import Text
 from textual import work
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
+from textual.events import Click
+from textual.notifications import Notification
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import NoActiveWorker, get_current_worker
 
+from hud_tui.errors import START_AGAIN, HudError
 from hud_tui.keys import keyed
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.keys import Doable, FootLine, bindings, doable, shows_view
-from hud_tui.tui.screens.over import Over
 
 T = TypeVar("T")
 Line = str | Text | Content
 HINTS = "tab next · {dialog.cancel} cancel"
 WIDTHS = [(0, "-slim"), (60, "-roomy")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
+
+
+class Leavable(Screen[T]):
+    """A screen that is dismissed only once, however often `dismiss` is called.
+
+    Textual's own `dismiss` pops whatever screen is on top, and fails the second time.
+    """
+
+    _asked = False
+    """Whether it has been dismissed."""
+    _covered: list[T | None] | None = None
+    """The result, until this screen is on top again."""
+
+    def dismiss(self, result: T | None = None) -> AwaitComplete:
+        """Close with this result: at once, or when it is on top again. Later calls do nothing.
+
+        The screen's workers are cancelled.
+        """
+        if not self._asked:
+            self._asked = True
+            self._end_workers()
+            if self.is_active:
+                return super().dismiss(result)
+            self._covered = [result]
+        return AwaitComplete()
+
+    def on_screen_resume(self) -> None:
+        if self._covered is not None and self.is_active:
+            [result], self._covered = self._covered, None
+            super().dismiss(result)
+
+    def _end_workers(self) -> None:
+        try:
+            own = get_current_worker()
+        except NoActiveWorker:
+            own = None
+        for worker in self.app.workers:
+            if worker is not own and self in worker.node.ancestors_with_self:
+                worker.cancel()
+
+
+class Over(ModalScreen[T], Leavable[T]):
+    """A box over the view; a click beside it leaves it, as Esc does."""
+
+    LEAVE: ClassVar[str] = "leave"
+    """The action of the key that leaves it."""
+
+    async def on_click(self, event: Click) -> None:
+        if event.widget is self:
+            await self.run_action(self.LEAVE)
 
 
 class Dialog(Over[T]):
@@ -41,7 +96,7 @@ class Dialog(Over[T]):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     hints = HINTS
-    """Which keys work, on the box's lower edge."""
+    """Key hints on the box's lower edge."""
 
     def __init__(
         self,
@@ -54,7 +109,7 @@ class Dialog(Over[T]):
         """
         Args:
             title: What is about to happen, e.g. ``Set the head of arith-rl``.
-            lines: What it will do, one line each; text from a server already cleaned.
+            lines: What it will do, one line each; text from a server must be cleaned.
             choices: (id, label) of each button after Cancel; an id is a CSS identifier.
             danger: Whether it cannot be undone.
             keep: Label of the first button, which changes nothing.
@@ -77,7 +132,7 @@ class Dialog(Over[T]):
                     yield Button(Content(label), id=name, compact=True, classes="action")
 
     def fields(self) -> Iterable[Widget]:
-        """What can be typed, between the lines and the buttons."""
+        """Input fields between the lines and the buttons."""
         return ()
 
     def action_cancel(self) -> None:
@@ -90,13 +145,13 @@ class Dialog(Over[T]):
         self.focus_previous()
 
     def action_scroll_lines(self, pages: int) -> None:
-        """Where the lines are more than the screen has."""
+        """Scroll the lines by pages."""
         lines = self.query_one("#dialog-lines", VerticalScroll)
         lines.scroll_relative(y=pages * max(1, lines.size.height - 1), animate=False)
 
 
 class ConfirmDialog(Dialog[bool]):
-    """Ask before one act: True to do it, False to leave everything as it is."""
+    """Ask before one change: True to make it, False to leave everything as it is."""
 
     def __init__(
         self,
@@ -106,7 +161,11 @@ class ConfirmDialog(Dialog[bool]):
         danger: bool = False,
         keep: str = "Cancel",
     ) -> None:
-        """`action_label` is what the button does, `keep` what the other leaves as it is."""
+        """
+        Args:
+            action_label: Label of the button that acts.
+            keep: Label of the button that changes nothing.
+        """
         super().__init__(title, lines, [("confirm", f"{action_label}  (y)")], danger, keep)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
@@ -120,7 +179,7 @@ class ConfirmDialog(Dialog[bool]):
 
 
 class ChoiceDialog(Dialog[str | None]):
-    """Ask which of several: the id of the choice, or None for none of them."""
+    """Ask for one of several choices: its id, or None if the user leaves."""
 
     def __init__(
         self,
@@ -133,8 +192,8 @@ class ChoiceDialog(Dialog[str | None]):
     ) -> None:
         """
         Args:
-            yes: Id of the choice that the key y takes.
-            safe: Whether no choice changes what there is: then Enter takes that one too.
+            yes: Id of the choice that the key y selects.
+            safe: Whether no choice changes anything: then Enter selects `yes` too.
         """
         marked = [(id_, f"{label}  (y)" if id_ == yes else label) for id_, label in choices]
         super().__init__(title, lines, marked, keep=keep)
@@ -168,11 +227,11 @@ class InputDialog(Dialog[str | None]):
     ) -> None:
         """
         Args:
-            value: The text to begin with.
-            check: What is wrong with a text, in one line; empty when it is valid.
-            accept: Acts on the text while the dialog waits; the same kind of answer.
-            password: Whether to show dots in place of what is typed.
-            foresee: The effect of a valid text, in one line.
+            value: Initial text.
+            check: Returns what is wrong with a text, in one line; empty if it is valid.
+            accept: Acts on the text while the dialog waits; returns the same as `check`.
+            password: Whether to show dots for the text.
+            foresee: Returns the effect of a valid text, in one line.
         """
         super().__init__(title, lines, [("confirm", f"{action_label}  (enter)")])
         self.value, self.check, self.accept = value, check, accept
@@ -211,7 +270,7 @@ class InputDialog(Dialog[str | None]):
 
     @work(exclusive=True)
     async def submit(self, text: str) -> None:
-        """Close with the text, or say what is wrong with it."""
+        """Close with the text, or show what is wrong with it."""
         problem = self.check(text)
         if not problem and self.accept is not None:
             self.complain("…")
@@ -231,15 +290,15 @@ class InputDialog(Dialog[str | None]):
 
 
 KEYS, LABEL = 13, 15
-"""Cells of the columns of keys and of labels."""
+"""Widths of the columns of keys and of labels, cells."""
 PADDING = 2
-"""Cells around a line of the list."""
+"""Padding of a line of the list, cells."""
 LEAST = 16
-"""Cells that what an action does is told in."""
+"""Least width of an action's description, cells."""
 
 
 class HelpScreen(Over[Doable | None]):
-    """Closes with the action that was chosen."""
+    """The keys of a screen, with a search; closes with the chosen action."""
 
     LEAVE: ClassVar[str] = "dismiss"
 
@@ -313,7 +372,7 @@ class HelpScreen(Over[Doable | None]):
 
 
 class ViewList(HelpScreen):
-    """The views alone."""
+    """The same with the views only."""
 
     def __init__(self, below: Screen[object]) -> None:
         super().__init__(below)
@@ -328,7 +387,7 @@ def _matches(one: Doable, wanted: list[str]) -> bool:
 
 
 def _row(one: Doable, width: int) -> Content:
-    """What an action's keys are, and what it does, in lines of their own below one another."""
+    """An action's keys, label and description, wrapped to a width in cells."""
     keys, action = one.action.all_shown, one.action
     indent = " " * (KEYS + LABEL)
     told = wrap(action.help, max(LEAST, width - len(indent)))
@@ -340,12 +399,12 @@ def _row(one: Doable, width: int) -> Content:
 
 
 class Panel(Over[T | None]):
-    """Closes with what was chosen, or with None."""
+    """A titled box with a key line at its foot; closes with a result, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("panel")
     LEAVE: ClassVar[str] = "close"
     FOOT = "{panel.close} back"
-    """What the last line says of the keys."""
+    """Text of the key line."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -358,8 +417,56 @@ class Panel(Over[T | None]):
             yield FootLine(self.FOOT, id="panel-foot")
 
     def body(self) -> Iterable[Widget]:
-        """What is in the box."""
+        """Content of the box."""
         return ()
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+
+# Notices: shown at the bottom of any view for a few seconds.
+
+
+ALARM = "⚑"
+"""First character of an alarm's notice."""
+LOW, LOW_S, LOW_ERROR_S = 30, 5.0, 7.0
+"""On a screen of fewer than LOW lines, a notice stays LOW_S seconds, an error LOW_ERROR_S."""
+MOST_NOTICES = 3
+"""Most notices shown at once: more would cover the view."""
+
+
+def tell(app: App[None], error: HudError) -> None:
+    """Show a failure with what to do next."""
+    message, hint = error.message, error.hint
+    if hint == START_AGAIN:  # the app can do that itself
+        message, hint = "The service does not answer.", keyed("{app.reconnect} starts it")
+    text = clean(f"{message}\n{hint}".strip(), 600)
+    app.notify(text, severity="error", markup=False, timeout=10)
+
+
+def say(app: App[None], text: str) -> None:
+    """Show a line for a few seconds."""
+    app.notify(clean(text, 200), markup=False)
+
+
+def limit_time(notice: Notification, lines: int) -> None:
+    """On a screen of few lines, where a notice covers the view, it leaves sooner."""
+    if lines < LOW:
+        most = LOW_ERROR_S if notice.severity == "error" else LOW_S
+        notice.timeout = min(notice.timeout, most)
+
+
+def superseded(notice: Notification, shown: list[Notification]) -> list[Notification]:
+    """The notices that a new one replaces: those with the same title and first line, then the
+    oldest above MOST_NOTICES. Alarms go first: they stay in their own view."""
+    alike = [one for one in shown if _subject(one) == _subject(notice)]
+    others = sorted(
+        (one for one in shown if one not in alike),
+        key=lambda one: not one.message.startswith(ALARM),
+    )
+    return [*alike, *others[: max(0, len(others) + 1 - MOST_NOTICES)]]
+
+
+def _subject(notice: Notification) -> tuple[str, str]:
+    """Its title and first line."""
+    return notice.title, notice.message.partition("\n")[0]

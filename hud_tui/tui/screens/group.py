@@ -24,7 +24,7 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.rollout_reader import GroupReader, StepGroups
-from hud_tui.tui.screens.over import Over
+from hud_tui.tui.screens.dialogs import Over
 from hud_tui.tui.widgets.group_grid import GroupGrid, bars
 from hud_tui.tui.widgets.rollout import Answer, RolloutColumns, answers
 from hud_tui.wire import Group

@@ -26,7 +26,7 @@ from hud_tui.rl.run import job_document
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import make_way
-from hud_tui.tui.screens.over import Leavable
+from hud_tui.tui.screens.dialogs import Leavable
 from hud_tui.wire import Model
 
 

@@ -28,9 +28,8 @@ from hud_tui.audit_log import (
 from hud_tui.keys import keyed
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.tui.keys import KeyLine, bindings
-from hud_tui.tui.screens.dialogs import ChoiceDialog
+from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable
 from hud_tui.tui.screens.json import JsonScreen
-from hud_tui.tui.screens.over import Leavable
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 

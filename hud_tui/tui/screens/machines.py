@@ -52,8 +52,7 @@ from hud_tui.service_file import (
 from hud_tui.settings import every_variable, read_paths
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, WritePolicy
-from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
-from hud_tui.tui.screens.over import Leavable, say
+from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog, Leavable, say
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 READ_S = 2.0

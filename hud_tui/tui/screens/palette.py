@@ -26,7 +26,7 @@ from textual.widgets import Input
 
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import doable, shows_view
-from hud_tui.tui.screens.over import Over
+from hud_tui.tui.screens.dialogs import Over
 from hud_tui.tui.theme import TITLES
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 

@@ -52,8 +52,7 @@ from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.compare import RunComparison
-from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog, Panel
-from hud_tui.tui.screens.over import Over
+from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog, Over, Panel
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunTable
