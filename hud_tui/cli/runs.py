@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from time import time
@@ -29,14 +30,25 @@ from hud_tui.client.submit import (
     SweepDriver,
     SweepFiles,
     cancel_sweep,
+    named_start,
     plan_sweep,
     refreshed,
+    starting_checkpoint,
     submit,
     sweep_to_resume,
 )
 from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.rl.names import find_model
-from hud_tui.rl.progress import completed, cost, defaults, max_tokens, where_stored
+from hud_tui.rl.progress import (
+    check_room,
+    completed,
+    cost,
+    defaults,
+    evaluation_facts,
+    max_tokens,
+    run_size,
+    where_stored,
+)
 from hud_tui.rl.run import trainable
 from hud_tui.rl.sweep import (
     AT_ONCE,
@@ -46,6 +58,7 @@ from hud_tui.rl.sweep import (
     SweepSize,
     combinations,
     paced_like,
+    sweep_facts,
 )
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
@@ -106,12 +119,15 @@ def say_what_is_sent(
     origin: dict[str, Any],
     asked: JobParameters,
     findings: Iterable[Finding],
+    start: str,
 ) -> None:
-    """Print everything that the submission sends, one line each."""
+    """Print everything that the submission sends, one line each; `start` is the checkpoint that
+    the run starts from."""
     train = sum(not task.heldout for task in tasks)
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
     lines = [
         ("model", model.model_name),
+        ("starts from", start),
         ("tasks", f"{train} to train on{held}, form {form_of(tasks)}"),
         ("from", f"{origin['loaded_from']} {origin['source']}"),
         ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
@@ -119,6 +135,8 @@ def say_what_is_sent(
     given = asked.model_dump(exclude_none=True)
     lines += [(name.replace("_", " "), json.dumps(value)) for name, value in given.items()]
     lines += [("other", "defaults of the service for this model")]
+    whole = run_size(model, given, tasks)
+    lines += [] if whole is None else evaluation_facts(whole, given, len(tasks) - train)
     filled = [one.name for one in find_variables(tasks, set_variables())]
     lines += [("variables", ", ".join(filled))] if filled else []
     own = model.training_defaults
@@ -127,8 +145,7 @@ def say_what_is_sent(
     rollouts = None if size is None else size.rollouts
     lines += where_stored(model, asked.steps, rollouts, max_tokens(model, values))
     lines += [(one.level, one.message) for one in findings if one.level != "ok"]
-    for label, text in lines:
-        print(f"  {label:<{LABEL}} {one_line(text, 200)}", file=sys.stderr, flush=True)
+    _say(lines)
 
 
 async def preflight(client: HudClient, args: argparse.Namespace) -> int:
@@ -186,10 +203,11 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     if several:
         return await begin(client, args, model, tasks, source, origin["name"])
     if not args.yes or args.dry_run:
-        say_what_is_sent(model, tasks, origin, asked, findings)
-    if args.dry_run:
-        emit("run", _unsent(model, tasks, origin, asked))
-        return 0
+        start = named_start(await starting_checkpoint(client, model), model)
+        say_what_is_sent(model, tasks, origin, asked, findings, start)
+        if args.dry_run:
+            emit("run", {**_unsent(model, tasks, origin, asked), "start": start})
+            return 0
     await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
     body = SubmitJob(
         model_id=model.id,
@@ -225,8 +243,7 @@ def _unsent(
 ) -> dict[str, Any]:
     """What ``--dry-run`` says of a run."""
     given = asked.model_dump(exclude_none=True)
-    usual = defaults(model) if model.training_defaults is not None else {}
-    size = cost({**usual, **given}, tasks)
+    size = run_size(model, given, tasks)
     return {
         "sent": False,
         "model": model.model_name,
@@ -234,6 +251,7 @@ def _unsent(
         "tasks": len(tasks),
         "parameters": given,
         "rollouts": None if size is None else size.rollouts,
+        "size": None if size is None else asdict(size),
     }
 
 
@@ -397,8 +415,8 @@ async def begin(
     if model.training_defaults is not None:  # HUD has no list to ask at once
         like = paced_like(await RunList(client).read(), model, name)
     size = sweep_size(sweep, model, tasks, like)
-    _say_sweep(sweep, size)
-    said = _sweep_document(sweep) | {"size": vars(size), "sent": not args.dry_run}
+    _say_sweep(sweep, size, model, tasks)
+    said = _sweep_document(sweep) | {"size": size.document, "sent": not args.dry_run}
     if args.dry_run:
         emit(SWEEP, said)
         return 0
@@ -416,13 +434,18 @@ def _at_once(args: argparse.Namespace) -> int | None:
     return at_once
 
 
-def _say_sweep(sweep: Sweep, size: SweepSize) -> None:
+def _say_sweep(sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task]) -> None:
     """What it is and costs, on stderr."""
     tell(f"sweep {sweep.name}: {size.said}")
-    for member in sweep.members[:20]:
-        print(f"  {one_line(member.name, 80)}  {member.said}", file=sys.stderr)
-    if len(sweep.members) > 20:
-        print(f"  and {len(sweep.members) - 20} more", file=sys.stderr, flush=True)
+    lines = sweep_facts(sweep, size, model, tasks)
+    lines += [(one.level, one.message) for one in check_room(model, size.steps)]
+    _say(line for line in lines if line[0] != "ok")
+
+
+def _say(lines: Iterable[tuple[str, str]]) -> None:
+    """Labels and texts, on stderr."""
+    for label, text in lines:
+        print(f"  {label:<{LABEL}} {one_line(text, 300)}", file=sys.stderr, flush=True)
 
 
 async def _drive(

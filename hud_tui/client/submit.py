@@ -25,7 +25,7 @@ from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_source
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnclear, HudUsage
-from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.checkpoint_tree import Tree, label, origin
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep, members_of, sweep_name
 from hud_tui.rl.tasks.legacy import fill_rows
@@ -33,7 +33,15 @@ from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import one_line
 from hud_tui.settings import every_variable
 from hud_tui.storage import change_atomic, read_regular
-from hud_tui.wire import JobConfig, JobDataset, JobParameters, JobStatus, Model, SubmitJob
+from hud_tui.wire import (
+    Checkpoint,
+    JobConfig,
+    JobDataset,
+    JobParameters,
+    JobStatus,
+    Model,
+    SubmitJob,
+)
 
 # One run.
 
@@ -203,6 +211,17 @@ class SweepFiles:
             return False
 
 
+async def starting_checkpoint(client: HudClient, model: Model) -> Checkpoint | None:
+    """The checkpoint that a run of a model starts from; None for its base weights. Raises
+    HudError: the service cannot be asked."""
+    return None if is_shared(model) else Tree.of(await client.checkpoints(model.id)).served
+
+
+def named_start(start: Checkpoint | None, model: Model) -> str:
+    """What the weights are called that a run starts from; None for a model without steps."""
+    return label(start) if start is not None else origin(model) or "base weights"
+
+
 async def plan_sweep(
     client: HudClient,
     files: SweepFiles,
@@ -232,19 +251,17 @@ async def plan_sweep(
     taken = [name for m in await client.models() for name in (m.name, m.model_name) if name]
     name = sweep_name(model.model_name, [*taken, *(known.name for known in files.all())])
     given = {key: value for key, value in parameters.items() if key not in swept}
-    start = None
+    head = await starting_checkpoint(client, model)
     if model.training_defaults is not None:
         given["sweep"] = name
-        if not is_shared(model):
-            head = Tree.of(await client.checkpoints(model.id)).served
-            start = None if head is None else head.id
     return Sweep(
         id=uuid4().hex,
         name=name,
         service=client.settings.api_url,
         model_id=model.id,
         model=model.model_name,
-        checkpoint_id=start,
+        checkpoint_id=None if head is None or model.training_defaults is None else head.id,
+        start=named_start(head, model),
         source=source,
         digest=rows_digest([task.row() for task in rows]),
         parameters=given,

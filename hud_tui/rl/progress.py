@@ -451,6 +451,81 @@ def cost(
     return Cost(rollouts, None if rollout_s is None else rollouts * rollout_s, sampling=True)
 
 
+@dataclass(frozen=True)
+class RunSize:
+    """What a planned run samples and trains on, at most."""
+
+    steps: int
+    rollouts: int
+    """To train on."""
+    heldout: int
+    """Rollouts of held-out tasks while it trains."""
+    evaluations: int
+    """How often it evaluates its checkpoints: every so many steps, and at the end."""
+    evaluation: int
+    """Rollouts of one evaluation."""
+    baseline: int
+    """Rollouts of an evaluation before the first step; 0 for none."""
+    tokens: int | None
+    """Of one answer at most; None if the service decides."""
+
+    @property
+    def sampled(self) -> int:
+        """All rollouts."""
+        return self.rollouts + self.heldout + self.evaluated
+
+    @property
+    def evaluated(self) -> int:
+        """Rollouts of all evaluations, the baseline among them."""
+        return self.evaluations * self.evaluation + self.baseline
+
+
+def run_size(model: Model, given: Mapping[str, Value], tasks: Sequence[Task]) -> RunSize | None:
+    """What a run does, as the embedded service runs it; None if the service decides its size.
+
+    Args:
+        model: It is trained; its own defaults count.
+        given: By wire name, as they are sent.
+        tasks: The taskset.
+    """
+    values = {**(defaults(model) if model.training_defaults is not None else {}), **given}
+    size, steps = cost(values, tasks), values.get("steps")
+    if size is None or not isinstance(steps, int):
+        return None
+    held, last = sum(task.heldout for task in tasks), steps - 1
+    usual = USUAL["heldout_every"]
+    every, apart = _whole(values, "eval_every", steps), _whole(values, "heldout_every", usual)
+    once = held * _whole(values, "eval_samples", USUAL["eval_samples"])
+    return RunSize(
+        steps=steps,
+        rollouts=size.rollouts,
+        heldout=held * (last // apart + 1 + (last % apart > 0)),
+        evaluations=(last // every + 1) if held else 0,
+        evaluation=once,
+        baseline=once if values.get("baseline") else 0,
+        tokens=max_tokens(model, values),
+    )
+
+
+def _whole(values: Mapping[str, Value], key: str, usual: object) -> int:
+    """A parameter that is a whole number of 1 or more."""
+    given = values.get(key)
+    return max(1, int(str(usual if given is None else given)))
+
+
+def evaluation_facts(size: RunSize, given: Mapping[str, Value], held: int) -> list[tuple[str, str]]:
+    """How a run evaluates its checkpoints, and whether its first weights: labels and texts;
+    nothing without held-out tasks."""
+    if not held:
+        return []
+    tasks = f"{counted(held, 'task')} × {size.evaluation // held}"
+    of = f"{tasks} = {counted(size.evaluation, 'rollout')}"
+    every, times = given.get("eval_every"), size.evaluations
+    often = f", at the end and every {every} steps: {times} times" if every else ", at the end"
+    first = f"{of}, before the first step" if size.baseline else "no"
+    return [("evaluates", of + often), ("baseline", first)]
+
+
 # Where a run stores its checkpoints, and how much: the text shown before it is submitted.
 
 

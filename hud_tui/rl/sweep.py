@@ -4,19 +4,26 @@ A managed run trains one model, so every combination gets a fork, named after wh
 starts at the same checkpoint. At most so many run at once; the others wait.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.progress import Value, cost, defaults, max_tokens
+from hud_tui.rl.progress import (
+    LABELS,
+    RunSize,
+    evaluation_facts,
+    run_size,
+    where_stored,
+    write,
+)
 from hud_tui.rl.run import SUCCEEDED, has_ended
 from hud_tui.rl.runs import RunRow, value_said
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import counted, spaced
+from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.wire import Model
 
 MOST = 200
@@ -88,6 +95,8 @@ class Sweep(BaseModel):
     model: str
     checkpoint_id: str | None = None
     """Where they start; None for the model's head, or its base weights."""
+    start: str = ""
+    """What that is called."""
     source: str
     """The tasks: a path or a taskset."""
     digest: str
@@ -185,34 +194,74 @@ class SweepSize:
 
     runs: int
     at_once: int
-    steps: int | None
-    """Optimizer steps of all runs; None where the service decides, as the two below."""
-    rollouts: int | None
-    """To train on; held-out ones are not counted."""
-    tokens: int | None
-    """Generated at most: every rollout as long as it may be."""
+    each: tuple[RunSize, ...] = ()
+    """Of every run; empty where the service decides how long it is."""
     seconds: float | None = None
     """About, for all of them; None where nothing like them was run yet."""
     basis: str = ""
     """What the time is told by."""
 
     @property
+    def steps(self) -> int | None:
+        """Optimizer steps of all runs; None where the service decides, as all below."""
+        return sum(one.steps for one in self.each) if self.each else None
+
+    @property
+    def rollouts(self) -> int | None:
+        """To train on, of all runs."""
+        return sum(one.rollouts for one in self.each) if self.each else None
+
+    @property
+    def evaluated(self) -> int | None:
+        """Of evaluations and baselines of all runs."""
+        return sum(one.evaluated for one in self.each) if self.each else None
+
+    @property
+    def trained_tokens(self) -> int | None:
+        """Trained on at most: every rollout as long as it may be."""
+        return self._tokens(lambda one: one.rollouts)
+
+    @property
+    def sampled_tokens(self) -> int | None:
+        """Sampled at most, by evaluations too."""
+        return self._tokens(lambda one: one.sampled)
+
+    def _tokens(self, rollouts: Callable[[RunSize], int]) -> int | None:
+        if not self.each or any(one.tokens is None for one in self.each):
+            return None
+        return sum(rollouts(one) * (one.tokens or 0) for one in self.each)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As JSON says it."""
+        keys = ("runs", "at_once", "steps", "rollouts", "evaluated", "sampled_tokens")
+        more = ("trained_tokens", "seconds", "basis")
+        return {key: getattr(self, key) for key in (*keys, *more)} | {
+            "each": [asdict(one) for one in self.each]
+        }
+
+    @property
+    def time(self) -> str:
+        """How long all of them take."""
+        if not self.each:
+            return "the service decides how long each is"
+        if self.seconds is None:
+            return "time unknown: nothing like it was run here yet"
+        return f"about {_minutes(self.seconds)}, judging by {self.basis}"
+
+    @property
     def said(self) -> str:
-        """In a line, e.g. ``4 runs, 2 at once · 240 steps · 23 040 rollouts · …``."""
+        """In a line, e.g. ``4 runs, 2 at once · 240 steps · 23 040 training rollouts · …``."""
         parts = [f"{counted(self.runs, 'run')}, {min(self.runs, self.at_once)} at once"]
         if self.steps is not None:
             parts.append(counted(self.steps, "step"))
         if self.rollouts is not None:
             parts.append(f"{spaced(self.rollouts)} training rollouts")
-        if self.tokens is not None:
-            parts.append(f"at most {spaced(self.tokens)} tokens")
-        if self.rollouts is None:
-            parts.append("the service decides how long each is")
-        elif self.seconds is None:
-            parts.append("time unknown: nothing like it was run here yet")
-        else:
-            parts.append(f"about {_minutes(self.seconds)}, judging by {self.basis}")
-        return " · ".join(parts)
+        if self.evaluated:
+            parts.append(f"{spaced(self.evaluated)} to evaluate")
+        if self.sampled_tokens is not None:
+            parts.append(f"at most {spaced(self.sampled_tokens)} tokens sampled")
+        return " · ".join([*parts, self.time])
 
 
 def _minutes(seconds: float) -> str:
@@ -232,27 +281,93 @@ def size_of(
         tasks: The taskset.
         like: A run whose pace is taken for theirs, see `paced_like`.
     """
-    usual = defaults(model) if model.training_defaults is not None else {}
-    rollouts, tokens, steps = 0, 0, 0
-    for member in sweep.members:
-        values: dict[str, Value] = {**usual, **sweep.parameters, **member.differs}
-        size, most = cost(values, tasks), max_tokens(model, values)
-        if size is None:
-            return SweepSize(len(sweep.members), sweep.at_once, None, None, None)
-        rollouts += size.rollouts
-        given = values["steps"]
-        steps += given if isinstance(given, int) else 0
-        tokens += size.rollouts * most if most is not None else 0
+    found = [run_size(model, {**sweep.parameters, **one.differs}, tasks) for one in sweep.members]
+    each = tuple(one for one in found if one is not None)
+    if len(each) < len(found):
+        return SweepSize(len(sweep.members), sweep.at_once)
     pace = None if like is None else rollout_seconds(like)
     return SweepSize(
         len(sweep.members),
         sweep.at_once,
-        steps,
-        rollouts,
-        tokens or None,
-        None if pace is None else rollouts * pace,
+        each,
+        None if pace is None else pace * sum(one.rollouts + one.evaluated for one in each),
         "" if like is None else like.name or like.id[:8],
     )
+
+
+MOST_LISTED = 12
+"""Runs of a sweep that are listed before it is sent."""
+
+
+def sweep_facts(
+    sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task]
+) -> list[tuple[str, str]]:
+    """Everything that a sweep forks, submits and costs, per run and in all: labels and texts."""
+    held = sum(task.heldout for task in tasks)
+    apart = f", {held} held out" if held else ""
+    given = [
+        (LABELS.get(key, key.replace("_", " ")), write(value))
+        for key, value in sweep.parameters.items()
+        if key not in UNLISTED
+    ]
+    runs = [("", one.said) for one in sweep.members[:MOST_LISTED]]
+    if len(sweep.members) > MOST_LISTED:
+        runs.append(("", f"and {len(sweep.members) - MOST_LISTED} more"))
+    return [
+        ("forks of", one_line(sweep.model, 60)),
+        ("start from", one_line(sweep.start, 60)),
+        ("taskset", f"{one_line(sweep.source, 60)}: {len(tasks) - held} tasks to train on{apart}"),
+        *given,
+        ("sweep", one_line(sweep.name, 60)),
+        *runs,
+        *_evaluations(sweep, size, held),
+        *_costs(size),
+        *where_stored(model, size.steps, None, None),
+        ("time", size.time),
+    ]
+
+
+UNLISTED = ("sweep", "eval_every", "eval_samples", "baseline")
+"""Parameters of a sweep that other lines say."""
+
+
+def _evaluations(sweep: Sweep, size: SweepSize, held: int) -> list[tuple[str, str]]:
+    """As a single run says it; where the runs differ in it, each way once."""
+    given = [{**sweep.parameters, **member.differs} for member in sweep.members]
+    found = [evaluation_facts(one, of, held) for one, of in zip(size.each, given, strict=False)]
+    ways = list(dict.fromkeys(fact for facts in found for fact in facts))
+    labels = list(dict.fromkeys(label for label, _ in ways))
+    return [(label, "; or ".join(said for of, said in ways if of == label)) for label in labels]
+
+
+def _costs(size: SweepSize) -> list[tuple[str, str]]:
+    """Steps, rollouts and tokens, of a run and of all."""
+    many = f"{counted(size.runs, 'run')}, {min(size.runs, size.at_once)} at once"
+    if not size.each:
+        return [("in all", many)]
+    rows = (
+        ("steps", [one.steps for one in size.each]),
+        ("rollouts to train on", [one.rollouts for one in size.each]),
+        ("held out", [one.heldout for one in size.each]),
+        ("to evaluate", [one.evaluated for one in size.each]),
+    )
+    said = [(what, counts) for what, counts in rows if any(counts)]
+    lines = [
+        ("per run", " · ".join(f"{_span(counts)} {what}" for what, counts in said)),
+        ("in all", " · ".join([many, *(f"{spaced(sum(counts))} {what}" for what, counts in said)])),
+    ]
+    if size.sampled_tokens is None or size.trained_tokens is None:
+        return lines
+    sampled = _span([one.sampled * (one.tokens or 0) for one in size.each])
+    trained = _span([one.rollouts * (one.tokens or 0) for one in size.each])
+    all_ = f"{spaced(size.sampled_tokens)} and {spaced(size.trained_tokens)}"
+    said_ = f"per run at most {sampled} sampled, {trained} trained; in all {all_}; plus prompts"
+    return [*lines, ("tokens", said_)]
+
+
+def _span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return spaced(low) if low == high else f"{spaced(low)} to {spaced(high)}"
 
 
 def rollout_seconds(row: RunRow) -> float | None:

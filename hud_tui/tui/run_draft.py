@@ -13,7 +13,6 @@ from hud_tui.audit_log import TaskSource
 from hud_tui.client.preflight import place_of
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
-from hud_tui.rl.evaluation import size
 from hud_tui.rl.progress import (
     LABELS,
     UPDATE_DEFAULTS,
@@ -21,15 +20,19 @@ from hud_tui.rl.progress import (
     Value,
     check_room,
     cost,
+    evaluation_facts,
     like_seconds,
     max_tokens,
     parameters,
+    run_size,
     settings,
     where_stored,
     write,
 )
 from hud_tui.rl.run import Run
-from hud_tui.rl.sweep import Sweep, SweepSize, members_of
+from hud_tui.rl.runs import RunRow
+from hud_tui.rl.sweep import Sweep, SweepSize, members_of, sweep_facts
+from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task, rows_digest
@@ -84,7 +87,7 @@ def what_is_sent(
         *([_line("starts from", one_line(start, 60))] if start else []),
         _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
         *(_parameter(key, value) for key, value in values.items() if _is_said(key, value)),
-        *_evaluations(values, len(tasks) - train),
+        *_evaluations(model, tasks, values),
         *_others(model, values),
     ]
     if price is not None:
@@ -102,10 +105,6 @@ def what_is_sent(
 def _is_said(key: str, value: Value) -> bool:
     """Whether a parameter has a line of its own: not what is left to the engine."""
     return key not in EVALUATES and not (key in UPDATE_DEFAULTS and not value and value != 0.0)
-
-
-MOST_MEMBERS = 12
-"""Runs of a sweep that are listed before it is sent."""
 
 
 def drafted_sweep(
@@ -130,24 +129,37 @@ def drafted_sweep(
     )
 
 
-def sweep_lines(sweep: Sweep, size: SweepSize, tasks: Sequence[Task]) -> list[Text]:
-    """Everything that a sweep forks and submits, for the dialog."""
-    train = sum(not task.heldout for task in tasks)
-    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
-    lines = [
-        _line("forks of", one_line(sweep.model, 60)),
-        _line("taskset", f"{one_line(sweep.source, 60)}: {train} tasks to train on{held}"),
-        *(_parameter(key, value) for key, value in sweep.parameters.items() if key != "sweep"),
-        _line("sweep", one_line(sweep.name, 60)),
-    ]
-    lines += [_line("", one.said) for one in sweep.members[:MOST_MEMBERS]]
-    if len(sweep.members) > MOST_MEMBERS:
-        lines.append(_line("", f"and {len(sweep.members) - MOST_MEMBERS} more"))
-    return [*lines, *(_line("" if at else "cost", one) for at, one in enumerate(_parts(size)))]
+def sweep_lines(
+    sweep: Sweep,
+    model: Model,
+    tasks: Sequence[Task],
+    like: RunRow | None,
+    warnings: Sequence[Finding],
+    values: Mapping[str, Value],
+) -> list[Text]:
+    """Everything that a sweep forks and submits, for the dialog.
+
+    Args:
+        sweep: As it is planned.
+        model: That the forks are made from.
+        tasks: Those that are sent.
+        like: A run whose pace is taken for theirs.
+        warnings: What the checks found.
+        values: What the dialog has changed: whether there are baselines.
+    """
+    sweep = with_baseline(sweep, values)
+    size = sweep_size(sweep, model, tasks, like)
+    told = [one for one in warnings if one.check != "disk"]
+    told += [one for one in check_room(model, size.steps) if one.level != "ok"]
+    lines = [_line(*fact) for fact in sweep_facts(sweep, size, model, tasks)]
+    return lines + [Text(f"⚠ {one.message}", style="bold") for one in told]
 
 
-def _parts(size: SweepSize) -> list[str]:
-    return size.said.split(" · ")
+def with_baseline(sweep: Sweep, values: Mapping[str, Value]) -> Sweep:
+    """The sweep with a baseline of each run, or without, as the dialog says."""
+    given = {key: value for key, value in sweep.parameters.items() if key != "baseline"}
+    given |= {"baseline": True} if values.get("baseline") else {}
+    return sweep.model_copy(update={"parameters": given})
 
 
 def _parameter(key: str, value: Value) -> Text:
@@ -163,15 +175,16 @@ def _others(model: Model, values: Mapping[str, Value]) -> list[Text]:
     return [Text.assemble((f"{'defaults':<{LABEL}}{' · '.join(rest)}", "dim"))] if rest else []
 
 
-def _evaluations(values: Mapping[str, Value], heldout: int) -> Iterator[Text]:
+def _evaluations(
+    model: Model, tasks: Sequence[Task], values: Mapping[str, Value]
+) -> Iterator[Text]:
     """What the run evaluates besides its last checkpoint; nothing without held-out tasks."""
-    every, first = values.get("eval_every"), values.get("baseline")
-    of = size(heldout, int(str(values.get("eval_samples") or 1)))
-    if not heldout or first is None:
+    whole = run_size(model, values, tasks)
+    if whole is None or "baseline" not in values:
         return
-    yield _line("evaluates", f"{of}, at the end" + (f" and every {every} steps" if every else ""))
-    said = f"{of}, before the first step" if first else "no · {submit.baseline} adds one"
-    yield _line("baseline", keyed(said))
+    for label, said in evaluation_facts(whole, values, sum(task.heldout for task in tasks)):
+        hint = " · {submit.baseline} adds one" if label == "baseline" and said == "no" else ""
+        yield _line(label, said + keyed(hint))
 
 
 def about(size: Cost) -> str:

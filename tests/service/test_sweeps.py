@@ -181,8 +181,15 @@ async def test_several_values_on_the_command_line_are_a_sweep(hud: Command) -> N
     dry = await hud("run", "arith", "-m", "arith-rl", *FLAGS, "--dry-run")
     assert (dry.code, dry.kind) == (0, "sweep")
     assert (dry.data["sent"], dry.data["size"]["rollouts"]) == (False, 2 * (2 + 4 + 2 + 4))
-    assert dry.data["size"]["tokens"] == 24 * 20
-    assert "4 runs, 2 at once" in dry.err
+    size = dry.data["size"]
+    held = size["each"][0]["evaluation"]
+    assert held > 0
+    assert size["trained_tokens"] == 24 * 20
+    assert size["evaluated"] == 4 * held, "at the end of each run"
+    assert size["sampled_tokens"] == (24 + 2 * 4 * held) * 20, "and once while it trains"
+    assert dry.data["start"] == "base weights"
+    for said in ("4 runs, 2 at once", "start from       base weights", "evaluates", "per run"):
+        assert said in dry.err
     assert (await hud("sweep")).data["sweeps"] == []
     done = await hud("run", "arith", "-m", "arith-rl", *FLAGS, "-y", "--follow")
     assert (done.code, done.data["status"]) == (0, "succeeded")
@@ -200,7 +207,10 @@ async def test_several_values_on_the_command_line_are_a_sweep(hud: Command) -> N
 async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
     dry = await hud("run", "arith", "-m", "arith-rl", "--steps", "2", "--dry-run")
     assert (dry.code, dry.kind, dry.data["sent"]) == (0, "run", False)
-    assert dry.data["rollouts"] == 2 * 8 * 4
+    assert dry.data["rollouts"] == dry.data["size"]["rollouts"] == 2 * 8 * 4
+    assert dry.data["start"] == "base weights"
+    for said in ("starts from      base weights", "evaluates  ", "baseline         no"):
+        assert said in dry.err
     assert (await hud("jobs")).data["jobs"] == []
 
 

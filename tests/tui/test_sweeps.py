@@ -66,12 +66,18 @@ async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
         shown = await app.until_dialog()
         for word in ("arith-rl-sweep", "lr 1e-6 · seed 0", "lr 2e-6 · seed 1", "4 runs, 1 at once"):
             assert word in shown
+        for label in ("start from", "evaluates", "per run", "in all", "tokens", "time"):
+            assert f"\n{label}  " in shown, label
+        assert "\nbaseline          no" in shown
+        await app.press("E")
+        await app.until(lambda: "before the first step" in app.dialog)
         assert app.net.sent == []
         await app.press("y")
         await app.until_view("runs")
         await app.until(lambda: len(runs(app).rows or ()) == 4)
         await app.until(lambda: {row.status for row in runs(app).rows or ()} == {"succeeded"})
         assert {row.sweep for row in runs(app).rows or ()} == {"arith-rl-sweep"}
+        assert {row.parameters["baseline"] for row in runs(app).rows or ()} == {True}
         await app.press("v", "v")
         assert "sweep arith-rl-sweep · 4 runs" in "".join(s.text for s in runs(app).table.shown)
         await app.until(lambda: not runs(app).session.sweeps)

@@ -3,6 +3,7 @@
 import pytest
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.progress import run_size
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import (
     Member,
@@ -12,10 +13,11 @@ from hud_tui.rl.sweep import (
     paced_like,
     rollout_seconds,
     size_of,
+    sweep_facts,
     sweep_name,
 )
 from hud_tui.rl.tasks.task import Task
-from hud_tui.wire import EngineState, Model, TrainingDefaults
+from hud_tui.wire import Disk, EngineState, Model, TrainingDefaults
 
 MODEL = Model(
     id="m",
@@ -75,7 +77,7 @@ def test_the_size_counts_what_every_run_does() -> None:
     size = size_of(sweep(parameters={"steps": 10}), MODEL, TASKS)
     assert (size.runs, size.steps) == (4, 40)
     assert size.rollouts == 10 * 4 * (8 + 16 + 8 + 16)
-    assert size.tokens == 20 * (size.rollouts or 0)
+    assert size.trained_tokens == size.sampled_tokens == 20 * (size.rollouts or 0)
     assert "4 runs, 2 at once · 40 steps · 1 920 training rollouts" in size.said
     assert "time unknown" in size.said
 
@@ -105,8 +107,56 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
 
 def test_hud_decides_how_long_a_run_is() -> None:
     size = size_of(sweep(), Model(id="m", model_name="m"), TASKS)
-    assert (size.rollouts, size.tokens, size.seconds) == (None, None, None)
+    assert (size.rollouts, size.sampled_tokens, size.seconds) == (None, None, None)
     assert "the service decides" in size.said
+    facts = sweep_facts(sweep(), size, Model(id="m", model_name="m"), TASKS)
+    assert ("in all", "4 runs, 2 at once") in facts
+
+
+HELD = [*TASKS, *(Task("arith", "add", slug=f"h{n}", columns={"split": "heldout"}) for n in "ab")]
+
+
+def test_evaluations_are_counted_as_the_service_runs_them() -> None:
+    """At 4, 8 and at the end; held-out tasks are sampled for steps 1, 6 and the last."""
+    given = {"steps": 10, "eval_every": 4, "eval_samples": 3, "baseline": True}
+    size = run_size(MODEL, given, HELD)
+    assert size is not None
+    assert (size.rollouts, size.heldout) == (10 * 4 * 8, 2 * 3)
+    assert (size.evaluations, size.evaluation, size.baseline) == (3, 6, 6)
+    assert (size.evaluated, size.sampled) == (24, 320 + 6 + 24)
+    once = run_size(MODEL, {"steps": 8, "eval_every": 4}, HELD)
+    assert once is not None
+    assert (once.evaluations, once.evaluation, once.baseline) == (2, 2, 0), "at 4 and at the end"
+
+
+def test_a_sweep_says_what_each_run_and_all_of_them_do() -> None:
+    disk = Disk(checkpoint_bytes=2_000_000, used_bytes=0, max_bytes=10**10)
+    model = MODEL.model_copy(update={"disk": disk})
+    given = {"steps": 10, "eval_every": 5, "eval_samples": 4, "baseline": True, "sweep": "s"}
+    wanted = sweep(parameters=given, start="step-000041")
+    facts = sweep_facts(wanted, size_of(wanted, model, HELD), model, HELD)
+    said = dict(facts)
+    assert said["start from"] == "step-000041"
+    assert said["taskset"] == "arith: 10 tasks to train on, 2 held out"
+    assert said["evaluates"] == "2 tasks × 4 = 8 rollouts, at the end and every 5 steps: 2 times"
+    assert said["baseline"] == "2 tasks × 4 = 8 rollouts, before the first step"
+    assert said["per run"] == (
+        "10 steps · 320 to 640 rollouts to train on · 6 held out · 24 to evaluate"
+    )
+    assert said["in all"] == (
+        "4 runs, 2 at once · 40 steps · 1 920 rollouts to train on · 24 held out · 96 to evaluate"
+    )
+    assert said["tokens"] == (
+        "per run at most 7 000 to 13 400 sampled, 6 400 to 12 800 trained; "
+        "in all 40 800 and 38 400; plus prompts"
+    )
+    assert said["disk"].startswith("80 MB: 40 checkpoints of 2.0 MB")
+    assert said["time"].startswith("time unknown")
+    assert facts.count(("steps", "10")) == 1
+    every = sweep(members=members_of("s", {"eval_every": (5, 3)}), parameters={"steps": 10})
+    [of] = [text for label, text in sweep_facts(every, size_of(every, model, HELD), model, HELD)
+            if label == "evaluates"]  # fmt: skip
+    assert of.count("; or ") == 1, "where runs differ each way is said"
 
 
 @pytest.mark.parametrize(

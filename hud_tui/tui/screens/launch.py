@@ -29,10 +29,9 @@ from textual.worker import Worker
 from hud_tui.client.preflight import load_source, preflight
 from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
-from hud_tui.client.submit import SweepFiles, plan_sweep, submit
+from hud_tui.client.submit import SweepFiles, named_start, plan_sweep, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
-from hud_tui.rl.checkpoint_tree import label, origin
 from hud_tui.rl.progress import Value, beyond, offered, parameters
 from hud_tui.rl.run import Run
 from hud_tui.rl.sweep import AT_ONCE, SweepSize, paced_like
@@ -53,6 +52,7 @@ from hud_tui.tui.run_draft import (
     job_of,
     sweep_lines,
     what_is_sent,
+    with_baseline,
 )
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
@@ -265,15 +265,23 @@ class SubmitDialog(ConfirmDialog):
         """With the key, where there is something to evaluate."""
         return f"{{submit.baseline}} baseline · {HINTS}" if self._offers else HINTS
 
-    def __init__(self, values: Mapping[str, Value], told: Callable[..., Sequence[Text]]) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Value],
+        told: Callable[..., Sequence[Text]],
+        what: str = "run",
+        action: str = "Submit",
+    ) -> None:
         """
         Args:
             values: The parameters.
             told: Says in lines what is sent, of `values`.
+            what: Run or sweep.
+            action: The button's label.
         """
         self.values, self._told = dict(values), told
         self._offers = "baseline" in values
-        super().__init__("Submit this run", told(values=self.values), "Submit")
+        super().__init__(f"Submit this {what}", told(values=self.values), action)
 
     def action_baseline(self) -> None:
         """Evaluate the model before it trains, or not."""
@@ -741,7 +749,7 @@ class LaunchScreen(HudScreen):
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
             size, tasks = draft.cost(self.run, values), draft.chosen
-            start = label(self.run.head) if self.run.head else origin(model) or "base weights"
+            start = named_start(self.run.head, model)
             told = partial(what_is_sent, model, draft.source, tasks, start=start)
             dialog = SubmitDialog(values, partial(told, price=size, warnings=warnings))
             if not await self.app.push_screen_wait(dialog):
@@ -797,11 +805,13 @@ class LaunchScreen(HudScreen):
             return
         rows = await self.attempt(RunList(self.client).read()) if self.client.settings.local else ()
         like = paced_like(rows or (), model, draft.source or "")
-        lines = sweep_lines(sweep, sweep_size(sweep, model, tasks, like), tasks)
-        lines += [Text(f"⚠ {one.message}", style="bold") for one in draft.warnings]
-        many = f"Submit {len(sweep.members)} runs"
-        if not await self.app.push_screen_wait(ConfirmDialog("Submit this sweep", lines, many)):
+        warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
+        told = partial(sweep_lines, sweep, model, tasks, like, warnings)
+        known = {key: value for key, value in values.items() if key not in swept}
+        dialog = SubmitDialog(known, told, "sweep", f"Submit {len(sweep.members)} runs")
+        if not await self.app.push_screen_wait(dialog):
             return
+        sweep = with_baseline(sweep, dialog.values) if "baseline" in known else sweep
         if self.context.start.dry_run:
             self.notice(DRY)
             return
