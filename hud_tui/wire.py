@@ -618,6 +618,8 @@ class RunSteps(Response):
     """By key; null where a step has no such number."""
     total: int = 0
     """Steps of the run."""
+    evaluations: dict[str, list[Evaluation]] = Field(default_factory=dict)
+    """Of any of its checkpoints, by their ids; only where ``heldout_reward`` is asked for."""
 
 
 # Tasksets: listed, read and uploaded.

@@ -159,6 +159,7 @@ class RunList:
             for place, id_ in enumerate(part.checkpoint_id):
                 values = {key: part.metrics[key][place] for key in wanted if key in part.metrics}
                 series.add(id_, part.at[place], part.tokens[place], values)
+            series.score(part.evaluations)
             if not part.checkpoint_id or len(series) >= part.total:
                 break
         self._series[run_id] = series, known

@@ -8,16 +8,28 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from math import inf, isfinite, nan, sqrt
 from statistics import fmean, variance
+from typing import TypeVar
 
 from hud_tui.rl.axes import Axis, Positions
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
-from hud_tui.rl.curves import WEIGHTS, Bucket, Curve, column_edges
-from hud_tui.rl.metrics import Series, change, metric, metrics_of, of_weights, ranked, short
-from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
+from hud_tui.rl.curves import WEIGHTS, Bucket, Curve, Score, column_edges, scored
+from hud_tui.rl.metrics import (
+    Series,
+    canonical,
+    change,
+    metric,
+    metrics_of,
+    of_weights,
+    ranked,
+    short,
+)
+from hud_tui.rl.own_numbers import HELDOUT, REWARD, Evaluated, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import seconds
-from hud_tui.wire import Checkpoint, Group, Model
+from hud_tui.wire import Checkpoint, Evaluation, Group, Model
+
+T = TypeVar("T")
 
 LEAST = 0.02
 """Smallest change of a group's mean that is listed."""
@@ -292,6 +304,13 @@ class RunSeries:
         self._columns: dict[str, array[float]] = {}
         self._curves: dict[str, Curve] = {}
         self._origin: float | None = None
+        self._places: dict[str, int] = {}
+        """By checkpoint."""
+        self._reported: dict[int, Score] = {}
+        """Held-out rewards that steps report, by the step that was sampled, from 0."""
+        self._evaluations: Mapping[str, Sequence[Evaluation]] = {}
+        self._scores: tuple[object, dict[int, Score]] = None, {}
+        """And what they were made of."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -300,8 +319,12 @@ class RunSeries:
     def of(cls, steps: Iterable[Checkpoint]) -> "RunSeries":
         """Of the checkpoints that a run made, oldest first."""
         series = cls()
+        evaluated = {}
         for node in steps:
             series.add(node.id, seconds(node.created_at), node.num_tokens or 0, metrics_of(node))
+            if node.evaluations:
+                evaluated[node.id] = node.evaluations
+        series.score(evaluated)
         return series
 
     def add(
@@ -316,6 +339,7 @@ class RunSeries:
             metrics: Its numbers.
         """
         rows = len(self.ids)
+        self._places[id_] = rows
         self.ids.append(id_)
         if at is not None and self._origin is None:
             self._origin = at
@@ -328,6 +352,31 @@ class RunSeries:
             column = self._columns.setdefault(key, array("d"))
             column.extend([nan] * (rows - len(column)))
             column.append(nan if value is None else value)
+        held = metrics.get(HELDOUT)
+        if held is not None and isfinite(held) and rows:  # sampled from the step before
+            self._reported[rows - 1] = Score(held)
+
+    def score(self, evaluations: Mapping[str, Sequence[Evaluation]]) -> None:
+        """Take in all evaluations that are known of its checkpoints, by their ids."""
+        if evaluations:
+            self._evaluations = evaluations
+
+    @property
+    def scores(self) -> dict[int, Score]:
+        """Held-out rewards by step, from 0 and ascending: each at the checkpoint that was sampled.
+        An evaluation counts for more than what a step reports of fewer rollouts, without an
+        interval."""
+        stamp = len(self), self._evaluations
+        if self._scores[0] == stamp:
+            return self._scores[1]
+        evaluated = Evaluated()
+        for id_, found in self._evaluations.items():
+            if id_ in self._places:
+                evaluated.put(self._places[id_], found)
+        known = ((place, evaluated.best_known(place)) for place in evaluated.positions)
+        made = {place: scored(one[0]) for place, one in known if one is not None}
+        self._scores = stamp, dict(sorted({**self._reported, **made}.items()))
+        return self._scores[1]
 
     def x(self, axis: Axis) -> Sequence[float]:
         """Where each step stands, shape (N,), never falling; seconds for time."""
@@ -362,6 +411,8 @@ class RunLine:
     """Steps in sight: first, and one past the last."""
     last: float
     """Its smoothed value at the right end of what is in sight; NaN if there is none."""
+    points: bool = False
+    """Whether each bucket is an evaluation, with its interval as lowest and highest."""
 
 
 @dataclass(frozen=True)
@@ -422,6 +473,8 @@ def _line(
     weight: float,
 ) -> RunLine:
     low, high, width = frame
+    if canonical(key) == HELDOUT:
+        return _scored(row, series, axis, frame)
     at, curve = series.x(axis), series.curve(key, weight)
     if curve is None or not len(series):
         return RunLine(row, (), (0, 0), nan)
@@ -435,6 +488,21 @@ def _line(
     else:
         buckets = curve.buckets(at, low, high, width, rows)
     return RunLine(row, buckets, (start, stop), curve.ema.at(curve.column, stop - 1))
+
+
+def _scored(row: RunRow, series: RunSeries, axis: Axis, frame: tuple[float, float, int]) -> RunLine:
+    """Evaluations as they are: few and each with its own interval, they are not averaged."""
+    (low, high, width), at = frame, series.x(axis)
+    wide = (high - low) / max(1, width - 1)
+    found = {}
+    for place, one in series.scores.items():
+        if low <= at[place] <= high:
+            column = round((at[place] - low) / wide)
+            least, most = (one.value if end is None else end for end in (one.low, one.high))
+            found[column] = Bucket(column, least, most, one.value, one.joins, place)
+    buckets = list(found.values())  # the newest of those that share a column
+    last = buckets[-1].smooth if buckets else nan
+    return RunLine(row, buckets, (0, len(series)), last, points=True)
 
 
 def _trend(
@@ -455,14 +523,34 @@ def _trend(
 
 
 def ordered(lines: Iterable[RunLine], key: str) -> list[RunLine]:
-    """Lines with the best first, by their last values; those without one last. A metric of which
-    neither more nor less is better has the greatest first."""
+    """Lines with the best first, by their last values; see `best_first`."""
+    return best_first(((line, line.last) for line in lines), key)
+
+
+def best_first(valued: Iterable[tuple[T, float]], key: str) -> list[T]:
+    """Things with the best first, by a value of a metric; those without one last. A metric of
+    which neither more nor less is better has the greatest first."""
     sign = -1 if metric(key).better >= 0 else 1
-    return sorted(lines, key=lambda line: sign * line.last if isfinite(line.last) else inf)
+    ranked = sorted(valued, key=lambda one: sign * one[1] if isfinite(one[1]) else inf)
+    return [thing for thing, _ in ranked]
+
+
+def score_at(series: RunSeries, axis: Axis, x: float) -> Score | None:
+    """A run's newest held-out reward under a crosshair; None outside the run, or before the
+    first."""
+    at = series.x(axis)
+    if not len(series) or x < at[0] or x > at[-1]:
+        return None
+    found = [score for place, score in series.scores.items() if at[place] <= x]
+    return found[-1] if found else None
 
 
 def value_at(series: RunSeries, key: str, axis: Axis, x: float, weight: float = 0.0) -> float:
-    """A run's smoothed value under a crosshair; NaN outside it, or where it has none."""
+    """A run's smoothed value under a crosshair, of held-out rewards the newest; NaN outside it,
+    or where it has none."""
+    if canonical(key) == HELDOUT:
+        score = score_at(series, axis, x)
+        return nan if score is None else score.value
     at, curve = series.x(axis), series.curve(key, weight)
     if curve is None or not len(series) or x < at[0] or x > at[-1]:
         return nan

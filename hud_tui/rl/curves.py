@@ -18,7 +18,7 @@ from hud_tui.rl.evaluation import size, student_t
 from hud_tui.rl.metrics import Series, change
 from hud_tui.rl.own_numbers import HELDOUT, count_rollouts
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, Evaluation
 
 # Pyramid: minimum and maximum of any range of a growing column.
 #
@@ -437,6 +437,13 @@ class Score(NamedTuple):
     """Whether it is on the tasks of the others, so that a line may lead to it."""
 
 
+def scored(found: Evaluation, joins: bool = True) -> Score:
+    """What an evaluation found; `joins`, see `Score`."""
+    low, high = (found.mean.low, found.mean.high) if found.mean is not None else (None, None)
+    over = size(found.num_tasks, found.samples or 1)
+    return Score(found.mean_reward, low, high, over, joins)
+
+
 class HeldOut:
     """The held-out rewards of a run, each at the checkpoint that was sampled.
 
@@ -483,12 +490,10 @@ class HeldOut:
     @staticmethod
     def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:
         for position, found in run.tree.evaluations():
-            row, mean = run.row_of(run.tree[position].id), found.mean
+            row = run.row_of(run.tree[position].id)
             if row is not None:
-                over = size(found.num_tasks, found.samples or 1)
-                low, high = (mean.low, mean.high) if mean is not None else (None, None)
                 of_run = found.job_id is not None and found.job_id != found.id
-                yield row, Score(found.mean_reward, low, high, over, of_run or not alone)
+                yield row, scored(found, of_run or not alone)
 
 
 # Signs: what happened at a step, on the x axis.

@@ -176,6 +176,10 @@ async def test_the_steps_of_a_run_as_columns(http: httpx.AsyncClient) -> None:
     for key in ("reward_mean", "loss:sum", "trained/entropy"):
         assert found["metrics"][key] == [node["metrics"][key] for node in nodes[1:4]]
     assert found["metrics"]["nothing"] == [None] * 3
+    assert found["evaluations"] == {}, "they were not asked for"
+    held = (await http.get(url, params={"after": 5, "keys": "heldout_reward"})).json()
+    assert held["evaluations"] == {nodes[-1]["id"]: nodes[-1]["evaluations"]}
+    assert held["evaluations"][nodes[-1]["id"]][0]["mean"]["low"] is not None
     assert (await http.get(url, params={"after": 5})).json()["step"] == []
     assert (await http.get(url, params={"keys": 'a"b'})).status_code == 422
     assert (await http.get("/v1/runs/nothing/steps")).status_code == 404
@@ -253,6 +257,9 @@ async def test_the_client_follows_the_list_and_writes_names_and_notes(
         assert (row.name, row.status, table.polls, table.said) == (
             *("the best", "succeeded", False, "list"),
         )
+        scored = await table.series(job_id, ["heldout_reward"])
+        assert list(scored.scores)[-1] == 3
+        assert scored.scores[3].over, "its last checkpoint was evaluated"
         [line] = overlay_runs([(row, more)], "reward_mean", Axis.TOKENS).lines
         assert line.last == pytest.approx(row.points[-1])
 

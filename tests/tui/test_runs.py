@@ -353,7 +353,7 @@ async def test_a_comparison_has_a_curve_and_a_line_for_each_run(
 ) -> None:
     async with compared(served, 3, size) as (_, screen):
         text = text_of(screen)
-        assert [row.id for row, _ in screen.legend.rows] == list(screen.curves.order)
+        assert list(screen.curves.order) == list(map(str, three[::-1])), "letters as marked"
         values = [value for _, value in screen.legend.rows]
         assert values == sorted(values, reverse=True), "best first"
         for word in ("mean reward", "by step", " a ", " b ", " c ", "lr", "3e-6", "same in all"):
@@ -421,7 +421,10 @@ async def test_how_runs_are_compared_is_chosen_with_the_keys_of_live(
 async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> None:
     async with compared(served, 2) as (flown, screen):
         await flown.press("v")
-        assert screen.compared.key == screen.metrics[1]
+        assert screen.compared.key == screen.metrics[1] == "heldout_reward"
+        await flown.until(lambda: "●" in text_of(screen))
+        assert "95 % intervals" in text_of(screen), "evaluations are not averaged"
+        assert re.search(r"(\.\d+|1\.00?)–(\.\d+|1\.00?)", text_of(screen))
         await flown.press("a")
         await flown.until(lambda: isinstance(flown.screen, MetricList))
         flown.screen.query_one("#charts-list").select("entropy")  # type: ignore[attr-defined]

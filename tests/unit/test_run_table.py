@@ -1,5 +1,6 @@
 """The table of runs: rows, columns, order, filter, groups, differences, and overlays."""
 
+from dataclasses import replace
 from math import isnan
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hud_tui.errors import HudUsage
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.compare import RunSeries, overlay_runs, value_at
+from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.runs import (
     COLUMNS,
     MOST_POINTS,
@@ -28,6 +30,7 @@ from hud_tui.rl.runs import (
     sparkline,
     thinned,
 )
+from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model, RunRecord
 
 NOW = 1_000_000.0
@@ -355,6 +358,56 @@ def test_the_lowest_kl_is_first_of_its_metric() -> None:
 
     found = overlay_runs([(run("far"), of(0.5)), (run("near"), of(0.01))], "kl_sample_train")
     assert [line.row.id for line in found.lines] == ["near", "far"]
+
+
+def test_runs_are_ranked_by_what_they_have_under_the_crosshair() -> None:
+    runs = (run("late"), series([0.1, 0.2, 0.9])), (run("early"), series([0.5, 0.6]))
+    newest = Compared(runs=runs, smoothing=0)
+    assert [(row.id, value) for row, value in newest.ranked] == [("late", 0.9), ("early", 0.6)]
+    there = replace(newest, at=2.0)
+    assert [(row.id, value) for row, value in there.ranked] == [("early", 0.6), ("late", 0.2)]
+    past = replace(newest, at=3.0).ranked
+    assert [row.id for row, _ in past] == ["late", "early"], "one that has ended before is last"
+    assert isnan(past[1][1])
+
+
+def evaluation(mean: float, half: float = 0.1, **more: object) -> Evaluation:
+    given = {"value": mean, "low": mean - half, "high": mean + half}
+    fields = {"mean_reward": mean, "num_tasks": 48, "num_traces": 192, "samples": 4, "mean": given}
+    return Evaluation.model_validate({**fields, **more})
+
+
+def held(rewards: dict[int, float], steps: int) -> RunSeries:
+    """A run whose steps report these held-out rewards, by step from 1."""
+    made = RunSeries()
+    for n in range(1, steps + 1):
+        made.add(f"c{n}", NOW + n, 10, {"reward_mean": 0.5, HELDOUT: rewards.get(n)})
+    return made
+
+
+def test_evaluations_are_points_with_their_interval_and_not_averaged() -> None:
+    made = held({1: 0.9, 6: 0.2, 11: 0.4}, 12)
+    assert {place: score.value for place, score in made.scores.items()} == {4: 0.2, 9: 0.4}, (
+        "a step's is of the checkpoint that was sampled, the one before it"
+    )
+    made.score({"c10": [evaluation(0.7)], "c12": [evaluation(0.8), evaluation(0.1, split="train")]})
+    assert {place: score.value for place, score in made.scores.items()} == {4: 0.2, 9: 0.7, 11: 0.8}
+    found = overlay_runs([(run("a"), made)], HELDOUT, width=12, weight=0.9)
+    [line] = found.lines
+    assert line.points
+    assert [(b.column, b.smooth) for b in line.buckets] == [(4, 0.2), (9, 0.7), (11, 0.8)]
+    assert [b.low for b in line.buckets] == pytest.approx([0.2, 0.6, 0.7])
+    assert [b.high for b in line.buckets] == pytest.approx([0.2, 0.8, 0.9])
+    assert line.last == 0.8
+    assert value_at(made, HELDOUT, Axis.STEP, 11.0, 0.9) == 0.7, "the newest up to there"
+    assert isnan(value_at(made, HELDOUT, Axis.STEP, 3.0, 0.9)), "none was evaluated yet"
+    assert overlay_runs([(run("a"), RunSeries())], HELDOUT).lines[0].buckets == []
+    tree = [
+        Checkpoint(
+            id="x", name="x", created_at="2026-01-01T00:00:00Z", evaluations=[evaluation(0.3)]
+        )
+    ]
+    assert RunSeries.of(tree).scores[0].over == "48 tasks × 4"
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=300))

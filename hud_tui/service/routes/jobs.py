@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hud_tui.events import RolloutDone
+from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import reason
 from hud_tui.rl.runs import ends_of
 from hud_tui.rl.text import seconds
@@ -415,6 +416,9 @@ async def run_steps(request: Request) -> Response:
     run_id = path(request, "run_id")
     found, total = await parts_of(request).store.read(runs.steps, run_id, after, limit, keys)
     columns = list(zip(*found, strict=True)) if found else [()] * (3 + len(keys))
+    scored = {}
+    if HELDOUT in keys:
+        scored = await parts_of(request).store.read(runs.evaluations, run_id)
     return reply(
         {
             "step": list(range(after + 1, after + 1 + len(found))),
@@ -423,6 +427,7 @@ async def run_steps(request: Request) -> Response:
             "checkpoint_id": columns[0],
             "metrics": dict(zip(keys, columns[3:], strict=True)),
             "total": total,
+            "evaluations": scored,
         }
     )
 

@@ -316,3 +316,9 @@ def steps(
         {values} FROM checkpoint WHERE run_id = ? ORDER BY step LIMIT ? OFFSET ?"""
     rows = db.execute(query, (*paths, run["id"], limit, after)).fetchall()
     return [tuple(row) for row in rows], int(run["steps"])
+
+
+def evaluations(db: Db, run_id: str) -> dict[str, Any]:
+    """Evaluations of a run's checkpoints, as JSON by checkpoint. Raises Refused, 404."""
+    query = "SELECT id, evaluations FROM checkpoint WHERE run_id = ? AND evaluations IS NOT NULL"
+    return {id_: json.loads(text) for id_, text in db.execute(query, (get(db, run_id)["id"],))}

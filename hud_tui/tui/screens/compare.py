@@ -27,7 +27,6 @@ from hud_tui.rl.compare import (
     GroupPair,
     MetricPair,
     RunSeries,
-    overlay_runs,
 )
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.evaluation import Difference, Paired, TaskChange
@@ -530,9 +529,6 @@ class RunComparison(Over[Wanted | None]):
         self.compared, self.names = first, names
         self.curves = RunCurves()
         self.legend = RunLegend(self.curves)
-        self._ordered: object = None
-        self._order: tuple[str, ...] = ()
-        """Ids of the runs, best first, and what that is of."""
         self._unread = ""
         """Why a run could not be read."""
 
@@ -581,17 +577,13 @@ class RunComparison(Over[Wanted | None]):
         """Look at the runs otherwise; draw them."""
         chosen, before = self.legend.chosen, self.compared
         self.compared = now = replace(before, **changes)  # type: ignore[arg-type]
-        if (now.runs, now.key, now.weight, now.steps) != self._ordered:
-            self._ordered = now.runs, now.key, now.weight, now.steps
-            every = overlay_runs(now.runs, now.key, now.axis, 2, now.weight)
-            self._order = tuple(each.row.id for each in every.lines)
-        found = {row.id: (row, series) for row, series in now.runs}
-        order = self._order
-        rows = [(found[id_][0], now.value(found[id_][1])) for id_ in order]
+        rows = now.ranked
+        order = [row.id for row, _ in rows]
         if chosen in order:
             self.legend.cursor = order.index(chosen)
+        chosen = order[min(self.legend.cursor, len(order) - 1)] if order else ""
+        self.curves.show(now, [row.id for row, _ in now.runs], chosen)
         self.legend.show(rows, self.names)
-        self.curves.show(now, order, self.legend.chosen)
         known = any(isfinite(value) for _, value in rows)
         none = (
             f"No run reports {metric_title(now.key)}: {{compared.next_view}} shows the next metric."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from string import ascii_letters
@@ -14,10 +14,18 @@ from textual.content import Content
 from textual.strip import Strip
 
 from hud_tui.rl.axes import Axis, Scale, fit, marks, time_said
-from hud_tui.rl.compare import RunOverlay, RunSeries, overlay_runs, value_at
-from hud_tui.rl.curves import WEIGHTS
-from hud_tui.rl.metrics import metric, short, title
-from hud_tui.rl.own_numbers import REWARD
+from hud_tui.rl.compare import (
+    RunLine,
+    RunOverlay,
+    RunSeries,
+    best_first,
+    overlay_runs,
+    score_at,
+    value_at,
+)
+from hud_tui.rl.curves import WEIGHTS, Score
+from hud_tui.rl.metrics import canonical, metric, short, title
+from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.runs import Differences, RunRow, differences
 from hud_tui.rl.sweep import SHORT
 from hud_tui.tui.theme import BRAILLE
@@ -30,6 +38,9 @@ HUES = ("#56b4e9", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#f0e442", "#3d8f
 Source: Okabe and Ito 2008, "Color Universal Design", the blue lifted for dark terminals."""
 HUES_ON_LIGHT = ("#0072b2", "#b26a00", "#00795a", "#c04c00", "#a8517f", "#857400", "#2a6496")
 LETTERS = ascii_letters
+POINT = "●"
+MOST_INTERVALS = 6
+"""Runs whose intervals are drawn together; of more only that of the chosen one."""
 MARGIN, AXIS_ROWS = 2, 2
 """Cells right of the curves, for their letters; rows below them, for the axis."""
 LABEL = 5
@@ -68,12 +79,31 @@ class Compared:
     def series(self, run_id: str) -> RunSeries:
         return next((found for row, found in self.runs if row.id == run_id), RunSeries())
 
+    @property
+    def of_scores(self) -> bool:
+        """Whether held-out rewards are shown: single points, which are not averaged."""
+        return canonical(self.key) == HELDOUT
+
     def value(self, series: RunSeries) -> float:
         """A run's smoothed value under the crosshair, else its newest."""
+        at = self._at(series)
+        return nan if at is None else value_at(series, self.key, self.axis, at, self.weight)
+
+    def score(self, series: RunSeries) -> Score | None:
+        """A run's held-out reward under the crosshair, else its newest."""
+        at = self._at(series)
+        return None if at is None or not self.of_scores else score_at(series, self.axis, at)
+
+    def _at(self, series: RunSeries) -> float | None:
         if not len(series):
-            return nan
-        at = series.x(self.axis)[-1] if self.at is None else self.at
-        return value_at(series, self.key, self.axis, at, self.weight)
+            return None
+        return series.x(self.axis)[-1] if self.at is None else self.at
+
+    @property
+    def ranked(self) -> list[tuple[RunRow, float]]:
+        """The runs with their values, the best first: under the crosshair where there is one."""
+        valued = [(row, self.value(series)) for row, series in self.runs]
+        return best_first(((one, one[1]) for one in valued), self.key)
 
     def x_said(self, at: float) -> str:
         """A place on the x axis, in its unit."""
@@ -115,6 +145,11 @@ class Canvas:
                     self._text[place][cell] = chr(BRAILLE + bits)
                     self._owner[place][cell] = owner
 
+    def mark(self, owner: int, points: Iterable[tuple[int, int]]) -> None:
+        """Put a mark on points, each a cell and a row from above."""
+        for cell, row in points:
+            self._text[row][cell], self._owner[row][cell] = POINT, owner
+
     def lines(self) -> list[list[tuple[str, int]]]:
         """Each row as stretches of cells of one curve, the blanks after them with them; −1 is
         nobody's."""
@@ -139,7 +174,8 @@ class RunCurves(LinesView, can_focus=False):
         self.chosen = ""
         """Id of the run whose curve lies on top."""
         self.order: tuple[str, ...] = ()
-        """Ids of the runs, best first: so are their letters and hues."""
+        """Ids of the runs as they were marked: so are their letters and hues, which stay with a
+        run whatever is shown of it."""
         self._stamp: object = None
         self._drawn: list[Strip] = []
         self._frame = (0, 0, 0.0, 1.0)
@@ -153,6 +189,10 @@ class RunCurves(LinesView, can_focus=False):
         self.compared, self.order, self.chosen = compared, tuple(order), chosen
         self.redraw()
 
+    def place(self, id_: str) -> int:
+        """A run's place in the order."""
+        return self.order.index(id_)
+
     def hue(self, place: int) -> Style:
         """The colour of a curve, by its place in the order."""
         hues = HUES if self.app.current_theme.dark else HUES_ON_LIGHT
@@ -164,7 +204,8 @@ class RunCurves(LinesView, can_focus=False):
 
     def heading(self, width: int) -> Strip:
         one = self.compared
-        said = [f"by {one.axis}", f"EMA({one.weight:g})" if one.weight else "raw"]
+        averaged = f"EMA({one.weight:g})" if one.weight else "raw"
+        said = [f"by {one.axis}", "95 % intervals" if one.of_scores else averaged]
         said += ["log"] * one.log
         if one.at is not None:
             said.insert(0, f"┊ {one.x_said(one.at)}")
@@ -205,10 +246,17 @@ class RunCurves(LinesView, can_focus=False):
         drawn = sorted(
             found.lines, key=lambda each: (each.row.id == self.chosen, -places[each.row.id])
         )
+        intervals = {self.chosen} if len(drawn) > MOST_INTERVALS else set(self.order)
         for each in drawn:
             if each.buckets:
-                dots = chart.draw(each.buckets, scale, 2 * cells, 4 * rows, one.weight > 0, False)
+                averaged = one.weight > 0 or each.points
+                dots = chart.draw(each.buckets, scale, 2 * cells, 4 * rows, averaged, False)
+                if each.points and each.row.id in intervals:
+                    ends_ = chart.bars(each.buckets, scale, 2 * cells, 4 * rows - 1)
+                    canvas.add(places[each.row.id], ends_)
                 canvas.add(places[each.row.id], dots.line)
+                if each.points:
+                    canvas.mark(places[each.row.id], _marks(each, scale, rows))
                 ends[places[each.row.id]] = scale.share(each.buckets[-1].smooth)
         letters = _letters(ends, rows)
         ticks = {round((1 - scale.share(t)) * (rows - 1)): said for t, said in _ticks(scale)}
@@ -248,6 +296,12 @@ def _ticks(scale: Scale) -> list[tuple[float, str]]:
     return list(zip(scale.ticks, scale.labels, strict=True))
 
 
+def _marks(drawn: RunLine, scale: Scale, rows: int) -> list[tuple[int, int]]:
+    """The cell and the row of each point of a line; none where they would hide the line."""
+    shares = ((bucket.column // 2, scale.share(bucket.smooth)) for bucket in drawn.buckets)
+    return [(cell, rows - 1 - round(share * (4 * rows - 1)) // 4) for cell, share in shares]
+
+
 def _letters(ends: Mapping[int, float], rows: int) -> dict[int, int]:
     """The row of each curve's letter: where the curve ends, else the nearest that is free."""
     found: dict[int, int] = {}
@@ -267,6 +321,8 @@ def _put(strip: Strip, cell: int, text: str, style: Style, free: bool = False) -
     return Strip.join([strip.crop(0, cell), Strip([Segment(text, style)]), strip.crop(cell + 1)])
 
 
+INTERVAL = 12
+"""Cells of an interval in the legend, with the gap before it."""
 NAME_CELLS = (12, 40)
 """Of a run's name in the legend, at least and at most."""
 
@@ -278,7 +334,7 @@ class RunLegend(LinesView, can_focus=True):
         super().__init__(id="compared-legend")
         self.curves = curves
         self.rows: list[tuple[RunRow, float]] = []
-        """With each run's value, best first."""
+        """With each run's value, the best first."""
         self.differences = Differences((), (), ())
         self.names: Mapping[str, str] = {}
         self.cursor = 0
@@ -318,6 +374,7 @@ class RunLegend(LinesView, can_focus=True):
     def _layout(self, width: int) -> tuple[int, list[tuple[int, str, int]]]:
         """Cells of the name, and the place, title and width of each difference that has room."""
         table = dict(self.differences.rows)
+        width -= INTERVAL * self.curves.compared.of_scores
         wide = max((cell_len(self.names.get(row.id, "")) for row, _ in self.rows), default=0)
         columns, room = [], width - 12 - NAME_CELLS[0]
         for place, key in enumerate(self.differences.keys):
@@ -336,7 +393,10 @@ class RunLegend(LinesView, can_focus=True):
         more = len([key for key in self.differences.keys if key != "model"]) - len(columns)
         texts = [f"  {said:<{cells}}" for _, said, cells in columns]
         texts += [f"  +{more}"] * bool(more)
-        text = f"   {fit_text('best first', wide)}{'value':>9}{''.join(texts)}"
+        one = self.curves.compared
+        value = "value" if one.at is None else "at ┊"
+        texts[:0] = [f"{'95 %':>{INTERVAL}}"] * one.of_scores
+        text = f"   {fit_text('best first', wide)}{value:>9}{''.join(texts)}"
         return line((fit_text(text, width), self.tone("dim")))
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
@@ -360,13 +420,16 @@ class RunLegend(LinesView, can_focus=True):
         width: int,
     ) -> Strip:
         row, value = self.rows[at]
-        hidden = row.id in self.curves.compared.hidden
+        one, place_ = self.curves.compared, self.curves.place(row.id)
+        hidden = row.id in one.hidden
         tone = self.tone("faint" if hidden else "plain")
-        hue = self.tone("faint") if hidden else self.curves.hue(at)
+        hue = self.tone("faint") if hidden else self.curves.hue(place_)
         texts = [f"  {fit_text(table[row.id][place], cells)}" for place, _, cells in columns]
         name_ = fit_text(_middle(self.names.get(row.id, row.title), wide), wide)
+        if one.of_scores:
+            texts.insert(0, f"{_interval(one.score(one.series(row.id))):>{INTERVAL}}")
         parts = [
-            (f" {letter(at)} ", hue),
+            (f" {letter(place_)} ", hue),
             (name_, tone),
             (f"{short(value) if isfinite(value) else '–':>9}", tone),
             ("".join(texts), tone),
@@ -378,6 +441,13 @@ class RunLegend(LinesView, can_focus=True):
             used = sum(cell_len(text) for text, _ in parts)
             parts.append((" " * (width - used), over))
         return line(*parts).crop(0, width)
+
+
+def _interval(score: Score | None) -> str:
+    """E.g. ``.61–.72``; empty where nobody says."""
+    if score is None or score.low is None or score.high is None:
+        return ""
+    return f"{short(score.low)}–{short(score.high)}"
 
 
 def _middle(text: str, width: int) -> str:
