@@ -210,7 +210,7 @@ class RunCurves(LinesView, can_focus=False):
         if one.at is not None:
             said.insert(0, f"┊ {one.x_said(one.at)}")
         left = f" {title(one.key)}"
-        right = " · ".join(said) + " "
+        right = f"  {' · '.join(said)} "
         room = max(0, width - cell_len(left) - cell_len(right))
         meaning = fit_text(f"  {metric(one.key).meaning}", room) if room > 20 else " " * room
         dim = self.tone("dim")
