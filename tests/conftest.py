@@ -26,7 +26,7 @@ from hud_tui.wire import ServiceReady
 from tests import bounds
 from tests.toy_engine import ToyEngine
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 MOST_WORKERS = 16
 # How long an example takes says how busy the machine is. One commit is tried by the same examples
 # everywhere; --hypothesis-profile=search looks for new ones.

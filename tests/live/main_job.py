@@ -20,8 +20,8 @@ from typing import Any
 class Program:
     """The program under test, with a home and directories of its own."""
 
-    def __init__(self, path: str, home: Path) -> None:
-        self.path = path
+    def __init__(self, path: str, home: Path, timeout_s: float = 600.0) -> None:
+        self.path, self.timeout_s = path, timeout_s
         hud = ("HUD_", "XDG_")
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(hud)}
         self.env = inherited | {
@@ -42,7 +42,12 @@ class Program:
         """Every document a command printed; its exit code must be `code`."""
         command = [self.path, "--headless", "--local", *argv]
         done = subprocess.run(
-            command, env=self.env, capture_output=True, text=True, timeout=600, check=False
+            command,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=self.timeout_s,
+            check=False,
         )
         if done.returncode != code:
             fail(f"{argv}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")

@@ -18,6 +18,8 @@ from tests.live.main_job import Program, expect, say
 
 SPOILING = {"tiny": "0.02", "tinker": "0.5"}
 """A learning rate that no policy survives."""
+TIMEOUT_S = {"tiny": 600.0, "tinker": 7200.0}
+"""For one command: a server without a GPU takes many seconds a step."""
 AFTER = 40
 LEVEL = 20
 NEAR = 0.1
@@ -33,7 +35,7 @@ def main() -> int:
     args = parser.parse_args()
     taskset = args.taskset or ("arith" if args.engine == "tiny" else "text")
     with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
-        program = Program(args.program, Path(home))
+        program = Program(args.program, Path(home), TIMEOUT_S[args.engine])
         if args.engine != "tiny":
             program.serve(args.engine)
         try:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partialmethod
 from typing import Any
 
 import httpx
@@ -20,10 +21,11 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.run import Run
 from hud_tui.settings import Settings, Start
+from hud_tui.tui import session
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING
-from tests.conftest import Served, caller, ended, fork, submit, until
+from tests.conftest import PATIENCE_S, Served, caller, ended, fork, submit, until
 from tests.toy_engine import ToyEngine
 
 
@@ -31,6 +33,19 @@ from tests.toy_engine import ToyEngine
 def _still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cursor of a field does not blink: a picture is the same whenever it is taken."""
     monkeypatch.setattr(Input, "_toggle_cursor", lambda field: None)
+
+
+@pytest.fixture(autouse=True)
+def _patient_pilot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot waits for a busy machine as long as a test does; Textual's is 30 seconds."""
+    patient = partialmethod(Pilot._wait_for_screen, timeout=PATIENCE_S)
+    monkeypatch.setattr(Pilot, "_wait_for_screen", patient)
+
+
+@pytest.fixture
+def still_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For pictures: a run is not stalled because the machine that draws it is busy."""
+    monkeypatch.setattr(session, "monotonic", lambda: 1000.0)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -171,6 +186,19 @@ class Connector:
         return HudClient(settings_of(self.served), self.net, **self._client)
 
 
+def told_by(app: HudApp) -> list[str]:
+    """Its notices, those to come too: on a busy machine they may be gone before a test looks."""
+    shown = app._notifications
+    told = [notice.message for notice in shown]
+
+    def add(notice: Notification) -> None:
+        told.append(notice.message)
+        type(shown).add(shown, notice)
+
+    shown.add = add  # type: ignore[method-assign]
+    return told
+
+
 @dataclass
 class Opened:
     """A running app."""
@@ -179,17 +207,10 @@ class Opened:
     pilot: Pilot[None]
     connector: Connector
     told: list[str] = field(init=False)
-    """Notices that no test has waited for yet; on a busy machine they may be gone again."""
+    """Notices that no test has waited for yet."""
 
     def __post_init__(self) -> None:
-        shown = self.app._notifications
-        self.told = self.notices
-
-        def add(notice: Notification) -> None:
-            self.told.append(notice.message)
-            type(shown).add(shown, notice)
-
-        shown.add = add  # type: ignore[method-assign]
+        self.told = told_by(self.app)
 
     @property
     def screen(self) -> Screen[object]:

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
 from hud_tui.client.guard import Guard
 from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.settings import Start
+from hud_tui.tui import session
 from hud_tui.tui.app import HudApp, Options
 from hud_tui.wire import Checkpoint, Group, Job, JobStatus, Model, RunPage, Trace
 from hud_tui.wire_training import (
@@ -45,7 +45,7 @@ class StillFeed:
 
     @property
     def heard_at(self) -> float:
-        return monotonic() - 0.5
+        return session.monotonic() - 0.5
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         for event in self.events:

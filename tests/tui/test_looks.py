@@ -12,6 +12,9 @@ MINE = (
 )
 
 
+pytestmark = pytest.mark.usefixtures("still_time")
+
+
 @pytest.fixture(autouse=True)
 def _greenwich() -> None:
     greenwich()

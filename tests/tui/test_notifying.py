@@ -20,7 +20,7 @@ from hud_tui.tui import workspace
 from hud_tui.tui.app import HudApp, Options
 from hud_tui.wire import JobStatus
 from tests.conftest import until
-from tests.tui.conftest import run_of
+from tests.tui.conftest import run_of, told_by
 from tests.tui.test_alarms import alarm
 
 HOOK = "http://hooks.test/x"
@@ -158,10 +158,12 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
     rings: list[None] = []
     monkeypatch.setattr(app, "bell", lambda: rings.append(None))
     async with app.run_test(size=(80, 24)):
+        told = told_by(app)
         await until(lambda: run_of(app).loaded and run_of(app).training)
         now = 1000.0
         await until(lambda: {"alarm", "ended"} <= {one["kind"] for one in sent})
-        notices = [one.message for one in app._notifications if "webhook" in one.message]
+        await until(lambda: len(rings) == len(sent))
+        notices = [text for text in told if "webhook" in text]
     alarms = [(one["name"], one["level"]) for one in sent if one["kind"] == "alarm"]
     worse = [("zero_variance", "warn"), ("zero_variance", "critical")]
     assert alarms in (worse, worse[1:])  # told again where a frame fell between the two
