@@ -184,7 +184,7 @@ def change_text(one: AuditEntry) -> str:
         case "fork":
             start = f" at {short_id(one.before)}" if one.before else ""
             return f"→ {subject}{start}"
-        case "submit":
+        case "submit" | "train":
             return f"→ job {after}" if after else ""
         case "evaluate":
             of = short_id(one.before) or "base"
@@ -286,7 +286,10 @@ def as_hud(one: AuditEntry) -> str:
 
 
 def as_curl(one: AuditEntry) -> str:
-    """A line for a POSIX shell that reads the key from ``$HUD_API_KEY``."""
+    """A line for a POSIX shell that reads the key from ``$HUD_API_KEY``; empty where no one
+    request does the same."""
+    if one.verb == "train":
+        return ""
     parts = ["curl", "-X", quote(one.method), KEY_HEADER, *_data(one), quote(one.url)]
     line = " ".join(parts)
     if not one.omitted:
@@ -376,6 +379,8 @@ def _hud_tui(one: AuditEntry) -> list[str]:
             return ["head", f"--set={one.after}", "-y", *_place(one.model)]
         case "submit" if one.source:
             return ["run", *_submitted(one), "-y", *_place(one.source)]
+        case "train" if one.source:
+            return ["train", *_trained(one), "-y", *_place(one.source)]
         case "cancel":
             return ["jobs", "--cancel", "-y", *_place(one.subject)]
         case "resume":
@@ -396,6 +401,16 @@ def _tasks(one: AuditEntry) -> list[str]:
 def _submitted(one: AuditEntry) -> list[str]:
     flags = [_flag(name, value) for name, value in _parameters(one)]
     return [f"--model={one.model}", *flags, *_tasks(one)]
+
+
+def _trained(one: AuditEntry) -> list[str]:
+    """The words of the ``train`` command; the file is taken as it is now."""
+    given = {name: one.sent.get(name) or {} for name in ("parameters", "options")}
+    known = {name: given["parameters"].get(name) for name in FLAGS} | given["options"]
+    several = {name: value if isinstance(value, list) else [value] for name, value in known.items()}
+    flags = [_flag(name, v) for name, them in several.items() for v in them if v is not None]
+    left_out = [f"--leave-out={slug}" for slug in one.left_out]
+    return [f"--model={one.model}", *flags, *left_out]
 
 
 FLAGS = (

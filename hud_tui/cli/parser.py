@@ -517,15 +517,9 @@ def _rolled_out(parser: Parser) -> None:
     about = "memory that one rollout's processes may use; 4096, 0 for no limit"
     parser.add_argument("--memory-mb", type=whole_number, metavar="N", help=about)
     about = "drop the group of a failed rollout (default), resample it, or stop:N after N failures"
-    parser.add_argument("--failed", type=_failed, default="drop", metavar="POLICY", help=about)
-
-
-def _failed(text: str) -> str:
-    policy, _, after = text.partition(":")
-    is_number = after.isascii() and after.isdigit() and len(after) < 7 and int(after) > 0
-    if text in ("drop", "resample", "stop") or (policy == "stop" and is_number):
-        return text
-    raise argparse.ArgumentTypeError(f"{_short(text)}: choose from drop, resample, stop, stop:N")
+    parser.add_argument("--failed", default="drop", metavar="POLICY", help=about)
+    about = "do not use this task; may be given again"
+    parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
 
 
 def _update(parser: Parser, of_managed: bool = True) -> None:

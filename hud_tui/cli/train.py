@@ -29,6 +29,7 @@ from hud_tui.rollouts.environment import (
     check_runtime,
     check_source,
     load,
+    policy_of,
     setting_of,
     try_once,
 )
@@ -93,19 +94,18 @@ class _Command:
     def _order(self, model: Model) -> Order:
         """What is to be done. Raises HudUsage: a number or a name."""
         args = self._args
-        policy, _, after = args.failed.partition(":")
         return control.order_of(
             self._client,
             model,
             self._source,
             self._asked.model_dump(exclude_none=True),
             name=args.name,
-            tasks=_absolute(args.tasks),
+            tasks=args.tasks,
             python=args.python,
             named=args.env,
             runtime=check_runtime(args.runtime),
-            failed=policy,
-            stop_after=int(after or 1),
+            left_out=args.leave_out,
+            **policy_of(args.failed),
             **{name: getattr(args, name) for name in OPTIONS},
         )
 
@@ -208,13 +208,6 @@ class _Command:
             print(_check_text(document))
         else:
             print(_job_text(document))
-
-
-def _absolute(tasks: str | None) -> str | None:
-    """A path of tasks as it is found from everywhere; a taskset's name as it is."""
-    if tasks is None or not Path(tasks).exists():
-        return tasks
-    return str(Path(tasks).absolute())
 
 
 def _tell(finding: Finding, always: bool = False) -> None:

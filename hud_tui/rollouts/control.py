@@ -1,6 +1,7 @@
 """Runs that are driven from this machine: begun, cancelled and resumed from any program."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
+from hud_tui.audit_log import Change, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
 from hud_tui.rl.text import one_line
@@ -65,6 +67,8 @@ def order_of(
         HudUsage: A field is out of its bounds.
     """
     fields = {key: value for key, value in more.items() if value is not None}
+    if "tasks" in fields and Path(fields["tasks"]).exists():  # else it is a taskset's name
+        fields["tasks"] = str(Path(fields["tasks"]).absolute())
     try:
         return Order(
             job_id=str(uuid4()),
@@ -91,7 +95,18 @@ async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
     """
     folder = run_folder(state, order.job_id)
     folder.begin(order)
-    return await _drive(client, folder, state)
+    url = client.rl("/v1/training/jobs/{}/drive", order.job_id)
+    body = json.dumps({"parameters": order.parameters, "options": order.flags}).encode()
+    source = TaskSource(order.source, left_out=tuple(order.left_out))
+    change = Change("train", order.model_id, made="id", source=source)
+    written = client.wire.writing.begin(change, "PUT", url, body, "")
+    try:
+        status = await _drive(client, folder, state)
+    except BaseException as error:
+        client.wire.writing.failed(written, error)
+        raise
+    client.wire.writing.done(written, status, "id", "")
+    return status
 
 
 async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus:

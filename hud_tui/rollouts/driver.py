@@ -235,7 +235,7 @@ class Driver:
             name=order.name,
             taskset=Path(order.source).name,
             driver=f"{socket.gethostname()}:{os.getpid()}",
-            parameters=order.parameters,
+            parameters={**order.parameters, **order.flags},
         )
         try:
             await self._service.call(lambda client: client.drive(order.job_id, body))

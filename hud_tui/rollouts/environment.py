@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -36,7 +36,7 @@ from hud_tui.rollouts.process import (
     said,
     variables,
 )
-from hud_tui.rollouts.run_files import Order, log_of_checks
+from hud_tui.rollouts.run_files import Options, Order, log_of_checks
 from hud_tui.settings import Settings
 from hud_tui.wire import JobEnter, Model
 
@@ -54,6 +54,8 @@ class Loaded:
     tasks: Sequence[Task]
     origin: str
     """Where the tasks are from."""
+    unknown: Sequence[str] = ()
+    """Slugs that were to be left out, and that no task has."""
 
     def schemas(self, env: str) -> dict[str, Mapping[str, Any]] | None:
         """The args of an environment's templates; None: the source has no such environment."""
@@ -90,6 +92,61 @@ def check_runtime(text: str) -> str:
     raise HudUsage(f"--runtime {one_line(text)}: no such runtime", ", ".join(RUNTIMES))
 
 
+@dataclass(frozen=True)
+class Option:
+    """How rollouts are made, in one respect, as a person says it."""
+
+    key: str
+    """Of the command's flag."""
+    label: str
+    limits: str
+    """What may be said."""
+    usual: str = ""
+
+    def read(self, text: str) -> dict[str, Any]:
+        """Fields of `Options`. Raises ValueError: none of what may be said."""
+        try:
+            match self.key:
+                case "failed":
+                    return policy_of(text)
+                case "runtime":
+                    return {"runtime": check_runtime(text)}
+        except HudUsage as error:
+            raise ValueError(self.limits) from error
+        match self.key:
+            case "env":
+                names = text.replace(",", " ").split()
+                if not all(name.isidentifier() for name in names):
+                    raise ValueError(self.limits)
+                return {"named": names}
+            case "python" | "tasks":
+                return {self.key: text or None}
+        return Options.model_validate({self.key: text}).model_dump(include={self.key})
+
+
+OPTIONS = (
+    Option("turns", "turns", "most of a rollout, 1 to 1000", "10"),
+    Option("rollout_timeout", "timeout", "seconds of a rollout, > 0 to 86400", "300"),
+    Option("at_once", "at once", "rollouts, 1 to 1024", "8"),
+    Option("memory_mb", "memory", "MB of a rollout; 0: any", "4096"),
+    Option("failed", "failed rollouts", "drop, resample, stop:N", "drop"),
+    Option("runtime", "runtime", "docker:IMAGE, tcp://HOST:PORT, local …", "subprocess"),
+    Option("python", "python", "a path; –: its .venv"),
+    Option("env", "variables", "names, with commas"),
+    Option("tasks", "tasks", "file or taskset; –: its own"),
+)
+
+
+def policy_of(text: str) -> dict[str, Any]:
+    """What is done about failed rollouts, as fields of `Options`: ``drop``, ``resample``,
+    ``stop``, or ``stop:N`` after N of them. Raises HudUsage: none of these."""
+    policy, colon, after = text.partition(":")
+    is_count = policy == "stop" and after.isascii() and after.isdigit() and len(after) < 7
+    if policy not in ("drop", "resample", "stop") or (colon and not (is_count and int(after))):
+        raise HudUsage(f"--failed {one_line(text)}", "choose from drop, resample, stop, stop:N")
+    return {"failed": policy, "stop_after": int(after or 1)}
+
+
 def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
     """How an order's worker is run. Raises HudUsage: python, or a variable."""
     source = Path(order.source)
@@ -121,23 +178,28 @@ async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded
         log=str(worker.setting.log),
         timeout=LOAD_S,
     )
-    environments, out = found["environments"], set(order.left_out)
+    environments = found["environments"]
     if not environments:
         hint = "it needs: env = Environment(name=…), and @env.template() functions"
         raise HudUsage(f"{one_line(order.source)} has no hud Environment", hint)
     if order.tasks is not None and not is_python:
         tasks, origin = await load_source(client, order.tasks)
-        return Loaded(environments, _without(tasks, out), origin["source"])
+        return _loaded(environments, tasks, origin["source"], order)
     rows = found["tasks"] or _without_args(environments)
     if not rows:
         hint = "add them, e.g. tasks = [add(a=1, b=2)]; or name a file of rows: --tasks"
         raise HudUsage(f"{one_line(order.source)} has templates, but no tasks", hint)
     tasks = read_rows(rows, "task")
-    return Loaded(environments, _without(tasks, out), order.tasks or order.source)
+    return _loaded(environments, tasks, order.tasks or order.source, order)
 
 
-def _without(tasks: Sequence[Task], left_out: Collection[str]) -> list[Task]:
-    return [task for task in tasks if task.slug not in left_out]
+def _loaded(
+    environments: Sequence[Mapping[str, Any]], tasks: Sequence[Task], origin: str, order: Order
+) -> Loaded:
+    """Without the tasks that are left out."""
+    kept = [task for task in tasks if task.slug not in order.left_out]
+    unknown = set(order.left_out) - {task.slug for task in tasks}
+    return Loaded(environments, kept, origin, sorted(unknown))
 
 
 def _without_args(environments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -154,7 +216,11 @@ def check(loaded: Loaded, model: Model, parameters: Mapping[str, Any]) -> list[F
     """Everything about tasks and model that can be known without a rollout."""
     sizes = (parameters.get("group_size"), parameters.get("tasks_per_step"))
     of_model = [*check_model(model), *check_tokens(model)]
-    return [*check_tasks(loaded), *of_model, *check_group_size(loaded.tasks, *sizes)]
+    unknown = [
+        Finding("rows", "failure", "no task has this slug, which is left out", one_line(slug))
+        for slug in loaded.unknown
+    ]
+    return [*unknown, *check_tasks(loaded), *of_model, *check_group_size(loaded.tasks, *sizes)]
 
 
 def check_tasks(loaded: Loaded) -> list[Finding]:
@@ -265,13 +331,14 @@ async def try_once(
 
 
 async def prepare(
-    client: HudClient, order: Order, state: Path
+    client: HudClient, order: Order, model: Model, state: Path
 ) -> AsyncGenerator[Loaded | Finding | Trial]:
     """Import an environment, check its tasks, start it, and roll it out once.
 
     Args:
         client: Of the service.
         order: Its source, and how it is run.
+        model: That is to be trained.
         state: The state directory; what the environment prints is kept there.
 
     Yields:
@@ -286,7 +353,7 @@ async def prepare(
     try:
         loaded = await load(worker, client, order)
         yield loaded
-        found = check_tasks(loaded)
+        found = check(loaded, model, order.parameters)
         for finding in found:
             yield finding
         if verdict(found) != "failure":

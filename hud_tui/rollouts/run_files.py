@@ -29,22 +29,11 @@ M = TypeVar("M", bound=BaseModel)
 FailedPolicy = Literal["drop", "resample", "stop"]
 
 
-class Order(BaseModel):
-    """What is to be trained on what."""
+class Options(BaseModel):
+    """How rollouts are made, of which tasks."""
 
     model_config = ConfigDict(extra="forbid")
 
-    job_id: str
-    """A UUID."""
-    name: str
-    model_id: str
-    model: str
-    """Its slug."""
-    mode: Literal["local", "hud"]
-    data_dir: str
-    """Whose embedded service it is, with mode ``local``."""
-    source: str
-    """The environment's file or directory, absolute."""
     tasks: str | None = None
     """A file or a taskset's name; None: those of the source."""
     left_out: list[str] = Field(default_factory=list)
@@ -60,6 +49,31 @@ class Order(BaseModel):
     failed: FailedPolicy = "drop"
     stop_after: int = Field(default=1, ge=1)
     """Failed rollouts after which a run whose policy is ``stop`` ends."""
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """By the names of the command's flags; without those that say nothing."""
+        failed = f"stop:{self.stop_after}" if self.failed == "stop" else self.failed
+        found = self.model_dump(include={"turns", "rollout_timeout", "at_once", "memory_mb"})
+        found |= {"failed": failed, "runtime": self.runtime, "python": self.python}
+        found |= {"tasks": self.tasks, "env": self.named}
+        return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+class Order(Options):
+    """What is to be trained on what."""
+
+    job_id: str
+    """A UUID."""
+    name: str
+    model_id: str
+    model: str
+    """Its slug."""
+    mode: Literal["local", "hud"]
+    data_dir: str
+    """Whose embedded service it is, with mode ``local``."""
+    source: str
+    """The environment's file or directory, absolute."""
     parameters: dict[str, Any]
     """By the wire's names, all of them: steps, group_size, tasks_per_step, learning_rate …"""
 

@@ -68,6 +68,7 @@ def what_is_sent(
     price: Cost | None,
     warnings: Sequence[Finding],
     start: str = "",
+    options: Mapping[str, object] | None = None,
 ) -> list[Text]:
     """Everything that a submission sends and starts, for the dialog.
 
@@ -79,6 +80,7 @@ def what_is_sent(
         price: What it costs; None where the service decides.
         warnings: What the checks found.
         start: The checkpoint that it starts from; empty where that is not known.
+        options: How rollouts are made, by the names of flags; None: the service makes them.
     """
     train = sum(not task.heldout for task in tasks)
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
@@ -89,6 +91,7 @@ def what_is_sent(
         *(_parameter(key, value) for key, value in values.items() if _is_said(key, value)),
         *_evaluations(model, tasks, values),
         *_others(model, values),
+        *_options(options or {}),
     ]
     if price is not None:
         lines.append(_line("rollouts", spaced(price.rollouts) + about(price)))
@@ -104,7 +107,9 @@ def what_is_sent(
 
 def _is_said(key: str, value: Value) -> bool:
     """Whether a parameter has a line of its own: not what is left to the engine."""
-    return key not in EVALUATES and not (key in UPDATE_DEFAULTS and not value and value != 0.0)
+    if key in EVALUATES or (key == "max_tokens" and value is None):
+        return False
+    return not (key in UPDATE_DEFAULTS and not value and value != 0.0)
 
 
 def drafted_sweep(
@@ -175,14 +180,28 @@ def _others(model: Model, values: Mapping[str, Value]) -> list[Text]:
     return [Text.assemble((f"{'defaults':<{LABEL}}{' · '.join(rest)}", "dim"))] if rest else []
 
 
+OPTION_NAMES = {"rollout_timeout": "timeout, s", "at_once": "rollouts at once", "env": "variables"}
+OPTION_NAMES |= {"memory_mb": "memory, MB", "failed": "failed rollouts"}
+
+
+def _options(options: Mapping[str, object]) -> Iterator[Text]:
+    """How rollouts are made: where, and in which limits."""
+    for name, value in options.items():
+        said = ", ".join(map(str, value)) if isinstance(value, list) else value
+        said = f"{said:g}" if isinstance(said, float) else str(said)
+        yield _line(OPTION_NAMES.get(name, name), one_line(said, 200))
+
+
 def _evaluations(
     model: Model, tasks: Sequence[Task], values: Mapping[str, Value]
 ) -> Iterator[Text]:
     """What the run evaluates besides its last checkpoint; nothing without held-out tasks."""
     whole = run_size(model, values, tasks)
-    if whole is None or "baseline" not in values:
+    if whole is None or "eval_every" not in values:
         return
     for label, said in evaluation_facts(whole, values, sum(task.heldout for task in tasks)):
+        if label == "baseline" and "baseline" not in values:
+            continue
         hint = " · {submit.baseline} adds one" if label == "baseline" and said == "no" else ""
         yield _line(label, said + keyed(hint))
 

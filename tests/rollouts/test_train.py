@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import split
 
 import pytest
 
+from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.rollouts.control import known_runs
 from tests.conftest import Served, until
 from tests.rollouts.driving import check_tree, stand_in_venv, write_sums
@@ -64,6 +66,18 @@ async def test_args_that_do_not_fit_end_it_before_anything_is_spent(
     assert known_runs(tmp_path / "state") == {}
 
 
+async def test_a_task_that_is_left_out_must_be_there(
+    hud: Command, tmp_path: Path, source: Path
+) -> None:
+    flags = (*FLAGS, "--leave-out", "no-such-task")
+    done = await hud("train", str(source), "-m", "arith-rl", "-y", *flags)
+    assert done.code == 5
+    assert [one["where"] for one in done.data["findings"] if one["level"] == "failure"] == [
+        "no-such-task"
+    ]
+    assert known_runs(tmp_path / "state") == {}
+
+
 async def test_it_trains_and_follows_to_the_end(hud: Command, served: Served, source: Path) -> None:
     flags = ("-y", "--follow", "--no-trial", "--steps", "2", *FLAGS)
     done = await hud("train", str(source), "-m", "arith-rl", *flags)
@@ -71,6 +85,30 @@ async def test_it_trains_and_follows_to_the_end(hud: Command, served: Served, so
     assert (done.data["status"]["status"], done.data["status"]["step"]) == ("succeeded", 2)
     async with over_socket(served) as client:
         await check_tree(client, (await client.model("arith-rl")).id, 2)
+
+
+async def test_a_line_of_the_command_log_orders_the_same_again(
+    hud: Command, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "sk-4711")
+    flags = (*FLAGS, "--steps", "1", "--turns", "4", "--failed", "stop:3", "--env", "SHOP_TOKEN")
+    flags += ("--rollout-timeout", "60", "--at-once", "2", "--eval-every", "5", "--no-trial")
+    flags += (
+        "--leave-out",
+        "add-bfb36f31",
+        "--loss-fn",
+        "ppo",
+        "--loss-fn-config",
+        "clip_high_threshold=1.3",
+    )
+    done = await hud("train", str(source), "-m", "arith-rl", "-y", "--follow", *flags)
+    assert done.code == 0, done.err
+    [logged] = [one for one in CommandLog(tmp_path / "state").read()[0] if one.verb == "train"]
+    words = split(as_hud_tui(logged))
+    again = await hud(*words[words.index("train") :], "--no-trial", "--follow")
+    assert again.code == 0, again.err
+    first, second = (one.order() for one in known_runs(tmp_path / "state").values())
+    assert first.model_dump(exclude={"job_id"}) == second.model_dump(exclude={"job_id"})
 
 
 async def test_it_goes_on_by_itself_is_cancelled_and_resumed(

@@ -76,8 +76,10 @@ async def put_head(http: httpx.AsyncClient, model_id: str, checkpoint_id: str) -
 async def cockpit(
     served: Served, start: Start, size: tuple[int, int] = (120, 40), **more: Any
 ) -> AsyncIterator[Cockpit]:
-    """The app, opened as the command line asks, once it shows a view; `more` is the app's."""
-    connector = Connector(served)
+    """The app, opened as the command line asks, once it shows a view; `more` is the app's, but for
+    `observe`, which is told of each change that is sent."""
+    observe = more.pop("observe", lambda entry: None)
+    connector = Connector(served, observe=observe)
     app = HudApp(connector, "local", asked(start), **more)
     async with (
         caller(served) as http,

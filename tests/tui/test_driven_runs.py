@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.widgets import Button, Input
 
+from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.rollouts import control
 from hud_tui.rollouts.control import known_runs
 from hud_tui.settings import Start
+from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.runs import RunDetails, RunsScreen
 from tests.conftest import Served, until
 from tests.rollouts.driving import (
@@ -22,7 +25,7 @@ from tests.rollouts.driving import (
 )
 from tests.service.clients import fork_of, over_socket
 from tests.service.headless import point_at
-from tests.tui.cockpit import cockpit
+from tests.tui.cockpit import Cockpit, cockpit
 
 BROKEN = [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}]
 
@@ -66,27 +69,61 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point_at(monkeypatch, served.url, served.api_key)
+    monkeypatch.setenv("SHOP_TOKEN", "sk-4711")
     state, source = tmp_path / "state", write_sums(tmp_path / "env")
     stand_in_venv(tmp_path / "env")
     async with over_socket(served) as client:
         model = await fork_of(client)
     start = Start("run", view="launch", model=model.model_name, source=str(source))
     monkeypatch.setattr(control, "mode_of", lambda client: "hud")
-    async with cockpit(served, start, (120, 40), state=lambda: state) as flown:
+    log = CommandLog(state)
+    async with cockpit(served, start, state=lambda: state, observe=log.add) as flown:
         await flown.until_view("launch")
         view: Any = flown.view
         await flown.until(lambda: view.draft.findings and not view.draft.checking)
         said = " ".join(one.message for one in view.draft.findings)
         assert "reward" in said
         assert len(view.draft.tasks) == 12
-        view.query_one("#submit").focus()
+        await type_options(flown, view)
         await flown.press("enter")
+        assert view.draft.checking, "what was changed is checked first"
         await flown.until_dialog()
+        shown = " ".join(str(one.render()) for one in flown.screen.query(".dialog-line"))
+        for said in ("turns             4", "stop:3", "subprocess", "SHOP_TOKEN"):
+            assert said in shown
         await flown.press("y")
         await flown.until_view("live")
         await flown.until(lambda: bool(known_runs(state)))
         [folder] = known_runs(state).values()
+        order = folder.order()
+        assert (order.turns, order.failed, order.stop_after) == (4, "stop", 3)
+        assert order.named == ["SHOP_TOKEN"]
         await until(lambda: folder.state().step >= 1)
         await flown.until(lambda: len(flown.view.run.tree) >= 1)
+        [logged] = [one for one in log.read()[0] if one.verb == "train"]
+        words = as_hud_tui(logged).split()
+        assert {"--turns=4", "--failed=stop:3", "--env=SHOP_TOKEN", str(source)} <= set(words)
         folder.ask_to_cancel()
         await until(lambda: not folder.is_driven)
+
+
+async def type_options(flown: Cockpit, view: LaunchScreen) -> None:
+    """Unfold the form, and say how rollouts are made; a wrong word is told at its field."""
+    fold = view.query_one("#fold", Button)
+    fold.focus()
+    await flown.press("enter")
+    for key, text in (("turns", "4"), ("failed", "stop:3"), ("env", "SHOP_TOKEN")):
+        typed = view.query_one(f"#rollouts-{key}", Input)
+        typed.focus()
+        await flown.press("end", *["backspace"] * 12)
+        if key == "failed":
+            await flown.press(*"some")
+            await flown.until(lambda: view.form.faults == ["failed rollouts"])
+            assert "failed rollouts" in view.blocked
+            await flown.press(*["backspace"] * 4)
+        await flown.press(*text)
+    fold.focus()
+    await flown.press("enter")
+    assert "turns, runtime" in str(fold.label)
+    assert "3 set" in str(fold.label)
+    view.button.focus()

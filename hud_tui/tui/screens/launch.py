@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from os.path import expanduser
 from pathlib import Path, PurePath
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import on, work
@@ -42,6 +42,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at, prepare
+from hud_tui.rollouts.run_files import Options
 from hud_tui.tui.job_actions import start_sweep
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.run_draft import (
@@ -295,6 +296,7 @@ class SubmitDialog(ConfirmDialog):
 
 
 DRY = "--dry-run: nothing was sent."
+OUTDATED = "rollouts are made in another way now: submitting checks the environment again first"
 FIRST_TASKSET = "mixed"
 """The taskset that a first start begins with, where the service has it."""
 
@@ -313,6 +315,8 @@ class LaunchScreen(HudScreen):
         self.tasksets: list[Taskset] = []
         self._checked_for: str | None = None
         """Id of the model that the taskset was checked for."""
+        self._checked_options: dict[str, Any] = {}
+        """How the rollouts of an environment were made as it was checked."""
         self._sending = False
         self._filled_for: str | None = None
         self._edited = False
@@ -464,6 +468,7 @@ class LaunchScreen(HudScreen):
         model = self.run.model
         self.stop_trial()
         self.draft = Draft(source, checking=True, environment=environment_at(source))
+        self.form.offer_options(self.draft.environment is not None)
         self._checked_for = model.id if model is not None else None
         self.show_tasks()
         self._check(source, self._checked_for)
@@ -486,8 +491,9 @@ class LaunchScreen(HudScreen):
         if model is None:
             raise HudUsage("no model selected", keyed("{app.view.models} lists them"))
         given = parameters(values or {}).model_dump(exclude_none=True)
-        order = order_of(self.client, model, source, given)
-        async with aclosing(prepare(self.client, order, self._state)) as prepared:
+        self._checked_options = dict(self.form.options)
+        order = order_of(self.client, model, source, given, **self.form.options)
+        async with aclosing(prepare(self.client, order, model, self._state)) as prepared:
             async for told in prepared:
                 if isinstance(told, Loaded):
                     self.draft = replace(self.draft, tasks=tuple(told.tasks))
@@ -683,7 +689,16 @@ class LaunchScreen(HudScreen):
                 drafted_sweep(model, values, self.form.swept, self.form.at_once)
             except HudUsage as error:
                 return one_line(f"not submitted: {error.message}: {error.hint}", 300)
+        if self._is_outdated:
+            return ""
         return self.draft.blocked(self.run, [] if values else self.form.faults)
+
+    @property
+    def _is_outdated(self) -> bool:
+        """Whether rollouts are now to be made in another way than was checked."""
+        is_known = self.draft.environment is not None and not self.draft.checking
+        is_known = is_known and self.run.model is not None and self.form.read() is not None
+        return is_known and self.form.options != self._checked_options
 
     @property
     def _several(self) -> SweepSize | None:
@@ -707,6 +722,8 @@ class LaunchScreen(HudScreen):
         self.button.set_class(bool(blocked), "blocked")
         several = None if blocked else self._several
         summary = draft.summary(self.run, self.form.read(), blocked, several)
+        if not blocked and self._is_outdated:
+            summary = Content.styled(OUTDATED, "$accent")
         self.query_one("#summary", Static).update(summary)
         lead = draft.lead(self.first, bool(self.tasksets))
         if self.session.replays:
@@ -726,6 +743,8 @@ class LaunchScreen(HudScreen):
 
     def action_submit(self) -> None:
         """Submit; while the checks run, as soon as they pass; else say why not."""
+        if self._is_outdated:
+            self.check(self.draft.source or "")
         if self.draft.checking:
             self.draft = replace(self.draft, waiting=True)
             self.show_state()
@@ -751,6 +770,8 @@ class LaunchScreen(HudScreen):
             size, tasks = draft.cost(self.run, values), draft.chosen
             start = named_start(self.run.head, model)
             told = partial(what_is_sent, model, draft.source, tasks, start=start)
+            if draft.environment is not None:
+                told = partial(told, options=Options(**self.form.options).flags)
             dialog = SubmitDialog(values, partial(told, price=size, warnings=warnings))
             if not await self.app.push_screen_wait(dialog):
                 return
@@ -776,7 +797,8 @@ class LaunchScreen(HudScreen):
             return await submit(self.client, job_of(model, draft.chosen, values), draft.task_source)
         given = parameters(values).model_dump(exclude_none=True)
         out = sorted(draft.trial.left_out)
-        order = order_of(self.client, model, draft.environment, given, left_out=out)
+        options = self.form.options
+        order = order_of(self.client, model, draft.environment, given, left_out=out, **options)
         return await begin(self.client, order, self._state)
 
     async def _send_sweep(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from textwrap import wrap
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -34,6 +34,7 @@ from hud_tui.rl.progress import (
 from hud_tui.rl.sweep import AT_ONCE, MOST_AT_ONCE
 from hud_tui.rl.tasks.checks import Finding, in_order
 from hud_tui.rl.text import one_line, read_loss_config
+from hud_tui.rollouts.environment import OPTIONS, Option
 from hud_tui.tui.keys import ClickableText, bindings, clicked
 
 CHECKS = {
@@ -223,6 +224,7 @@ class Field(Horizontal):
         self._said.update(f"✘ {self.limits}" if wrong else self.limits)
 
 
+TOKENS_FIELD = NumberField("max_tokens", "tokens a turn", 1, 1_000_000, optional=True)
 AT_ONCE_FIELD = NumberField("at_once", "runs at once", 1, MOST_AT_ONCE)
 SEVERAL = ","
 """Between the values of a field that has more than one: then the form is a sweep's."""
@@ -245,6 +247,12 @@ class RunForm(Grid):
         self.unfolded = False
         self.swept: dict[str, tuple[Value, ...]] = {}
         """The parameters that were given several values, as they were read last."""
+        self.is_of_environment = False
+        """Whether the run is on an environment of the user's own."""
+        self._given: Collection[str] = ()
+        """The parameters that the model's service takes."""
+        self.options: dict[str, Any] = {}
+        """How its rollouts are made, as it was read last; fields of `Options`."""
 
     def compose(self) -> ComposeResult:
         for spec in NUMBERS:
@@ -259,6 +267,10 @@ class RunForm(Grid):
         for spec in UPDATE_FIELDS:
             yield _number_field(spec, folded=True)
         yield Field("divide by std", Picker((NO, YES), id="norm_adv_by_std"), folded=True)
+        yield _number_field(TOKENS_FIELD, folded=True)
+        for option in OPTIONS:
+            typed = Input(option.usual, id=_id(option), compact=True, max_length=LONGEST)
+            yield Field(option.label, typed, option.limits, folded=True)
 
     def on_mount(self) -> None:
         self._fold()
@@ -281,13 +293,28 @@ class RunForm(Grid):
         several = {key: f"{SEVERAL} ".join(map(write, them)) for key, them in (swept or {}).items()}
         for field in self.query(Field):
             key = field.field.id or ""
-            field.offered = key in values
+            field.offered = self._offers(key, values)
             if key == AT_ONCE_FIELD.key and isinstance(field.field, Input):
                 field.field.value = str(at_once)
             elif key in values and isinstance(field.field, Input):
                 field.field.value = several.get(key) or write(values[key])
             elif key in values and isinstance(field.field, Picker):
                 self._fill_picker(field.field, write(values[key]), losses, several.get(key))
+        self._given = values
+        self.read()
+        self._fold()
+
+    def _offers(self, key: str, values: Collection[str]) -> bool:
+        """Whether a field is the user's to set: of the model's service, and for this run."""
+        if self.is_of_environment:
+            return key in OF_ENVIRONMENT or (key in values and key not in OF_MANAGED)
+        return key in values and key not in OF_ENVIRONMENT
+
+    def offer_options(self, is_of_environment: bool) -> None:
+        """Offer the fields of how rollouts are made, or not: the service makes a managed run's."""
+        self.is_of_environment = is_of_environment
+        for field in self.query(Field):
+            field.offered = self._offers(field.field.id or "", self._given)
         self.read()
         self._fold()
 
@@ -307,17 +334,23 @@ class RunForm(Grid):
         values: dict[str, Value] = {}
         good = True
         swept: dict[str, tuple[Value, ...]] = {}
+        options: dict[str, Any] = {}
         for field in self._offered():
+            if (key := field.field.id or "") in _OPTIONS:
+                read = self._read_option(field)
+                field.complain(read is None)
+                good = good and read is not None
+                options |= read or {}
+                continue
             found = self._read_field(field)
             field.complain(found is None)
             field.set_class(found is not None and len(found) > 1, "several")
-            key = field.field.id or ""
             if found is None:
                 good = False
             elif key != AT_ONCE_FIELD.key:
                 values[key] = found[0]
                 swept |= {key: found} if len(found) > 1 else {}
-        self.swept = swept
+        self.swept, self.options = swept, options
         self._offer_at_once()
         return values if good else None
 
@@ -340,6 +373,21 @@ class RunForm(Grid):
         except ValueError:
             return None
         return found
+
+    def _read_option(self, field: Field) -> dict[str, Any] | None:
+        """Fields of `Options`; None where what is typed is wrong."""
+        assert isinstance(field.field, Input)
+        try:
+            return _OPTIONS[field.field.id or ""].read(field.field.value.strip())
+        except ValueError:
+            return None
+
+    def _is_set(self, field: Field) -> bool:
+        """Whether a folded field says anything else than what is usual."""
+        option = _OPTIONS.get(field.field.id or "")
+        if option is not None and isinstance(field.field, Input):
+            return field.field.value.strip() != option.usual
+        return self._read_field(field) not in ((None,), (False,))
 
     @property
     def at_once(self) -> int:
@@ -370,10 +418,11 @@ class RunForm(Grid):
         for field in self.query(Field):
             field.display = field.offered and (self.unfolded or not field.folded)
         button = self.query_one("#fold", Button)
-        changed = sum(self._read_field(field) not in ((None,), (False,)) for field in folded)
+        changed = sum(map(self._is_set, folded))
         said = f" · {changed} set" if changed else ""
         mark, more = ("▾", "fewer") if self.unfolded else ("▸", f"{len(folded)} more")
-        button.label = Content(f"{mark} {more}: loss config, Adam …{said}")
+        named = "turns, runtime, Adam …" if self.is_of_environment else "loss config, Adam …"
+        button.label = Content(f"{mark} {more}: {named}{said}")
         button.display = bool(folded)
         self.screen.set_class(self.unfolded, "-unfolded")
 
@@ -407,8 +456,19 @@ class RunForm(Grid):
 
 UPDATE_FIELDS = tuple(replace(spec, optional=True) for spec in UPDATE_NUMBERS)
 _SPECS: dict[str, NumberField] = {
-    spec.key: spec for spec in (*NUMBERS, *UPDATE_FIELDS, AT_ONCE_FIELD)
+    spec.key: spec for spec in (*NUMBERS, *UPDATE_FIELDS, AT_ONCE_FIELD, TOKENS_FIELD)
 }
+
+
+def _id(option: Option) -> str:
+    """Of its field: a sweep has an `at_once` of its own."""
+    return f"rollouts-{option.key}"
+
+
+_OPTIONS = {_id(option): option for option in OPTIONS}
+OF_ENVIRONMENT = frozenset({*_OPTIONS, TOKENS_FIELD.key})
+OF_MANAGED = frozenset({"reasoning_effort", "norm_adv_by_std", "baseline"})
+"""Parameters that only a managed run has."""
 
 
 def _number_field(spec: NumberField, folded: bool = False) -> Field:
