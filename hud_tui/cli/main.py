@@ -4,6 +4,7 @@ Nothing that a command needs is imported before it is known which: ``--help`` is
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -68,10 +69,18 @@ def _main(argv: Sequence[str]) -> int:
         return _fail_internally(error)
 
 
+COLLECT_EVERY = 50_000
+"""New objects after which garbage is collected, headless. With Python's 700, collections while
+modules are imported take a tenth of a short command's time and free nothing."""
+
+
 def script() -> NoReturn:
     """`main` as a process. Headless skips the interpreter's clean-up, a fifth of its time."""
+    headless = "--headless" in sys.argv
+    if headless:
+        gc.set_threshold(COLLECT_EVERY)
     code = main()
-    if "--headless" in sys.argv:
+    if headless:
         os._exit(code)
     sys.exit(code)
 

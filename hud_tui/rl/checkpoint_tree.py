@@ -430,6 +430,15 @@ def ends(evaluations: Iterable[Evaluation]) -> tuple[float, float] | None:
     return min(lows), max(highs)
 
 
+EXPIRED, DAMAGED = "expired", "damaged"
+"""Values of `Checkpoint.state`: the weights were deleted, or cannot be read."""
+
+
+def is_servable(checkpoint: Checkpoint) -> bool:
+    """Whether its weights can be served."""
+    return checkpoint.state not in (EXPIRED, DAMAGED)
+
+
 def label(checkpoint: Checkpoint | None) -> str:
     """Display name of a checkpoint; ``base`` for the base weights."""
     if checkpoint is None:

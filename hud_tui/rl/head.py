@@ -11,7 +11,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.events import HeadMoved
 from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm
-from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
+from hud_tui.rl.checkpoint_tree import DAMAGED, EXPIRED, ROOT, Tree, label
 from hud_tui.rl.metrics import change
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
@@ -32,11 +32,8 @@ class Move:
     """Unix seconds; 0 if unknown."""
 
 
-EXPIRED = "expired"
-DAMAGED = "damaged"
 WEIGHTS = "weights"
-"""Values of `Checkpoint.state`: weights deleted, weights unreadable, weights without optimizer
-state."""
+"""Value of `Checkpoint.state`: weights without optimizer state."""
 
 
 class Relation(StrEnum):

@@ -19,8 +19,7 @@ from hud_tui.rl.alarms.detector import DETECTORS, Context
 from hud_tui.rl.alarms.statistics import Row, Window, bounded, row_of
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
-from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.head import refusal
+from hud_tui.rl.checkpoint_tree import Tree, is_servable
 from hud_tui.rl.own_numbers import Own
 from hud_tui.wire import Checkpoint, JobStatus
 
@@ -125,7 +124,7 @@ def last_good_checkpoint(tree: Tree, update: int) -> int | None:
     line = list(islice(tree.lineage(tree.parent(update)), MOST))
     owns = [tree.own(position) for position in line]
     floors = _floor([own.reward for own in owns]), _floor([own.heldout for own in owns])
-    kept = [(p, own) for p, own in zip(line, owns, strict=True) if not refusal(tree[p])]
+    kept = [(p, own) for p, own in zip(line, owns, strict=True) if is_servable(tree[p])]
     good = (position for position, own in kept if _is_good(own, *floors))
     usual = kept[0][0] if kept else next(iter(line), None)
     return next(good, usual)

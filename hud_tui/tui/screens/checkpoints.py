@@ -17,13 +17,12 @@ from hud_tui.client.feed import GroupReader
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
-from hud_tui.rl.checkpoint_tree import ROOT, origin
+from hud_tui.rl.checkpoint_tree import EXPIRED, ROOT, origin
 from hud_tui.rl.compare import Comparison, compare
 from hud_tui.rl.evaluation import Paired, called, told_figure
 from hud_tui.rl.export import Sheet, tree_sheet
 from hud_tui.rl.filter import Predicate, parse
 from hud_tui.rl.head import (
-    EXPIRED,
     HeadMove,
     Outcome,
     name,
