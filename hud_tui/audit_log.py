@@ -37,6 +37,8 @@ class TaskSource:
     """Slugs of its tasks that were not sent."""
 
 
+COMMAND = "command"
+"""The field of the body that holds the words of a command."""
 UNNAMED = TaskSource()
 """Of tasks that came from nowhere that can be named."""
 
@@ -111,6 +113,18 @@ class AuditEntry:
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def command_entry(at: float, words: Sequence[str]) -> AuditEntry:
+    """A command that was done here, and sent nothing to the service, e.g. ``remote add``.
+
+    Args:
+        at: Unix seconds.
+        words: What follows ``hud-tui``: the command, its action, its subject, its flags.
+    """
+    body = json.dumps({COMMAND: [*words]})
+    verb, subject = " ".join(words[:2]), words[2] if len(words) > 2 else ""
+    return AuditEntry(at, verb, subject=subject, outcome="done", service="here", body=body)
 
 
 def to_line(written: AuditEntry) -> str:
@@ -288,7 +302,7 @@ def as_hud(one: AuditEntry) -> str:
 def as_curl(one: AuditEntry) -> str:
     """A line for a POSIX shell that reads the key from ``$HUD_API_KEY``; empty where no one
     request does the same."""
-    if one.verb == "train":
+    if not one.url or one.verb == "train":
         return ""
     parts = ["curl", "-X", quote(one.method), KEY_HEADER, *_data(one), quote(one.url)]
     line = " ".join(parts)
@@ -370,6 +384,9 @@ def _hud(one: AuditEntry) -> list[str]:
 
 def _hud_tui(one: AuditEntry) -> list[str]:
     """The words of the ``hud-tui`` command."""
+    words = one.sent.get(COMMAND)
+    if isinstance(words, list) and not one.url:
+        return [str(word) for word in words]
     match one.verb:
         case "fork":
             start = one.sent.get("checkpoint_id")

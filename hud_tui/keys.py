@@ -385,7 +385,7 @@ LOG = (
 
 
 MACHINES = (
-    Action("machines", "choose", "enter", "use", "Train on it from the next start; or here again."),
+    Action("machines", "choose", "enter", "use", "Train there or here; or finish its set-up."),
     Action("machines", "add", "i", "add", "Set a machine up over ssh, or rent GPUs; asks."),
     Action("machines", "refresh", "r", "ask now", "Ask the machine how it is, and Prime's list."),
     Action("machines", "end", "K", "end", "Terminate the pod, or remove the set-up; asks."),

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.text import one_line
-from hud_tui.settings import Paths
+from hud_tui.rl.text import age, one_line
+from hud_tui.settings import Paths, every_variable
 from hud_tui.storage import (
     NotPrivate,
     change_atomic,
@@ -209,10 +209,26 @@ def used_machine(state: Path) -> Used | None:
 
 def line_of(state: Path, name: str) -> dict[str, Any]:
     """What the process that keeps a machine's tunnel found last; empty if it never ran."""
+    return _document(state / REMOTES / name / LINE)
+
+
+def _document(file: Path) -> dict[str, Any]:
+    """What a process wrote; empty where it cannot be read."""
     with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(read_regular(state / REMOTES / name / LINE, 1 << 20))
+        found = json.loads(read_regular(file, 1 << 20))
         return found if isinstance(found, dict) else {}
     return {}
+
+
+def line_said(line: Mapping[str, Any], now: float) -> str:
+    """How a tunnel is, e.g. ``up, 23 ms`` or ``broken for 2 m: the line broke``."""
+    state, took = one_line(line.get("state") or "not open", 20), line.get("latency_s")
+    if state == "up":
+        return f"up, {took * 1000:.0f} ms" if isinstance(took, int | float) else "up"
+    since = line.get("since")
+    past = f" for {age(since, now)}" if isinstance(since, int | float) and since else ""
+    why = one_line(line.get("why") or "", 200)
+    return f"{state}{past}" + (f": {why}" if why and why != state else "")
 
 
 def keep_line(paths: Paths, name: str) -> None:
@@ -291,11 +307,24 @@ class Rental:
     """Why it ended, or what is wrong with it."""
     protected: bool = False
     """Whether its name must be given to end it."""
+    key: str = ""
+    """The identity file that ssh uses; empty: as the ``prime`` CLI has it."""
+    wish: Mapping[str, str] = field(default_factory=dict)
+    """How it is to be set up; see `Wish` of the set-up. Empty: it is only rented."""
+    watched: bool = False
+    """Whether the watcher runs on it that ends it."""
+    done: bool = False
+    """Whether everything that was wanted of it is done: until then `pods setup` goes on."""
 
     @property
     def runs(self) -> bool:
         """Whether it costs money, or may."""
         return self.ended_at is None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it costs money, and cannot be used yet."""
+        return self.runs and not self.done
 
     @property
     def deadline(self) -> float:
@@ -330,29 +359,80 @@ def read_rentals(state: Path) -> list[Rental]:
         raise HudUsage(f"{one_line(file)} is not a list of rentals", hint) from error
 
 
-def write_rental(state: Path, rental: Rental) -> Rental:
-    """Keep what is known of one."""
-    file = state / REMOTES / RENTALS
+def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
+    """Keep what is known of one.
+
+    Args:
+        state: The state directory.
+        rental: What is kept where nothing is known of it yet.
+        changes: Fields that are kept anew; the others stay as another program may have left them.
+            Without any, all of `rental` is kept.
+    """
+    file, kept = state / REMOTES / RENTALS, rental
 
     def changed() -> str:
-        known = {one.name: one for one in read_rentals(state)} | {rental.name: rental}
+        nonlocal kept
+        known = {one.name: one for one in read_rentals(state)}
+        kept = replace(known.get(rental.name, rental), **changes) if changes else rental
+        known[rental.name] = kept
         return json.dumps({"version": 1, "rentals": [asdict(one) for one in known.values()]})
 
     change_atomic(file, changed)
-    return rental
+    return kept
 
 
 def costs_said(state: Path, now: float) -> str:
-    """What is rented now and what it has cost, in one line; empty where nothing is."""
+    """What is rented now, what it has cost, and what is not finished, in one line; empty where
+    nothing is rented."""
     running = [one for one in read_rentals(state) if one.runs]
     if not running:
         return ""
-    each = [
-        f"{one.name} ({one.gpus}, ${one.price_hr:.2f} per hour, ${one.spent(now):.2f} so far)"
-        for one in running
-    ]
     total = sum(one.spent(now) for one in running)
-    return f"rented and costing money: {', '.join(map(one_line, each))}; ${total:.2f} in all"
+    each = ", ".join(one_line(_cost_said(one, now)) for one in running)
+    return f"rented and costing money: {each}; ${total:.2f} in all"
+
+
+def _cost_said(one: Rental, now: float) -> str:
+    costs = f"{one.gpus}, ${one.price_hr:.2f} per hour, ${one.spent(now):.2f} so far"
+    left = f"; not set up: hud-tui pods setup {one.name}" if one.unfinished else ""
+    return f"{one.name} ({costs}{left})"
+
+
+# The process that ends what is rented when its budget is spent.
+
+
+BUDGET = "budget.json"
+"""In the folder of the machines: which process it is, and what it found last."""
+BUDGET_S = 120.0
+"""A process that has written nothing for so long does not keep budgets."""
+
+
+def keep_budgets(paths: Paths, now: float) -> None:
+    """Have a process end what is rented when its budget is spent, unless nothing is rented or one
+    does. It is given Prime's settings, wherever they are written.
+
+    Raises:
+        HudUsage: What is rented cannot be read.
+    """
+    if not any(one.runs for one in read_rentals(paths.state)) or budget_kept(paths.state, now):
+        return
+    names = {name: value for name, value in every_variable().items() if name[:6] == "PRIME_"}
+    module = ["hud_tui.remote.budget", str(paths.state)]
+    daemon(paths, module, names, stdout=subprocess.DEVNULL).wait()
+
+
+def budget_kept(state: Path, now: float) -> bool:
+    """Whether a process keeps the budgets of what is rented."""
+    found = budget_found(state)
+    pid, at = found.get("pid"), found.get("at")
+    if not (isinstance(pid, int) and pid > 0 and isinstance(at, int | float)):
+        return False
+    return alive(pid) and now - at < BUDGET_S
+
+
+def budget_found(state: Path) -> dict[str, Any]:
+    """What the process that keeps budgets found last; empty if it never ran."""
+    return _document(state / REMOTES / BUDGET)
 
 
 def alive(pid: int) -> bool:

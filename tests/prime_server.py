@@ -128,6 +128,8 @@ class PrimeServer:
     """So many of the next answers to POST and DELETE are lost, after they were carried out."""
     dropped: int = 0
     """So many of the next of them are lost before anything was done."""
+    keys: list[str] = field(default_factory=list)
+    """Public ssh keys of the account."""
     statuses: dict[str, list[tuple[int, Any, dict[str, str]]]] = field(default_factory=dict)
     """Refusals that come next, by ``METHOD /path``."""
     url: str = ""
@@ -141,6 +143,7 @@ class PrimeServer:
         routes = [
             Route(f"{api}/availability/gpus", self._gpus),
             Route(f"{api}/availability/multi-node", self._clusters),
+            Route(f"{api}/ssh_keys/", self._keys),
             Route(f"{api}/pods", self._list),
             Route(f"{api}/pods", self._create, methods=["POST"]),
             Route(f"{api}/pods/status", self._status),
@@ -155,6 +158,13 @@ class PrimeServer:
 
     async def _clusters(self, request: Request) -> Response:
         return _page(request, self.clusters)
+
+    async def _keys(self, request: Request) -> Response:
+        each = enumerate(self.keys)
+        keys = [
+            {"id": f"key{n}", "name": "k", "publicKey": key, "isPrimary": True} for n, key in each
+        ]
+        return _window(request, keys)
 
     async def _list(self, request: Request) -> Response:
         return _window(request, list(self.pods.values()))
@@ -255,8 +265,24 @@ def _now() -> str:
     return datetime.now(UTC).isoformat()
 
 
+QUERY = {"page", "page_size", "gpu_type", "gpu_count", "regions", "disks"}
+REGIONS = {
+    **{"united_states": {"US"}, "canada": {"CA"}, "australia": {"AU"}, "africa": {"ZA"}},
+    **{"eu_north": {"FI", "SE", "NO"}, "eu_west": {"FR", "GB", "NL"}, "eu_east": {"PL", "CZ"}},
+    **{"asia_south": {"IN"}, "asia_northeast": {"JP", "KR"}, "middle_east": {"AE"}},
+    "south_america": {"BR"},
+}
+
+
 def _page(request: Request, items: list[dict[str, Any]]) -> Response:
     asked = request.query_params
+    if unknown := {*asked.keys()} - QUERY:
+        return _unprocessable([{"loc": ["query", one], "msg": "unknown"} for one in unknown])
+    regions = [word for text in asked.getlist("regions") for word in text.split(",")]
+    if wrong := [one for one in regions if one not in REGIONS]:
+        return _unprocessable([{"loc": ["query", "regions"], "msg": f"not a region: {wrong[0]}"}])
+    if regions:
+        items = [one for one in items if any(one["country"] in REGIONS[word] for word in regions)]
     size, page = int(asked.get("page_size", 100)), int(asked.get("page", 1))
     if not 1 <= size <= 100:
         return _unprocessable([{"loc": ["query", "page_size"], "msg": "1 to 100"}])

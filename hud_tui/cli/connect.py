@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from time import time
+from time import monotonic, time
 
 from hud_tui import local_service
 from hud_tui.audit_log import AuditEntry, CommandLog
@@ -16,7 +16,7 @@ from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
 from hud_tui.errors import HudError
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import costs_said, machine_of, with_machine
+from hud_tui.service_file import costs_said, keep_budgets, machine_of, with_machine
 from hud_tui.settings import Paths, read_paths, read_settings
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
@@ -101,9 +101,11 @@ def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
 
 
 def say_costs(args: argparse.Namespace) -> None:
-    """Say on stderr what is rented and costs money, where anything is."""
+    """Say on stderr what is rented and costs money, where anything is, and have its budget kept."""
     try:
-        said = costs_said(paths_of(args).state, time())
+        paths = paths_of(args)
+        said = costs_said(paths.state, time())
+        keep_budgets(paths, time())
     except HudError as error:
         said = error.message
     if said:
@@ -127,17 +129,21 @@ async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) ->
         await client.aclose()
 
 
-def progress() -> Callable[[str], None]:
-    """Reports progress on one line of a terminal; elsewhere the first report only."""
-    said = False
+def progress(each: bool = False) -> Callable[[str], None]:
+    """Reports progress on one line of a terminal; elsewhere the first report only, or `each` that
+    says something else than the one before."""
+    said, began = "", monotonic()
 
     def progress(text: str) -> None:
-        nonlocal said
+        nonlocal said, began
+        if text != said:
+            began = monotonic() if each else began
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{one_line(text)}", end="", file=sys.stderr, flush=True)
-        elif not said:
+            passed = f", {monotonic() - began:.0f} s" if each else ""
+            print(f"\r\x1b[K{one_line(text + passed)}", end="", file=sys.stderr, flush=True)
+        elif not said or (each and text != said):
             tell(text)
-        said = True
+        said = text
 
     return progress
 

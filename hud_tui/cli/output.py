@@ -170,7 +170,8 @@ def require_consent(args: argparse.Namespace, client: "HudClient | None" = None)
     if client is not None:
         client.wire.guard.check(args.command)
     if not args.yes and not sys.stdin.isatty():
-        raise HudUsage(f"{args.command} needs confirmation, and this is no terminal", "add -y")
+        what = " ".join(filter(None, (args.command, vars(args).get("action"))))
+        raise HudUsage(f"{what} needs confirmation, and this is no terminal", "add -y")
 
 
 def changes(args: argparse.Namespace) -> bool:

@@ -792,7 +792,7 @@ COMMANDS = {
     "log": Command(_log, "files:log"),
     "protect": Command(_protect, "models:protect"),
     "remote": Command(_remote, "remote:remote"),
-    "pods": Command(_pods, "remote:pods"),
+    "pods": Command(_pods, "remote_pods:pods"),
     "serve": Command(_serve, "main:serve"),
     "stop": Command(_stop, "connect:stop"),
 }

@@ -1,39 +1,26 @@
-"""``remote`` and ``pods``: machines over ssh, and rented ones; documents, or lines for people."""
+"""``remote``: machines over ssh; documents, or lines for people."""
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, replace
-from datetime import datetime
+from dataclasses import asdict
 from time import time
 from typing import Any
 
-from hud_tui.cli.connect import guard_of, paths_of, progress
-from hud_tui.cli.output import ask, confirm, emit, require_consent, tell
-from hud_tui.errors import HudError, HudProtected, HudUnreachable, HudUsage
-from hud_tui.remote.engines import ENGINES, find_engine
+from hud_tui.audit_log import CommandLog, command_entry
+from hud_tui.cli.connect import guard_of, progress, say_costs
+from hud_tui.cli.output import confirm, emit, require_consent, tell
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.remote import keeper
+from hud_tui.remote.engines import ENGINES
 from hud_tui.remote.facts import look
-from hud_tui.remote.keeper import LOOK_S
 from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
-from hud_tui.remote.pods import (
-    Filter,
-    Pods,
-    Wanted,
-    available,
-    choose_image,
-    find_rental,
-    install_watcher,
-    read_gpus,
-    totals,
-)
-from hud_tui.remote.prime import Prime, read_prime
 from hud_tui.remote.setup import Setup, StepSaid, Wish, describe, secret_values
-from hud_tui.remote.ssh import PATIENCE_S, Address, patient, read_address
+from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, clean, one_line, size
-from hud_tui.service_file import Rental, keep_line, read_rentals, write_rental
+from hud_tui.service_file import REMOTES, line_said
 from hud_tui.settings import every_variable, read_paths
 from hud_tui.storage import read_regular
 
@@ -52,6 +39,7 @@ def remote(args: argparse.Namespace) -> int:
         "use": use,
         "remove": remove,
     }
+    say_costs(args)
     return asyncio.run(actions[args.action](args))
 
 
@@ -60,15 +48,49 @@ def machines_of(args: argparse.Namespace) -> Machines:
     return machines_in(read_paths(args.state_dir, args.data_dir).state)
 
 
+def log_command(args: argparse.Namespace, subject: str, flags: Sequence[str] = ()) -> None:
+    """Write an action that was done to the command log, as the command that repeats it.
+
+    Args:
+        args: The command line.
+        subject: The machine's name or address.
+        flags: Names of those of its flags that are given again.
+    """
+    words = [args.command, args.action, subject, *_given(args, flags)]
+    words += ["-y"] if "yes" in vars(args) else []
+    entry = command_entry(time(), words)
+    CommandLog(machines_of(args).state, "headless" if args.headless else "cli").add(entry)
+
+
+def _given(args: argparse.Namespace, flags: Sequence[str]) -> list[str]:
+    """Flags as they were given."""
+    words: list[str] = []
+    for name in flags:
+        value, flag = vars(args).get(name), f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [flag if value else f"--no-{flag[2:]}"] if value or name == "spot" else []
+        elif value is not None:
+            each = value if isinstance(value, list | tuple) else [value]
+            words += [f"{flag}={one}" for one in each]
+    return words
+
+
+SET_UP_FLAGS = ("engine", "model", "root", "env", "package", "send")
+
+
 async def add(args: argparse.Namespace) -> int:
     """Check a machine, say what will be done, ask, and do it."""
-    guard_of(args).check("set a machine up")
-    require_consent(args)
+    if not args.dry_run:
+        guard_of(args).check("set a machine up")
+        require_consent(args)
     written = read_address(args.host, args.identity)
     address = Address(written.host, args.port or written.port, args.identity)
     given = {name: getattr(args, name) or "" for name in ("name", "engine", "model", "root", "env")}
     values = secret_values(args.send, every_variable())
-    return await set_up(args, address, Wish(**given), values)
+    code = await set_up(args, address, Wish(**given), values)
+    if not args.dry_run:
+        log_command(args, args.host, ("port", "identity", "name", *SET_UP_FLAGS))
+    return code
 
 
 async def set_up(
@@ -83,17 +105,35 @@ async def set_up(
             plan = await setup.plan()
             for line in _about(machine, plan, values):
                 print(f"  {one_line(line, 300)}", file=sys.stderr, flush=True)
+            if vars(args).get("dry_run"):
+                return _planned(args, machines, machine, plan)
             await confirm(args, f"set {machine.name} up?")
             try:
                 machine = await setup.run(values)
             except HudError as error:
-                again = f"what is done stays; go on with: hud-tui remote add {address}"
+                again = f"what is done stays; go on with: {go_on(machine)}"
                 error.hint = f"{error.hint}; {again}" if error.hint else again
                 raise
     if args.headless:
         emit("remote", document(machines, machine))
     else:
         print(f"{machine.name} is ready: hud-tui remote use {machine.name}")
+    return 0
+
+
+def go_on(machine: Machine) -> str:
+    """The command by which a machine's set-up goes on."""
+    if machine.pod:
+        return f"hud-tui pods setup {machine.name}"
+    return f"hud-tui remote add {machine.address} --name {machine.name}"
+
+
+def _planned(args: argparse.Namespace, machines: Machines, machine: Machine, plan: Any) -> int:
+    """Say what would be done; nothing was."""
+    if args.headless:
+        steps = [{"step": one.name, "about": one.about, "done": there} for one, there in plan]
+        emit("plan", {**document(machines, machine), "steps": steps})
+    tell(f"nothing was done; -y does it: hud-tui remote add {machine.address} -y")
     return 0
 
 
@@ -138,16 +178,25 @@ async def listed(args: argparse.Namespace) -> int:
             one["gpus"],
             one["engine"],
             one["model"] or "–",
-            "ready" if one["ready"] else "not set up: " + ", ".join(one["missing"]),
+            "ready" if one["ready"] else "not set up",
+            line_said(one["line"], time()) if one["used"] else "",
         )
         for one in found
     ]
-    print_table(("NAME", "ADDRESS", "GPUS", "ENGINE", "MODEL", "STATE"), rows)
+    if not rows:
+        print("no machines but this one: hud-tui remote add HOST, or hud-tui pods to rent one")
+        return 0
+    print_table(("NAME", "ADDRESS", "GPUS", "ENGINE", "MODEL", "STATE", "LINE"), rows)
+    if any(one["used"] for one in found):
+        print("* is used: hud-tui --local trains there; hud-tui remote use --off trains here")
     return 0
 
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns for people; nothing but the head where there are no rows."""
+    """Columns for people; those that are empty in every row are left out."""
+    shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    rows = [tuple(row[place] for place in shown) for row in rows]
+    head = tuple(head[place] for place in shown)
     cells = [head, *([one_line(cell, 60) for cell in row] for row in rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
     for row in cells:
@@ -172,6 +221,8 @@ async def status(args: argparse.Namespace) -> int:
     lines = [f"{machine.name}: {machine.address}", *facts.lines(), *gpus]
     lines += [f"engine  {machine.engine}  {machine.model}", f"folder  {machine.root}"]
     lines += [f"server  {_server_said(server)}"]
+    if found["used"]:
+        lines += [f"tunnel  {line_said(found['line'], time())}"]
     for line in lines:
         print(clean(line, 400))
     return 0
@@ -183,10 +234,6 @@ def _server_said(server: Mapping[str, Any]) -> str:
     used = server["used_at"]
     ago = f", last used {age(used, server['now'])} ago" if used else ""
     return f"runs at port {server['port']} there{ago}"
-
-
-USE_S = 60.0
-"""Longest wait for a tunnel."""
 
 
 async def use(args: argparse.Namespace) -> int:
@@ -211,37 +258,19 @@ async def use(args: argparse.Namespace) -> int:
         print("training on this machine: hud-tui --local")
     else:
         print(f"training on {machines.get(name).label}: hud-tui --local")
+    if args.name or args.off:
+        log_command(args, args.name or "--off")
+    if args.name:
+        tell("runs and models of this machine are not shown meanwhile, and go on: --off shows them")
     return 0
 
 
 async def _use(args: argparse.Namespace, machines: Machines, machine: Machine) -> None:
     if not machine.ready:
-        fix = f"finish its set-up: hud-tui remote add {machine.address} --name {machine.name}"
+        fix = f"finish its set-up: {go_on(machine)}"
         raise HudUsage(f"{machine.name} is not set up", fix)
-    before = machines.used()
-    machines.use(machine, find_engine(machine.engine).speaks)
-    try:
-        await up(args, machines, machine)
-    except BaseException:
-        known = machines.get(before) if before else None
-        machines.use(known, find_engine(known.engine).speaks if known else "")
-        raise
-
-
-async def up(args: argparse.Namespace, machines: Machines, machine: Machine) -> None:
-    """Wait until the tunnel to a machine that is used is up."""
-    began, report = time(), progress()
-    keep_line(paths_of(args), machine.name)
-    while True:
-        line = machines.line(machine.name)
-        if line.get("state") == "up" and line.get("at", 0) >= began - 2 * LOOK_S:
-            return
-        said = line.get("why") or "connecting"
-        if time() - began > USE_S:
-            hint = f"hud-tui remote status {machine.name}; its log: remote log {machine.name}"
-            raise HudUnreachable(f"{machine.name}: {said}", hint)
-        report(f"{machine.name}: {said}")
-        await asyncio.sleep(0.1)
+    paths = read_paths(args.state_dir, args.data_dir)
+    await keeper.use(machines, machine, paths, progress(each=True))
 
 
 async def log(args: argparse.Namespace) -> int:
@@ -277,12 +306,26 @@ async def remove(args: argparse.Namespace) -> int:
         if not args.forget:
             async with aclosing(Setup(machines, machine, _watcher(args))) as setup:
                 await setup.undo()
-    machines.forget(machine.name)
+    was_used = forget(args, machines, machine.name)
+    log_command(args, machine.name, ("forget",))
     if args.headless:
-        emit("remote", {"name": machine.name, "removed": not args.forget, "forgotten": True})
+        done = {"removed": not args.forget, "forgotten": True, "was_used": was_used}
+        emit("remote", {"name": machine.name, **done})
     elif args.forget:
         tell(f"forgot {machine.name}; {machine.root} may still be there")
     return 0
+
+
+def forget(args: argparse.Namespace, machines: Machines, name: str) -> bool:
+    """Forget a machine, and say what that means for what is trained; whether it was used."""
+    was_used = machines.used() == name
+    machines.forget(name)
+    if was_used:
+        tell(f"{name} was used: from now on --local trains on this machine")
+    data = read_paths(args.state_dir, args.data_dir).data / REMOTES / name
+    if data.is_dir():
+        tell(f"what is known here of its runs stays in {data}: remove it if you do not need it")
+    return was_used
 
 
 def document(machines: Machines, machine: Machine) -> dict[str, Any]:
@@ -307,285 +350,3 @@ def document(machines: Machines, machine: Machine) -> dict[str, Any]:
         "added_at": machine.added_at,
         "line": line,
     }
-
-
-# Rented machines.
-
-
-def pods(args: argparse.Namespace) -> int:
-    """Run one action on rented machines; returns the exit code."""
-    actions: Mapping[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
-        "available": offers,
-        "create": create,
-        "list": rented,
-        "status": pod_status,
-        "log": pod_log,
-        "ssh": pod_shell,
-        "protect": protect,
-        "terminate": terminate,
-    }
-    return asyncio.run(actions[args.action](args))
-
-
-def _filter(args: argparse.Namespace) -> Filter:
-    given = vars(args)
-    count, gpu = read_gpus(given["gpus"]) if given.get("gpus") else (None, "")
-    for name in ("max_price", "disk", "hours"):
-        if given.get(name) is not None and given[name] <= 0:
-            raise HudUsage(f"--{name.replace('_', '-')} must be more than 0")
-    if (given.get("idle") or 0) < 0:
-        raise HudUsage("--idle must not be less than 0", "0: it is never ended for want of use")
-    return Filter(
-        count,
-        gpu,
-        given.get("provider") or "",
-        tuple(given.get("region") or ()),
-        given.get("spot"),
-        given.get("max_price"),
-        given.get("disk"),
-    )
-
-
-def _prime() -> Prime:
-    return Prime(read_prime(every_variable()))
-
-
-async def offers(args: argparse.Namespace) -> int:
-    """What can be rented, cheapest first."""
-    wanted = _filter(args)
-    async with _prime() as prime:
-        found = await available(prime, wanted)
-    if args.headless:
-        each = [{**one.model_dump(), "price_hr": one.price(wanted.disk)} for one in found]
-        emit("offers", {"offers": each})
-        return 0
-    rows = [
-        (
-            _dollars(one.price(wanted.disk)),
-            one.label,
-            one.provider or "",
-            one.country or "",
-            one.data_center or "",
-            "spot" if one.is_spot else "",
-            one.stock_status,
-        )
-        for one in found
-    ]
-    print_table(("$/HOUR", "GPUS", "PROVIDER", "COUNTRY", "DATA CENTER", "", "STOCK"), rows)
-    return 0
-
-
-def _dollars(amount: float | None) -> str:
-    return "?" if amount is None else f"{amount:.2f}"
-
-
-async def create(args: argparse.Namespace) -> int:
-    """Show exactly what is rented and what it costs, ask, rent it once, and set it up."""
-    guard_of(args).check("rent a machine")
-    require_consent(args)
-    wanted, values = _filter(args), secret_values(args.send, every_variable())
-    if not wanted.gpu or wanted.count is None:
-        raise HudUsage("which GPUs?", "e.g. --gpus 2xH100")
-    if not args.bare:
-        choose_early(args.engine)
-    async with _prime() as prime:
-        found = await available(prime, wanted)
-        if not found:
-            hint = "see what there is: hud-tui pods; or other --gpus, --provider, --max-price"
-            raise HudUsage("nothing to be rented fits", hint)
-        offer, price = found[0], found[0].price(wanted.disk)
-        if price is None:
-            raise HudUsage("the provider does not say what it costs", "another --provider")
-        image = choose_image(offer, args.image or "")
-        asked = Wanted(offer, price, args.hours, args.idle, wanted.max_price, wanted.disk, image)
-        for line in asked.lines():
-            print(f"  {line}", file=sys.stderr, flush=True)
-        await confirm(args, f"rent it, for at most ${asked.most:.2f}?")
-        return await _rent(args, prime, asked, values)
-
-
-def choose_early(engine: str | None) -> None:
-    """Refuse a wrong engine before anything is rented."""
-    if engine is not None:
-        find_engine(engine)
-
-
-async def _rent(
-    args: argparse.Namespace, prime: Prime, asked: Wanted, values: Mapping[str, str]
-) -> int:
-    machines = machines_of(args)
-    pods = Pods(prime, machines.state, progress())
-    rental = await pods.rent(asked)
-    tell(f"rented {rental.name}: ${rental.price_hr:.2f} per hour, until {_clock(rental.deadline)}")
-    if args.headless:
-        emit("pod", rental_document(rental))
-    try:
-        key = args.identity or prime.settings.ssh_key
-        address = await pods.wait(rental, machines.ssh_to, key)
-        ssh = machines.ssh_to(address)
-        async with aclosing(ssh):
-            await patient(
-                lambda: install_watcher(ssh, rental, prime.settings.url), tell, PATIENCE_S
-            )
-        if args.bare:
-            print(f"ssh -i {key} {address}", file=sys.stderr)
-            return 0
-        given = {name: getattr(args, name) or "" for name in ("engine", "model", "root", "env")}
-        wish = Wish(rental.name, **given, pod=rental.id)
-        return await set_up(
-            argparse.Namespace(**{**vars(args), "yes": True}), address, wish, values
-        )
-    except asyncio.CancelledError:  # ctrl+c
-        price = f"${rental.price_hr:.2f} per hour"
-        tell(f"{rental.name} runs and costs {price}; it may not end by itself")
-        tell(f"end it: hud-tui pods terminate {rental.name}")
-        raise
-    except HudError as error:
-        await _offer_to_terminate(args, pods, rental, error)
-        raise
-
-
-async def _offer_to_terminate(
-    args: argparse.Namespace, pods: Pods, rental: Rental, error: HudError
-) -> None:
-    """Say what failed with its log, and end the pod where that is wanted."""
-    machines = machines_of(args)
-    file = machines.place(rental.name) / LOG
-    if file.exists():
-        for line in read_regular(file, 1 << 26).decode("utf-8", "replace").splitlines()[-20:]:
-            print(f"  {one_line(line, 200)}", file=sys.stderr)
-    end = f"hud-tui pods terminate {rental.name}"
-    error.hint = f"{rental.name} runs and costs ${rental.price_hr:.2f} per hour: {end}"
-    if not sys.stdin.isatty() or args.headless:
-        return
-    tell(error.message)
-    answer = await ask(f"terminate {rental.name} now? [Y/n] ")
-    if answer.lower() in ("", "y", "yes"):
-        ended = await pods.terminate(rental, f"failed: {one_line(error.message, 200)}")
-        machines.forget(rental.name)
-        error.hint = f"{rental.name} was terminated; it cost ${ended.spent(time()):.2f}"
-
-
-def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at).strftime("%H:%M")
-
-
-def rental_document(rental: Rental) -> dict[str, Any]:
-    """One rented machine as a document."""
-    now = time()
-    return {
-        **asdict(rental),
-        "runs": rental.runs,
-        "spent": round(rental.spent(now), 2),
-        "most": round(rental.most, 2),
-        "deadline": rental.deadline,
-    }
-
-
-async def rented(args: argparse.Namespace) -> int:
-    """What is rented, from here and by others of the account; and what has ended."""
-    state = machines_of(args).state
-    async with _prime() as prime:
-        ours, others = await Pods(prime, state).reconcile()
-    now = time()
-    if args.headless:
-        each = [rental_document(one) for one in ours]
-        more = [one.model_dump() for one in others]
-        emit("pods", {"pods": each, "others": more, "totals": totals(ours, now)})
-        return 0
-    rows = [
-        (
-            one.name,
-            one.gpus,
-            f"{one.price_hr:.2f}",
-            f"{one.spent(now):.2f}",
-            f"{one.most:.2f}",
-            f"until {_clock(one.deadline)}" if one.runs else f"ended: {one.why}",
-        )
-        for one in ours
-    ]
-    rows += [
-        (one.name or one.id, one.gpu_name, _dollars(one.price_hr), "", "", "not rented from here")
-        for one in others
-    ]
-    print_table(("POD", "GPUS", "$/HOUR", "SPENT", "AT MOST", "STATE"), rows)
-    sums = totals(ours, now)
-    print(f"running: ${sums['per_hour']:.2f} per hour, ${sums['running']:.2f} so far")
-    return 0
-
-
-def _rental(args: argparse.Namespace) -> Rental:
-    return find_rental(read_rentals(machines_of(args).state), args.name)
-
-
-async def pod_status(args: argparse.Namespace) -> int:
-    """How one pod is, as Prime says."""
-    rental = _rental(args)
-    async with _prime() as prime:
-        status = await prime.status(rental.id)
-    if args.headless:
-        emit("pod", {**rental_document(rental), "prime": status.model_dump()})
-        return 0
-    spent = f"${rental.spent(time()):.2f} of at most ${rental.most:.2f}"
-    print(f"{rental.name}: {rental.gpus}, {status.status}, {status.ssh_connection or 'no ssh yet'}")
-    print(f"${rental.price_hr:.2f} per hour, {spent}, until {_clock(rental.deadline)}")
-    return 0
-
-
-async def pod_log(args: argparse.Namespace) -> int:
-    """The end of what its set-up printed."""
-    return await log(
-        argparse.Namespace(
-            **{**vars(args), "name": _rental(args).name, "setup": True, "lines": 100}
-        )
-    )
-
-
-async def pod_shell(args: argparse.Namespace) -> int:
-    """Replace this program by ssh to the pod."""
-    rental = _rental(args)
-    if args.headless:
-        raise HudUsage("pods ssh needs a terminal", "remove --headless")
-    machines = machines_of(args)
-    async with _prime() as prime:
-        address = await Pods(prime, machines.state, tell).wait(
-            rental, machines.ssh_to, prime.settings.ssh_key
-        )
-    command = machines.ssh_to(address).command("-t", shared=False)
-    words = [word.replace("BatchMode=yes", "BatchMode=no") for word in command]
-    sys.stdout.flush()
-    os.execvp(words[0], words)
-
-
-async def protect(args: argparse.Namespace) -> int:
-    """Have its name required before it is terminated."""
-    guard_of(args).check("protect a pod")
-    rental = write_rental(machines_of(args).state, replace(_rental(args), protected=True))
-    if args.headless:
-        emit("pod", rental_document(rental))
-    else:
-        print(f"{rental.name} is protected: --confirm {rental.name} terminates it")
-    return 0
-
-
-async def terminate(args: argparse.Namespace) -> int:
-    """End a pod, and its costs."""
-    guard_of(args).check("terminate a pod")
-    require_consent(args)
-    machines, rental = machines_of(args), _rental(args)
-    if rental.protected and args.confirm != rental.name:
-        raise HudProtected(rental.name, "terminate")
-    await confirm(args, f"terminate {rental.name}? what is on it is lost")
-    async with _prime() as prime:
-        pods = Pods(prime, machines.state, tell)
-        if not rental.id:
-            await pods.reconcile()
-            rental = _rental(args)
-        if rental.runs or rental.id:  # one that counts as ended may run all the same
-            rental = await pods.terminate(rental, "terminated", args.confirm)
-    machines.forget(rental.name)
-    if args.headless:
-        emit("pod", rental_document(rental))
-    else:
-        print(f"{rental.name} was terminated; it cost ${rental.spent(time()):.2f}")
-    return 0

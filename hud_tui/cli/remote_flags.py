@@ -33,7 +33,7 @@ def remote(parser: Parser) -> None:
     one = action("log", "show the end of its server's log, or what its set-up printed")
     one.add_argument("name", metavar="NAME", help=MACHINE)
     one.add_argument("--setup", action="store_true", help="of its set-up")
-    one.add_argument("--lines", type=whole_number, default=100, metavar="N", help="the last N; 100")
+    _lines(one)
     one = action("use", "train on a machine from now on, through a tunnel; or here again")
     one.add_argument("name", nargs="?", metavar="NAME", help=MACHINE)
     one.add_argument("--off", action="store_true", help="train on this machine again")
@@ -44,6 +44,11 @@ def remote(parser: Parser) -> None:
     consent(one)
 
 
+def _lines(parser: Parser) -> None:
+    about = "the last N; 100"
+    parser.add_argument("--lines", type=whole_number, default=100, metavar="N", help=about)
+
+
 def _remote_add(parser: Parser) -> None:
     about = "anything that `ssh HOST` understands: an alias, a name, user@name"
     parser.add_argument("host", metavar="HOST", help=about)
@@ -51,6 +56,8 @@ def _remote_add(parser: Parser) -> None:
     parser.add_argument("-i", "--identity", metavar="FILE", help="private key; default: ssh's own")
     parser.add_argument("--name", help="what it is called here; default: from HOST")
     _setup_flags(parser)
+    about = "only say what is found there and what would be done"
+    parser.add_argument("--dry-run", action="store_true", help=about)
     consent(parser)
 
 
@@ -66,6 +73,10 @@ def _setup_flags(parser: Parser) -> None:
     parser.add_argument("--env", metavar="DIR", help=about)
     about = "install this requirement instead of the pinned engine"
     parser.add_argument("--package", metavar="REQ", help=about)
+    _send(parser)
+
+
+def _send(parser: Parser) -> None:
     about = "also send this variable, to a file that only you can read there: HF_TOKEN, \
 WANDB_API_KEY, HUD_API_KEY or PRIME_API_KEY"
     parser.add_argument("--send", action="append", default=[], metavar="NAME", help=about)
@@ -81,6 +92,7 @@ def pods(parser: Parser) -> None:
     action = _actions(parser)
     _offer_flags(action("available", "list what can be rented, cheapest first"))
     _pod_create(action("create", "rent one machine, wait for it, and set it up"))
+    _pod_setup(action("setup", "go on with a pod whose renting or set-up was cut"))
     action("list", "list what is rented, what it costs, and what has ended")
     about = {
         "status": "ask Prime how a pod is",
@@ -88,8 +100,11 @@ def pods(parser: Parser) -> None:
         "ssh": "open a shell on it",
         "protect": "require its name to terminate it",
     }
-    for name, text in about.items():
-        action(name, text).add_argument("name", metavar="POD", help=POD)
+    parsers = {name: action(name, text) for name, text in about.items()}
+    for one in parsers.values():
+        one.add_argument("name", metavar="POD", help=POD)
+    _lines(parsers["log"])
+    _identity(parsers["ssh"])
     one = action("terminate", "end a pod, and its costs; what is on it is lost")
     one.add_argument("name", metavar="POD", help=POD)
     consent(one)
@@ -101,7 +116,7 @@ def _offer_flags(parser: Parser) -> None:
     about = "e.g. 2xH100, or A100 for any number"
     parser.add_argument("--gpus", metavar="NxTYPE", default=absent, help=about)
     parser.add_argument("--provider", metavar="P", default=absent, help="of this provider only")
-    about = "e.g. united_states; may be given again"
+    about = "e.g. united_states, or a country's code; may be given again"
     parser.add_argument("--region", metavar="R", action="append", default=absent, help=about)
     about = "only machines that may be taken away at any time, or only others"
     parser.add_argument("--spot", action=argparse.BooleanOptionalAction, default=absent, help=about)
@@ -117,9 +132,26 @@ def _pod_create(parser: Parser) -> None:
     about = "end it after so many minutes without use; 60, 0: never"
     parser.add_argument("--idle", type=whole_number, default=60, metavar="MIN", help=about)
     parser.add_argument("--image", metavar="I", help="system to start with; default: with CUDA")
-    about = "private key that Prime knows; default: as the prime CLI has it"
-    parser.add_argument("-i", "--identity", metavar="FILE", help=about)
+    _identity(parser)
+    about = "what it is called; given again, its renting and set-up go on"
+    parser.add_argument("--name", help=about)
     about = "only rent it, and set nothing up"
     parser.add_argument("--bare", action="store_true", help=about)
+    about = "rent one more, though another is not set up yet"
+    parser.add_argument("--another", action="store_true", help=about)
     _setup_flags(parser)
+    about = "only say what would be rented, and what it costs"
+    parser.add_argument("--dry-run", action="store_true", help=about)
     consent(parser)
+
+
+def _pod_setup(parser: Parser) -> None:
+    parser.add_argument("name", metavar="POD", help=POD)
+    _identity(parser)
+    _send(parser)
+    consent(parser)
+
+
+def _identity(parser: Parser) -> None:
+    about = "private key that Prime knows; default: as it was rented, else as the prime CLI has it"
+    parser.add_argument("-i", "--identity", metavar="FILE", help=about)

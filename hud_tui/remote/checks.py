@@ -14,7 +14,7 @@ from typing import Literal
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.rl.text import age, counted, one_line
-from hud_tui.service_file import KEY, alive, read_rentals
+from hud_tui.service_file import KEY, alive, budget_found, budget_kept, read_rentals
 from hud_tui.storage import read_private
 
 Level = Literal["failure", "warning", "ok"]
@@ -142,8 +142,22 @@ def check_costs(state: Path, now: float) -> Iterator[Found]:
             yield "failure", f"{rental.name} runs {late} longer than its budget: {cost}", end
         else:
             yield "warning", f"{rental.name} ({rental.gpus}) is rented: {cost}", end
-    if any(one.runs for one in read_rentals(state)) and not _has_prime_key():
+        if rental.unfinished:
+            said = f"{rental.name} is not set up" + ("" if rental.watched else ", and not watched")
+            yield "warning", said, f"hud-tui pods setup {rental.name}"
+    if not any(one.runs for one in read_rentals(state)):
+        return
+    if not _has_prime_key():
         yield "warning", "no key for Prime Intellect here: pods cannot be ended", "prime login"
+    why = one_line(budget_found(state).get("why") or "", 200)
+    if not budget_kept(state, now):
+        said = "no process here keeps the budget of what is rented"
+        yield "warning", said, "hud-tui pods list starts it"
+    elif why:
+        said = f"what is rented cannot be ended from here now: {why}"
+        yield "warning", said, "hud-tui pods list; or end it at https://app.primeintellect.ai"
+    else:
+        yield "ok", "a process here keeps the budget of what is rented", ""
 
 
 def _has_prime_key() -> bool:

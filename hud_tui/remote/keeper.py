@@ -10,22 +10,29 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
-from hud_tui.errors import HudError, HudUsage
+from hud_tui.errors import HudError, HudUnreachable, HudUsage
 from hud_tui.remote.engines import find_engine
 from hud_tui.remote.machines import Machine, Machines, machines_in
-from hud_tui.remote.pods import Pods
-from hud_tui.remote.prime import Prime, read_prime
 from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import BACKOFF_S, Tunnel
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import alive, read_ready, read_rentals, serving_pid, used_machine
-from hud_tui.settings import every_variable
+from hud_tui.service_file import (
+    alive,
+    keep_line,
+    read_ready,
+    read_rentals,
+    serving_pid,
+    used_machine,
+    with_machine,
+)
+from hud_tui.settings import Paths
 
 LOOK_S = 5.0
 """Between two looks at the line and the machine."""
@@ -107,6 +114,7 @@ class Keeper:
     async def _once(self) -> HudError:
         """One life of the tunnel; why it ended."""
         machine = self._machines.get(self._name)
+        self._check_pod(machine)
         setup = Setup(self._machines, machine, patience_s=0)
         try:
             await setup.start()
@@ -146,22 +154,18 @@ class Keeper:
             else:
                 self.line.become("up")
             self._write()
-            await self._end_if_spent(machine)
+            self._check_pod(machine)
             if not self.line.pulse["running"]:
                 await setup.start()
             if self.line.pulse["port"] not in (port, None):
                 return HudUsage("the server there has another port now")
 
-    async def _end_if_spent(self, machine: Machine) -> None:
-        """End a pod at Prime's whose hours are spent; its own watcher can only shut it down."""
-        rentals = read_rentals(self._machines.state)
-        for rental in rentals:
-            ours = rental.runs and rental.id and rental.id == machine.pod
-            if ours and time() >= rental.deadline:
-                with suppress(HudError):
-                    async with Prime(read_prime(every_variable())) as prime:
-                        pods = Pods(prime, self._machines.state)
-                        await pods.terminate(rental, "its hours are spent", rental.name)
+    def _check_pod(self, machine: Machine) -> None:
+        """Raises HudUsage: the machine was rented, and has ended."""
+        for rental in read_rentals(self._machines.state):
+            if rental.id and rental.id == machine.pod and not rental.runs:
+                fix = "train here: hud-tui remote use --off"
+                raise HudUsage(f"{rental.name} has ended: {rental.why}", fix)
 
     def _write(self) -> None:
         self.line.at = time()
@@ -179,6 +183,52 @@ def answers(url: str) -> float | None:
         return monotonic() - began
     except (OSError, ValueError):
         return None
+
+
+USE_S = 60.0
+"""Longest wait for a tunnel."""
+
+
+async def use(
+    machines: Machines, machine: Machine, paths: Paths, report: Callable[[str], None]
+) -> None:
+    """Train on a machine from now on, once its server answers through the tunnel.
+
+    Args:
+        machines: All of them.
+        machine: One that is set up.
+        paths: This program's directories, without those of a machine.
+        report: Told what is being waited for.
+
+    Raises:
+        HudUnreachable: It does not answer; the one that was used before still is.
+    """
+    before = machines.used()
+    machines.use(machine, find_engine(machine.engine).speaks)
+    try:
+        await _up(machines, machine, paths, report)
+    except BaseException:
+        known = machines.get(before) if before else None
+        machines.use(known, find_engine(known.engine).speaks if known else "")
+        raise
+
+
+async def _up(
+    machines: Machines, machine: Machine, paths: Paths, report: Callable[[str], None]
+) -> None:
+    """Wait until the tunnel to a machine that is used is up."""
+    began = time()
+    await asyncio.to_thread(keep_line, with_machine(paths), machine.name)
+    while True:
+        line = machines.line(machine.name)
+        if line.get("state") == "up" and line.get("at", 0) >= began - 2 * LOOK_S:
+            return
+        said = line.get("why") or "connecting"
+        if time() - began > USE_S:
+            hint = f"hud-tui remote status {machine.name}; its log: remote log {machine.name}"
+            raise HudUnreachable(f"{machine.name}: {said}", hint)
+        report(f"{machine.name}: {said}")
+        await asyncio.sleep(0.1)
 
 
 def wanted(machines: Machines, data: Path, name: str) -> bool:

@@ -198,15 +198,33 @@ class Machines:
             HudUsage: Another program does.
         """
         self.place(name).mkdir(parents=True, exist_ok=True, mode=0o700)
-        held = open_or_make(self.place(name) / f"{what}.lock")
-        try:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise HudUsage(f"another hud-tui is at work on {name}", "wait for it") from None
+        with held(self.place(name) / f"{what}.lock") as ours:
+            if not ours:
+                raise HudUsage(f"another hud-tui is at work on {name}", "wait for it")
             yield
-        finally:
-            os.close(held)
+
+    def busy(self, name: str, what: str = "setup") -> bool:
+        """Whether another program holds that lock."""
+        file = self.place(name) / f"{what}.lock"
+        if not file.exists():
+            return False
+        with held(file) as ours:
+            return not ours
+
+
+@contextmanager
+def held(file: Path) -> Iterator[bool]:
+    """Hold a lock, which ends with this program at the latest; whether it is held."""
+    lock = open_or_make(file)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(lock)
 
 
 def _read(found: dict[str, Any]) -> Machine:

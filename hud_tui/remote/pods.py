@@ -1,24 +1,43 @@
 """Renting machines: once, within a budget, and never left running unsaid.
 
-What is rented is written down before it is asked for, under a name that is used once; where the
-answer is lost it is looked up by that name. A watcher on the pod itself ends it when its hours are
-spent or nobody has used it for a while.
+What is rented is written down before it is asked for, under a name that is used once, with what is
+wanted of it; where the answer is lost it is looked up by that name, and where the program ends
+another goes on. A watcher on the pod itself ends it when its hours are spent or nobody has used it
+for a while; until it stands, and beside it, a process here does (`hud_tui.remote.budget`).
 """
 
 import asyncio
 import re
 import secrets as random
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from time import monotonic, time
+from typing import Any
 
-from hud_tui.errors import HudError, HudNotFound, HudProtected, HudUnclear, HudUsage
+from hud_tui.errors import (
+    HudError,
+    HudNotFound,
+    HudProtected,
+    HudRefused,
+    HudUnclear,
+    HudUnreachable,
+    HudUsage,
+)
 from hud_tui.remote.prime import Offer, Pod, PodStatus, Prime
-from hud_tui.remote.ssh import Address, LineLost, Ssh, quote, read_address
-from hud_tui.rl.text import one_line, seconds
+from hud_tui.remote.ssh import (
+    PATIENCE_S,
+    Address,
+    LineLost,
+    Ssh,
+    patient,
+    quote,
+    read_address,
+    read_public_key,
+)
+from hud_tui.rl.text import counted, one_line, seconds
 from hud_tui.service_file import Rental, read_rentals, write_rental
 
 HOURS, IDLE_MIN = 4.0, 60
@@ -32,6 +51,9 @@ LOOK_UP_S = 60.0
 FORGET_S = 15 * 60.0
 """After which a pod that nobody knows was never rented."""
 IMAGE = "ubuntu_22_cuda_12"
+WORK = "rental"
+"""The lock of a pod that is being rented or set up."""
+_NAME = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _GPUS = re.compile(r"(?:(\d{1,4})[x×])?([A-Za-z0-9_ -]{1,40})")
 
 
@@ -61,6 +83,7 @@ class Filter:
             and (self.spot is None or bool(offer.is_spot) is self.spot)
             and (self.max_price is None or (price is not None and price <= self.max_price))
             and (most is None or room is None or most <= room)
+            and (not self.regions or any(is_in(offer.country, one) for one in self.regions))
         )
 
 
@@ -83,11 +106,64 @@ def is_gpu(wanted: str, offered: str) -> bool:
     return not wanted or short == whole or wanted.lower() in words or words[0] == short
 
 
+EUROPE = """AL AT BA BE BG CH CY CZ DE DK EE ES FI FR GB GR HR HU IE IS IT LT LU LV MD ME MK MT NL
+NO PL PT RO RS SE SI SK UA UK"""
+COUNTRIES: Mapping[str, str] = {
+    "united_states": "US USA",
+    "canada": "CA",
+    "australia": "AU NZ",
+    "africa": "DZ EG ET GH KE MA NG RW TN ZA",
+    "asia": "BD CN HK ID IN JP KR KZ LK MN MY PH PK SG TH TW UZ VN",
+    "middle_east": "AE BH IL JO KW OM QA SA TR",
+    "south_america": "AR BO BR CL CO EC PE PY UY VE",
+    "eu": EUROPE,
+}
+"""Countries of Prime's regions, by how their names begin (``eu_west``, ``asia_south``)."""
+
+
+def is_in(country: str | None, region: str) -> bool:
+    """Whether a country is in a region, or is it; where nobody here knows, Prime has said so."""
+    code, wanted = (country or "").upper(), region.strip()
+    if len(wanted) == 2 and wanted.lower() != "eu":
+        return code == wanted.upper()
+    begins = [one for one in COUNTRIES if wanted.lower().startswith(one)]
+    known = " ".join(COUNTRIES.values()).split()
+    return not begins or code not in known or code in COUNTRIES[begins[0]].split()
+
+
 async def available(prime: Prime, wanted: Filter) -> list[Offer]:
     """The offers that are wanted and in stock, cheapest first."""
-    offers = await prime.offers(wanted.count, wanted.regions)
+    regions = [one for one in wanted.regions if len(one.strip()) != 2]
+    offers = await prime.offers(
+        wanted.count, regions if len(regions) == len(wanted.regions) else ()
+    )
     found = [one for one in offers if wanted.takes(one) and "unavailable" not in _stock(one)]
     return sorted(found, key=lambda one: _price(one, wanted.disk))
+
+
+FLAGS: Mapping[str, Callable[[Filter], Filter]] = {
+    "--max-price": lambda wanted: replace(wanted, max_price=None),
+    "--region": lambda wanted: replace(wanted, regions=()),
+    "--provider": lambda wanted: replace(wanted, provider=""),
+    "--spot": lambda wanted: replace(wanted, spot=None),
+    "--disk": lambda wanted: replace(wanted, disk=None),
+    "--gpus": lambda wanted: replace(wanted, count=None),
+}
+"""What each flag asks for, left out."""
+
+
+async def loosened(prime: Prime, wanted: Filter) -> list[str]:
+    """Which flag to leave out where nothing fits, and what there would be, for people."""
+    advice = []
+    for name, loosen in FLAGS.items():
+        if (looser := loosen(wanted)) == wanted:
+            continue
+        if found := await available(prime, looser):
+            what = "with another number of GPUs" if name == "--gpus" else f"without {name}"
+            price = found[0].price(looser.disk)
+            least = "" if price is None else f", from ${price:.2f} per hour ({found[0].label})"
+            advice.append(f"{what}: {counted(len(found), 'offer')}{least}")
+    return advice or ["no single flag is the cause: hud-tui pods shows everything there is"]
 
 
 def _stock(offer: Offer) -> str:
@@ -111,6 +187,12 @@ class Wanted:
     max_price: float | None = None
     disk: int | None = None
     image: str = ""
+    name: str = ""
+    """What it is called; empty: by its GPUs."""
+    key: str = ""
+    """The identity file that ssh uses."""
+    wish: Mapping[str, str] = field(default_factory=dict)
+    """How it is to be set up; empty: it is only rented."""
 
     @property
     def most(self) -> float:
@@ -163,10 +245,20 @@ class Pods:
     """What is rented, here and at Prime's."""
 
     def __init__(
-        self, prime: Prime, state: Path, tell: Callable[[str], None] = lambda text: None
+        self,
+        prime: Prime,
+        state: Path,
+        tell: Callable[[str], None] = lambda text: None,
+        keep: Callable[[], None] = lambda: None,
     ) -> None:
-        """`tell`: told what is being waited for."""
-        self._prime, self._state, self._tell = prime, state, tell
+        """
+        Args:
+            prime: The account.
+            state: The state directory.
+            tell: Told what is being waited for.
+            keep: Has the budget kept: called once it is written down, before anything is asked for.
+        """
+        self._prime, self._state, self._tell, self._keep = prime, state, tell, keep
 
     async def rent(self, wanted: Wanted) -> Rental:
         """Rent a pod, once.
@@ -177,31 +269,21 @@ class Pods:
             HudUnclear: Nobody knows whether it was; `reconcile` finds out.
         """
         await self._check_again(wanted)
-        offer = wanted.offer
-        rental = Rental(
-            f"hud-{re.sub(r'[^a-z0-9]', '', offer.gpu_type.lower())[:12]}-{random.token_hex(3)}",
-            gpus=offer.label,
-            provider=offer.provider or "",
-            price_hr=wanted.price_hr,
-            hours=wanted.hours,
-            idle_min=wanted.idle_min,
-            at=time(),
-        )
-        write_rental(self._state, rental)
-        most = wanted.max_price
+        offer, most = wanted.offer, wanted.max_price
+        rental = write_rental(self._state, _planned(wanted))
+        self._keep()
         try:
             pod = await self._prime.create(offer, rental.name, wanted.image, wanted.disk, most)
         except HudUnclear as error:
             return await self._look_up(rental, error)
-        except BaseException as error:
-            if isinstance(error, HudError):  # refused: there is nothing
-                write_rental(self._state, replace(rental, ended_at=rental.at, why=error.message))
+        except HudError as error:  # refused: there is nothing
+            write_rental(self._state, rental, ended_at=rental.at, why=error.message)
             raise
         return self._rented(rental, pod)
 
-    def _rented(self, rental: Rental, pod: Pod) -> Rental:
+    def _rented(self, rental: Rental, pod: Pod, **more: Any) -> Rental:
         price = rental.price_hr if pod.price_hr is None else pod.price_hr
-        return write_rental(self._state, replace(rental, id=pod.id, price_hr=price))
+        return write_rental(self._state, rental, id=pod.id, price_hr=price, **more)
 
     async def _check_again(self, wanted: Wanted) -> None:
         """Whether it still costs what was shown."""
@@ -244,14 +326,14 @@ class Pods:
             pod = by_id.get(rental.id) or by_name.get(rental.name)
             back = rental.why == GONE and pod is not None and pod.status in COSTLY
             if pod is not None and (rental.runs or back):
-                self._rented(replace(rental, ended_at=None, why=""), pod)
+                self._rented(rental, pod, ended_at=None, why="")
             elif rental.id and (rental.runs or rental.billed is None):
                 if billed is None:
                     billed = {one.id: one for one in await self._prime.history()}
                 self._ended(rental, billed.get(rental.id))
             elif rental.runs and time() - rental.at > FORGET_S:
                 why = "Prime never heard of it"
-                write_rental(self._state, replace(rental, ended_at=rental.at, why=why))
+                write_rental(self._state, rental, ended_at=rental.at, why=why)
         ours = read_rentals(self._state)
         known = {one.id for one in ours}  # what ended here and is listed as running was taken back
         return ours, [pod for pod in pods if pod.id not in known]
@@ -261,14 +343,55 @@ class Pods:
         ended = rental.ended_at or at or time()
         billed = past.total_billed_price if past is not None else None
         why = rental.why or GONE
-        write_rental(self._state, replace(rental, ended_at=ended, billed=billed, why=why))
+        write_rental(self._state, rental, ended_at=ended, billed=billed, why=why)
 
-    async def wait(self, rental: Rental, answers: Callable[[Address], "Ssh"], key: str) -> Address:
+    async def reach(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
+        """Wait until a pod answers, and start its watcher; where it is. Can be repeated.
+
+        Args:
+            rental: One that was asked for; also one that nobody knows whether there is.
+            ssh_to: Makes the ssh to an address.
+            key: The identity file that Prime knows.
+
+        Raises:
+            HudUnclear: Nobody knows yet whether it was rented.
+            HudUsage: It was not.
+            PodFailed: As `wait`.
+        """
+        if not rental.id:
+            rental = await self.find(rental)
+            if not rental.id:
+                what = f"{rental.name} was not rented: {rental.why}"
+                raise HudUsage(what, "hud-tui pods create rents one")
+        address = await self.wait(rental, ssh_to, key)
+        ssh = ssh_to(address)
+        async with aclosing(ssh):
+            url = self._prime.settings.url
+            await patient(lambda: install_watcher(ssh, rental, url), self._tell, PATIENCE_S)
+        write_rental(self._state, rental, watched=True)
+        return address
+
+    async def find(self, rental: Rental) -> Rental:
+        """Ask Prime for a pod whose answer was lost; it has an id, or was never rented.
+
+        Raises:
+            HudUnclear: It is not listed, and lists may lag behind.
+        """
+        ours, _ = await self.reconcile()
+        found = find_rental(ours, rental.name)
+        if found.runs and not found.id:
+            minutes = max(1, (found.at + FORGET_S - time()) / 60)
+            unclear = HudUnreachable(f"{found.name} is not listed by Prime")
+            hint = f"try again; if it is not listed within {minutes:.0f} min, it was not rented"
+            raise HudUnclear(unclear, hint=hint)
+        return found
+
+    async def wait(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
         """Wait until ssh answers; where.
 
         Args:
             rental: One with an id.
-            answers: Makes the ssh to an address.
+            ssh_to: Makes the ssh to an address.
             key: The identity file that Prime knows.
 
         Raises:
@@ -281,7 +404,7 @@ class Pods:
             if status is not None and status.is_ready:
                 address = read_address(status.ssh_connection or "", key, rented=True)
                 try:
-                    await answers(address).run("true", timeout_s=20)
+                    await ssh_to(address).run("true", timeout_s=20)
                     return address
                 except LineLost as error:
                     refused = f", {error.message}"
@@ -291,7 +414,7 @@ class Pods:
             shown = "unknown" if status is None else status.status
             part = status.installation_progress if status is not None else None
             more = f", {part} % installed" if part is not None else ""
-            self._tell(f"{rental.name}: {shown}{more}, {waited:.0f} s{refused}")
+            self._tell(f"{rental.name}: {shown}{more}{refused}")
             await asyncio.sleep(POLL_S)
 
     async def _status(self, rental: Rental) -> PodStatus | None:
@@ -317,13 +440,62 @@ class Pods:
             raise HudProtected(rental.name, "terminate")
         if rental.id:
             await self._prime.terminate(rental.id)
-        ended = replace(rental, ended_at=rental.ended_at or time(), why=why)
-        write_rental(self._state, ended)
+        at = rental.ended_at or time()
+        ended = write_rental(self._state, rental, ended_at=at, why=why)
         with suppress(HudError):
             past = {one.id: one for one in await self._prime.history()}.get(rental.id)
             if past is not None:
                 self._ended(ended, past)
         return find_rental(read_rentals(self._state), rental.name)
+
+
+def _planned(wanted: Wanted) -> Rental:
+    """What is written down before it is asked for."""
+    offer = wanted.offer
+    short = re.sub(r"[^a-z0-9]", "", offer.gpu_type.lower())[:12]
+    return Rental(
+        wanted.name or f"hud-{short}-{random.token_hex(3)}",
+        gpus=offer.label,
+        provider=offer.provider or "",
+        price_hr=wanted.price_hr,
+        hours=wanted.hours,
+        idle_min=wanted.idle_min,
+        at=time(),
+        key=wanted.key,
+        wish=dict(wanted.wish),
+    )
+
+
+def check_name(name: str) -> None:
+    """Raises HudUsage: not a pod's name."""
+    if not _NAME.fullmatch(name):
+        hint = "letters, digits and dashes, 63 at most, at least one letter"
+        raise HudUsage(f"not a pod's name: {one_line(name, 80)}", hint)
+
+
+KEYS_AT = "https://app.primeintellect.ai/dashboard/tokens"
+
+
+async def check_key(prime: Prime, key: str) -> str:
+    """Check the ssh key that a pod will be asked for, before anything costs money.
+
+    Returns:
+        A warning where Prime does not say which keys it knows; else nothing.
+
+    Raises:
+        HudUsage: ssh cannot use it, or Prime does not know its public half.
+    """
+    public = await read_public_key(key)
+    try:
+        known = await prime.ssh_keys()
+    except HudRefused as error:
+        if error.status not in (403, 404, 405):
+            raise
+        return f"Prime does not say whether it knows {key}: it must, or ssh will not get in"
+    if public not in {" ".join(one.split()[:2]) for one in known}:
+        hint = f"add it there, or -i another: {KEYS_AT}; it is: {public}"
+        raise HudUsage(f"Prime does not know the public half of {one_line(key, 200)}", hint)
+    return ""
 
 
 class PodFailed(HudError):

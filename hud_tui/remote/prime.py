@@ -208,6 +208,10 @@ class PodStatus(Read):
         return ""
 
 
+class SshKey(Read):
+    public_key: str = ""
+
+
 M = TypeVar("M", bound=Read)
 
 
@@ -274,6 +278,14 @@ class Prime:
         """The newest pods that have ended."""
         answer = await self._read("/pods/history", {"offset": 0, "limit": PAGE})
         return [_as(Pod, item) for item in _list(answer, "data")]
+
+    async def ssh_keys(self) -> list[str]:
+        """Public keys that are let into new pods, as lines of authorized_keys.
+
+        Source: the API's reference, "Get Ssh Keys".
+        """
+        answer = await self._read("/ssh_keys/", {"offset": 0, "limit": PAGE})
+        return [_as(SshKey, item).public_key for item in _list(answer, "data")]
 
     async def _listed(self, path: str) -> list[Pod]:
         found: list[Pod] = []

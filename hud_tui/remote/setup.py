@@ -160,7 +160,7 @@ for job in "$R"/jobs/*/job; do [ -L "$job" ] && alive "$job" && {
 exit 0
 """
 HEALTH = """\
-n=0; while :; do
+soon="0.1 0.2 0.3 0.4 -"; n=0; while :; do
   alive "$R/loop" || { echo "the server does not run"; tail -n 20 "$R/server.log"; exit 1; }
   PORT=$(cat "$R/port")
   if "$ENV/bin/python" -c 'import sys, urllib.error, urllib.request
@@ -170,6 +170,7 @@ except OSError: sys.exit(1)' "http://127.0.0.1:$PORT$HEALTH"; then
     echo "it answers at port $PORT after $n s"; exit 0
   fi
   [ $((n % 10)) -eq 0 ] && { echo "waiting for the server, $n s"; tail -n 1 "$R/server.log"; }
+  [ -n "$soon" ] && { sleep "${soon%% *}"; soon=${soon#* }; [ "$soon" = - ] && soon=; continue; }
   n=$((n + 1)); [ $n -gt "$START_S" ] && { tail -n 20 "$R/server.log"; exit 1; }
   sleep 1
 done

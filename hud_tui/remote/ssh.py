@@ -332,6 +332,65 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
+# The key that ssh uses.
+
+
+async def read_public_key(key: str) -> str:
+    """Type and value of a private key's public half, e.g. ``ssh-ed25519 AAAA…``.
+
+    Raises:
+        HudUsage: There is no such key, others can read it, or nothing gives its passphrase.
+    """
+    file = usable_key(key)
+    shown = one_line(file, 300)
+    code, said = await _said_by("ssh-keygen", "-y", "-P", "", "-f", str(file))
+    if code == 0:
+        return " ".join(said.split()[:2])
+    public = _beside(file)
+    if not public:
+        hint = f"its public half must stand beside it: {shown}.pub; or name another: -i FILE"
+        raise HudUsage(f"not a private ssh key, or one with a passphrase: {shown}", hint)
+    _, held = await _said_by("ssh-add", "-L")
+    if public not in {" ".join(line.split()[:2]) for line in held.splitlines()}:
+        hint = f"ssh-add {quote(shown)}"
+        raise HudUsage(f"the ssh key {shown} has a passphrase, and no agent holds it", hint)
+    return public
+
+
+def usable_key(key: str) -> Path:
+    """The file of a private key. Raises HudUsage: ssh would not use it."""
+    file = Path(os.path.expanduser(key))
+    shown = one_line(file, 300)
+    if not file.is_file():
+        make = f"make one: ssh-keygen -t ed25519 -f {quote(shown)}; or name another: -i FILE"
+        raise HudUsage(f"no ssh key {shown}", make)
+    if file.stat().st_mode & 0o077:
+        hint = f"chmod 600 {quote(shown)}"
+        raise HudUsage(f"the ssh key {shown} is open to others: ssh refuses it", hint)
+    return file
+
+
+def _beside(file: Path) -> str:
+    try:
+        text = file.with_name(f"{file.name}.pub").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    return " ".join(text[:20_000].split()[:2])
+
+
+async def _said_by(*words: str) -> tuple[int, str]:
+    """Exit code and output of one of OpenSSH's tools, which asks for nothing."""
+    process = await _start(words)
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            out, _ = await _spoken(process, b"")
+    except TimeoutError:
+        return 1, ""
+    finally:
+        await _ended(process)
+    return process.returncode or 0, out
+
+
 # A line that breaks: tried again, for as long as it may take.
 
 

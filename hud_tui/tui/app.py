@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from hud_tui.rl.alarms.alarm import Notify
     from hud_tui.rl.alarms.thresholds import Thresholds
     from hud_tui.tui.screens.base import HudScreen
+    from hud_tui.tui.screens.machines import SetUps
     from hud_tui.tui.screens.palette import Palette, Place
     from hud_tui.tui.workspace import Workspace
 
@@ -74,6 +75,8 @@ STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is
 """Inside the package in a wheel, beside it in a checkout."""
 STORE_S = 1.0
 """Seconds in which changes of the layout are gathered before they are written."""
+OPENING = "opening"
+"""The mode that is shown while another service is opened in place of one."""
 VIEWS = {
     "models": "ModelsScreen",
     "launch": "LaunchScreen",
@@ -226,6 +229,8 @@ class HudApp(App[None]):
         self.clipboard_notices = Clipboard(self.store, self.options.copy_advice)
         self._connect = connect
         self._mounted = False
+        self._set_ups: SetUps | None = None
+        """Set-ups of machines that outlive the service that was open."""
         self._palette: Palette | None = None
         """The last one that was opened."""
         for name in VIEWS:
@@ -313,7 +318,31 @@ class HudApp(App[None]):
             notify=self.options.notify,
             recorder=self.options.recorder,
             export_dir=self.options.export_dir,
+            reopen=self.reopen,
+            set_ups=self._set_ups,
         )
+
+    @work(exclusive=True, group="reopen")
+    async def reopen(self) -> None:
+        """Leave the service that is open, and open the one that --local means now, as another
+        machine is used: with views of its own, as at the start."""
+        old = self.workspace
+        if old is None or self.mode != "local":
+            self.say("from now on hud-tui --local trains there")
+            return
+        view = old.view.VIEW if old.view is not None else "models"
+        self.start, self.workspace = Start(view=view, again=True), None
+        self.connect_screen = ConnectScreen(asks=False)
+        if OPENING in self._modes:
+            await self.remove_mode(OPENING)
+        self.add_mode(OPENING, lambda: self.connect_screen)
+        await self.switch_mode(OPENING)
+        for name in VIEWS:
+            await self.remove_mode(name)
+            self.add_mode(name, partial(self._make_view, name))
+        await old.end()
+        self._set_ups = old.set_ups
+        self.open_client(self.mode, self.key)
 
     async def _begin_offline(self) -> bool:
         """Show what was known last; False where there is nothing to show."""

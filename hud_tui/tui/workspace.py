@@ -35,8 +35,8 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
-from hud_tui.service_file import costs_said
-from hud_tui.settings import Start
+from hud_tui.service_file import costs_said, keep_budgets
+from hud_tui.settings import Start, read_paths
 from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
@@ -45,7 +45,7 @@ from hud_tui.tui.screens.base import Aside, HudScreen, ViewContext, WritePolicy
 from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, say, tell
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
-from hud_tui.tui.screens.machines import MachinesScreen, SetUps, aside
+from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
 from hud_tui.tui.screens.palette import BLOCK, Place, Section
 from hud_tui.tui.session import RunSession
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model
@@ -76,6 +76,8 @@ class Workspace:
         notify: Notify | None,
         recorder: Recorder | None,
         export_dir: Path,
+        reopen: Callable[[], object] = lambda: None,
+        set_ups: SetUps | None = None,
     ) -> None:
         """
         Args:
@@ -89,12 +91,15 @@ class Workspace:
             notify: Where alarms and the end of a run are announced; None for nowhere.
             recorder: Records the session's events to a file; None without `--record`.
             export_dir: Where new files go.
+            reopen: Opens the service anew, as another machine is used now.
+            set_ups: The set-ups of machines that are at work already.
         """
+        self._reopen = reopen
         self.session = self.SESSION(client, mode, self, store, clock, thresholds, recorder)
         self.layout = LayoutStore(store, self.session.scope)
         self.writes = WritePolicy(app, lambda: self.session.client.wire.guard)
         self._aside = Aside()
-        self._set_ups: SetUps | None = None
+        self.set_ups = set_ups
         self.context = ViewContext(
             self.session, self.layout, self.writes, start, clock, export_dir, lambda: self._aside
         )
@@ -167,6 +172,14 @@ class Workspace:
         say(self._app, "reconnected")
         self._read_evaluations()
         self.service_came_back()
+
+    async def end(self) -> None:
+        """`close`, while the app goes on with another service: nothing of this one stays at work
+        but set-ups of machines, which are the app's."""
+        for worker in [*self._app.workers]:
+            if worker.group not in (SET_UPS, "reopen", "connect"):
+                worker.cancel()
+        await self.close()
 
     async def close(self) -> None:
         """Keep what is known, and close the connections."""
@@ -301,18 +314,22 @@ class Workspace:
         if state is None:
             say(self._app, "no state directory: no machines are kept")
             return
-        if self._set_ups is None:
-            self._set_ups = SetUps(self._app, machines_in(state))
-        screen = MachinesScreen(state, self._set_ups, self.writes, time)
+        if self.set_ups is None:
+            self.set_ups = SetUps(self._app, machines_in(state), self._reopen)
+        screen = MachinesScreen(state, self.set_ups, self.writes, time)
         self._app.push_screen(screen)
 
     async def _watch_machines(self) -> None:
         """Keep what the top line says of the used machine and of costs."""
-        said = costs_now(self._store.directory)
+        state = self._store.directory
+        said = costs_now(state)
         if said:
             self._app.notify(clean(said, 400), severity="warning", markup=False, timeout=15)
         while True:
-            found = await to_thread(aside, self._store.directory, time())
+            if state is not None:
+                with suppress(HudError, OSError):
+                    await to_thread(keep_budgets, read_paths(str(state)), time())
+            found = await to_thread(aside, state, time())
             if found != self._aside:
                 self._aside = found
                 if self.view is not None:

@@ -1,5 +1,7 @@
 """What ``hud-tui doctor`` says of machines."""
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -82,3 +84,11 @@ def test_what_costs_money(tmp_path: Path) -> None:
     ) in found
     assert ("warning", "lost may have been rented: its answer was lost") in found
     assert not [text for _, text in found if text.startswith("over")]
+    assert ("warning", "p is not set up, and not watched") in found
+    assert ("warning", "no process here keeps the budget of what is rented") in found
+    for why, level in (("", "ok"), ("Prime does not answer", "warning")):
+        kept = {"pid": os.getpid(), "at": now, "why": why}
+        (tmp_path / "remotes/budget.json").write_text(json.dumps(kept))
+        [last] = said(check_costs(tmp_path, now))[-1:]
+        assert last[0] == level
+        assert why in last[1]

@@ -15,9 +15,8 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
-from hud_tui.remote.keeper import Keeper
-from hud_tui.remote.machines import Machine, Machines
-from hud_tui.remote.pods import find_rental, install_watcher, is_gpu, read_gpus
+from hud_tui.remote.machines import Machines
+from hud_tui.remote.pods import find_rental, install_watcher, is_gpu, is_in, read_gpus
 from hud_tui.remote.prime import PodStatus, read_prime
 from hud_tui.remote.ssh import Address
 from hud_tui.service_file import Rental, read_rentals, write_rental
@@ -55,6 +54,7 @@ def prime(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrimeServer]:
 def pod(prime: PrimeServer, far: Far, near: None, monkeypatch: pytest.MonkeyPatch) -> PrimeServer:
     """Every pod is the far machine."""
     prime.ssh = f"{getpass.getuser()}@127.0.0.1 -p {far.port}"
+    prime.keys = [(far.place / "near/id.pub").read_text()]
     monkeypatch.setenv("PRIME_SSH_KEY_PATH", str(far.place / "near/id"))
     return prime
 
@@ -348,7 +348,49 @@ async def test_people_get_a_table(
     assert await asyncio.to_thread(main, ["pods", "--gpus", "2xH100"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["2.10", "2×H100_80GB", "runpod"]
     assert await asyncio.to_thread(main, ["pods", "list"]) == 0
-    assert "running: $0.00 per hour" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("nothing is rented, and nothing was")
+    argv = ["pods", "--gpus", "2xH100", "--max-price", "1", "--provider", "hyperstack"]
+    assert await asyncio.to_thread(main, argv) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        "nothing that can be rented matches",
+        "without --max-price: 1 offer, from $5.00 per hour (2×H100_80GB)",
+    ]
+
+
+async def test_regions_are_looked_at_here_too(
+    hud: Command, prime: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prime.offers[0]["country"] = "US"
+    flags = ("pods", "--gpus", "2xH100", "--no-spot")
+    found = await hud(*flags, "--region", "united_states")
+    assert [one["provider"] for one in found.data["offers"]] == ["hyperstack"]
+    monkeypatch.setattr("tests.prime_server.REGIONS", {"united_states": {"US", "FI"}})
+    found = await hud(*flags, "--region", "united_states")
+    assert [one["provider"] for one in found.data["offers"]] == ["hyperstack"]
+    found = await hud(*flags, "--region", "fi")
+    assert [one["provider"] for one in found.data["offers"]] == ["datacrunch"]
+    refused = await hud(*flags, "--region", "atlantis")
+    assert (refused.error["status"], "not a region" in refused.error["message"]) == (422, True)
+    none = await hud(*flags, "--region", "NO")
+    assert none.data["advice"] == ["without --region: 2 offers, from $4.20 per hour (2×H100_80GB)"]
+
+
+@pytest.mark.parametrize(
+    ("country", "region", "inside"),
+    [
+        ("FI", "eu_north", True),
+        ("FI", "europe_west", True),
+        ("FI", "united_states", False),
+        ("US", "united_states", True),
+        ("IN", "asia_south", True),
+        (None, "canada", True),  # Prime has looked
+        ("FI", "atlantis", True),
+        (None, "FI", False),
+    ],
+)
+def test_countries_of_regions(country: str | None, region: str, inside: bool) -> None:
+    assert is_in(country, region) is inside
 
 
 # The watcher on the pod.
@@ -444,22 +486,3 @@ def test_pods_by_name_id_and_beginning(tmp_path: Path) -> None:
     (tmp_path / "remotes/rentals.json").write_text("{")
     with pytest.raises(HudUsage, match="not a list of rentals"):
         read_rentals(tmp_path)
-
-
-async def test_the_tunnel_s_process_ends_a_pod_whose_hours_are_spent(
-    prime: PrimeServer, state: Path
-) -> None:
-    prime.pods["pod1"] = {"id": "pod1", **dict.fromkeys(_KEYS, None)}
-    spent = Rental("p", "pod1", hours=1, at=clock.time() - 3601, protected=True)
-    write_rental(state, spent)
-    write_rental(state, replace(spent, name="other", id="pod2"))
-    keeper = Keeper(Machines(state), state, "p")
-    machine = Machine("p", Address("far"), "hud-tui", pod="pod1")
-    await keeper._end_if_spent(replace(machine, pod=""))
-    assert prime.pods
-    await keeper._end_if_spent(machine)
-    assert prime.pods == {}
-    assert [(one.runs, one.why) for one in read_rentals(state)] == [
-        (False, "its hours are spent"),
-        (True, ""),
-    ]

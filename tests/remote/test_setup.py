@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from hud_tui.errors import HudUsage
-from hud_tui.remote.engines import ENGINES
+from hud_tui.remote.engines import ENGINES, Engine
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import (
     Setup,
@@ -32,18 +32,15 @@ from tests.conftest import bearer, until
 from tests.remote.far import Far, cut_line
 
 FAR = Address("far")
-COUNTED = replace(
-    ENGINES["hud-tui"],
-    installed='[ -f "$R/installed" ]',
-    install='echo installing; echo once >> "$HOME/installs"; sleep 0.3; : > "$R/installed"',
-)
-"""hud-tui's service, its packages being here already; how often they are installed is counted."""
 
 
 @pytest.fixture(autouse=True)
-def uv(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A uv that makes an environment out of the tests' own, as there is no network."""
-    monkeypatch.setitem(ENGINES, "hud-tui", COUNTED)
+def counted(far: Far, light: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """How often packages are installed is counted; uv makes an environment out of the tests' own,
+    as there is no network."""
+    install = 'echo installing; echo once >> "$HOME/installs"; sleep 0.1; : > "$R/installed"'
+    engine = replace(light, installed='[ -f "$R/installed" ]', install=install)
+    monkeypatch.setitem(ENGINES, "hud-tui", engine)
     monkeypatch.setattr("hud_tui.remote.ssh.BACKOFF_S", (0.01, 0.05))
     python = f'#!/bin/sh\\nexec {sys.executable} "$@"\\n'
     far.tool(
@@ -52,6 +49,7 @@ def uv(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
         f'mkdir -p "$last/bin"; printf \'{python}\' > "$last/bin/python"\n'
         'chmod +x "$last/bin/python"',
     )
+    return engine
 
 
 async def machine_of(machines: Machines, **wish: str) -> Machine:
@@ -205,13 +203,13 @@ async def test_a_set_up_that_was_killed_goes_on_with_its_job(machines: Machines,
 
 
 async def test_a_job_that_was_killed_there_is_begun_anew(
-    machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch
+    machines: Machines, far: Far, counted: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the machine was started anew in the middle of it."""
     hangs = (
         '[ -e "$HOME/killed" ] && { : > "$R/installed"; exit 0; }; echo $$ > "$HOME/pid"; sleep 99'
     )
-    monkeypatch.setitem(ENGINES, "hud-tui", replace(COUNTED, install=hangs))
+    monkeypatch.setitem(ENGINES, "hud-tui", replace(counted, install=hangs))
     setup = Setup(machines, await machine_of(machines))
     going = asyncio.create_task(setup.run({}))
     pid = far.home / "pid"
@@ -226,16 +224,16 @@ async def test_a_job_that_was_killed_there_is_begun_anew(
 
 
 async def test_a_disk_that_is_full_there(
-    machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch
+    machines: Machines, far: Far, counted: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fills = replace(COUNTED, install="echo fetching; cat /etc/passwd > /dev/full")
+    fills = replace(counted, install="echo fetching; cat /etc/passwd > /dev/full")
     monkeypatch.setitem(ENGINES, "hud-tui", fills)
     setup = Setup(machines, await machine_of(machines))
     with pytest.raises(ScriptFailed, match="No space left on device") as caught:
         await setup.run({})
     assert "disk is full" in caught.value.hint
     assert "engine" not in machines.get("box").done
-    monkeypatch.setitem(ENGINES, "hud-tui", COUNTED)  # somebody made room
+    monkeypatch.setitem(ENGINES, "hud-tui", counted)  # somebody made room
     again = Setup(machines, await machine_of(machines))
     assert (await again.run({})).ready
     await again.undo()
@@ -297,10 +295,10 @@ async def test_a_folder_that_is_not_ours_is_not_removed(machines: Machines, far:
 
 
 async def test_a_server_that_never_answers_is_shown_with_its_log(
-    machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch
+    machines: Machines, far: Far, counted: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = replace(
-        COUNTED, serve=lambda machine: "sh -c 'echo the weights are broken; sleep 60'", start_s=1
+        counted, serve=lambda machine: "sh -c 'echo the weights are broken; sleep 60'", start_s=1
     )
     monkeypatch.setitem(ENGINES, "hud-tui", broken)
     setup = Setup(machines, await machine_of(machines))

@@ -141,7 +141,7 @@ async def test_a_port_that_changed_there_is_followed(
 async def test_a_port_that_is_taken_here_is_said(
     hud: Command, machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud_tui.cli.remote.USE_S", 10.0)
+    monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 10.0)
     with socket.create_server(("127.0.0.1", box.local_port)):
         refused = await hud("remote", "use", "box")
     assert (refused.code, refused.error["type"]) == (3, "unreachable")

@@ -9,6 +9,7 @@ from time import time
 
 import pytest
 
+from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.remote.facts import Facts, Gpu
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
@@ -19,11 +20,11 @@ from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.machines import MachinesScreen, aside, gpu_use
 from tests.conftest import Served
 from tests.prime_server import KEY, PrimeServer, offer, serving
-from tests.remote.conftest import far
+from tests.remote.conftest import far, kept
 from tests.remote.far import Far
 from tests.tui.conftest import Connector, Opened
 
-__all__ = ["far"]
+__all__ = ["far", "kept"]
 GPUS = Facts(gpus=(Gpu("NVIDIA H100 80GB HBM3", "570", 81_559, 0, 0),) * 2)
 BOX = Machine(
     "gpubox", Address("gpubox"), "skyrl-ray", "Qwen/Qwen3-4B", root="/r", local_port=4711,
@@ -117,19 +118,48 @@ def test_gpus_that_say_nonsense() -> None:
 
 
 async def test_use_it_and_not(served: Served, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[str] = []
+    """It acts at once: the service there is opened, in the view that was open."""
+    keeping: list[str] = []
     monkeypatch.setattr(
-        "hud_tui.tui.screens.machines.keep_line", lambda paths, name: kept.append(str(paths.data))
+        "hud_tui.remote.keeper.keep_line", lambda paths, name: keeping.append(str(paths.data))
     )
     machines = use_box(state)
     use_machine(state, None)
     async with shown(served, state) as app:
+        first = app.app.workspace
         await app.press("enter")
-        await app.until(lambda: machines.used() == "gpubox" and kept)
-        assert kept[0].endswith("data/remotes/gpubox")
-        await app.until(lambda: rows(app)[0][0] == "▶")
+        await app.until(lambda: machines.used() == "gpubox" and keeping)
+        assert keeping[0].endswith("data/remotes/gpubox")
+        await app.until(lambda: app.app.workspace not in (None, first))
+        await app.until_view("models")
+        second = app.app.workspace
+        await app.press("8")
+        await app.until_view("machines")
+        await app.until(lambda: screen(app)._entries and rows(app)[0][0] == "▶")
         await app.press("enter")
         await app.until(lambda: machines.used() is None)
+        await app.until(lambda: app.app.workspace not in (None, second))
+        await app.until_view("models")
+    commands = [as_hud_tui(one) for one in CommandLog(state).read()[0]]
+    assert commands == [
+        "hud-tui --headless remote use gpubox",
+        "hud-tui --headless remote use --off",
+    ]
+
+
+async def test_a_machine_that_does_not_answer_is_not_used(
+    served: Served, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.remote.keeper.keep_line", lambda paths, name: None)
+    monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.0)
+    machines = use_box(state)
+    machines.set_line("gpubox", {**LINE, "state": "broken", "why": "Connection refused"})
+    use_machine(state, None)
+    async with shown(served, state) as app:
+        first = app.app.workspace
+        await app.press("enter")
+        await app.until_notice("Connection refused")
+        assert (machines.used(), app.app.workspace) == (None, first)
 
 
 async def test_set_up_a_machine_step_by_step_and_remove_it(

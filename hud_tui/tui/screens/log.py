@@ -116,7 +116,8 @@ def entry_text(one: AuditEntry) -> Iterator[Content]:
     if one.message:
         yield _field("message", one_line(one.message, 300))
     request = f" · request {one_line(one.request_id, 60)}" if one.request_id else ""
-    yield _field("sent", f"{one_line(one.method, 8)} {one_line(one.url, 200)}{request}")
+    if one.url:
+        yield _field("sent", f"{one_line(one.method, 8)} {one_line(one.url, 200)}{request}")
     if command := as_hud_tui(one):
         yield _field("command", one_line(command, 1000))
 
@@ -127,7 +128,7 @@ def _field(name: str, value: str) -> Content:
 
 EMPTY = (
     "No changes were made from this machine yet. Forks, submissions, head changes, "
-    "cancellations and pins are logged here; reads are not."
+    "cancellations, pins and set-ups of machines are logged here; reads are not."
 )
 NOWHERE = "No state directory: nothing is logged."
 ON_ENTRY = frozenset({"open", "copy", "copy_as"})
@@ -239,6 +240,9 @@ class LogScreen(Leavable[None]):
             "python": ("Python", as_python(one)),
         }
         choices = [(name, label) for name, (label, text) in forms.items() if text]
+        if not choices:  # nothing was sent: it is a command of this machine's
+            self.action_copy()
+            return
         lines = ["A command that sends the same request."]
         if not forms["python"][1]:
             lines.append("Not available as Python: the request body is not kept.")

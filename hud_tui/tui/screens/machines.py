@@ -11,7 +11,7 @@ from asyncio import to_thread
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import time
 from typing import Any, ClassVar
@@ -22,27 +22,31 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Static
 
+from hud_tui.audit_log import CommandLog, command_entry
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote.engines import find_engine
 from hud_tui.remote.facts import look
+from hud_tui.remote.keeper import use
 from hud_tui.remote.machines import Machine, Machines, machines_in
 from hud_tui.remote.pods import (
+    WORK,
     Filter,
     Pods,
     Wanted,
     available,
+    check_key,
     choose_image,
-    install_watcher,
+    find_rental,
     read_gpus,
     totals,
 )
 from hud_tui.remote.prime import Prime, read_prime
 from hud_tui.remote.setup import Setup, StepSaid, Wish, describe
-from hud_tui.remote.ssh import PATIENCE_S, Address, patient, read_address
+from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, counted, one_line, size
 from hud_tui.service_file import (
     Rental,
-    keep_line,
+    keep_budgets,
     line_of,
     read_rentals,
     used_machine,
@@ -59,6 +63,8 @@ READ_S = 2.0
 """Between two looks at the files."""
 FRESH_S = 20.0
 """What the tunnel's process wrote counts for so long."""
+SET_UPS = "machines"
+"""The group of workers that set machines up: they outlive screens, and the service."""
 KEPT = 12
 """Lines of a set-up that are shown."""
 COLUMNS = (
@@ -216,8 +222,9 @@ def aside(state: Path | None, now: float) -> Aside:
 class SetUps:
     """The set-ups that this app does: what they say, and which are at work."""
 
-    def __init__(self, app: App[None], machines: Machines) -> None:
-        self._app, self._machines = app, machines
+    def __init__(self, app: App[None], machines: Machines, reopen: Callable[[], object]) -> None:
+        """`reopen`: opens the service anew, as another machine is used now."""
+        self._app, self._machines, self._reopen = app, machines, reopen
         self.lines: dict[str, deque[str]] = {}
         self.busy: set[str] = set()
 
@@ -227,7 +234,7 @@ class SetUps:
 
     def begin(self, text: str) -> None:
         """Set up the machine at an address, or rent GPUs and set those up."""
-        self._app.run_worker(self._begin(text), group="machines")
+        self._app.run_worker(self._begin(text), group=SET_UPS)
 
     async def _begin(self, text: str) -> None:
         try:
@@ -239,11 +246,13 @@ class SetUps:
             self.hear("", f"✘ {error.message}")
             raise
 
-    async def _add(self, address: Address, wish: Wish, asks: bool = True) -> None:
+    async def _add(
+        self, address: Address, wish: Wish, package: str = "", asks: bool = True
+    ) -> None:
         machine = await describe(self._machines, address, wish)
         name = machine.name
         with self._machines.alone(name):
-            setup = Setup(self._machines, machine, lambda said: self._said(name, said))
+            setup = Setup(self._machines, machine, lambda said: self._said(name, said), package)
             async with aclosing(setup):
                 plan = await setup.plan()
                 todo = [step.about for step, there in plan if not there]
@@ -261,6 +270,8 @@ class SetUps:
                     await setup.run({})
                 finally:
                     self.busy.discard(name)
+        if asks:
+            self._log("remote", "add", str(address), f"--name={name}", "-y")
         say(self._app, f"{name} is set up")
 
     def _said(self, name: str, said: StepSaid) -> None:
@@ -271,45 +282,133 @@ class SetUps:
 
     async def _rent(self, text: str) -> None:
         count, gpu = read_gpus(text)
+        if (begun := await to_thread(self._begun)) is not None:
+            cost = f"It costs ${begun.price_hr:.2f} per hour."
+            lines = [f"{begun.name} ({begun.gpus}) is rented already, and not set up.", cost]
+            title, other = "A machine is not set up yet", "Rent one more"
+            dialog = ConfirmDialog(title, lines, "Go on with it", keep=other)
+            if await self._app.push_screen_wait(dialog):
+                await self._carry_on(begun)
+                return
         async with Prime(read_prime(every_variable())) as prime:
             found = await available(prime, Filter(count, gpu))
             price = found[0].price() if found else None
             if price is None:
                 hint = "hud-tui pods shows what there is"
                 raise HudUsage(f"nothing to be rented fits {one_line(text, 40)}", hint)
-            asked = Wanted(found[0], price, image=choose_image(found[0], ""))
+            key = prime.settings.ssh_key
+            warning = await check_key(prime, key)
+            asked = Wanted(found[0], price, image=choose_image(found[0], ""), key=key)
+            lines = [*asked.lines(), *([warning] if warning else [])]
             title = f"Rent it, for at most ${asked.most:.2f}"
-            if not await self._app.push_screen_wait(ConfirmDialog(title, asked.lines(), "Rent")):
+            if not await self._app.push_screen_wait(ConfirmDialog(title, lines, "Rent")):
                 return
-            pods = Pods(prime, self._machines.state, lambda said: self.hear(name, said))
-            name = ""
-            rental = await pods.rent(asked)
-            name = rental.name
-            say(self._app, f"rented {name}")
-            address = await pods.wait(rental, self._machines.ssh_to, prime.settings.ssh_key)
-            ssh = self._machines.ssh_to(address)
-            async with aclosing(ssh):
-                await patient(
-                    lambda: install_watcher(ssh, rental, prime.settings.url),
-                    lambda said: self.hear(name, said),
-                    PATIENCE_S,
-                )
+            rental = await self._pods(prime, "").rent(asked)
+        self._log("pods", "create", f"--name={rental.name}", f"--gpus={text}", "-y")
+        say(self._app, f"rented {rental.name}")
+        await self._carry_on(rental)
+
+    def _begun(self) -> Rental | None:
+        """A pod that was rented, and that nobody sets up."""
+        known = read_rentals(self._machines.state)
+        left = [one for one in known if one.unfinished and one.name not in self.busy]
+        return next((one for one in left if not self._machines.busy(one.name, WORK)), None)
+
+    def _pods(self, prime: Prime, name: str) -> Pods:
+        paths = with_machine(read_paths(str(self._machines.state)))
+        state = self._machines.state
+        return Pods(
+            prime, state, lambda said: self.hear(name, said), lambda: keep_budgets(paths, time())
+        )
+
+    def use(self, machine: Machine | None) -> None:
+        """Train on a machine from now on, None: on this one; its service is opened at once."""
+        self._app.run_worker(self._use(machine), exclusive=True, group="use")
+
+    async def _use(self, machine: Machine | None) -> None:
+        paths = read_paths(str(self._machines.state))
+        if machine is None:
+            self._machines.use(None)
+            self._log("remote", "use", "--off")
+        else:
+            say(self._app, f"{machine.name}: connecting")
+            await use(self._machines, machine, paths, lambda said: self.hear(machine.name, said))
+            self._log("remote", "use", machine.name)
+        self._reopen()
+
+    def log_protected(self, rental: Rental) -> None:
+        """Write to the command log that a pod was protected; that it is not any more has no
+        command."""
+        if not rental.protected:
+            self._log("pods", "protect", rental.name)
+
+    def go_on(self, one: Entry) -> None:
+        """Go on with a set-up, or a renting, that is not complete."""
+        self._app.run_worker(self._go_on(one), group=SET_UPS)
+
+    async def _go_on(self, one: Entry) -> None:
+        if one.rental is not None:
+            await self._carry_on(one.rental)
+            self._log("pods", "setup", one.name, "-y")
+        elif one.machine is not None:
+            await self._add(one.machine.address, Wish(one.name))
+
+    async def _carry_on(self, rental: Rental) -> None:
+        """Everything from a pod that was asked for to one that trains."""
+        name = rental.name
+        self.busy.add(name)
         try:
-            await self._add(address, Wish(name, pod=rental.id), asks=False)
+            with self._machines.alone(name, WORK):
+                async with Prime(read_prime(every_variable())) as prime:
+                    key = rental.key or prime.settings.ssh_key
+                    pods = self._pods(prime, name)
+                    address = await pods.reach(rental, self._machines.ssh_to, key)
+                rental = find_rental(read_rentals(self._machines.state), name)
+                if "bare" not in rental.wish:
+                    wish = {key: one for key, one in rental.wish.items() if key != "package"}
+                    wished = Wish(name, **wish, pod=rental.id)
+                    await self._add(address, wished, rental.wish.get("package", ""), asks=False)
+                write_rental(self._machines.state, rental, done=True)
+        except HudUsage:
+            raise
         except HudError as error:
-            lines = [one_line(one, 200) for one in self.lines.get(name, ())]
-            lines = [error.message, *lines, f"{name} costs ${rental.price_hr:.2f} per hour."]
-            dialog = ConfirmDialog(f"{name} failed", lines, "Terminate", danger=True, keep="Keep")
-            if await self._app.push_screen_wait(dialog):
-                await self.terminate(rental)
+            await self._offer_to_terminate(rental, error)
+        finally:
+            self.busy.discard(name)
+
+    async def _offer_to_terminate(self, rental: Rental, error: HudError) -> None:
+        name = rental.name
+        self.hear(name, f"✘ {error.message}")
+        lines = [one_line(one, 200) for one in self.lines.get(name, ())]
+        lines = [error.message, *lines, f"{name} costs ${rental.price_hr:.2f} per hour."]
+        dialog = ConfirmDialog(f"{name} failed", lines, "Terminate", danger=True, keep="Keep")
+        if await self._app.push_screen_wait(dialog):
+            await self.terminate(rental)
+
+    def _log(self, *words: str) -> None:
+        """Write what was done to the command log, as the command that repeats it."""
+        CommandLog(self._machines.state, "app").add(command_entry(time(), words))
 
     async def terminate(self, rental: Rental) -> None:
         """End a pod, and its costs."""
         async with Prime(read_prime(every_variable())) as prime:
             pods = Pods(prime, self._machines.state)
-            ended = await pods.terminate(rental, "terminated", rental.name)
-        self._machines.forget(rental.name)
-        say(self._app, f"{rental.name} was terminated; it cost ${ended.spent(time()):.2f}")
+            if rental.runs and not rental.id:
+                rental = await pods.find(rental)
+            ended = rental
+            if rental.id:
+                ended = await pods.terminate(rental, "terminated", rental.name)
+        self._log("pods", "terminate", rental.name, f"--confirm={rental.name}", "-y")
+        self._forget(rental.name, f"was terminated; it cost ${ended.spent(time()):.2f}")
+
+    def _forget(self, name: str, said: str) -> None:
+        """Forget a machine, and say so; where it was used, this one is."""
+        was_used = self._machines.used() == name
+        self._machines.forget(name)
+        more = "; it was used: training is on this machine again" if was_used else ""
+        say(self._app, f"{name} {said}{more}")
+        if was_used:
+            self._reopen()
 
     async def remove(self, machine: Machine) -> None:
         """Undo a machine's set-up."""
@@ -317,8 +416,8 @@ class SetUps:
             setup = Setup(self._machines, machine, lambda said: self._said(machine.name, said))
             async with aclosing(setup):
                 await setup.undo()
-        self._machines.forget(machine.name)
-        say(self._app, f"{machine.name} was removed")
+        self._log("remote", "remove", machine.name, "-y")
+        self._forget(machine.name, "was removed")
 
 
 class MachinesScreen(Leavable[None]):
@@ -399,21 +498,17 @@ class MachinesScreen(Leavable[None]):
     @on(RowList.Opened)
     @work(exclusive=True, group="use")
     async def action_choose(self) -> None:
-        """Train on it from the app's next start on; or on this machine again."""
+        """Train on it; or on this machine again. One that is not set up: go on with that."""
         one = self.entry
-        if one is None or one.machine is None or not self._writes.may_change():
+        if one is None or not self._writes.may_change():
             return
-        if one.used:
-            self._machines.use(None)
-            say(self.app, "trained here again, from the next start of hud-tui --local")
-        elif not one.machine.ready:
-            raise HudUsage(f"{one.name} is not set up", "add it again: its set-up goes on")
-        else:
-            self._machines.use(one.machine, find_engine(one.machine.engine).speaks)
-            paths = with_machine(read_paths(str(self._machines.state)))
-            await to_thread(keep_line, paths, one.name)
-            say(self.app, f"trained on {one.name}, from the next start of hud-tui --local")
-        self.read()
+        if one.machine is None or not one.machine.ready:
+            if one.name in self._set_ups.busy or self._machines.busy(one.name):
+                say(self.app, f"{one.name} is being set up")
+            else:
+                self._set_ups.go_on(one)
+            return
+        self._set_ups.use(None if one.used else one.machine)
 
     @work(exclusive=True, group="add")
     async def action_add(self) -> None:
@@ -456,7 +551,8 @@ class MachinesScreen(Leavable[None]):
             return
         if rental.protected and not await self._writes.type_name(one.name, "unprotect it"):
             return
-        write_rental(self._machines.state, replace(rental, protected=not rental.protected))
+        write_rental(self._machines.state, rental, protected=not rental.protected)
+        self._set_ups.log_protected(rental)
         self.read()
 
     @work(exclusive=True, group="ask")

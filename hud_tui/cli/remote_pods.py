@@ -1,0 +1,489 @@
+"""``pods``: machines that are rented from Prime Intellect; documents, or lines for people."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
+from time import time
+from typing import Any
+
+from hud_tui.cli.connect import guard_of, paths_of, progress, say_costs
+from hud_tui.cli.output import ask, confirm, emit, require_consent, tell
+from hud_tui.cli.remote import (
+    SET_UP_FLAGS,
+    forget,
+    log,
+    log_command,
+    machines_of,
+    print_table,
+    set_up,
+)
+from hud_tui.errors import HudError, HudNotFound, HudProtected, HudUsage
+from hud_tui.remote.engines import find_engine
+from hud_tui.remote.machines import LOG, MACHINE
+from hud_tui.remote.pods import (
+    WORK,
+    Filter,
+    Pods,
+    Wanted,
+    available,
+    check_key,
+    check_name,
+    choose_image,
+    find_rental,
+    loosened,
+    read_gpus,
+    totals,
+)
+from hud_tui.remote.prime import Offer, Prime, read_prime
+from hud_tui.remote.setup import Wish, secret_values
+from hud_tui.rl.text import clean, one_line
+from hud_tui.service_file import Rental, keep_budgets, read_rentals, write_rental
+from hud_tui.settings import every_variable
+from hud_tui.storage import read_regular
+
+
+def pods(args: argparse.Namespace) -> int:
+    """Run one action on rented machines; returns the exit code."""
+    actions: Mapping[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
+        "available": offers,
+        "create": create,
+        "setup": setup,
+        "list": rented,
+        "status": pod_status,
+        "log": pod_log,
+        "ssh": pod_shell,
+        "protect": protect,
+        "terminate": terminate,
+    }
+    if args.action not in ("list", "terminate"):  # these say it themselves
+        say_costs(args)
+    return asyncio.run(actions[args.action](args))
+
+
+# What can be rented.
+
+
+def _filter(args: argparse.Namespace) -> Filter:
+    given = vars(args)
+    count, gpu = read_gpus(given["gpus"]) if given.get("gpus") else (None, "")
+    for name in ("max_price", "disk", "hours"):
+        if given.get(name) is not None and given[name] <= 0:
+            raise HudUsage(f"--{name.replace('_', '-')} must be more than 0")
+    if (given.get("idle") or 0) < 0:
+        raise HudUsage("--idle must not be less than 0", "0: it is never ended for want of use")
+    return Filter(
+        count,
+        gpu,
+        given.get("provider") or "",
+        tuple(given.get("region") or ()),
+        given.get("spot"),
+        given.get("max_price"),
+        given.get("disk"),
+    )
+
+
+def _prime() -> Prime:
+    return Prime(read_prime(every_variable()))
+
+
+async def offers(args: argparse.Namespace) -> int:
+    """What can be rented, cheapest first."""
+    wanted = _filter(args)
+    async with _prime() as prime:
+        found = await available(prime, wanted)
+        advice = [] if found else await loosened(prime, wanted)
+    if args.headless:
+        each = [{**one.model_dump(), "price_hr": one.price(wanted.disk)} for one in found]
+        emit("offers", {"offers": each, "advice": advice})
+    elif not found:
+        print("\n".join(["nothing that can be rented matches", *advice]))
+    else:
+        head = ("$/HOUR", "GPUS", "PROVIDER", "COUNTRY", "DATA CENTER", "", "STOCK")
+        print_table(head, [_offer_row(one, wanted.disk) for one in found])
+    return 0
+
+
+def _offer_row(one: Offer, disk: int | None) -> tuple[str, ...]:
+    return (
+        _dollars(one.price(disk)),
+        one.label,
+        one.provider or "",
+        one.country or "",
+        one.data_center or "",
+        "spot" if one.is_spot else "",
+        one.stock_status,
+    )
+
+
+def _dollars(amount: float | None) -> str:
+    return "?" if amount is None else f"{amount:.2f}"
+
+
+# Renting, and going on with what was cut.
+
+
+RENT_FLAGS = (
+    *("gpus", "provider", "region", "spot", "max_price", "disk", "hours", "idle", "image"),
+    *("identity", "name", "bare", *SET_UP_FLAGS),
+)
+
+
+async def create(args: argparse.Namespace) -> int:
+    """Show exactly what is rented and what it costs, ask, rent it once, and set it up.
+
+    One that was cut is gone on with, or said, before another is rented.
+    """
+    if not args.dry_run:
+        guard_of(args).check("rent a machine")
+        require_consent(args)
+    wanted, values = _filter(args), secret_values(args.send, every_variable())
+    if not wanted.gpu or wanted.count is None:
+        raise HudUsage("which GPUs?", "e.g. --gpus 2xH100")
+    if args.engine is not None:
+        find_engine(args.engine)  # before anything is rented
+    if args.name is not None:
+        check_name(args.name)
+    async with _prime() as prime:
+        if not args.dry_run and (begun := await _begun(args)) is not None:
+            return await _carry_on(args, prime, begun, values)
+        asked = await _choose(args, prime, wanted)
+        for line in asked.lines():
+            print(f"  {line}", file=sys.stderr, flush=True)
+        if args.dry_run:
+            return _only_said(args, asked)
+        await confirm(args, f"rent it, for at most ${asked.most:.2f}?")
+        machines = machines_of(args)
+        pods = Pods(prime, machines.state, progress(each=True), partial(_keep, args))
+        rental = await pods.rent(asked)
+        cost = f"${rental.price_hr:.2f} per hour"
+        tell(f"rented {rental.name}: {cost}, until {_clock(rental.deadline)}")
+        log_command(args, f"--name={rental.name}", [one for one in RENT_FLAGS if one != "name"])
+        if args.headless:
+            emit("pod", rental_document(rental))
+        return await _carry_on(args, prime, rental, values)
+
+
+def _keep(args: argparse.Namespace) -> None:
+    keep_budgets(paths_of(args), time())
+
+
+async def _begun(args: argparse.Namespace) -> Rental | None:
+    """The rental to go on with in place of another; None: there is none.
+
+    Raises:
+        HudUsage: There is one, and nobody can be asked.
+    """
+    machines = machines_of(args)
+    known = read_rentals(machines.state)
+    if args.name is not None:
+        same = next((one for one in known if one.name == args.name), None)
+        if same is not None and not same.runs:
+            raise HudUsage(f"{args.name} was rented before, and has ended", "choose another --name")
+        if same is not None or args.name in machines.names():
+            return find_rental(known, args.name)
+        return None
+    left = [one for one in known if one.unfinished and not machines.busy(one.name, WORK)]
+    if not left or args.another:
+        return None
+    cost = f"${left[-1].price_hr:.2f} per hour"
+    said = f"{left[-1].name} ({left[-1].gpus}) is rented already and not set up; it costs {cost}"
+    if args.yes or not sys.stdin.isatty():
+        go_on = f"go on with it: hud-tui pods setup {left[-1].name}; rent one more: --another"
+        raise HudUsage(said, go_on)
+    tell(said)
+    answer = await ask(f"go on with {left[-1].name}? n: rent one more [Y/n] ")
+    return left[-1] if answer.lower() in ("", "y", "yes") else None
+
+
+async def _choose(args: argparse.Namespace, prime: Prime, wanted: Filter) -> Wanted:
+    """The cheapest offer, with a key that gets in.
+
+    Raises:
+        HudUsage: Nothing fits, or ssh would not get in.
+    """
+    found = await available(prime, wanted)
+    if not found:
+        hint = "; ".join(await loosened(prime, wanted))
+        raise HudUsage("nothing to be rented fits", hint)
+    offer, price = found[0], found[0].price(wanted.disk)
+    if price is None:
+        raise HudUsage("the provider does not say what it costs", "another --provider")
+    image = choose_image(offer, args.image or "")
+    key = args.identity or prime.settings.ssh_key
+    if warning := await check_key(prime, key):
+        tell(warning)
+    wish = {name: vars(args)[name] for name in ("engine", "model", "root", "env", "package")
+            if vars(args)[name]}  # fmt: skip
+    return Wanted(
+        *(offer, price, args.hours, args.idle, wanted.max_price, wanted.disk, image),
+        name=args.name or "",
+        key=key,
+        wish={"bare": "yes"} if args.bare else wish,
+    )
+
+
+def _only_said(args: argparse.Namespace, asked: Wanted) -> int:
+    if args.headless:
+        emit("plan", {"rent": asked.lines(), "price_hr": asked.price_hr, "most": asked.most})
+    tell("nothing was rented; -y rents it")
+    return 0
+
+
+async def setup(args: argparse.Namespace) -> int:
+    """Go on with a pod whose renting or set-up was cut; whatever is done already stays."""
+    guard_of(args).check("set a pod up")
+    require_consent(args)
+    rental, values = _rental(args), secret_values(args.send, every_variable())
+    if not rental.runs:
+        raise HudUsage(f"{rental.name} has ended: {rental.why}", "hud-tui pods create rents one")
+    cost = f"${rental.price_hr:.2f} per hour, until {_clock(rental.deadline)}"
+    tell(f"{rental.name} ({rental.gpus}): {cost}")
+    await confirm(args, f"set {rental.name} up?")
+    async with _prime() as prime:
+        code = await _carry_on(args, prime, rental, values)
+    log_command(args, rental.name, ("identity", "send"))
+    return code
+
+
+async def _carry_on(
+    args: argparse.Namespace, prime: Prime, rental: Rental, values: Mapping[str, str]
+) -> int:
+    """Everything from a pod that was asked for to one that trains."""
+    machines = machines_of(args)
+    pods = Pods(prime, machines.state, progress(each=True), partial(_keep, args))
+    _keep(args)
+    try:
+        with machines.alone(rental.name, WORK):
+            return await _finish(args, pods, rental, values)
+    except asyncio.CancelledError:  # ctrl+c
+        price = f"${rental.price_hr:.2f} per hour"
+        tell(f"{rental.name} runs and costs {price}, until {_clock(rental.deadline)} at most")
+        tell(f"go on: hud-tui pods setup {rental.name}; end it: {_end(rental)}")
+        raise
+    except HudUsage:
+        raise
+    except HudError as error:
+        await _offer_to_terminate(args, pods, rental, error)
+        raise
+
+
+async def _finish(
+    args: argparse.Namespace, pods: Pods, rental: Rental, values: Mapping[str, str]
+) -> int:
+    machines = machines_of(args)
+    key = args.identity or rental.key or read_prime(every_variable()).ssh_key
+    address = await pods.reach(rental, machines.ssh_to, key)
+    rental = find_rental(read_rentals(machines.state), rental.name)
+    code = 0
+    if "bare" in rental.wish:
+        tell(f"{rental.name} answers: hud-tui pods ssh {rental.name}")
+    else:
+        wish = {name: text for name, text in rental.wish.items() if name != "package"}
+        given = {**vars(args), "yes": True, "package": rental.wish.get("package")}
+        wished = Wish(rental.name, **wish, pod=rental.id)
+        code = await set_up(argparse.Namespace(**given), address, wished, values)
+    write_rental(machines.state, rental, done=True)
+    return code
+
+
+def _end(rental: Rental) -> str:
+    return f"hud-tui pods terminate {rental.name}"
+
+
+async def _offer_to_terminate(
+    args: argparse.Namespace, pods: Pods, rental: Rental, error: HudError
+) -> None:
+    """Say what failed with its log, and end the pod where that is wanted."""
+    machines = machines_of(args)
+    file = machines.place(rental.name) / LOG
+    if file.exists():
+        for line in read_regular(file, 1 << 26).decode("utf-8", "replace").splitlines()[-20:]:
+            print(f"  {one_line(line, 200)}", file=sys.stderr)
+    rental = find_rental(read_rentals(machines.state), rental.name)
+    if not rental.id:
+        return
+    cost = f"{rental.name} runs and costs ${rental.price_hr:.2f} per hour"
+    error.hint = f"{cost}: {_end(rental)}; or go on: hud-tui pods setup {rental.name}"
+    if not sys.stdin.isatty() or args.headless:
+        return
+    tell(error.message)
+    answer = await ask(f"terminate {rental.name} now? [Y/n] ")
+    if answer.lower() in ("", "y", "yes"):
+        why = f"failed: {one_line(error.message, 200)}"
+        ended = await pods.terminate(rental, why, rental.name)
+        forget(args, machines, rental.name)
+        error.hint = f"{rental.name} was terminated; it cost ${ended.spent(time()):.2f}"
+
+
+def _clock(at: float) -> str:
+    """A moment of today, or of another day."""
+    then = datetime.fromtimestamp(at)
+    same = then.date() == datetime.now().date()
+    return then.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
+
+
+# What is rented.
+
+
+def rental_document(rental: Rental) -> dict[str, Any]:
+    """One rented machine as a document."""
+    now = time()
+    return {
+        **asdict(rental),
+        "runs": rental.runs,
+        "unfinished": rental.unfinished,
+        "spent": round(rental.spent(now), 2),
+        "most": round(rental.most, 2),
+        "deadline": rental.deadline,
+    }
+
+
+async def rented(args: argparse.Namespace) -> int:
+    """What is rented, from here and by others of the account; and what has ended."""
+    state = machines_of(args).state
+    async with _prime() as prime:
+        ours, others = await Pods(prime, state).reconcile()
+    _keep(args)
+    now = time()
+    if args.headless:
+        each = [rental_document(one) for one in ours]
+        more = [one.model_dump() for one in others]
+        emit("pods", {"pods": each, "others": more, "totals": totals(ours, now)})
+        return 0
+    if not ours and not others:
+        print("nothing is rented, and nothing was: hud-tui pods shows what there is")
+        return 0
+    rows = [_rented_row(one, now) for one in ours]
+    rows += [
+        (one.name or one.id, one.gpu_name, _dollars(one.price_hr), "", "", "not rented from here")
+        for one in others
+    ]
+    print_table(("POD", "GPUS", "$/HOUR", "SPENT", "AT MOST", "STATE"), rows)
+    sums = totals(ours, now)
+    print(f"running: ${sums['per_hour']:.2f} per hour, ${sums['running']:.2f} so far")
+    for one in ours:
+        if one.unfinished:
+            print(f"{one.name} is not set up: hud-tui pods setup {one.name}")
+    return 0
+
+
+def _rented_row(one: Rental, now: float) -> tuple[str, ...]:
+    if not one.id and one.runs:
+        state = "nobody knows yet whether it was rented"
+    else:
+        state = f"until {_clock(one.deadline)}" if one.runs else f"ended: {one.why}"
+    costs = (f"{one.price_hr:.2f}", f"{one.spent(now):.2f}", f"{one.most:.2f}")
+    return (one.name, one.gpus, *costs, state)
+
+
+def _rental(args: argparse.Namespace) -> Rental:
+    return find_rental(read_rentals(machines_of(args).state), args.name)
+
+
+async def pod_status(args: argparse.Namespace) -> int:
+    """How one pod is, as Prime says."""
+    rental = _rental(args)
+    async with _prime() as prime:
+        if not rental.id:
+            await Pods(prime, machines_of(args).state).reconcile()
+            rental = _rental(args)
+        try:
+            status = await prime.status(rental.id) if rental.id else None
+        except HudNotFound:
+            status = None
+    if args.headless:
+        known = status.model_dump() if status is not None else None
+        emit("pod", {**rental_document(rental), "prime": known})
+        return 0
+    shown, address = (status.status, status.ssh_connection) if status else ("", None)
+    for line in _status_lines(rental, shown, address):
+        print(one_line(line, 300))
+    return 0
+
+
+def _status_lines(rental: Rental, status: str, address: str | None) -> list[str]:
+    unknown = "not known to Prime" if rental.id else "nobody knows yet whether it was rented"
+    shown = status or unknown
+    spent = f"${rental.spent(time()):.2f} of at most ${rental.most:.2f}"
+    until = f"until {_clock(rental.deadline)}" if rental.runs else f"ended: {rental.why}"
+    lines = [f"{rental.name}: {rental.gpus}, {shown}, {address or 'no ssh yet'}"]
+    lines += [f"${rental.price_hr:.2f} per hour, {spent}, {until}"]
+    if rental.unfinished:
+        lines += [f"not set up: hud-tui pods setup {rental.name}"]
+    return lines
+
+
+async def pod_log(args: argparse.Namespace) -> int:
+    """The end of what its set-up printed; before there is any, how far it is."""
+    machines, rental = machines_of(args), _rental(args)
+    given = {"name": rental.name, "setup": True, "lines": args.lines}
+    if (machines.place(rental.name) / MACHINE).exists():
+        return await log(argparse.Namespace(**{**vars(args), **given}))
+    lines = _status_lines(rental, "rented", None)[-2:] if rental.runs else [f"ended: {rental.why}"]
+    lines = [f"{rental.name}: its set-up has not begun, so there is no log", *lines]
+    if args.headless:
+        emit("log", {"name": rental.name, "setup": True, "lines": [], "said": lines})
+    else:
+        print("\n".join(clean(line, 400) for line in lines))
+    return 0
+
+
+async def pod_shell(args: argparse.Namespace) -> int:
+    """Replace this program by ssh to the pod."""
+    rental = _rental(args)
+    if args.headless:
+        raise HudUsage("pods ssh needs a terminal", "remove --headless")
+    if not rental.runs:
+        raise HudUsage(f"{rental.name} has ended: {rental.why}", "hud-tui pods list")
+    machines = machines_of(args)
+    async with _prime() as prime:
+        key = args.identity or rental.key or prime.settings.ssh_key
+        pods = Pods(prime, machines.state, progress(each=True))
+        address = await pods.wait(rental, machines.ssh_to, key)
+    command = machines.ssh_to(address).command("-t", shared=False)
+    words = [word.replace("BatchMode=yes", "BatchMode=no") for word in command]
+    sys.stdout.flush()
+    os.execvp(words[0], words)
+
+
+# Ending it.
+
+
+async def protect(args: argparse.Namespace) -> int:
+    """Have its name required before it is terminated."""
+    guard_of(args).check("protect a pod")
+    rental = write_rental(machines_of(args).state, _rental(args), protected=True)
+    log_command(args, rental.name)
+    if args.headless:
+        emit("pod", rental_document(rental))
+    else:
+        print(f"{rental.name} is protected: --confirm {rental.name} terminates it")
+    return 0
+
+
+async def terminate(args: argparse.Namespace) -> int:
+    """End a pod, and its costs."""
+    guard_of(args).check("terminate a pod")
+    require_consent(args)
+    machines, rental = machines_of(args), _rental(args)
+    if rental.protected and args.confirm != rental.name:
+        raise HudProtected(rental.name, "terminate")
+    await confirm(args, f"terminate {rental.name}? what is on it is lost")
+    async with _prime() as prime:
+        pods = Pods(prime, machines.state, tell)
+        if rental.runs and not rental.id:
+            rental = await pods.find(rental)
+        if rental.id:  # one that counts as ended may run all the same
+            rental = await pods.terminate(rental, "terminated", args.confirm)
+    forget(args, machines, rental.name)
+    log_command(args, rental.name, ("confirm",))
+    if args.headless:
+        emit("pod", rental_document(rental))
+    else:
+        print(f"{rental.name} was terminated; it cost ${rental.spent(time()):.2f}")
+    return 0

@@ -1,0 +1,134 @@
+"""The process that keeps budgets: ``python -m hud_tui.remote.budget STATE``.
+
+It runs from before the first pod is asked for until none runs, and ends at Prime each pod whose
+hours are spent. Until a pod's own watcher stands it also ends one that nobody works on: its renting
+was cut, and nobody went on. A machine that was shut down by its watcher is ended too, as some
+providers bill it on. What it finds it writes to ``budget.json``.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import time
+
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.remote.machines import Machines, held, machines_in
+from hud_tui.remote.pods import WORK, Pods
+from hud_tui.remote.prime import Prime, read_prime
+from hud_tui.rl.text import one_line
+from hud_tui.service_file import BUDGET, Rental, read_rentals
+from hud_tui.settings import every_variable
+from hud_tui.storage import write_atomic
+
+LOOK_S = 10.0
+"""Between two looks at the clock."""
+ASK_S = 60.0
+"""Between two questions to Prime."""
+SHUT = frozenset({"STOPPED"})
+"""States of a pod that has been shut down, and may be billed all the same."""
+
+
+def why_spent(rental: Rental, used_at: float, now: float) -> str:
+    """Why a pod is to be ended now; empty where it is not.
+
+    Args:
+        rental: It.
+        used_at: When somebody here was last at work on it, Unix seconds.
+        now: Unix seconds.
+    """
+    if now >= rental.deadline:
+        return "its hours are spent"
+    idle = not rental.watched and 0 < rental.idle_min * 60 <= now - max(rental.at, used_at)
+    return f"nobody went on with it for {rental.idle_min} min" if idle else ""
+
+
+class Budgets:
+    """Keeps the budget of everything that is rented from here."""
+
+    def __init__(
+        self,
+        machines: Machines,
+        prime: Callable[[], Prime] = lambda: Prime(read_prime(every_variable())),
+        clock: Callable[[], float] = time,
+        look_s: float = LOOK_S,
+        ask_s: float = ASK_S,
+    ) -> None:
+        """
+        Args:
+            machines: Where it is written down.
+            prime: Makes the account.
+            clock: Unix seconds.
+            look_s: Seconds between two looks at the clock.
+            ask_s: Seconds between two questions to Prime about what runs.
+        """
+        self._machines, self._prime, self._clock = machines, prime, clock
+        self._look_s, self._ask_s, self._asked_at = look_s, ask_s, 0.0
+
+    async def run(self) -> None:
+        """Until nothing is rented; at once where another process does it."""
+        with held(self._machines.folder / "budget.lock") as ours:
+            why, wait_s = "", 0.0
+            while ours and self._running():
+                self._write(why)
+                await asyncio.sleep(wait_s)
+                why, wait_s = "", self._look_s
+                try:
+                    await self.look()
+                except HudError as error:
+                    why = error.message
+
+    def _running(self) -> list[Rental]:
+        return [one for one in read_rentals(self._machines.state) if one.runs]
+
+    async def look(self) -> None:
+        """End what is to be ended now.
+
+        Raises:
+            HudError: Prime cannot be asked; nothing is given up.
+        """
+        now = self._clock()
+        spent = {one.name: why for one in self._running() if (why := self._why(one, now))}
+        asks = now - self._asked_at >= self._ask_s
+        if not spent and not asks:
+            return
+        async with self._prime() as prime:
+            pods = Pods(prime, self._machines.state)
+            if asks or any(not one.id for one in self._running() if one.name in spent):
+                spent |= await self._shut(pods, prime)
+                self._asked_at = now
+            for rental in self._running():
+                if rental.id and rental.name in spent:
+                    await pods.terminate(rental, spent[rental.name], rental.name)
+
+    def _why(self, rental: Rental, now: float) -> str:
+        """As `why_spent`; somebody who is at work on it now uses it."""
+        file = self._machines.place(rental.name) / f"{WORK}.lock"
+        if self._machines.busy(rental.name, WORK):
+            os.utime(file, (now, now))
+        used_at = file.stat().st_mtime if file.exists() else 0.0
+        return why_spent(rental, used_at, now)
+
+    async def _shut(self, pods: Pods, prime: Prime) -> Mapping[str, str]:
+        """Bring what is written down up to date; what was shut down, and why it is ended."""
+        await pods.reconcile()
+        watched = {one.id: one.name for one in self._running() if one.watched}
+        shut = [one.id for one in await prime.pods() if one.status in SHUT]
+        return {watched[id_]: "its watcher shut it down" for id_ in shut if id_ in watched}
+
+    def _write(self, why: str) -> None:
+        found = {"pid": os.getpid(), "at": self._clock(), "why": one_line(why, 400)}
+        with suppress(OSError):
+            write_atomic(self._machines.folder / BUDGET, json.dumps(found))
+
+
+def main() -> None:
+    with suppress(HudUsage):  # what is rented cannot be read: every command says so
+        asyncio.run(Budgets(machines_in(Path(sys.argv[1]))).run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""A renting that is cut anywhere: gone on with, paid for once, said, and kept within its budget."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+
+from hud_tui.errors import HudUsage
+from hud_tui.remote import budget
+from hud_tui.remote.budget import Budgets, why_spent
+from hud_tui.remote.machines import Machines
+from hud_tui.remote.pods import WORK, Pods, check_key
+from hud_tui.remote.prime import Prime, read_prime
+from hud_tui.remote.setup import Setup
+from hud_tui.service_file import (
+    Rental,
+    alive,
+    budget_kept,
+    costs_said,
+    keep_budgets,
+    read_rentals,
+    write_rental,
+)
+from hud_tui.settings import Paths
+from tests.conftest import until
+from tests.prime_server import KEY, PrimeServer
+from tests.remote.far import Far
+from tests.remote.test_commands import Command, hud, machines, near
+from tests.remote.test_pods import RENT, pod, prime, state
+
+__all__ = ["hud", "machines", "near", "pod", "prime", "state"]
+SET_UP = (*RENT[:4], "--engine", "hud-tui", "--env", sys.prefix, "-y")
+Call = Callable[..., Awaitable[Any]]
+pytestmark = pytest.mark.usefixtures("light")
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> None:
+    """Interrupt the program the next time that this is called: before it, or after it."""
+    known: Call = getattr(owner, name)
+
+    async def once(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(owner, name, known)
+        if after:
+            await known(*given, **named)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(owner, name, once)
+
+
+RUNNING = {
+    **dict.fromkeys(("providerType", "type", "createdAt", "gpuName", "socket"), ""),
+    **dict.fromkeys(("userId", "teamId")),
+    **{"gpuCount": 1, "priceHr": 1.0, "id": "pod1", "name": "p", "status": "ACTIVE"},
+}
+PHASES = {
+    "as it is asked for": (Prime, "create", False, 0),
+    "as the answer is on its way": (Prime, "create", True, 1),
+    "while it starts": (Prime, "status", True, 1),
+    "before its watcher stands": (Pods, "wait", True, 1),
+    "as its watcher stands": (Pods, "reach", True, 1),
+    "before its set-up": (Setup, "plan", False, 1),
+    "in its set-up": (Setup, "port", False, 1),
+    "after its set-up": (Setup, "run", True, 1),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_renting_that_was_cut_is_said_and_gone_on_with(
+    hud: Command,
+    pod: PrimeServer,
+    machines: Machines,
+    far: Far,
+    kept: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    phase: str,
+) -> None:
+    owner, name, after, rented = PHASES[phase]
+    cut(monkeypatch, owner, name, after)
+    with pytest.raises(asyncio.CancelledError):
+        await hud(*SET_UP)
+    assert len(pod.pods) == rented
+    [rental] = read_rentals(machines.state)
+    assert kept, "a process keeps its budget since before it was asked for"
+    assert f"not set up: hud-tui pods setup {rental.name}" in costs_said(machines.state, time())
+    again = await hud(*SET_UP)
+    assert (again.code, again.error["type"]) == (2, "usage")
+    assert f"{rental.name} (2×H100_80GB) is rented already" in again.error["message"]
+    assert f"hud-tui pods setup {rental.name}" in again.error["hint"]
+    assert len(pod.created) == rented
+    if not rented:
+        monkeypatch.setattr("hud_tui.remote.pods.FORGET_S", 0.0)
+        gone = await hud("pods", "setup", rental.name, "-y")
+        assert "was not rented: Prime never heard of it" in gone.error["message"]
+        assert costs_said(machines.state, time()) == ""
+        return
+    went_on = await hud("pods", "setup", rental.name, "-y")
+    assert (went_on.code, went_on.data["ready"]) == (0, True), went_on.err
+    [rental] = read_rentals(machines.state)
+    assert (rental.id, rental.watched, rental.done) == ("pod0001", True, True)
+    assert "not set up" not in costs_said(machines.state, time())
+    assert (far.home / ".hud-tui/watcher/pid").exists()
+    assert len(pod.created) == 1
+    await hud("pods", "terminate", rental.name, "-y")
+
+
+@pytest.mark.parametrize("phase", [one for one, (*_, rented) in PHASES.items() if rented])
+async def test_a_renting_that_was_cut_ends_by_its_budget(
+    hud: Command,
+    pod: PrimeServer,
+    machines: Machines,
+    monkeypatch: pytest.MonkeyPatch,
+    phase: str,
+) -> None:
+    """Without the pod's own watcher after its idle minutes, and always after its hours."""
+    owner, name, after, _ = PHASES[phase]
+    cut(monkeypatch, owner, name, after)
+    with pytest.raises(asyncio.CancelledError):
+        await hud(*SET_UP, "--idle", "30", "--hours", "2")
+    [rental] = read_rentals(machines.state)
+    clock = [time() + 29 * 60]
+    budgets = Budgets(machines, clock=lambda: clock[0])
+    await budgets.look()
+    assert pod.pods
+    clock[0] += 120
+    await budgets.look()
+    assert bool(pod.pods) is rental.watched
+    if rental.watched:  # now its own watcher says whether it is used
+        clock[0] = rental.deadline
+        await budgets.look()
+    assert pod.pods == {}
+    [ended] = read_rentals(machines.state)
+    assert not ended.runs
+    why = "its hours are spent" if rental.watched else "nobody went on with it for 30 min"
+    assert ended.why == why
+
+
+async def test_the_same_name_goes_on(
+    hud: Command, pod: PrimeServer, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut(monkeypatch, Prime, "status", True)
+    with pytest.raises(asyncio.CancelledError):
+        await hud(*RENT, "--name", "mine")
+    other = await hud(*RENT, "--name", "other", "--max-price", "6")
+    assert (other.code, len(pod.created)) == (0, 2), "another name is another pod"
+    assert (await hud(*RENT, "--name", "mine")).code == 0
+    assert len(pod.created) == 2
+    assert [one.done for one in read_rentals(machines.state)] == [True, True]
+    for name in ("mine", "other"):
+        await hud("pods", "terminate", name, "-y")
+    refused = await hud(*RENT, "--name", "mine")
+    assert "was rented before" in refused.error["message"]
+    assert "not a pod's name" in (await hud(*RENT, "--name", "1_2")).error["message"]
+
+
+async def test_one_more_where_it_is_wanted(
+    hud: Command, pod: PrimeServer, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut(monkeypatch, Prime, "status", True)
+    with pytest.raises(asyncio.CancelledError):
+        await hud(*RENT)
+    assert (await hud(*RENT, "--another")).code == 0
+    assert len(pod.created) == 2
+
+
+async def test_one_that_is_being_rented_by_another_program_is_left_alone(
+    hud: Command, pod: PrimeServer, machines: Machines
+) -> None:
+    write_rental(machines.state, Rental("busy", "pod9", "1×A100", at=time(), hours=1))
+    with machines.alone("busy", WORK):
+        assert (await hud(*RENT)).code == 0
+        refused = await hud("pods", "setup", "busy", "-y")
+        assert "another hud-tui is at work on busy" in refused.error["message"]
+
+
+async def test_progress_is_a_line_for_each_change(hud: Command, pod: PrimeServer) -> None:
+    pod.polls = 4
+    made = await hud(*RENT)
+    name = made.data["name"]
+    said = [line for line in made.err.splitlines() if f"{name}: " in line]
+    assert [line.partition(f"{name}: ")[2] for line in said[1:]] == [
+        "PROVISIONING",
+        "ACTIVE, 40 % installed",
+    ]
+
+
+async def test_what_would_be_rented(hud: Command, pod: PrimeServer, state: Path) -> None:
+    said = await hud(*RENT[:-1], "--dry-run")
+    assert (said.code, said.kind, said.data["most"]) == (0, "plan", 8.4)
+    assert "nothing was rented; -y rents it" in said.err
+    assert read_rentals(state) == []
+
+
+# The process that keeps budgets.
+
+
+def test_when_a_budget_is_spent() -> None:
+    rental = Rental("p", "pod1", hours=2, idle_min=30, at=1000.0)
+    assert why_spent(rental, 0, 1000 + 29 * 60) == ""
+    assert why_spent(rental, 0, 1000 + 30 * 60) == "nobody went on with it for 30 min"
+    assert why_spent(rental, 1000 + 600, 1000 + 39 * 60) == "", "somebody was at work on it"
+    assert why_spent(replace(rental, idle_min=0), 0, 1000 + 7199) == ""
+    assert why_spent(replace(rental, watched=True), 0, 1000 + 7199) == ""
+    assert why_spent(replace(rental, watched=True), 10**9, 1000 + 7200) == "its hours are spent"
+
+
+async def test_one_that_is_worked_on_is_not_idle(machines: Machines, pod: PrimeServer) -> None:
+    write_rental(machines.state, Rental("p", "pod1", hours=9, idle_min=30, at=time()))
+    pod.pods["pod1"] = {**RUNNING}
+    clock = [time()]
+    budgets = Budgets(machines, clock=lambda: clock[0])
+    with machines.alone("p", WORK):
+        clock[0] += 60 * 60
+        await budgets.look()
+    clock[0] += 29 * 60
+    await budgets.look()
+    assert pod.pods
+    clock[0] += 120
+    await budgets.look()
+    assert pod.pods == {}
+
+
+async def test_one_that_its_watcher_shut_down_is_not_billed_on(
+    hud: Command, pod: PrimeServer, machines: Machines
+) -> None:
+    assert (await hud(*RENT)).code == 0
+    pod.pods["pod0001"]["status"] = "STOPPED"
+    await Budgets(machines).look()
+    assert pod.pods == {}
+    assert [one.why for one in read_rentals(machines.state)] == ["its watcher shut it down"]
+
+
+async def test_a_budget_is_kept_whatever_prime_answers(
+    hud: Command, pod: PrimeServer, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal, or a lost answer, is no end: it is asked again."""
+    monkeypatch.setattr("hud_tui.remote.prime.TRIES", 1)
+    assert (await hud(*RENT)).code == 0
+    [rental] = read_rentals(machines.state)
+    pod.refuse("DELETE /pods/pod0001", 500)
+    pod.lost = 0
+    late = [rental.deadline + 1]
+    budgets = Budgets(machines, clock=lambda: late[0], look_s=0.01)
+    going = asyncio.create_task(budgets.run())
+    await asyncio.wait_for(going, 30)
+    assert pod.pods == {}
+    assert not read_rentals(machines.state)[0].runs
+
+
+async def test_the_process_itself(
+    pod: PrimeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is started once, finds the key, ends what is spent, and ends itself."""
+    monkeypatch.undo()
+    for name, value in {"PRIME_API_BASE_URL": pod.url, "PRIME_API_KEY": KEY}.items():
+        monkeypatch.setenv(name, value)
+    paths = Paths(tmp_path, tmp_path / "state", tmp_path / "data")
+    pod.pods["pod1"] = {**RUNNING}
+    write_rental(paths.state, Rental("p", "pod1", hours=1, at=time()))
+    keep_budgets(paths, time())
+    await until(lambda: budget_kept(paths.state, time()))
+    found = json.loads((paths.state / "remotes/budget.json").read_text())
+    assert found["why"] == ""
+    keep_budgets(paths, time())
+    os.kill(found["pid"], signal.SIGKILL)
+    await until(lambda: not alive(found["pid"]))
+    write_rental(paths.state, Rental("p", "pod1", hours=1, at=time() - 3601))
+    keep_budgets(paths, time())
+    await until(lambda: pod.pods == {})
+    await until(lambda: not read_rentals(paths.state)[0].runs)
+    pid = json.loads((paths.state / "remotes/budget.json").read_text())["pid"]
+    await until(lambda: not alive(pid))
+
+
+# The key that ssh will use.
+
+
+async def test_the_key_is_checked_before_anything_is_rented(
+    hud: Command, pod: PrimeServer, far: Far, state: Path, tmp_path: Path
+) -> None:
+    key = tmp_path / "id"
+    refused = await hud(*RENT, "-i", str(key))
+    assert (refused.code, refused.error["message"]) == (2, f"no ssh key {key}")
+    assert f"ssh-keygen -t ed25519 -f {key}" in refused.error["hint"]
+    key.write_text("nothing")
+    key.chmod(0o644)
+    assert "open to others" in (await hud(*RENT, "-i", str(key))).error["message"]
+    key.chmod(0o600)
+    assert "not a private ssh key" in (await hud(*RENT, "-i", str(key))).error["message"]
+    pod.keys = ["ssh-ed25519 AAAAother me@home"]
+    unknown = await hud(*RENT)
+    assert "Prime does not know the public half" in unknown.error["message"]
+    assert "ssh-ed25519 AAAA" in unknown.error["hint"]
+    assert (pod.created, read_rentals(state)) == ([], [])
+    pod.refuse("GET /ssh_keys/", 403)
+    made = await hud(*RENT)
+    assert made.code == 0
+    assert "Prime does not say whether it knows" in made.err
+
+
+async def test_a_key_with_a_passphrase_needs_an_agent(
+    pod: PrimeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "locked"
+    make = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(key))
+    assert await (await asyncio.create_subprocess_exec(*make)).wait() == 0
+    public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
+    pod.keys = [public]
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    variables = {"PRIME_API_BASE_URL": pod.url, "PRIME_API_KEY": KEY}
+    async with Prime(read_prime(variables)) as prime:
+        with pytest.raises(HudUsage, match="no agent holds it"):
+            await check_key(prime, str(key))
+
+        async def held(*words: str) -> tuple[int, str]:
+            return (0, f"{public} me\n") if words[0] == "ssh-add" else (1, "")
+
+        monkeypatch.setattr("hud_tui.remote.ssh._said_by", held)
+        assert await check_key(prime, str(key)) == ""
+
+
+def test_looks_are_seconds_apart() -> None:
+    assert budget.LOOK_S <= budget.ASK_S
