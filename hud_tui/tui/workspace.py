@@ -29,7 +29,8 @@ from hud_tui.notebook import LastKnown
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
 from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.checkpoint_tree import Tree, label, own
+from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label, own
+from hud_tui.rl.evaluation import size
 from hud_tui.rl.head import Move, named
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_model
@@ -41,14 +42,17 @@ from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
+from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.base import Aside, HudScreen, ViewContext, WritePolicy
 from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, say, tell
+from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
+from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.palette import BLOCK, Place, Section
 from hud_tui.tui.session import RunSession
-from hud_tui.wire import Checkpoint, Job, JobStatus, Model
+from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model
 
 ASIDE_S = 5.0
 """Between two looks at the machine that is used, and at costs."""
@@ -504,6 +508,8 @@ class Places:
         """By id, newest first, as far as they have been read."""
         self._others: dict[str, Section] = {}
         """Checkpoints of models that are not followed, by the model's id."""
+        self._scored: dict[str, list[str]] = {}
+        """Tasks by the evaluation's id."""
 
     async def sections(self) -> AsyncIterator[Section]:
         """What is known, then the jobs; one that has grown is given again.
@@ -516,6 +522,9 @@ class Places:
         with suppress(HudError):  # those that are known do
             self._session.catalog = tuple(await self._session.client.models())
             yield self._models()
+        with suppress(HudError):  # then only those that are trained on are found
+            if (heldout := await self._heldout()) is not None:
+                yield heldout
         tree = self._session.run.tree
         checkpoints = Section("checkpoint", lambda at: self._checkpoint(tree, len(tree) - 1 - at))
         async for section in _filled(checkpoints, tree):
@@ -551,11 +560,51 @@ class Places:
 
         def place(at: int) -> Place:
             one = models[at]
-            return Place(one.model_name, partial(self._show, "models", one.id))
+            return Place(one.model_name, partial(self._open, one))
 
         section = Section("model", place)
         section.add([one.model_name for one in models], [one.id for one in models])
         return section
+
+    async def _open(self, model: Model) -> None:
+        """As Enter in Models does; one's own model without a look at Models."""
+        if kind(model) is Kind.OWN:
+            self._session.choose(model)
+            await self._app.switch_mode("launch" if model.checkpoint_count == 0 else "live")
+            return
+        await self._show("models", model.id)
+        if isinstance(self._app.screen, ModelsScreen):
+            self._app.screen.open(model)
+
+    async def _heldout(self) -> Section | None:
+        """The tasks of the newest evaluation on held-out ones, of the head's lineage if it can be;
+        None without one."""
+        run = self._session.run
+        known = dict(run.tree.evaluations())
+        lineage = set(run.tree.lineage(run.tree.head))
+        position = max(known, key=lambda at: (at in lineage, at), default=None)
+        node = None if position is None else run.tree[position]
+        found = known.get(position) if position is not None else run.base_evaluation
+        if found is None or not found.id:
+            return None
+        if found.id not in self._scored:
+            groups = (await self._session.evaluations.get(found.id)).groups
+            self._scored[found.id] = sorted(group.task_slug for group in groups)
+        slugs = self._scored[found.id]
+
+        def place(at: int) -> Place:
+            return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), label(node))
+
+        section = Section("held-out task", place)
+        section.add(slugs)
+        return section
+
+    async def _rollouts(self, found: Evaluation, node: Checkpoint | None, slug: str) -> None:
+        """Show an evaluation's rollouts of a task."""
+        group = await self._session.evaluations.rollouts(found, node, slug)
+        name = f"{label(node)}, evaluated on {size(found.num_tasks, found.samples or 1)}"
+        step = StepGroups(name, [group], place=0, node=node, names=[name])
+        await self._app.push_screen(GroupScreen(self._session.client, step))
 
     def _tasks(self) -> Section:
         tree = self._session.run.tree

@@ -6,16 +6,28 @@ from dataclasses import dataclass
 from functools import partialmethod
 
 import pytest
+from textual.widgets import Static
 
 from hud_tui.client.client import HudClient
 from hud_tui.settings import Start
 from hud_tui.tui import workspace
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.keys import doable
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
+from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.screens.models import ModelsScreen
-from hud_tui.tui.screens.palette import BLOCK, MOST, PER_SECTION, Palette, Place, Section, search
+from hud_tui.tui.screens.palette import (
+    BLOCK,
+    HIDDEN,
+    MOST,
+    PER_SECTION,
+    Palette,
+    Place,
+    Section,
+    search,
+)
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.wire import Job
 from tests.conftest import Served, ended, fork, submit
@@ -128,16 +140,17 @@ async def reach(served: Served, view: str = "live") -> AsyncIterator[Reach]:
         yield Reach(flown, model_id, other_id, job_id)
 
 
-async def test_a_model_is_gone_to_though_a_filter_hides_it(served: Served) -> None:
+async def test_a_base_is_gone_to_though_a_filter_hides_it(served: Served) -> None:
     async with reach(served, "models") as at:
         view = at.flown.view
         assert isinstance(view, ModelsScreen)
         await at.flown.until(lambda: view.rows.rows)
         await at.flown.press("slash", *"arith", "enter", "4")
         await at.flown.until_view("checkpoints")
-        await at.go("words", "model")
-        await at.flown.until_view("models")
-        await at.flown.until(lambda: view.chosen is not None and view.chosen.id == at.other_id)
+        await at.go("toy", "model")
+        await at.flown.until_dialog()
+        assert view.chosen is not None
+        assert view.chosen.is_trainable
         assert view.filter_field.value == ""
 
 
@@ -211,6 +224,58 @@ async def test_a_task_is_gone_to_in_the_groups(served: Served) -> None:
         groups = view.groups
         await at.flown.until(lambda: groups.has_focus and groups.slugs)
         await at.flown.until(lambda: groups.slugs[groups.index] == slug)
+
+
+async def test_a_held_out_task_is_gone_to_in_the_newest_evaluation(served: Served) -> None:
+    async with reach(served) as at:
+        run = at.flown.view.run
+        [(position, found)] = run.tree.evaluations()
+        groups = (await at.flown.view.session.evaluations.get(found.id or "")).groups
+        slug = groups[-1].task_slug
+        assert slug
+        trained = {group.task_slug for node in run.tree for group in node.groups}
+        assert slug not in trained
+        await at.go(slug, "held-out task")
+        await at.flown.until(lambda: isinstance(at.flown.screen, GroupScreen))
+        screen = at.flown.screen
+        assert isinstance(screen, GroupScreen)
+        assert screen.group.task_slug == slug
+        assert len(screen.group.rewards) == found.samples == len(screen.group.trace_ids)
+        shown = screen.query_one("#group-facts", Static)
+        await at.flown.until(lambda: str(run.tree[position].name) in str(shown.render()))
+
+
+async def test_a_model_is_opened_as_enter_in_models_does(served: Served) -> None:
+    """One's own is followed in Live, one without steps in Launch; a base asks for a fork's name."""
+    async with caller(served) as http:
+        fresh = await fork(http, "letters rl")
+    async with reach(served, "checkpoints") as at:
+        session = at.flown.view.session
+        await at.go("words", "model")
+        await at.flown.until_view("live")
+        await at.flown.until(lambda: session.run.model and session.run.model.id == at.other_id)
+        await at.go("letters-rl", "model")
+        await at.flown.until_view("launch")
+        await at.flown.until(lambda: session.run.model and session.run.model.id == fresh["id"])
+        await at.go("toy", "model")
+        assert "A copy of toy/four" in await at.flown.until_dialog()
+        await at.flown.press("escape")
+        await at.flown.until_view("models")
+
+
+@pytest.mark.parametrize("view", ["models", "launch", "live", "checkpoints", "runs", "jobs"])
+async def test_every_action_that_is_listed_can_be_done(served: Served, view: str) -> None:
+    """By the name of a method that the screen, or the app, has."""
+    async with reach(served) as at:
+        await at.flown.app.switch_mode(view)
+        await at.flown.until_view(view)
+        listed = [one for one in doable(at.flown.screen) if one.action.name not in HIDDEN]
+        assert len(listed) > 10
+        for one in listed:
+            name, _, _ = one.action.name.partition("(")
+            owner, _, method = name.rpartition(".")
+            where = at.flown.app if owner == "app" else one.where
+            assert callable(getattr(where, f"action_{method}", None)), one.action
 
 
 async def test_a_name_typed_at_once_with_enter_goes_to_what_is_typed(served: Served) -> None:

@@ -433,10 +433,13 @@ class ModelsScreen(HudScreen):
         self.action_choose()
 
     def action_choose(self) -> None:
-        """Enter: follow one's own model, fork a base."""
-        model = self.chosen
-        if model is None:
-            return
+        """Enter: open the model under the cursor."""
+        if (model := self.chosen) is not None:
+            self.open(model)
+
+    def open(self, model: Model) -> None:
+        """Follow one's own model, fork a base."""
+        self.models = self.models or self.session.catalog or None
         match kind(model):
             case Kind.OWN:
                 self.follow(model)
@@ -447,7 +450,8 @@ class ModelsScreen(HudScreen):
             case Kind.BASE:
                 self.fork_from(model)
             case Kind.SERVED:
-                self.notify(self._note_text().plain, markup=False)
+                said = enter_does(model, self.models or (), self.first_start)
+                self.notify(said.plain, markup=False)
 
     def action_fork(self) -> None:
         model = self.chosen

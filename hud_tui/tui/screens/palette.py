@@ -322,7 +322,7 @@ class Palette(Over[Place | None]):
 
 
 HINT = "a view, action, model, checkpoint, run, job or task"
-COLUMNS = (Column("name"), Column("", 20, right=True, rank=1), Column("kind", 10, right=True))
+COLUMNS = (Column("name"), Column("", 20, right=True, rank=1), Column("kind", 13, right=True))
 
 
 def _row(place: tuple[str, Place], kind: str) -> Row:
