@@ -23,7 +23,7 @@ from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
 from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.own_numbers import best_known, with_results
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line, seconds
 from hud_tui.wire import (
     Checkpoint,
     Estimate,
@@ -280,17 +280,21 @@ class Run:
     def _step(self, event: StepTaken) -> "Run":
         zero = event.metrics.get("frac_reward_zero_std", 0.0) * len(event.groups)
         reward = event.metrics.get("reward_mean")
+        position = self.tree.find(event.checkpoint_id)
+        node = None if position is None else self.tree[position]
+        at = event.at or (node and seconds(node.created_at)) or 0.0
         parts = [
-            f"step {event.step}",
+            f"step {event.step}" if node is None else label(node),
             f"reward {reward:.3f}" if reward is not None else "",
-            f"{len(event.groups)} groups" if event.groups else "",
+            counted(len(event.groups), "group") if event.groups else "",
             f"{round(zero)} zero-variance" if round(zero) else "",
         ]
-        return self._log(event.at, "  ".join(part for part in parts if part))
+        return self._log(at, "  ".join(part for part in parts if part))
 
     def _with_job(self, job: JobStatus, at: float) -> "Run":
         before = self.job
         run = replace(self, job=job)
+        at = at or (job.finished_at if has_ended(job.status) else job.created_at) or 0.0
         if before is not None and (before.id, before.status) == (job.id, job.status):
             return run._log_trouble(before, job, at)
         why = reason(job)
@@ -389,6 +393,29 @@ def _follow(series: Series, before: Tree, after: Tree) -> Series:
     for position in fresh:
         shared = shared.add(after[position])
     return shared
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """Newer steps that the head's lineage has no more, since the head was set back."""
+
+    steps: int
+    tip: str
+    """Name of the newest of them."""
+    common: str
+    """Name of the checkpoint where they leave the lineage."""
+
+
+def left_behind(run: Run) -> LeftBehind | None:
+    """The steps on the newest branch, where that is not the head's; None where it is."""
+    tree = run.tree
+    newest = len(tree) - 1
+    if newest < 0 or tree.is_ancestor(newest, tree.head):
+        return None
+    meet = tree.common_ancestor(tree.head, newest)
+    shared = 0 if meet == ROOT else tree.depth(meet)
+    common = label(None if meet == ROOT else tree[meet])
+    return LeftBehind(tree.depth(newest) - shared, label(tree[newest]), common)
 
 
 # Status: one model's training in a few lines, and the default model.

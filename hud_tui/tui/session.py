@@ -139,6 +139,8 @@ class RunSession:
         self._runs: tuple[HudClient, RunList] | None = None
         self.at: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
+        self.metric = ""
+        """The metric that Live is to enlarge next, of the alarm that was opened."""
         self.evaluation_runner = EvaluationRunner(self, owner)
         self._owner, self._thresholds, self._recorder = owner, thresholds, recorder
         self._follower: Follower | None = None

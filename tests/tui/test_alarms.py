@@ -21,7 +21,7 @@ from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from tests.conftest import Served, caller, ended, fork, submit
 from tests.tui import runs
-from tests.tui.cockpit import Cockpit, cockpit
+from tests.tui.cockpit import Cockpit, cockpit, grown
 from tests.tui.conftest import run_of
 from tests.tui.stage import LIVE, Stage
 from tests.tui.test_live import text_of
@@ -146,6 +146,23 @@ async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served, vi
         assert live.cursor == alarm.row
         assert f"⚑ {alarm.title} limit {short(alarm.limit)}" in text_of(live.query_one(FocusChart))
         assert live.charted[0] == alarm.metric
+
+
+async def test_with_another_model_the_alarm_s_chart_is_left(served: Served) -> None:
+    model = await trained(served)
+    async with caller(served) as http:
+        other = await grown(http, "words rl", 3)
+    async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
+        await open_alarms(flown)
+        await flown.press("enter")
+        live = await _live(flown)
+        await flown.until(lambda: live.focus_key == "frac_reward_zero_std")
+        await flown.press("4", "3")
+        assert live.focus_key == "frac_reward_zero_std", "it stays for this model"
+        [found] = [one for one in live.session.catalog if one.id == other["id"]] or [None]
+        live.session.choose(found or await live.client.model(other["id"]))
+        await flown.until(lambda: live.run.loaded and live.focus_key == "reward_mean")
+        assert live.context.layout.now.chart == "reward_mean"
 
 
 async def _live(flown: Cockpit) -> LiveScreen:

@@ -1,18 +1,26 @@
 """The Live view over the real service: a run is watched, cancelled and taken up again."""
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 
 from hud_tui.client.client import HudClient
+from hud_tui.rl.progress import Liveness, State
 from hud_tui.settings import Start, local_settings
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.chart_settings import OverlayList
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.live import LiveScreen, RunPanel
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import TextPane
+from hud_tui.tui.widgets.run_status import status_line
 from tests.conftest import Served, fork, submit, until
+from tests.service.calls import set_head, tree
+from tests.tui import runs
+from tests.tui.cockpit import cockpit, grown
 from tests.tui.conftest import caller, toy_of, training
 
 
@@ -82,6 +90,35 @@ async def test_a_run_is_watched_from_its_first_rollout_to_its_end(
         assert live.shown.series.last("reward_mean") > live.shown.series.values("reward_mean")[0]
         assert len(live.query_one(GroupGrid).groups.rows) == len(live.shown.groups) > 0
         assert not live.query_one("#nothing").display
+
+
+async def test_steps_that_the_head_was_set_back_from_are_named_with_the_key_that_shows_them(
+    served: Served,
+) -> None:
+    async with caller(served) as http:
+        model = await grown(http, "back", 5)
+        nodes = await tree(http, model["id"])
+        assert (await set_head(http, model["id"], nodes[2]["id"])).is_success
+    async with cockpit(served, Start("status", model=model["id"])) as flown:
+        await flown.until(lambda: flown.view.run.loaded)
+        told = "Head at step-000003. 2 steps after it are on another branch: c overlays it."
+        await flown.until(lambda: flown.said("Reason") == told)
+        await flown.press("c")
+        await flown.until(lambda: isinstance(flown.screen, OverlayList))
+        await flown.press("down", "enter")
+        live: Any = flown.view
+        await flown.until(lambda: live.chart_view.overlay is not None)
+        assert live.chart_view.overlay.name == "step-000005"
+
+
+def test_the_run_s_steps_are_told_from_the_tree_s() -> None:
+    run = runs.run_of(60)
+    freshness = Liveness(State.LIVE, "stream", 1.0)
+    assert "step 60/400  " in status_line(run, freshness, None, 120).plain
+    assert run.job is not None
+    again = replace(run, job=run.job.model_copy(update={"step": 20}))
+    assert "step 20/400 of this run" in status_line(again, freshness, None, 120).plain
+    assert "step 20/400 of this run" in status_line(again, freshness, None, 80).plain
 
 
 async def test_d_says_what_the_run_was_started_with(served: Served) -> None:

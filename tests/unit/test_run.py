@@ -15,7 +15,7 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.metrics import Series
-from hud_tui.rl.run import LOG, Run, is_active
+from hud_tui.rl.run import LOG, LeftBehind, Run, is_active, left_behind
 from hud_tui.wire import Checkpoint, Group, JobStatus
 from tests.unit.trees import tree_of
 
@@ -81,7 +81,8 @@ def test_reading_the_tree_gives_what_the_events_gave(data: st.DataObject) -> Non
 
 def test_a_step_arrives_as_checkpoint_head_and_step() -> None:
     run = Run().fold(TreeRead(checkpoints=()))
-    node = Checkpoint(id="a", name="step-000001", mean_reward=0.25)
+    stamp = "2026-01-01T00:00:05+00:00"
+    node = Checkpoint(id="a", name="step-000001", mean_reward=0.25, created_at=stamp)
     groups = [Group(task_slug="t", rewards=[0.0, 0.5])]
     for event in (
         CheckpointAdded(checkpoint=node),
@@ -90,7 +91,35 @@ def test_a_step_arrives_as_checkpoint_head_and_step() -> None:
     ):
         run = run.fold(event)
     assert run.head is node
-    assert [entry.text for entry in run.log] == ["step 1  reward 0.250  1 groups"]
+    [entry] = run.log
+    assert entry.text == "step-000001  reward 0.250  1 group", "by its checkpoint's name"
+    assert entry.at == 1767225605.0, "of an event without a time, when its checkpoint was made"
+
+
+def test_newer_steps_that_the_head_was_set_back_from_are_counted() -> None:
+    nodes = [
+        Checkpoint(id=f"c{n}", name=f"step-{n}", prev_model_checkpoint_id=f"c{n - 1}", step=n)
+        for n in range(1, 7)
+    ]
+    run = Run().fold(
+        TreeRead(checkpoints=(*nodes[:5], nodes[5].model_copy(update={"is_active": True})))
+    )
+    assert left_behind(run) is None
+    back = run.fold(HeadMoved(checkpoint_id="c4", cause="set"))
+    assert left_behind(back) == LeftBehind(2, "step-6", "step-4")
+    base = run.fold(HeadMoved(checkpoint_id=None, cause="set"))
+    assert left_behind(base) == LeftBehind(6, "step-6", "base")
+    on = Checkpoint(id="c7", name="step-7", prev_model_checkpoint_id="c4", step=7, is_active=True)
+    assert left_behind(back.fold(CheckpointAdded(checkpoint=on))) is None, "the newest is shown"
+    assert left_behind(Run()) is None
+
+
+def test_a_job_s_event_without_a_time_has_the_job_s() -> None:
+    job = JobStatus(id="j", status="running", created_at=5.0)
+    run = Run().fold(JobChanged(job=job))
+    over = job.model_copy(update={"status": "succeeded", "finished_at": 9.0})
+    assert [entry.at for entry in run.fold(JobChanged(job=over)).log] == [5.0, 9.0]
+    assert [entry.at for entry in run.fold(JobChanged(job=over, at=7.0)).log] == [5.0, 7.0]
 
 
 def test_a_set_head_is_logged_and_a_steps_promotion_is_not() -> None:

@@ -110,7 +110,7 @@ class AlarmsScreen(HudScreen):
         if (alarm := self.alarm) is not None:
             self.session.at = alarm.checkpoint_id
             if alarm.metric in self.run.series.keys:
-                self.context.layout.arrange(chart=alarm.metric)
+                self.session.metric = alarm.metric
             await self.app.switch_mode("live")
 
     async def action_leave(self) -> None:

@@ -148,6 +148,8 @@ class LiveScreen(HudScreen):
         self.groups = GroupGrid()
         self._wanted = REWARD
         """The metric for the focus chart, once the run has it."""
+        self._lent = False
+        """Whether that is an alarm's, for as long as this model is followed."""
 
     def watch_choices(self, before: Choices, now: Choices) -> None:
         if (before.order, before.hidden) != (now.order, now.hidden):
@@ -189,7 +191,10 @@ class LiveScreen(HudScreen):
     def enlarge(self, key: str) -> None:
         """Show this metric in the focus chart, and remember it."""
         self.context.layout.arrange(chart=key)
-        self._wanted = key
+        self._want(key)
+
+    def _want(self, key: str, lent: bool = False) -> None:
+        self._wanted, self._lent = key, lent
         self._arrange()
 
     def action_cursor(self, steps: int) -> None:
@@ -339,9 +344,10 @@ class LiveScreen(HudScreen):
         another view."""
         self._find_cursor()
         self._find_signs()
-        if self.is_mounted and self.context.layout.now.chart != self._wanted:
-            self.full = False
-            self.enlarge(self.context.layout.now.chart)
+        chart, wanted = self.context.layout.now.chart, self.session.metric
+        if self.is_mounted and (wanted or (chart != self._wanted and not self._lent)):
+            self.session.metric, self.full = "", False
+            self._want(wanted or chart, lent=bool(wanted))
             self.show_pane("metrics")
         if self.is_mounted and self.focused is None:
             self.show_pane(self.pane)
@@ -506,6 +512,9 @@ class LiveScreen(HudScreen):
         if _id(run) != _id(before):
             self.frozen = False
             self.compare(None)
+            if self.focus_key in before.alarms.by_metric and not self._lent:
+                self.context.layout.arrange(chart=REWARD)
+            self._want(self.context.layout.now.chart)
         if not self.frozen:
             self.shown = run
         if run.training is not before.training or run.job is not before.job:

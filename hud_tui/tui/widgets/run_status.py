@@ -15,7 +15,7 @@ from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.metrics import short, title
 from hud_tui.rl.progress import Liveness, State, progress, settings, step_seconds
-from hud_tui.rl.run import Entry, Run, starting_point, trouble
+from hud_tui.rl.run import Entry, Run, left_behind, starting_point, trouble
 from hud_tui.rl.runs import COLUMNS, RunRow
 from hud_tui.rl.text import LIMIT, counted, one_line
 from hud_tui.tui.screens.base import bar, duration
@@ -52,7 +52,7 @@ class EventLog(LinesView):
             return "events"
         way = key("live.pane.1" if self.pane == "groups" else "live.pane.-1")
         newest = self.run.log[-1]
-        told = f"events · {local_time(newest.at)}  {one_line(newest.text, LIMIT)}"
+        told = f"events · {f'{local_time(newest.at)}  {one_line(newest.text, LIMIT)}'.lstrip()}"
         return f"{fit_text(told, max(0, width - len(way) - 9)).rstrip()} · {way} reads"
 
     @property
@@ -75,7 +75,7 @@ class EventLog(LinesView):
         return drawn[: len(rows)]
 
     def _line(self, entry: Entry, nth: int, text: str) -> Strip:
-        time = " " * MARGIN if nth else f" {local_time(entry.at)}  "
+        time = f" {'' if nth else local_time(entry.at):<{MARGIN - 1}}"
         return line((time, self.tone("dim")), (text, self.tone("plain")))
 
     def _wrapped(self, entry: Entry) -> tuple[str, ...]:
@@ -90,11 +90,11 @@ def wrapped(text: str, width: int) -> tuple[str, ...]:
 
 
 def local_time(at: float) -> str:
-    """Unix seconds as ``07:12:41``, by this machine's clock; dashes where unknown."""
+    """Unix seconds as ``07:12:41``, by this machine's clock; empty where unknown."""
     try:
-        return datetime.fromtimestamp(at).strftime("%H:%M:%S") if at else "--:--:--"
+        return datetime.fromtimestamp(at).strftime("%H:%M:%S") if at else ""
     except (OverflowError, OSError, ValueError):
-        return "--:--:--"
+        return ""
 
 
 def _fresh(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> int:
@@ -109,7 +109,8 @@ CONNECTING = Liveness(State.CONNECTING, "connecting", None)
 
 
 class Reason(Widget):
-    """Hidden while nothing is wrong. What does not fit is in the events pane."""
+    """What is wrong, else which steps the curves leave out; hidden where there is neither. What
+    does not fit is in the events pane."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
     freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
@@ -122,7 +123,9 @@ class Reason(Widget):
         self._write()
 
     def _write(self) -> None:
-        self.text = reason(self.run, self.freshness)
+        wrong = reason(self.run, self.freshness)
+        self.text = wrong or leaves_out(self.run)
+        self.set_class(not wrong, "-caption")
         self.display = bool(self.text)
 
     def render(self) -> Content:
@@ -139,6 +142,20 @@ def reason(run: Run, freshness: Liveness) -> str:
     if run.job is None or not (why := trouble(run.job)):
         return ""
     return f"{one_line(run.job.status, 20)}: {one_line(why, LIMIT)}"
+
+
+LEAVES_OUT = (
+    "Head at {common}. {steps} after it {are} on another branch: {{live.compare}} overlays it."
+)
+
+
+def leaves_out(run: Run) -> str:
+    """Which newer steps the curves leave out, since the head was set back; empty for none."""
+    if (left := left_behind(run)) is None:
+        return ""
+    common = one_line(left.common, 24).replace("{", "(").replace("}", ")")  # no keys in a name
+    are = "is" if left.steps == 1 else "are"
+    return keyed(LEAVES_OUT.format(common=common, steps=counted(left.steps, "step"), are=are))
 
 
 class ConstantLine(Widget):
@@ -252,7 +269,7 @@ def status_line(
     left = _job(run, named=True) if loop is None else _loop(loop)
     going = progress(run)
     if going is not None and going.fraction is not None:
-        steps = Content(f"  step {going.step}/{going.steps}  ")
+        steps = Content(f"  step {going.step}/{going.steps}{_apart(run, going.step)}  ")
         left_s = going.eta_s if run.training and freshness.state is State.LIVE else None
         after = Content(f"  {going.fraction:.0%}{_left(left_s)}")
         if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
@@ -264,6 +281,12 @@ def status_line(
         left = Content.assemble(left, steps, middle, after)
     left = left.truncate(room, ellipsis=True)
     return Content.assemble(" ", left, " " * (room + 2 - left.cell_length), right, " ")
+
+
+def _apart(run: Run, step: int) -> str:
+    """Says whose steps are counted, where the run's is not the checkpoint's number."""
+    numbered = None if run.head is None else run.head.step
+    return "" if numbered in (None, step) or not step else " of this run"
 
 
 def _left(eta_s: float | None) -> str:
