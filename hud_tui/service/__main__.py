@@ -14,7 +14,7 @@ from hud_tui.settings import read_max_disk
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse the arguments and serve; the exit code."""
+    """Parse the arguments and serve; returns the exit code."""
     parser = argparse.ArgumentParser("python -m hud_tui.service", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free port")

@@ -1,4 +1,4 @@
-"""The embedded service as an ASGI app, and its server: the same paths and bodies as HUD's."""
+"""The embedded service as an ASGI app, and its server. Paths and bodies are HUD's."""
 
 import asyncio
 import contextlib
@@ -57,19 +57,19 @@ from hud_tui.settings import BadOption, read_options
 from hud_tui.storage import open_or_make
 from hud_tui.wire import ServiceReady
 
-# Connections: how many there may be, and how long one may keep the service waiting.
+# Connections: how many there may be, and how long one may stay silent.
 #
-# Whoever reaches the port may open connections, with a key or without. One that says nothing,
-# or its headers drop by drop, is closed; where there are too many, the one that has been silent
-# the longest makes room for the newest, so that who has something to say gets to say it.
+# Anybody who reaches the port may open connections, with or without a key. A connection that sends
+# no request, or sends its headers too slowly, is closed; when there are too many, the one that has
+# been silent the longest is closed for the newest.
 
 
 MOST = 1000
-"""Most connections at once, as far as the limit on open files allows; briefly twice as many."""
+"""Most open connections, if the limit on open files allows; twice as many for a moment."""
 YOUNG_S = 1.0
-"""Seconds within which a new connection is not closed to make room."""
+"""Age in seconds below which a connection is not closed to make room."""
 FILES = 2**16
-"""Limit on open files that is requested: 2000 connections and everything else."""
+"""Requested limit on open files: 2000 connections and everything else."""
 SPARE = 256
 """Open files reserved for the database, the checkpoints and the engine's process."""
 HEADERS_S = 10.0
@@ -77,8 +77,8 @@ HEADERS_S = 10.0
 HEADER_BYTES = 2**16
 """Maximum size of a request's headers, bytes."""
 KEEP_ALIVE_S = 75
-"""Seconds that an idle connection stays open: longer than clients keep theirs (httpx: 5), as
-one that closes while a client writes to it loses the call."""
+"""Seconds that an idle connection stays open. Longer than clients keep theirs (httpx: 5): a request
+is lost if the server closes while the client sends."""
 
 
 def raise_open_files() -> int:
@@ -106,19 +106,20 @@ def bounded(most: int) -> type["Connection"]:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's, with bounds on what comes before a request's headers are whole."""
+    """uvicorn's protocol, with limits on size and time until a request's headers are complete."""
 
     most: ClassVar[int] = MOST
     silent: ClassVar[dict["Connection", float]] = {}
-    """Connections without a request yet, oldest first, and when each was opened."""
+    """Connections that have not sent a request yet, oldest first, with the time each was opened."""
     idle: ClassVar[dict["Connection", float]] = {}
-    """Connections between two requests, longest idle first, and since when."""
+    """Connections between two requests, longest idle first, with the time of the last one."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._patience: asyncio.TimerHandle | None = None
         self._header_bytes = 0
-        """Since the last request's end, or of its body where it was answered before that came."""
+        """Bytes since the last request ended, or since its body if it was answered before that
+        arrived."""
         self._in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -138,7 +139,7 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._is_serving or self.transport.is_closing():
             return
-        if self._patience is None:  # uvicorn's own timer ends with the first byte
+        if self._patience is None:  # uvicorn stops its own timer at the first byte
             self._wait(HEADERS_S)
         if self._header_bytes > HEADER_BYTES and not self._in_body:
             self.transport.abort()
@@ -150,7 +151,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        if not self._is_serving:  # it was answered before its body had come
+        if not self._is_serving:  # the request was answered before its body arrived
             self._wait(KEEP_ALIVE_S)
         self._header_bytes, self._in_body = 0, False
 
@@ -172,13 +173,13 @@ class Connection(HttpToolsProtocol):
             gone.transport.abort()
 
     def _wait(self, seconds: float) -> None:
-        """Close the connection unless a request has come by then."""
+        """Close the connection unless a request arrives within this time."""
         if self._patience is not None:
             self._patience.cancel()
         self._patience = self.loop.call_later(seconds, self.transport.abort)
 
     def _forget(self) -> None:
-        """Remove it from the silent and the idle ones."""
+        """Remove it from `silent` and `idle`."""
         self.silent.pop(self, None)
         self.idle.pop(self, None)
         if self._patience is not None:
@@ -186,12 +187,12 @@ class Connection(HttpToolsProtocol):
             self._patience = None
 
 
-# Gate: who may ask at all. In front of every route.
+# Gate: authentication, in front of every route.
 #
-# The Host header must be this machine's, so that a web page cannot reach the service by
-# rebinding its own name, and an Origin, which browsers send, must be the service's own; the
-# bearer key must be right, except for the command line analytics that HUD's client posts without
-# one. Nothing of a body is read here: what is refused costs no more than its headers.
+# The Host header must be this machine's, so that a web page cannot reach the service by DNS
+# rebinding, and an Origin, which browsers send, must be the service's own. The bearer key must be
+# right, except for the command line analytics that HUD's client posts without one. Bodies are not
+# read here: a refused request costs no more than its headers.
 
 
 OPEN_PATH = "/telemetry/v3/api/sdk-events/cli"
@@ -202,8 +203,8 @@ class Gate:
     def __init__(self, app: ASGIApp, api_key: str, host: str = "127.0.0.1") -> None:
         """
         Args:
-            app: What is behind it.
-            api_key: The only key that is let in.
+            app: The app behind the gate.
+            api_key: The only accepted key.
             host: The address that the service is bound to.
         """
         self._app = app
@@ -232,7 +233,8 @@ class Gate:
         else:
             return None
         if b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0":
-            answer.headers["Connection"] = "close"  # else the answer might be lost with the body
+            # else the answer might be lost with the rest of the body
+            answer.headers["Connection"] = "close"
         return answer
 
     def _knows(self, host: str) -> bool:
@@ -256,7 +258,7 @@ def _is_wildcard(host: str) -> bool:
 
 
 def _is_address(name: str) -> bool:
-    """Whether it is an IP address: a name that can be rebound is not."""
+    """Whether it is an IP address. DNS rebinding needs a host name."""
     try:
         ip_address(name)
     except ValueError:
@@ -273,8 +275,8 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
     """The ASGI app of a started service.
 
     Args:
-        service: Whose routes these are.
-        host: The address it is bound to; requests to other names are refused.
+        service: The service.
+        host: The address it is bound to; requests with another Host header are refused.
     """
     app = Starlette(
         routes=[route for area in AREAS for route in area.ROUTES],
@@ -314,7 +316,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 async def _hung_up(request: Request, error: Exception) -> Response:
-    """In the middle of a body: nobody reads this."""
+    """The client disconnected while it sent a body: nobody reads this answer."""
     return Response(status_code=gateway.HUNG_UP)
 
 
@@ -348,11 +350,11 @@ async def _engine(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    """Starlette raises it again after the answer, and the server logs it."""
+    """Answers 500. Starlette raises the error again afterwards, and the server logs it."""
     return reply({"detail": f"unexpected {type(error).__name__} in the service: see its log"}, 500)
 
 
-# What a service has for itself: its data directory, and the address that it listens on.
+# What a service has exclusively: the lock of its data directory, and its address.
 
 
 class CannotServe(Exception):
@@ -361,7 +363,8 @@ class CannotServe(Exception):
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory's lock, which names this process; the kernel frees it at its end."""
+    """Hold the data directory's lock, a file with this process's id. The kernel releases it when
+    the process ends."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = open_or_make(data_dir / LOCK)
@@ -384,8 +387,9 @@ def locked(data_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def bound_to(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket bound to the address. Raises CannotServe: it is taken, or not this machine's."""
-    if not 0 <= port < 2**16:  # getaddrinfo wraps it around
+    """A socket bound to the address. Raises CannotServe: the address is taken, or not this
+    machine's."""
+    if not 0 <= port < 2**16:  # getaddrinfo would take it modulo 65536
         raise CannotServe(f"cannot listen on {host}:{port}: a port is 0 to 65535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -414,17 +418,17 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-# `hud-tui serve`: the service on a socket, until it is told to stop.
+# `hud-tui serve`: the service on a socket, until it is stopped.
 #
-# One line of JSON on stdout says that it can be called, and how; everything else goes to
-# stderr. A data directory is locked while it is served, so two services never write one.
+# One line of JSON on stdout says that it is ready, and how to call it; everything else goes to
+# stderr. The data directory is locked meanwhile, so two services never write to one.
 
 
 ENGINES = ("tiny", "tinker")
 PAUSE_S = 1.0
-"""Least seconds between two lines of the log from one place."""
+"""Shortest pause between two log records from one line of code, seconds."""
 GRACE_S = 5
-"""Seconds that open requests have to end when the service stops."""
+"""Seconds that open requests may take to end when the service stops."""
 
 
 def serve(
@@ -435,15 +439,15 @@ def serve(
     max_disk: int,
     on_ready: Callable[[ServiceReady], None] = lambda ready: None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code, 1 where it cannot start.
+    """Serve until SIGTERM or SIGINT; returns the exit code, 1 if the service cannot start.
 
     Args:
-        host: The address to bind; other than loopback only when the user names it.
-        port: 0 takes a free one.
-        data_dir: Where everything is kept; made when missing.
+        host: The address to bind.
+        port: 0 picks a free one.
+        data_dir: Created if missing.
         engine: One of `ENGINES`.
-        max_disk: Bytes that all checkpoints' files may have together.
-        on_ready: Told how to call the service, before the line on stdout says so.
+        max_disk: Most bytes of all checkpoints' files together.
+        on_ready: Called with how to reach the service, before the line on stdout is printed.
     """
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
@@ -468,7 +472,7 @@ def _named(data_dir: Path) -> Iterator[Callable[[ServiceReady], None]]:
     """Write the data directory's service.json, and remove it when the service stops.
 
     Raises:
-        CannotServe: What lies there is not ours, or it cannot be written.
+        CannotServe: There is something else with this name, or it cannot be written.
     """
     file = data_dir / "service.json"
 
@@ -489,7 +493,7 @@ def _named(data_dir: Path) -> Iterator[Callable[[ServiceReady], None]]:
 
 
 def make_engine(name: str, data_dir: Path) -> Engine:
-    """The engine of a name. Raises CannotServe: there is none, or it is not set up."""
+    """The engine with this name. Raises CannotServe: there is none, or it is not set up."""
     if name not in ENGINES:
         raise CannotServe(f"no engine {name!r}: choose from {', '.join(ENGINES)}")
     if name == "tiny":
@@ -501,12 +505,12 @@ def make_engine(name: str, data_dir: Path) -> Engine:
 
 
 class Seldom(logging.Filter):
-    """Lets through one record a second from each line of code, with a count of those it did not."""
+    """Log filter: one record per second from each line of code, with a count of those dropped."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
-        """By file and line: when a record of it was let through, and how many not since."""
+        """By file and line: time of the last record that passed, and the number dropped since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         place, at = (record.pathname, record.lineno), monotonic()
@@ -521,7 +525,7 @@ class Seldom(logging.Filter):
 
 
 class _Server(uvicorn.Server):
-    """Says when it is up, and lets the streams go before it waits for them."""
+    """Calls back when it is ready, and ends event streams before it waits for open requests."""
 
     def __init__(
         self, config: uvicorn.Config, service: Service, say_ready: Callable[[], None]
@@ -540,7 +544,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals end the service with code 0; uvicorn would raise them again."""
+        """SIGTERM and SIGINT end the service with exit code 0; uvicorn would raise them again."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)

@@ -1,8 +1,8 @@
-"""From trajectories to datums: groups, advantages, and every check before the engine is asked.
+"""From trajectories to datums: groups, advantages, and every check before the engine is called.
 
-A trajectory is one rollout: its turns and its reward. Groups are runs of `group_size`
-consecutive trajectories. Every output token of every turn carries its trajectory's
-advantage; for cross_entropy, which compares with nobody, it carries the reward itself.
+A trajectory is one rollout: its turns and its reward. A group is `group_size` consecutive
+trajectories. Every output token of every turn gets its trajectory's advantage; for
+cross_entropy, which does not compare rollouts, it gets the reward itself.
 """
 
 import sqlite3
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 CROSS_ENTROPY = "cross_entropy"
 LARGEST = 1e6
-"""Largest reward, scale or logprob by amount: sums must stay finite in 32 bits."""
+"""Largest absolute reward, scale or logprob: sums must stay finite in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,21 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Batch:
-    """Trajectories and their weights."""
+    """Trajectories and their weights in the loss."""
 
     trajectories: Sequence[Trajectory]
     group_size: int
     weights: Sequence[float]
     """Advantage (cross_entropy: reward) times reward_scale of each trajectory."""
     grouped: bool
-    """Whether the caller named a group_size."""
+    """Whether the caller gave a group_size."""
     without_samples: int = 0
-    """Number of traces left out because their tokens are unknown."""
+    """Number of traces left out because their tokens are not stored."""
     reported: bool = False
-    """Whether a client made the rollouts; their traces then say how they ended."""
+    """Whether a client made the rollouts; their traces then tell how they ended."""
 
     def datums(self) -> list[Datum]:
-        """The turns that move the policy: those with a weight other than 0."""
+        """The turns with a weight other than 0."""
         return [datum for datum in self.all_datums() if datum.advantage]
 
     def all_datums(self) -> list[Datum]:
@@ -80,7 +80,7 @@ class Batch:
         ]
 
     def groups(self) -> list[Group]:
-        """Rewards by task, in order."""
+        """Rewards by task, in the order of the trajectories."""
         return [
             Group(
                 task_slug=part[0].task_slug or f"group {number}",
@@ -99,10 +99,13 @@ def make_batch(
     reward_scale: float = 1.0,
     norm_by_std: bool = False,
 ) -> Batch:
-    """Weigh trajectories for a loss; `norm_by_std` as of `group_advantages`.
+    """Weight trajectories for a loss.
+
+    Args:
+        norm_by_std: As in `group_advantages`.
 
     Raises:
-        Refused: 422, the count is not a multiple of group_size.
+        Refused: 422, the number of trajectories is not a multiple of group_size.
     """
     check_groups(len(trajectories), group_size)
     size = group_size or len(trajectories)
@@ -114,14 +117,14 @@ def make_batch(
 
 
 def check_groups(count: int, group_size: int | None) -> None:
-    """Raises Refused, 422, where so many inputs do not divide into groups."""
+    """Raises Refused, 422, if this number of inputs is not a multiple of group_size."""
     if group_size and count % group_size:
         message = f"{count} inputs do not divide into groups of {group_size}"
         raise bad_field("group_size", message)
 
 
 def check_loss(loss_fn: str) -> None:
-    """Raises Refused, 422, for a loss that no engine has."""
+    """Raises Refused, 422, for an unknown loss."""
     if loss_fn not in LOSSES:
         raise bad_field("loss_fn", f"unknown loss {loss_fn[:100]!r}: use {', '.join(LOSSES)}")
 
@@ -145,7 +148,7 @@ def check_trajectories(trajectories: Sequence[Trajectory], base: Base, loss_fn: 
 
 
 def check_scale(reward_scale: float) -> None:
-    """Raises Refused, 422, for a scale that is no number, or too large."""
+    """Raises Refused, 422, for a scale that is not finite or too large."""
     if not abs(reward_scale) <= LARGEST:
         raise bad_field("reward_scale", f"must be finite, from -{LARGEST:.0f} to {LARGEST:.0f}")
 
@@ -156,14 +159,14 @@ def flat_groups(batch: Batch) -> list[Group]:
 
 
 def name_flat(groups: Sequence[Group]) -> str:
-    """E.g. ``add-1 (all 1.0), add-2 (all 0.0)``, at most ten of them."""
+    """E.g. ``add-1 (all 1.0), add-2 (all 0.0)``; at most ten of them."""
     named = [f"{g.task_slug} (all {round(fmean(g.rewards), 4)})" for g in groups[:10]]
     more = f" and {len(groups) - 10} more" if len(groups) > 10 else ""
     return ", ".join(named) + more
 
 
 def nothing_to_train(groups: Sequence[Group]) -> Refused:
-    """409 for an optimizer step on zero-variance groups only."""
+    """409 for an optimizer step after zero-variance groups only."""
     return Refused(
         409,
         f"nothing to step on: every group had zero variance: {name_flat(groups)}."
@@ -172,7 +175,7 @@ def nothing_to_train(groups: Sequence[Group]) -> Refused:
 
 
 def _problem(turn: Turn, base: Base, loss_fn: str) -> tuple[str, str] | None:
-    """Which field of a turn is wrong, and how."""
+    """The invalid field of a turn and what is wrong with it; None if the turn is valid."""
     if not turn.prompt:
         return "prompt_token_ids", "no prompt tokens (prompt_chunks cannot be read here)"
     if not turn.output:
@@ -200,7 +203,7 @@ def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-# Training inputs as trajectories: inline payloads, and trace ids whose tokens were kept.
+# Training inputs as trajectories: inline payloads, and trace ids with stored tokens.
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ class Resolved:
     trajectories: Sequence[Trajectory]
     """In the order of the inputs."""
     without_samples: int = 0
-    """Ids of traces left out because their tokens are unknown."""
+    """Number of traces left out because their tokens are not stored."""
 
 
 def resolve(
@@ -220,18 +223,18 @@ def resolve(
     temperatures: Temperatures,
     group_size: int | None = None,
 ) -> Resolved:
-    """Look trace ids up. Those without tokens are left out, in whole groups.
+    """Look up trace ids. Traces without tokens are left out, in whole groups.
 
     Args:
         db: The store's.
-        inputs: Trace ids (either spelling) and payloads, mixed as they come.
-        base: The base of the model that is trained: tokens of another one mean nothing.
-        temperatures: Of what was sampled lately, for turns that no trace keeps.
-        group_size: Where groups were named: one that would be trained in part is refused.
+        inputs: Trace ids (either spelling) and payloads, in any mixture.
+        base: Base of the trained model: tokens of another base mean nothing to it.
+        temperatures: Of recently sampled turns, for turns without a trace.
+        group_size: If given, a group with only some of its tokens is refused.
 
     Raises:
-        Refused: 400, nothing has tokens, or only part of a group has, by their ids; 422, a
-            trace that errored, has no reward yet, or was sampled from another base.
+        Refused: 400, no input has tokens, or only part of a group has; 422, a trace that
+            errored, has no reward yet, or was sampled from another base.
     """
     sampled = {item: _turns(db, item, temperatures) for item in inputs if isinstance(item, str)}
     for number, item in enumerate(inputs):
@@ -254,7 +257,7 @@ def resolve(
 
 
 def _refuse_failed(db: Db, number: int, ref: str, group_size: int | None) -> None:
-    """Raise Refused for a trace that errored: its reward of 0 does not grade the policy."""
+    """Raises Refused for a trace that errored: its reward of 0 does not grade the policy."""
     id_ = canonical(ref)
     status = None if id_ is None else traces.status(db, id_)
     if status in ("error", "cancelled"):
@@ -296,10 +299,10 @@ def _of_trace(
 def _of_payload(
     db: Db, payload: Payload, taken: set[str], temperatures: Temperatures
 ) -> Trajectory:
-    """An inline trajectory; where the gateway sampled it, its trace and temperature are known.
+    """An inline trajectory, with its trace and temperature if the gateway sampled it.
 
-    The trace that it names has the first word. Siblings may have said the very same: each
-    is then taken for another of their traces.
+    The trace that the payload names is preferred. Rollouts of one group may be identical:
+    each is then matched with another of their traces.
     """
     trace_id = canonical(payload.trace_id or "")
     made, slug, errored = [], None, False
@@ -325,7 +328,7 @@ def _unlikeliness(row: sqlite3.Row, payload: Payload, taken: set[str]) -> tuple[
 
 
 def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str]]:
-    """What was sampled in a trace, with its base: as the service saw it, else as spans say."""
+    """The turns of a trace, each with its base: as the service sampled them, else from spans."""
     id_ = canonical(ref)
     if id_ is None:
         return []
@@ -338,33 +341,33 @@ def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str
 
 
 def _recent(sample: Sample, temperatures: Temperatures) -> float:
-    """Temperature of a turn without a trace; 1 if it was not sampled here lately."""
+    """Temperature of a turn without a trace; 1 if it was not sampled here recently."""
     prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
     found = temperatures.find(prompt, output, sample.output_logprobs)
     return 1.0 if found is None else found
 
 
 def _turn(sample: Sample, temperature: float) -> Turn:
-    """At temperature 0 logprobs are recorded untempered, that is as at temperature 1."""
+    """At temperature 0, logprobs are those of temperature 1."""
     prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
     return Turn(prompt, output, sample.output_logprobs, temperature or 1.0)
 
 
-# The metrics of one optimizer step, out of what its passes and its rollouts were.
+# The metrics of one optimizer step, from its passes and its rollouts.
 #
-# Pure arithmetic over plain lists; the engine's own figures (losses, ratios, entropy) come
-# in as it gave them, once a pass.
+# Pure arithmetic over plain lists; the engine's own metrics (losses, ratios, entropy) are passed
+# in, one dict per pass.
 
 
 GOOD = 0.5
-"""Mean reward from which a zero-variance group counts as solved, below it as failed."""
+"""Mean reward from which a zero-variance group counts as solved; below it, as failed."""
 LEFT_OUT = "traces_without_samples"
 
 
 def merge_passes(passes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """One pass's figures out of several that accumulated into the same gradient.
+    """One pass's metrics from several passes that accumulated into the same gradient.
 
-    Keys beyond those that every engine reports come from the last pass that has them.
+    Keys that not every engine reports come from the last pass that has them.
     """
     merged: dict[str, float] = {}
     for one in passes:
@@ -379,7 +382,7 @@ def merge_passes(passes: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
-    """Reward and group figures of a step's batches."""
+    """Reward and group metrics of a step's batches."""
     rewards = [t.reward for batch in batches for t in batch.trajectories]
     groups = [group.rewards for batch in batches for group in batch.groups()]
     flat = [fmean(group) for group in groups if not has_signal(group)]
@@ -397,18 +400,18 @@ def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
 
 
 def _of_endings(batches: Sequence[Batch]) -> dict[str, float]:
-    """The share of a client's rollouts that errored, and were graded and trained all the same."""
+    """Share of a client's rollouts that errored; they are trained on with their reward."""
     ended = [t.errored for batch in batches if batch.reported for t in batch.trajectories]
     return {"errored_share": fmean(ended)} if ended else {}
 
 
 def left_out(batch: Batch) -> dict[str, float]:
-    """Metric with the number of traces left out; empty if none were."""
+    """Metric for the number of traces left out; empty if none were."""
     return {LEFT_OUT: float(batch.without_samples)} if batch.without_samples else {}
 
 
 def of_completions(batches: Sequence[Batch]) -> dict[str, float]:
-    """Length and logprob figures of a step's batches; lengths are per trajectory."""
+    """Length and logprob metrics of a step's batches; lengths are per trajectory."""
     trajectories = [t for batch in batches for t in batch.trajectories]
     lengths = [_length(trajectory) for trajectory in trajectories]
     logprobs = list(chain.from_iterable(turn.logprobs for t in trajectories for turn in t.turns))
@@ -420,7 +423,7 @@ def of_completions(batches: Sequence[Batch]) -> dict[str, float]:
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The finite metrics only: JSON has no NaN and no infinity."""
+    """The finite metrics: JSON has no NaN and no infinity."""
     return {key: float(value) for key, value in metrics.items() if isfinite(value)}
 
 
@@ -437,10 +440,10 @@ def of_step(
     """All metrics of a step.
 
     Args:
-        batches: What was passed forward and backward.
-        passes: The engine's figures, one dict a pass.
+        batches: The batches passed forward and backward.
+        passes: The engine's metrics, one dict per pass.
         learning_rate: Of the optimizer step.
-        extra: What the optimizer and the runner add, e.g. grad_norm and rollout_s.
+        extra: Metrics from the optimizer and the runner, e.g. grad_norm and rollout_s.
     """
     return finite(
         {

@@ -1,4 +1,4 @@
-"""ServiceContext: the collaborators that every part of the service shares."""
+"""ServiceContext: the collaborators that all parts of the service share."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ from hud_tui.service.store.db import Store
 from hud_tui.service.store.events import Frames, Hub
 from hud_tui.service.store.models import ModelRow
 
-# Trees: every model's checkpoint tree as the bytes that are sent, kept up row by row.
+# Trees: every model's checkpoint tree as the bytes of its JSON, updated row by row.
 
 
 KEPT = 32
-"""Most trees kept; the least recently read is dropped first."""
+"""Most trees cached; the least recently read is dropped first."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Kept:
     body: bytes = b""
     etag: str = ""
     stale: set[str] = field(default_factory=set)
-    """Ids of rows that have changed since."""
+    """Ids of rows that changed since they were encoded."""
 
     @property
     def is_fresh(self) -> bool:
@@ -44,11 +44,11 @@ class Trees:
         self._run, self._count = token_hex(4), 0
 
     def __contains__(self, model_id: str) -> bool:
-        """Whether the model's tree is kept."""
+        """Whether the model's tree is cached."""
         return model_id in self._kept
 
     def touch(self, touched: dict[str, set[str]]) -> None:
-        """Mark rows as new or changed: ids by model."""
+        """Mark rows as new or changed: checkpoint ids by model id."""
         for model_id, ids in touched.items():
             if model_id in self._kept:
                 self._kept[model_id].stale |= ids
@@ -65,9 +65,9 @@ class Trees:
         return kept.body, kept.etag
 
     async def _renew(self, store: Store, model_id: str) -> Kept:
-        kept = self._kept.setdefault(model_id, Kept())  # changes are noted from here
+        kept = self._kept.setdefault(model_id, Kept())  # from here on, changes are recorded
         if kept.is_fresh:
-            return kept  # somebody else has renewed it
+            return kept  # another request has updated it
         stale, kept.stale = kept.stale, set()
         try:
             if kept.body:
@@ -85,7 +85,7 @@ class Trees:
 
 
 TRAINING = 4
-"""Most idle training policies kept open for the next call."""
+"""Most idle training policies kept open."""
 
 
 class ServiceContext:
@@ -110,7 +110,7 @@ class ServiceContext:
         await self.store.write(checkpoints.gone, state_path)
 
     def session(self, model: ModelRow) -> Session:
-        """The model's one training session."""
+        """The model's training session; there is one per model."""
         session = self._sessions.get(model.id)
         if session is None:
             session = self._sessions[model.id] = Session(
@@ -125,11 +125,11 @@ class ServiceContext:
         return session
 
     def answering(self, scope: str, key: str) -> asyncio.Lock:
-        """Held while a write with this key is done and answered."""
+        """Lock that is held while a write with this key is carried out and answered."""
         return self._answering.setdefault((scope, key), asyncio.Lock())
 
     async def rest(self) -> None:
-        """Close the training policies that were left longest ago and hold no gradients."""
+        """Close the training policies that were used least recently and hold no gradients."""
         idle = [session for session in self._sessions.values() if session.idle]
         idle.sort(key=lambda session: session.used_at)
         for session in idle[: max(0, len(idle) - TRAINING)]:
@@ -137,7 +137,7 @@ class ServiceContext:
                 await session.rest()
 
     def bases(self) -> dict[str, Base]:
-        """What the engine offers, by name."""
+        """The engine's bases, by name."""
         return {base.name: base for base in self.engine.bases()}
 
     def base(self, model: ModelRow) -> Base:
@@ -161,7 +161,7 @@ class ServiceContext:
 
 
 def trainable(model: ModelRow) -> ModelRow:
-    """The model, where it is a fork.
+    """The model, if it is a fork.
 
     Raises:
         Refused: 409, it is a shared base.

@@ -1,9 +1,9 @@
 """The data directory: whether its database and its checkpoints belong together.
 
-One id is in both, made when the directory is first served. A database that is empty, damaged,
-another program's or another directory's is refused before anything is changed, and nothing is
-deleted because a database does not know it: what a crash left, or what an older database does
-not know, is moved into ``leftovers-DATE`` beside it.
+Both hold the same id, made when the directory is first served. A database that is empty, damaged,
+another program's or another directory's is refused before anything is changed. Files that the
+database does not know (after a crash, or with an older database) are not deleted but moved into
+``leftovers-DATE`` beside it.
 """
 
 import asyncio
@@ -35,21 +35,22 @@ from hud_tui.service.store.db import MIGRATIONS, Store, TooNew
 from hud_tui.storage import NotPrivate, check_regular, read_private, write_atomic
 from hud_tui.wire import Disk
 
-# Which checkpoints' directory a database belongs to, and what it says of the files there.
+# Which checkpoint directory a database belongs to, and what it says of the files there.
 
 
 HAS_STATES = 4
-"""The version from which on a row says what is kept of its files."""
+"""First version of the database whose rows say what is kept of a checkpoint's files."""
 
 
 def read(db: sqlite3.Connection) -> str | None:
-    """Id shared with the directory; None if there is none yet."""
+    """The id shared with the directory; None if there is none yet."""
     row = db.execute("SELECT id FROM identity").fetchone()
     return None if row is None else str(row[0])
 
 
 def directories(db: sqlite3.Connection, version: int) -> tuple[set[str], set[str]]:
-    """Names of the directories that are needed, and of those that were thinned on purpose.
+    """Names of the directories that are needed, and of those whose files were deleted to save
+    space.
 
     Args:
         db: A database of any version.
@@ -70,13 +71,13 @@ def directories(db: sqlite3.Connection, version: int) -> tuple[set[str], set[str
 
 
 def damaged_files(db: sqlite3.Connection) -> set[str]:
-    """Names of the directories whose files are not as they were saved."""
+    """Names of the directories whose files are missing or differ from what was saved."""
     query = "SELECT state_path FROM checkpoint WHERE damage IS NOT NULL AND state != 'expired'"
     return {_directory(path) for [path] in db.execute(query)} - {""}
 
 
 def _directory(path: str) -> str:
-    """Of ``checkpoints/NAME/FILE`` the name; empty if the path is none on this machine."""
+    """NAME of ``checkpoints/NAME/FILE``; empty for other paths."""
     parts = path.split("/")
     return parts[1] if len(parts) > 1 and parts[0] == "checkpoints" else ""
 
@@ -86,19 +87,20 @@ log = logging.getLogger(__name__)
 DATABASE = "service.db"
 CHECKPOINTS = "checkpoints"
 MARK = "service.id"
-"""In the checkpoints' directory: the id of the database that it belongs to."""
+"""File in the checkpoints' directory: the id of the database that it belongs to."""
 KEY = re.compile(r"hud-local-[\w-]{32}", re.ASCII)
 MOST_BYTES = 1 << 12
-"""Of the file with the key."""
+"""Maximum size of the file with the key."""
 SEEN = (
     "Whoever could read it may have the key: remove it, and a new one is made; or, where nobody"
     " else is on this machine, chmod 600"
 )
 LEFTOVERS = "leftovers"
 OURS = {"model", "checkpoint", "head", "event"}
-"""Tables of every version of the database."""
+"""Tables that every version of the database has."""
 CHECK_S = 10.0
-"""Longest check of a database at a start: about 10 GB that are in memory, 2 on a slow disk."""
+"""Longest check of a database at start-up, seconds: enough for about 10 GB in memory, 2 GB on a
+slow disk."""
 RESTORE = (
     "Restore it from a backup; or save what can be read:"
     " sqlite3 service.db .recover | sqlite3 recovered.db, then put that in its place;"
@@ -119,7 +121,7 @@ class Known:
     """What a database says of the checkpoints' directory."""
 
     id: str | None = None
-    """None if an older version wrote it, or if there is none."""
+    """None if an older version wrote the database, or if there is none."""
     is_new: bool = True
     """Whether the database is empty."""
     kept: frozenset[str] = frozenset()
@@ -132,28 +134,28 @@ class Known:
 
 @dataclass(frozen=True)
 class Held:
-    """What the checkpoints' directory holds."""
+    """Content of the checkpoints' directory."""
 
     id: str | None = None
     steps: frozenset[str] = frozenset()
-    """Directories named like those of steps."""
+    """Directories named like those of checkpoints."""
     others: frozenset[str] = field(default_factory=frozenset)
-    """Other entries; they are left alone."""
+    """Other entries; they are not touched."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data directory that may be served."""
+    """A data directory that can be served."""
 
     key: str
     """The service's bearer key."""
     id: str
-    """Of database and checkpoints."""
+    """Id shared by database and checkpoints."""
     known: Known
 
 
 def prepare(data_dir: Path) -> Prepared:
-    """Make a data directory what a service needs, unless it may not be served.
+    """Prepare a data directory for a service, creating what is missing.
 
     Raises:
         Unusable: Its database cannot be used, or belongs to other checkpoints.
@@ -186,7 +188,7 @@ def refuse_foreign(data_dir: Path) -> tuple[Known, Held]:
 
 
 def read_database(path: Path) -> Known:
-    """Check a database, and read what it says of the checkpoints. It is not written to.
+    """Check a database, and read what it says of the checkpoints. Nothing is written.
 
     Raises:
         Unusable: It is damaged, another program's, or a newer version's.
@@ -205,13 +207,13 @@ def read_database(path: Path) -> Known:
 
 
 def mark(data_dir: Path, id_: str) -> None:
-    """Write the database's id into the checkpoints' directory, where it is not there."""
+    """Write the database's id into the checkpoints' directory, if it is not there yet."""
     if _look(data_dir / CHECKPOINTS).id != id_:
         write_atomic(data_dir / CHECKPOINTS / MARK, f"{id_}\n")
 
 
 def tidy(data_dir: Path, known: Known) -> None:
-    """Delete files that the database has thinned; move unknown ones aside."""
+    """Finish deletions that the database has recorded; move unknown files aside."""
     directory = data_dir / CHECKPOINTS
     unknown = []
     for name in sorted(_look(directory).steps - known.kept):
@@ -225,10 +227,10 @@ def tidy(data_dir: Path, known: Known) -> None:
 
 
 def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], str, str]]:
-    """The problems a start would report for a directory that is not served now.
+    """The problems that a start would report for a directory that is not being served.
 
     Returns:
-        How bad it is, what is wrong, and what to do about it.
+        Level, problem and fix of each.
     """
     try:
         known, held = refuse_foreign(data_dir)
@@ -252,10 +254,10 @@ def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], s
 
 
 def load_key(path: Path) -> str:
-    """The bearer key of a data directory, made when missing; only the user can read it.
+    """The bearer key of a data directory, created if missing; only the user can read it.
 
     Raises:
-        Unusable: The file holds something else, is none, or others can read or write it.
+        Unusable: The file has other content, is not a regular file, or others can access it.
     """
     try:
         key = read_private(path, MOST_BYTES).decode("ascii", "replace").strip()
@@ -273,7 +275,7 @@ def load_key(path: Path) -> str:
 
 
 def leftovers(data_dir: Path) -> list[Path]:
-    """The directories that starts have moved unknown files into, oldest first."""
+    """The directories into which starts have moved unknown files, oldest first."""
     return sorted(path for path in data_dir.glob(f"{LEFTOVERS}-*") if path.is_dir())
 
 
@@ -294,7 +296,7 @@ def _known(db: sqlite3.Connection, path: Path) -> Known:
 
 
 def _quick_check(db: sqlite3.Connection, path: Path) -> None:
-    """Check every page of the database, for a bounded time. Raises Unusable: one is damaged."""
+    """Check the pages of the database, for a limited time. Raises Unusable: one is damaged."""
     until = monotonic() + CHECK_S
     db.set_progress_handler(lambda: monotonic() > until, 100_000)
     try:
@@ -329,7 +331,7 @@ def _apart(known: Known, held: Held) -> str:
 
 
 def _look(directory: Path) -> Held:
-    """Raises Unusable: it is no directory."""
+    """Read the checkpoints' directory. Raises Unusable: it is not a directory."""
     if not directory.exists():
         return Held()
     if not directory.is_dir():
@@ -368,13 +370,13 @@ def _set_aside(data_dir: Path, unknown: Iterable[Path]) -> None:
 
 
 def _free(path: Path) -> Path:
-    """The path, or with a number where that is taken."""
+    """The path, with a number appended if it exists."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(free for free in chain([path], numbered) if not os.path.lexists(free))
 
 
 def _drop_empty(path: Path) -> bool:
-    """Remove a directory in which nothing is; False where something is."""
+    """Remove a directory if it is empty; returns whether it was."""
     try:
         path.rmdir()
     except OSError:
@@ -383,17 +385,17 @@ def _drop_empty(path: Path) -> bool:
 
 
 def _keep_private(database: Path) -> None:
-    """Only the user can read it, nor the log beside it, which takes on its mode."""
+    """Make the database private to the user; its write-ahead log inherits the mode."""
     database.touch(mode=0o600)
     for path in database.parent.glob(f"{database.name}*"):
         path.chmod(0o600)
 
 
-# Retention: keeps the checkpoints' files within a size, in the background.
+# Retention: limits the size of the checkpoints' files, in the background.
 #
-# Beyond it the oldest states lose Adam's moments first (they are still served, and training
-# from them starts with fresh ones), then their weights. A row says so before a file goes:
-# what a crash leaves in between is swept at the next start.
+# Above the limit, the oldest checkpoints first lose Adam's moments (they can still be served, and
+# training from them starts with fresh moments), then their weights. The database records a deletion
+# before the file goes, so that a crash in between is completed at the next start.
 
 
 DEFAULT_BYTES = 10 * 10**9
@@ -409,7 +411,7 @@ class Retention:
         data_dir: Path,
         limit: int,
     ) -> None:
-        """`limit`: bytes that all checkpoints' files may have together."""
+        """`limit`: most bytes of all checkpoints' files together."""
         self._store = store
         self._engine = engine
         self._policies = policies
@@ -419,10 +421,10 @@ class Retention:
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._unreadable: set[str] = set()
-        """State paths that the engine could not thin."""
+        """State paths from which the engine could not remove the optimizer state."""
 
     async def disk(self, base: Base | None) -> Disk | None:
-        """What checkpoints of a base take; None if they are kept on a server."""
+        """Disk usage of a base's checkpoints; None if they are stored on a server."""
         if base is None or self._engine.about().server is not None:
             return None
         size = await self._store.read(checkpoints.measured, base.name) or base.state_bytes
@@ -433,26 +435,26 @@ class Retention:
         return Disk(checkpoint_bytes=size, used_bytes=used, max_bytes=self._limit, free_bytes=free)
 
     async def refuse_full(self, base: Base) -> None:
-        """Before a run. Raises Refused, 507: there is no room for a single checkpoint."""
+        """Check before a run. Raises Refused, 507: there is no room for a single checkpoint."""
         disk = await self.disk(base)
         if disk is not None and (disk.free_bytes or 0) < disk.checkpoint_bytes:
             need = f"a checkpoint takes {disk.checkpoint_bytes} bytes, {disk.free_bytes} are free"
             raise Refused(507, f"{FULL} ({need})")
 
     def wake(self) -> None:
-        """Schedule a check of the limit: files may have grown beyond it."""
+        """Schedule a check of the limit."""
         self._again = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._guard(), name="retention")
 
     async def close(self) -> None:
-        """Stop; a checkpoint half thinned is completed at the next start."""
+        """Stop; a deletion in progress is completed at the next start."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def settled(self) -> None:
-        """Wait until nothing is left to thin."""
+        """Wait until nothing is left to delete."""
         if self._task is not None:
             await self._task
 
@@ -470,7 +472,7 @@ class Retention:
                 log.warning("checkpoints could not be thinned: %s", why)
 
     async def _thin(self) -> bool:
-        """Thin one checkpoint by one stage; False if none may be."""
+        """Thin one checkpoint by one stage; returns False if none can be."""
         opened = self._policies.sources() | self._unreadable
         found = await self._store.read(checkpoints.next_to_thin, opened)
         if found is None:
@@ -480,26 +482,27 @@ class Retention:
             done = await self._slim(model_id, node)
         else:
             done = await self._store.write(checkpoints.expired, model_id, node)
-        if done and not self._policies.opens(node.state_path):  # else the next start sweeps it
+        if done and not self._policies.opens(node.state_path):  # else the next start deletes it
             old = (self._data_dir / node.state_path).parent
             await asyncio.to_thread(shutil.rmtree, old, ignore_errors=True)
         return True
 
     async def _slim(self, model_id: str, node: Node) -> bool:
-        """Write the weights alone beside the whole state, and say so."""
+        """Write the weights without the optimizer state beside the full state, and record it."""
         directory = self._data_dir / "checkpoints" / new_id()
         await asyncio.to_thread(directory.mkdir, 0o700)
         done = False
         try:
             done = await self._write_slim(model_id, node, directory)
         except (DiskFull, EngineLost):
-            raise  # nothing is wrong with this one: it is tried again after the next step
+            raise  # the state itself is good: retried after the next step
         except (EngineError, Refused) as error:
             log.warning("%s cannot be thinned: %s", node.name, error)
-            if not isinstance(error, Refused):  # that is damaged, and passed over as such
+            # the file is damaged, which is recorded, and skipped from now on
+            if not isinstance(error, Refused):
                 self._unreadable.add(node.state_path)
         except asyncio.CancelledError:
-            done = True  # the row may be written by now: what it needs must stay
+            done = True  # the row may be written already: keep the file that it needs
             raise
         finally:
             if not done:

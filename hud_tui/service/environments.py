@@ -1,4 +1,4 @@
-"""Verifiable environments that the service can roll out without any other process."""
+"""Verifiable environments that the service rolls out in its own process."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,7 +7,7 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-# JSON Schema, as much of it as a scenario's args need: flat objects of integers and strings.
+# The subset of JSON Schema that a scenario's args need: flat objects of integers and strings.
 
 
 Schema = dict[str, Any]
@@ -34,9 +34,9 @@ def arguments(**properties: Schema) -> Schema:
 
 
 def check_args(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The args as a new dict, once they fit the schema made by `arguments`.
+    """The args as a new dict, validated by a schema of `arguments`.
 
-    A whole number is an integer however it is written, as JSON Schema has it: 3.0 becomes 3.
+    As in JSON Schema, 3.0 is an integer; it becomes 3.
 
     Raises:
         ValueError: A field is missing, unknown, of the wrong type or out of bounds.
@@ -72,21 +72,21 @@ def _check_value(name: str, wanted: Schema, value: Any) -> None:
         raise ValueError(f"args.{name} must be {low} to {high}{unit}, not {size}")
 
 
-# Environments the service itself can roll out: a prompt from a task's args, a reward from a text.
+# Environments: a prompt made from a task's args, and a reward for the answer.
 #
-# A scenario is five short things: what it is called, what it takes (JSON Schema), what it
-# asks, what the right answer is, and how near a wrong one came. Add one to an environment's
-# list and it is in the registry, in preflight and in managed runs.
+# A scenario has a name, args (JSON Schema), a prompt, the right answer, and a measure of how close
+# a wrong answer is. A scenario added to an environment's list is in the registry, in preflight and
+# in managed runs.
 
 
 Args = Mapping[str, Any]
 
 EXACT = 1.0
-"""The bare answer and nothing else."""
+"""Reward of the bare answer."""
 CONTAINED = 0.2
-"""The answer as a word in a longer text: right, but not in the form that was asked for."""
+"""Reward of the answer as a word within a longer text."""
 NEAR = 0.15
-"""Most that a wrong answer in the right form can earn."""
+"""Highest reward of a wrong answer in the right form."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ class Scenario:
     args_schema: dict[str, Any]
     """JSON Schema of the args: an object of integers and strings with their bounds."""
     ask: Callable[..., str]
-    """Prompt of the args, given as keywords."""
+    """Prompt for the args, which are passed as keywords."""
     solve: Callable[..., str]
-    """Right answer of the args, given as keywords."""
+    """Right answer for the args, which are passed as keywords."""
     nearness: Callable[[str, str], float]
-    """How near (text, answer) is, in [0, 1]; only asked when the text is not the answer."""
+    """How close a wrong text is: (text, answer) → [0, 1]."""
 
     def prompt(self, args: Args) -> str:
         """The user message of a task.
@@ -140,24 +140,24 @@ class Environment:
         return {scenario.name: scenario for scenario in self.listed}
 
 
-# How near a wrong answer came, so that groups spread before anything is solved.
+# How close a wrong answer is, so that rewards within a group differ before a task is solved.
 
 
 REACH = 10
-"""A number further off than this is plainly wrong."""
+"""A number further off than this earns nothing."""
 ALIKE = 0.5
-"""A text with fewer of its characters in place than this share is plainly wrong."""
+"""A text with a smaller share of its characters in place earns nothing."""
 
 
 def of_numbers(text: str, answer: str) -> float:
-    """1 minus the distance over REACH + 1, for a bare integer within REACH; else 0."""
+    """1 − distance / (REACH + 1) for a bare integer within REACH of the answer; else 0."""
     if not re.fullmatch(r"-?[0-9]{1,12}", text):
         return 0.0
     return max(0.0, 1 - abs(int(text) - int(answer)) / (REACH + 1))
 
 
 def of_texts(text: str, answer: str) -> float:
-    """Share of characters in place, for a text of the answer's length with at least ALIKE."""
+    """Share of characters in place, for a text of the answer's length; 0 below ALIKE."""
     if len(text) != len(answer):
         return 0.0
     share = sum(a == b for a, b in zip(text, answer, strict=True)) / len(answer)
@@ -240,18 +240,18 @@ ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (ARITH, TEXT)}
 """Every environment by name."""
 
 
-# The tasksets that ship with the service, generated the same on every machine.
+# The tasksets that ship with the service, generated identically on every machine.
 #
-# `mixed` holds, beside what can be learned, a few hopeless tasks (numbers and texts far
-# beyond the bases' reach) and a few saturated ones (always solved): zero-variance groups
-# and a plateau below 1 are then real.
+# `mixed` also has a few hopeless tasks (numbers and texts far beyond what the bases can do) and a
+# few saturated ones (always solved): it has real zero-variance groups, and its reward levels off
+# below 1.
 
 
 TaskRow = dict[str, Any]
 Draw = Callable[[Random], dict[str, Any]]
 
 HELDOUT = {"split": "heldout"}
-"""``columns`` of a task that is sampled for `heldout_reward` and never trained on."""
+"""``columns`` of a held-out task: sampled for `heldout_reward`, never trained on."""
 
 LISTED = """
     apple banana basket bird bottle bread bridge butter candle carrot castle cheese cherry
@@ -266,12 +266,12 @@ WORDS = tuple(LISTED.split())
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A taskset of the service's own."""
+    """A taskset that ships with the service."""
 
     name: str
     description: str
     tasks: tuple[TaskRow, ...]
-    """Rows ``{env, id, args, slug}`` with ``columns`` where held out."""
+    """Rows ``{env, id, args, slug}``, with ``columns`` for held-out tasks."""
 
 
 def rows(env: str, scenario: str, draw: Draw, train: int, heldout: int = 0) -> Iterator[TaskRow]:
@@ -307,7 +307,7 @@ def text_rows(train: int, heldout: int) -> list[TaskRow]:
 
 
 def hopeless_rows() -> list[TaskRow]:
-    """Far beyond what the bases have seen; they fit the context, and are never solved."""
+    """Tasks far beyond what the bases have seen: they fit the context, and are never solved."""
     return [
         *rows("arith", "add", lambda random: _numbers(random, 10**7), 4),
         *rows("text", "reverse", lambda random: {"text": "".join(random.sample(WORDS, 5))}, 4),
@@ -315,7 +315,7 @@ def hopeless_rows() -> list[TaskRow]:
 
 
 def saturated_rows() -> list[TaskRow]:
-    """Solved by the bases from the start: capitals of at most three letters."""
+    """Tasks that the bases solve from the start: capitals of at most three letters."""
     short = ("a", "at", "cat", "dog", "go", "sun", "tea", "we")
     return list(
         rows("text", "uppercase", lambda random: {"text": random.choice(short)}, len(short))

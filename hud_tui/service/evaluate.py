@@ -1,9 +1,9 @@
-"""Evaluations: each task is rolled out some times from exactly one checkpoint's weights.
+"""Evaluations: each task is rolled out several times with one checkpoint's weights.
 
-The checkpoint is pinned: it is opened apart from what trains, so that no run's rollouts, gradients
-or head are touched. One evaluation samples at a time, in parts of a few rollouts, so that runs and
-whoever else samples get their turns in between; the others wait in the order they came. A part is
-kept in one transaction as soon as it is graded: what was made is never sampled again.
+The checkpoint has a policy of its own, so that a run's rollouts, gradients and head are not
+affected. One evaluation samples at a time, in parts of a few rollouts, so that runs and other
+callers get their turns in between; the others wait in order. A part is stored in one transaction
+as soon as it is graded: finished rollouts are never sampled again.
 """
 
 import asyncio
@@ -50,13 +50,14 @@ Keep = Callable[[Db, EvaluationJob], object]
 MOST = 100_000
 """Most rollouts of one evaluation."""
 AT_ONCE = 64
-"""Rollouts in a part."""
+"""Rollouts per part."""
 AHEAD = 1
-"""Parts queued at the engine beside the current one, so that it never waits for the store."""
+"""Parts queued at the engine in addition to the current one, so that it never waits for the
+store."""
 STOP_S = 10
-"""Longest wait for an evaluation to end after it was asked to."""
+"""Longest wait for a cancelled evaluation to end, seconds."""
 RETRY_S = (0.5, 30.0)
-"""Shortest and longest wait before an end is written again that could not be."""
+"""Shortest and longest pause before storing an end is tried again, seconds."""
 
 
 class Evaluator:
@@ -70,9 +71,9 @@ class Evaluator:
         """Check everything, queue the evaluation and start it.
 
         Args:
-            model: Whose checkpoint; a base has the weights that it is.
-            body: What was asked.
-            keep: Written in the same transaction.
+            model: The model of the checkpoint, or a base.
+            body: The request.
+            keep: Stores the reply, in the same transaction.
 
         Raises:
             Refused: 404, no such checkpoint; 410, its weights were deleted; 422, tasks that
@@ -105,7 +106,7 @@ class Evaluator:
         return status
 
     async def usual_tasks(self, model: ModelRow) -> UsualTasks:
-        """The tasks that are evaluated where none are named. Raises Refused, 404, for none."""
+        """The tasks that are evaluated if none are given. Raises Refused, 404: there are none."""
         rows, name = await self._of_last_run(model)
         held = sum(task.heldout for task in await asyncio.to_thread(read_rows, rows))
         return UsualTasks(name=name, heldout=held, train=len(rows) - held)
@@ -155,7 +156,7 @@ class Evaluator:
     async def _rows(
         self, model: ModelRow, body: SubmitEvaluation
     ) -> tuple[Sequence[dict[str, Any]], str]:
-        """The tasks' rows, and what they are called."""
+        """The tasks' rows and their name."""
         if body.tasks is not None:
             return body.tasks, body.name or f"{len(body.tasks)} tasks"
         try:
@@ -166,7 +167,8 @@ class Evaluator:
         return rows, body.name or name
 
     async def _of_last_run(self, model: ModelRow) -> tuple[list[dict[str, Any]], str]:
-        """The tasks of the model's latest managed run. Raises Refused, 404, where it had none."""
+        """The tasks of the model's latest managed run, and their name. Raises Refused, 404: it had
+        none."""
         job = await self._parts.store.read(jobs.training, model.id)
         rows: list[dict[str, Any]] = json.loads(job["tasks"])
         name = str(job["name"] or "").removesuffix(f" on {model.slug}")
@@ -186,7 +188,7 @@ class Evaluator:
         self._tasks[work.id] = work, task
 
     async def _guard(self, work: "Work") -> None:
-        """Run the work and store how it ended, whatever happens."""
+        """Run the work and store how it ended, whatever the outcome."""
         try:
             end = await self._outcome(work)
             await self._until_written(work, end)
@@ -214,17 +216,17 @@ class Evaluator:
         return End("succeeded")
 
     async def _take_turn(self, work: "Work") -> None:
-        """Wait for the turn to sample. Raises Stopped after giving the turn back."""
+        """Wait for the turn to sample. Raises Stopped, without holding the turn."""
         turn = asyncio.ensure_future(self._turn.acquire())
         try:
             await unless_stopped(work.stopping, _of(turn))
         except BaseException:
-            if turn.done() and not turn.cancelled():  # it came as the stop did
+            if turn.done() and not turn.cancelled():  # the turn arrived together with the stop
                 self._turn.release()
             raise
 
     async def _until_written(self, work: "Work", end: End) -> None:
-        """Store how it ended; retry until it succeeds, since a full disk may be freed."""
+        """Store how it ended; retried until it succeeds, since a full disk may be freed."""
         delay, longest = RETRY_S
         while True:
             try:
@@ -239,7 +241,7 @@ class Evaluator:
 
 
 class Work:
-    """One evaluation that is queued or under way."""
+    """One evaluation that is queued or running."""
 
     def __init__(
         self,
@@ -253,22 +255,22 @@ class Work:
         self.id = id_
         self.stopping = asyncio.Event()
         self.ends_as = "cancelled"
-        """The status that a stop leaves."""
+        """Status after a stop."""
         self._parts = parts
         self._model, self._node = model, node
         self._asked = asked
         self._planned = planned
 
     def stop(self, ends_as: str) -> None:
-        """Ask it to end between two parts."""
+        """Request that it ends after the current part."""
         self.ends_as = ends_as
         self.stopping.set()
 
     async def sample(self) -> None:
-        """Make every rollout that is missing.
+        """Sample all missing rollouts.
 
         Raises:
-            Stopped: It was asked to end.
+            Stopped: A stop was requested.
             Refused: The checkpoint's weights were deleted.
             EngineError: The engine failed, or stopped too often.
         """
@@ -298,10 +300,10 @@ class Work:
         return [task for task in self._planned if task.task.slug not in done]
 
     async def _sample_missing(self, missing: Sequence[Planned]) -> None:
-        """Sample part by part; one is stored while the next is sampled."""
+        """Sample part by part; one part is stored while the next is sampled."""
         model, tokens = self._model, await self._parts.tokenizer(self._model)
         node = self._node
-        if node is not None:  # it may have been thinned since, to another file
+        if node is not None:  # retention may have moved the state to another file
             node = await self._parts.store.read(checkpoints.find, model.id, node.id)
             node.refuse_expired()
         keeping: asyncio.Future[Any] | None = None
@@ -321,7 +323,7 @@ class Work:
     async def _sampled(
         self, handle: Handle, missing: Sequence[Planned]
     ) -> AsyncGenerator[tuple[Sequence[Planned], Sequence[Sampled], float], None]:
-        """Parts as they are sampled, and in how many seconds."""
+        """The parts as they are sampled, each with the seconds it took."""
         context = self._parts.base(self._model).context
         parts = in_turns(missing, self._asked.samples, AT_ONCE)
         engine, asked = self._parts.engine, self._asked
@@ -358,7 +360,7 @@ async def _of(coming: "asyncio.Future[T]") -> T:
 
 
 def _split(planned: Sequence[Planned], wanted: str | None) -> tuple[list[Planned], str]:
-    """The tasks of a split, and which it is. Raises Refused, 422, where it has none."""
+    """The tasks of a split, and the split's name. Raises Refused, 422: there are none."""
     held = [task for task in planned if task.task.heldout]
     split = wanted or ("heldout" if held else "all")
     train = [task for task in planned if not task.task.heldout]

@@ -1,7 +1,7 @@
-"""The gateway: completions from a model's head, or from a checkpoint that is named.
+"""The gateway: completions from a model's head, or from a given checkpoint.
 
-A reply carries the exact token ids and logprobs on the choice, and under a Trace-Id the
-turn is kept, so that the rollout can be trained on by that id.
+A reply has the exact token ids and logprobs on each choice. A turn with a Trace-Id is stored, so
+that the rollout can be trained on by that id.
 """
 
 import logging
@@ -27,7 +27,7 @@ from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TurnRow
 from hud_tui.wire_training import Chat, Completion, Sampling
 
-# Prompts: what a request asks to be continued, as token ids.
+# Prompts: the token ids that a request asks to continue.
 
 
 MOST_PROMPTS = 64
@@ -35,11 +35,13 @@ MOST_PROMPTS = 64
 
 
 def prompt_ids(body: Chat, tokens: Tokenizer) -> list[int]:
-    """The prompt's tokens: the conversation, or the given tokens and what came after them.
+    """The prompt's tokens: the rendered conversation, or the given tokens and the messages after
+    them.
 
-    With `prompt_token_ids` the first `continuation_from` messages, not counting a system
-    message, are those tokens exactly; only the messages after them are rendered. Tools that
-    may not be called (``tool_choice: none``) are not shown to the model.
+    With `prompt_token_ids`, the first `continuation_from` messages, not counting a system message,
+    are exactly those tokens; only the messages after them are rendered. Tools that may not be
+    called
+    (``tool_choice: none``) are not shown to the model.
 
     Raises:
         Refused: 400, a message, a tool or an option of the template cannot be read, or
@@ -69,10 +71,10 @@ def offered_tools(body: Chat) -> list[dict[str, Any]]:
 
 
 def text_prompts(body: Completion, tokens: Tokenizer) -> list[list[int]]:
-    """A text completion's prompts, one or many, as texts or as token ids.
+    """The prompts of a text completion, given as one or several texts or lists of token ids.
 
     Raises:
-        Refused: 400, none, an empty one, or too many.
+        Refused: 400, no prompt, an empty one, or too many.
     """
     given: list[Any] = body.prompt if isinstance(body.prompt, list) else [body.prompt]
     if given and isinstance(given[0], int):
@@ -97,16 +99,17 @@ def _readable(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": "".join(part["text"] for part in content)}
 
 
-# Completions in OpenAI's form, with the exact token ids on each choice: whole, or as a stream.
+# Completions in OpenAI's format, with the exact token ids on each choice: as one reply, or as a
+# stream.
 #
-# A stream's chunks are made from answers that are whole: engines sample them so. There is one
-# chunk a token, so that a stream carries the same tokens and logprobs as the whole reply.
+# Engines return whole answers, from which a stream's chunks are made: one chunk per token, so that
+# a stream has the same tokens and logprobs as the reply.
 
 
 ASKED = 64
 """Most stop sequences in a request."""
 HALF = "\ufffd"
-"""Stand-in for a character whose bytes are not all decoded yet."""
+"""Placeholder for a character whose bytes are not all decoded yet."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class Answered:
     tokens: Tokenizer
     prompts: Sequence[Sequence[int]]
     sampled: Sequence[Sampled]
-    """`n` for each prompt, prompt by prompt."""
+    """`n` completions for each prompt, prompt by prompt."""
     started_at: float
 
     def prompt(self, number: int) -> Sequence[int]:
@@ -136,7 +139,7 @@ class Answered:
 
 
 def stops(body: Sampling) -> list[str]:
-    """The texts that end a completion. Raises Refused, 400, for too many."""
+    """The stop sequences. Raises Refused, 400, for too many."""
     asked = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(asked) > ASKED:
         raise Refused(400, f"at most {ASKED} stop sequences", param="stop")
@@ -144,14 +147,14 @@ def stops(body: Sampling) -> list[str]:
 
 
 def whole(answered: Answered) -> dict[str, Any]:
-    """The reply's body."""
+    """The body of the reply."""
     form = _form(answered)
     choices = [form.choice(number, one) for number, one in enumerate(answered.sampled)]
     return {**form.head(form.kind), "choices": choices, "usage": _usage(answered)}
 
 
 def chunks(answered: Answered) -> Iterator[dict[str, Any]]:
-    """The reply as a stream has it; the last chunk has the usage, where that was asked for."""
+    """The chunks of the stream; the last one has the usage, if requested."""
     form, options = _form(answered), answered.body.stream_options
     usage = {"usage": None} if options and options.include_usage else {}
     head = {**form.head(form.chunk_kind), **usage}
@@ -189,7 +192,7 @@ class _ChatForm:
         return choice
 
     def pieces(self, number: int, sampled: Sampled) -> Iterator[dict[str, Any]]:
-        """The role; what each token adds, calls of tools together; how it ended."""
+        """The role, then what each token adds (tool calls in one piece), then the finish reason."""
         text, calls = self._said(sampled)
         ids = {"prompt_token_ids": list(self._answered.prompt(number))}
         yield self._piece(number, {"role": "assistant", "content": ""}, None, ids)
@@ -211,9 +214,9 @@ class _ChatForm:
         return {"index": number, "delta": delta, **rest, **shown}
 
     def _said(self, sampled: Sampled) -> tuple[str, list[dict[str, Any]]]:
-        """The message; if tools were offered, with their calls beside the text.
+        """The text, and the tool calls in it if tools were offered.
 
-        A call that was cut off is no call: it stays text.
+        An incomplete call stays text.
         """
         if offered_tools(self._body) and sampled.finish_reason == "stop":
             text, calls = self._answered.tokens.calls(sampled.tokens)
@@ -261,7 +264,7 @@ class _TextForm:
         return choice
 
     def pieces(self, number: int, sampled: Sampled) -> Iterator[dict[str, Any]]:
-        """What each token adds, and with the last one how it ended."""
+        """What each token adds; the last piece has the finish reason."""
         said = _split(self._answered.tokens, sampled.tokens, self._answered.text(sampled))
         offset = 0
         for place, (start, end) in enumerate(_spans(said, len(sampled.tokens))):
@@ -325,10 +328,11 @@ def _usage(answered: Answered) -> dict[str, int]:
 
 
 def _split(tokens: Tokenizer, ids: Sequence[int], text: str) -> list[str]:
-    """The text as each token adds to it; all of it at once where tokens do not read one by one.
+    """What each token adds to the text; the whole text at once if tokens cannot be decoded alone.
 
-    A character of several tokens comes with the last of them; what a stop sequence took away
-    is empty.
+    A character made of several tokens comes with the last of them; tokens of a removed stop
+    sequence
+    add nothing.
     """
     pieces, start = [""] * len(ids), 0
     for place in range(len(ids)):
@@ -345,7 +349,7 @@ def _split(tokens: Tokenizer, ids: Sequence[int], text: str) -> list[str]:
 
 
 def _spans(said: Sequence[str], count: int) -> list[tuple[int, int]]:
-    """Token span of each piece of a text: one token each, or all in one."""
+    """Token range of each piece of a text: one token each, or all in one."""
     return [(0, count)] if len(said) != count else [(n, n + 1) for n in range(count)]
 
 
@@ -376,9 +380,9 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Parameters that no engine supports, and their neutral values, which are accepted."""
 TEXT_LENGTH = 16
-"""Most tokens of a text completion that does not say how long it may be. Source: OpenAI's."""
+"""Default max_tokens of a text completion. Source: OpenAI's."""
 REPEATS = 2
-"""Retries of a request whose policy was lost, e.g. by a restart of the server."""
+"""Retries of a request whose policy was lost, e.g. when the server restarted."""
 
 
 def check(parts: ServiceContext, body: Sampling) -> None:
@@ -404,13 +408,13 @@ def check(parts: ServiceContext, body: Sampling) -> None:
 async def complete(
     parts: ServiceContext, body: Chat | Completion, trace_id: str | None
 ) -> Answered:
-    """Answer a request; `completions` says it in OpenAI's form, whole or as a stream.
+    """Sample a request; `completions` formats the result as a reply or as a stream.
 
     Raises:
-        Refused: 404 no such model or checkpoint; 410 the checkpoint has expired; 400 what
-            cannot be read, sampled or honoured, or a prompt beyond the context (code
+        Refused: 404, no such model or checkpoint; 410, the checkpoint has expired; 400, an
+            unsupported or unreadable parameter, or a prompt beyond the context (code
             ``context_length_exceeded``).
-        EngineLost: The engine stopped, again and again.
+        EngineLost: The engine stopped repeatedly.
     """
     check(parts, body)
     kept_as = _trace_id(trace_id)
@@ -441,7 +445,7 @@ async def _sample(
     pinned: bool,
     requests: Sequence[SampleRequest],
 ) -> Sequence[Sampled]:
-    """Completions of a node's weights; where a policy is lost on the way, of one opened anew.
+    """Completions from a node's weights; retried with a new policy if the policy is lost.
 
     Sampling changes nothing, so it is safe to repeat.
     """
@@ -450,7 +454,7 @@ async def _sample(
             return await _ask(parts, model, node, pinned, requests)
         except EngineLost as error:
             log.info("sampling is repeated: %s", error)
-            if node is not None:  # it may have been thinned, to another file
+            if node is not None:  # retention may have moved the state to another file
                 node = await parts.store.read(checkpoints.find, model.id, node.id)
     return await _ask(parts, model, node, pinned, requests)
 
@@ -513,7 +517,7 @@ def _requests(
 
 
 def _wanted(body: Chat | Completion) -> int | None:
-    """Requested maximum of tokens; None for as many as fit."""
+    """Requested maximum of tokens; None for as many as fit into the context."""
     if isinstance(body, Chat):
         return body.max_completion_tokens or body.max_tokens
     return body.max_tokens or TEXT_LENGTH

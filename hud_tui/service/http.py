@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from hud_tui.service.engines.base import DiskFull
 
-# Refused: the service will not do this, and says why.
+# Refused: the service does not carry out the request, and says why.
 
 
 class Refused(Exception):
@@ -34,7 +34,7 @@ class Refused(Exception):
         self.code = code
         """Machine-readable code, if the wire defines one: ``context_length_exceeded``."""
         self.param = param or (_place(detail[0]) if isinstance(detail, list) and detail else None)
-        """The invalid field, e.g. ``messages.0.role``; None if no field is."""
+        """The invalid field, e.g. ``messages.0.role``; None if the error is not about a field."""
 
 
 def not_found(kind: str, name: object) -> Refused:
@@ -49,7 +49,7 @@ def bad_field(field: str, message: str, kind: str = "value_error") -> Refused:
 
 
 def _sentence(detail: Any) -> str:
-    """A detail as a sentence; validation errors with the field's name."""
+    """A detail as a sentence; validation errors begin with the field's name."""
     if not isinstance(detail, list):
         return str(detail)
     said = (": ".join(filter(None, (_place(one), str(one.get("msg", ""))))) for one in detail)
@@ -57,7 +57,7 @@ def _sentence(detail: Any) -> str:
 
 
 def _place(error: dict[str, Any]) -> str | None:
-    """The field of a validation error, without the part of the request that has it."""
+    """The field of a validation error, without ``body`` or ``query`` in front."""
     return ".".join(str(part) for part in error.get("loc", ())[1:]) or None
 
 
@@ -74,7 +74,7 @@ WRITES = {
     sqlite3.SQLITE_IOERR_SHMSIZE,
     sqlite3.SQLITE_IOERR_SHMMAP,
 }
-"""SQLite says so where a quota is reached, too."""
+"""SQLite's codes for a full disk, or a quota that was reached."""
 
 
 def free_bytes(data_dir: Path) -> int:
@@ -83,8 +83,8 @@ def free_bytes(data_dir: Path) -> int:
 
 
 def refusal(error: BaseException) -> Refused | None:
-    """507 where there is no room, 503 where it may work later, 500 for damage; None if it is
-    no failure of the disk's."""
+    """A disk error as a refusal: 507 if there is no room, 503 if a retry may succeed, 500 for
+    damage; None for other errors."""
     if isinstance(error, DiskFull):
         return Refused(507, FULL)
     if isinstance(error, sqlite3.Error):
@@ -140,33 +140,34 @@ def _not_writable(why: str) -> Refused:
 M = TypeVar("M", bound=BaseModel)
 
 MAX_BYTES = 32 * 1024 * 1024
-"""A larger body is refused with 413. HUD's own service refuses 37 MB of inline tokens."""
+"""Maximum size of a body, bytes; more is refused with 413. HUD's own service refuses 37 MB of
+inline tokens."""
 MOST_VALUES = 2**22
-"""Most values in a body. Each takes some 70 bytes once it is read: a million tokens with their
-logprobs are 2 million values and 25 MB."""
+"""Most values in a body. Each takes about 70 bytes in memory: a million tokens with their logprobs
+are 2 million values and 25 MB."""
 CHUNK_S, BODY_S = 30.0, 600.0
-"""Longest silence within a body, and longest that a whole one may take."""
+"""Longest pause within a body, and longest time for a whole body, seconds."""
 LARGE = 2**20
-"""A larger body is parsed in a thread, at most `AT_ONCE` at the same time."""
+"""Size in bytes from which a body is parsed in a thread."""
 AT_ONCE = 2
 """Large bodies parsed at the same time; other senders wait."""
 MOST_ERRORS = 1000
-"""Most validation errors that are listed; further ones are counted."""
+"""Most validation errors that are listed; the rest is counted."""
 
 
 async def read_bytes(request: Request) -> bytes:
     """The whole body.
 
     Raises:
-        Refused: 413, it is larger than `MAX_BYTES`; what there was of it has been read,
-            so that the client gets to see the answer. 408, it does not come to an end.
+        Refused: 413, it is larger than `MAX_BYTES`; what was sent is read nevertheless, so that
+            the client sees the answer. 408, the body is not complete in time.
     """
     async with AsyncExitStack() as room:
         return await _take(request, room)
 
 
 async def _take(request: Request, room: AsyncExitStack) -> bytes:
-    """`read_bytes`; a large body has its room until the stack ends."""
+    """`read_bytes`; a large body holds a slot until the stack is closed."""
     chunks, size = [], 0
     try:
         async for chunk in _in_time(request):
@@ -187,7 +188,7 @@ async def _take(request: Request, room: AsyncExitStack) -> bytes:
 
 
 async def _in_time(request: Request) -> AsyncIterator[bytes]:
-    """The body's pieces. Raises TimeoutError."""
+    """The body's chunks. Raises TimeoutError."""
     stream = request.stream()
     async with asyncio.timeout(BODY_S):
         while True:
@@ -202,8 +203,8 @@ async def read(request: Request, model: type[M]) -> M:
     """The body as one of the wire's models.
 
     Raises:
-        Refused: 400, it is not JSON; 422, it does not fit; 408 and 413 as `read_bytes`, and 413
-            for more than `MOST_VALUES` values.
+        Refused: 400, it is not JSON; 422, it does not fit the model; 408 and 413 as
+            `read_bytes`, and 413 for more than `MOST_VALUES` values.
     """
     async with AsyncExitStack() as room:
         body = request.state.body = await _take(request, room)
@@ -230,15 +231,15 @@ def _parse(model: type[M], body: bytes) -> M:
 
 
 def reply(body: Any, status: int = 200) -> Response:
-    """JSON of plain values and of the wire's models."""
+    """A JSON reply of plain values and of the wire's models."""
     return Response(dumps(body), status, media_type="application/json")
 
 
 def dumps(body: Any) -> bytes:
-    """`reply`'s JSON."""
+    """The JSON that `reply` sends."""
     try:
         return orjson.dumps(body, default=_plain)
-    except TypeError:  # a client's number beyond 64 bits comes back as it came
+    except TypeError:  # numbers beyond 64 bits that a client sent are returned unchanged
         return json.dumps(body, default=_plain).encode()
 
 
@@ -248,7 +249,7 @@ def page(items: list[Any], total: int, limit: int, offset: int) -> Response:
 
 
 def number(request: Request, name: str, default: int, most: int) -> int:
-    """A query's non-negative integer, at most `most`.
+    """A query parameter as an integer from 0 to `most`.
 
     Raises:
         Refused: 422, it is not one.
@@ -273,7 +274,7 @@ def _plain(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-# The service's clock, in the two forms the wire wants.
+# The service's clock, in the wire's two formats.
 
 
 def now() -> float:
@@ -282,11 +283,11 @@ def now() -> float:
 
 
 def iso(at: float) -> str:
-    """ISO 8601 in UTC with microseconds: sorts as text in the order of time."""
+    """ISO 8601 in UTC with microseconds; sorts chronologically as text."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
 
 
-# Ids: 32 hex digits and canonical UUIDs name the same object; the store holds the latter.
+# Ids: 32 hex digits and canonical UUIDs name the same object; the store has the latter.
 
 
 def new_id() -> str:
@@ -295,17 +296,17 @@ def new_id() -> str:
 
 
 def named_id(kind: str, name: str) -> str:
-    """The id of something that ships with the service: the same in every data directory."""
+    """Id of an object that ships with the service: the same in every data directory."""
     return str(uuid5(NAMESPACE_URL, f"hud-tui:{kind}:{name}"))
 
 
 def rollout_id(job_id: str, *place: object) -> str:
-    """The id of a managed run's rollout: the same when its place is sampled again."""
+    """Id of a managed run's rollout; the same if it is sampled again."""
     return str(uuid5(UUID(job_id), " ".join(map(str, place))))
 
 
 def canonical(text: str) -> str | None:
-    """The canonical UUID of either spelling; None if it is neither."""
+    """The canonical UUID for either spelling; None if it is not a UUID."""
     try:
         return str(UUID(text)) if len(text) in (32, 36) else None
     except ValueError:
@@ -313,10 +314,10 @@ def canonical(text: str) -> str | None:
 
 
 def wanted_id(kind: str, text: str) -> str:
-    """The canonical id of a path's or body's id.
+    """The canonical id for an id in a path or body.
 
     Raises:
-        Refused: 404, it is not an id at all.
+        Refused: 404, it is not a UUID.
     """
     found = canonical(text)
     if found is None:

@@ -1,7 +1,7 @@
 """Managed runs: batches of rollouts, optimizer steps, evaluation, and how a run ends.
 
-A zero-variance batch is sampled again. After `IN_A_ROW` of them in a row the run ends: either
-the tasks are solved, which is success, or the rewards do not distinguish the policy's answers.
+A zero-variance batch is sampled again. After `IN_A_ROW` of them the run ends: either the tasks are
+solved, which is success, or rewards do not differ within any group.
 """
 
 import asyncio
@@ -57,23 +57,23 @@ from hud_tui.wire import EvaluationParameters, Group, JobParameters
 
 T = TypeVar("T")
 IN_A_ROW = 20
-"""Batches without anything to train on after which a run ends."""
+"""Consecutive zero-variance batches after which a run ends."""
 FULL = 1.0
-"""The reward of a task that is solved."""
+"""Reward of a solved task."""
 CURE = "choose easier tasks, a larger group_size or a higher temperature"
 
 
 @dataclass
 class ZeroVarianceStreak:
-    """The flat batches since the last step."""
+    """The zero-variance batches since the last step."""
 
     count: int = 0
     low: float = inf
     high: float = -inf
-    """Highest of their rewards."""
+    """Highest reward in them."""
 
     def add(self, rewards: Sequence[float]) -> None:
-        """Count a batch with nothing to train on."""
+        """Count a batch without signal."""
         self.count += 1
         self.low, self.high = min(self.low, *rewards), max(self.high, *rewards)
 
@@ -88,12 +88,12 @@ class ZeroVarianceStreak:
 
     @property
     def solved(self) -> bool:
-        """Whether every rollout of theirs had the full reward."""
+        """Whether every rollout in them had the full reward."""
         return isclose(self.low, FULL, abs_tol=1e-6) and isclose(self.high, FULL, abs_tol=1e-6)
 
     @property
     def verdict(self) -> str:
-        """What the batches say of the tasks, and what to do."""
+        """What the batches say about the tasks, and what to do."""
         if self.solved:
             return (
                 f"solved: every rollout of the last {self.count} batches scored {FULL};"
@@ -112,13 +112,13 @@ class ZeroVarianceStreak:
         return f"{every}: each task is solved always or never: {CURE}"
 
 
-# What a managed run will do: its parameters filled in, its rows read, every prompt rendered.
+# The plan of a managed run: parameters with defaults, parsed rows, rendered prompts.
 #
-# All that can be wrong with a submission is found here, before anything is queued.
+# Everything that can be wrong with a submission is found here, before it is queued.
 #
-# Rollout j of task t in iteration i of seed s is sampled with the generator (s, i, t, j), so
-# it is the same whatever else runs. Tasks come in seeded epochs: a permutation is dealt out
-# in whole batches, and what is left over waits for the next one.
+# Rollout j of task t in iteration i of seed s is sampled with the generator (s, i, t, j), so it
+# does not depend on what else runs. Tasks are drawn by epoch: a seeded permutation is dealt out in
+# whole batches, and the remainder goes first in the next epoch.
 
 
 UPDATE: Mapping[str, Any] = {
@@ -128,7 +128,7 @@ UPDATE: Mapping[str, Any] = {
 }
 """Default parameters of a step."""
 EFFORT = {"low": 0.6, "medium": 1.0, "high": 2.0}
-"""max_tokens of each reasoning_effort, in those that the base starts from."""
+"""max_tokens of each reasoning_effort, in multiples of the base's default."""
 MOST_TASKS = 10_000
 HELDOUT_EVERY = 5
 
@@ -150,12 +150,12 @@ class Planned:
 @dataclass(frozen=True)
 class Plan:
     parameters: Mapping[str, Any]
-    """Every parameter by the wire's name, none missing."""
+    """All parameters, by their wire names."""
     train: Sequence[Planned]
     heldout: Sequence[Planned]
 
     def tasks_of(self, iteration: int) -> list[Planned]:
-        """The training tasks of one iteration, from 0; none comes twice."""
+        """The training tasks of one iteration (from 0), without duplicates."""
         count = min(self.parameters["tasks_per_step"], len(self.train))
         epoch, place = divmod(iteration, len(self.train) // count)
         order = list(range(len(self.train)))
@@ -169,7 +169,7 @@ class Plan:
 
 
 def fill(given: JobParameters, base: Base) -> dict[str, Any]:
-    """Every parameter of a run: as given, else the base's default.
+    """All parameters of a run: the given ones, and the base's defaults.
 
     Raises:
         Refused: 422, an unknown loss, or no room for a completion.
@@ -197,7 +197,7 @@ def fill(given: JobParameters, base: Base) -> dict[str, Any]:
 
 
 def _loss_config(loss_fn: str, given: Mapping[str, float] | None) -> dict[str, float]:
-    """The loss's own keys, all of them. Raises Refused, 422: no such loss, key or value."""
+    """All keys of the loss's config. Raises Refused, 422: no such loss, key or value."""
     try:
         check_loss(loss_fn)
     except Refused as refused:
@@ -213,23 +213,23 @@ def _or(value: T | None, usual: T) -> T:
 
 
 def planned_before(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a run that was queued by a version that had fewer of them."""
+    """Parameters of a run that an older version queued, with those that it did not have."""
     return {"loss_fn_config": None, **UPDATE, **parameters}
 
 
 def effort_tokens(effort: str | None, base: Base) -> int:
-    """max_tokens of a reasoning_effort; the base's own where there is none."""
+    """max_tokens of a reasoning_effort; the base's default for None."""
     return round(base.defaults.max_tokens * EFFORT.get(effort or "", 1.0))
 
 
 def make_plan(
     parameters: Mapping[str, Any], rows: Sequence[dict[str, Any]], base: Base, tokens: Tokenizer
 ) -> Plan:
-    """Read the rows and render every prompt.
+    """Parse the rows and render every prompt.
 
     Raises:
         Refused: 422, naming the row: unreadable, unknown environment or scenario, args
-            that do not fit, a prompt beyond the context, a slug twice; or none to train on.
+            that do not fit, a prompt beyond the context, a duplicate slug; or no training task.
     """
     planned = plan_tasks(rows, base, tokens, "dataset.tasks")
     train = [one for one in planned if not one.task.heldout]
@@ -241,7 +241,8 @@ def make_plan(
 def plan_tasks(
     rows: Sequence[dict[str, Any]], base: Base, tokens: Tokenizer, field: str
 ) -> list[Planned]:
-    """Read rows and render every prompt. Raises Refused as `make_plan`, naming the field."""
+    """Parse rows and render every prompt. Raises Refused as `make_plan`, with `field` in its
+    name."""
     if len(rows) > MOST_TASKS:
         raise bad_field(field, f"{len(rows)} tasks: at most {MOST_TASKS} in one run")
     try:
@@ -294,7 +295,7 @@ def _refuse_twins(tasks: Sequence[Task], field: str) -> None:
 
 
 HELDOUT_SEED = 1_000_003
-"""Keeps the generators of held-out rollouts apart from those that are trained on."""
+"""Separates the generators of held-out rollouts from those of training rollouts."""
 
 
 @dataclass(frozen=True)
@@ -303,14 +304,14 @@ class Rollout:
 
     planned: Planned
     index: int
-    """In its group, from 0."""
+    """Index in its group, from 0."""
     sampled: Sampled
     completion: str
     reward: float
     trace_id: str
 
     def trajectory(self, temperature: float) -> Trajectory:
-        """As training takes it."""
+        """The rollout as training input."""
         turn = Turn(self.planned.prompt, self.sampled.tokens, self.sampled.logprobs, temperature)
         return Trajectory([turn], self.reward, self.planned.task.slug, self.trace_id)
 
@@ -331,7 +332,7 @@ class Rollouts:
 
     @property
     def truncated(self) -> float:
-        """Share of the training rollouts that ran into max_tokens."""
+        """Share of the training rollouts that ended at max_tokens."""
         cut = sum(rollout.sampled.finish_reason == "length" for rollout in self.train)
         return cut / len(self.train)
 
@@ -346,13 +347,13 @@ async def roll_out(
     heldout: Sequence[Planned],
     context: int,
 ) -> Rollouts:
-    """Sample and grade some tasks, all in one call to the engine.
+    """Sample and grade some tasks, in one call to the engine.
 
     Args:
-        engine, handle, tokens: What samples, and its tokens' texts.
+        engine, handle, tokens: The policy and its tokenizer.
         plan: The run's.
-        place: The job's id and the iteration's number, which name the rollouts: an
-            iteration that is repeated has the same ones again.
+        place: The job's id and the iteration's number, which determine the rollouts' ids: they
+            are the same if an iteration is repeated.
         train: Tasks that are sampled `group_size` times each.
         heldout: Tasks that are sampled once each.
         context: Most tokens of a prompt and its completion.
@@ -382,13 +383,13 @@ def trace_rows(
     temperature: float,
     evaluates: str | None = None,
 ) -> list[TraceRow]:
-    """The rollouts as they are kept: traces with one turn each.
+    """The rollouts as stored traces, with one turn each.
 
     Args:
-        rollouts: An iteration's.
-        place: The job's id, its step and which sampling of that this is, both from 1.
-        model, base: Slug and base of what sampled them.
-        temperature: That they were sampled at.
+        rollouts: One iteration's.
+        place: The job's id, the step, and the attempt at that step; both from 1.
+        model, base: Slug and base of the sampled model.
+        temperature: Sampling temperature.
         evaluates: Id of the checkpoint that they evaluate.
     """
     job_id, step, attempt = place
@@ -451,12 +452,12 @@ def _grade(task: Planned, j: int, sampled: Sampled, tokens: Tokenizer, trace_id:
 
 
 EVALUATION_SEED = 1_000_033
-"""Keeps their generators apart from a run's."""
+"""Separates the generators of evaluations from those of runs."""
 
 
 def in_turns(tasks: Sequence[Planned], samples: int, most: int) -> list[Sequence[Planned]]:
-    """Tasks in parts of at most `most` rollouts, one task at least: between two of them, whoever
-    else samples or trains gets a turn."""
+    """Tasks in parts of at most `most` rollouts, but at least one task. Other callers of the engine
+    get their turn between two parts."""
     count = max(1, most // samples)
     return [tasks[start : start + count] for start in range(0, len(tasks), count)]
 
@@ -464,10 +465,10 @@ def in_turns(tasks: Sequence[Planned], samples: int, most: int) -> list[Sequence
 def evaluation_requests(
     tasks: Sequence[Planned], asked: EvaluationParameters, context: int
 ) -> list[SampleRequest]:
-    """What the engine is asked for, task by task.
+    """The engine's requests, task by task.
 
-    The generator of a task's rollout is named by the seed, the task's slug and the rollout's
-    index: what else is evaluated, before or beside it, does not matter.
+    A rollout's generator depends only on the seed, the task's slug and the rollout's index, not on
+    what else is evaluated.
     """
     most = asked.max_tokens or context
     return [
@@ -488,7 +489,7 @@ def grade_all(
     tokens: Tokenizer,
     name: Callable[[str, int], str],
 ) -> list[Rollout]:
-    """The rollouts of `evaluation_requests`; `name` gives ids by slug and index."""
+    """The rollouts for `evaluation_requests`; `name` gives their ids by slug and index."""
     samples = len(sampled) // len(tasks)
     wanted = ((task, j) for task in tasks for j in range(samples))
     return [
@@ -503,7 +504,8 @@ def _slug_seed(slug: str) -> tuple[int, int]:
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of work. Raises Stopped as soon as the event is set; the work is cancelled."""
+    """The result of `work`. Raises Stopped as soon as the event is set; the work is then
+    cancelled."""
     task = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -517,23 +519,24 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T
         await asyncio.gather(task, stopping, return_exceptions=True)
 
 
-# One managed run: sample from the head, grade, step, again; at the end, evaluate.
+# One managed run: sample from the head, grade, step, repeat; at the end, evaluate.
 #
-# A step's rollouts are sampled by the weights before it, so the last checkpoint has no number
-# of its own until the held-out tasks are sampled once more from it: that is the evaluation.
+# A step's rollouts are sampled with the weights before it, so the last checkpoint has rewards of
+# its own only after the evaluation, which samples the held-out tasks once more.
 #
-# The head is looked at before sampling and, under the session's lock, before training: if
-# it moved in between, the rollouts are thrown away and sampled again from the new head, so
-# that the next node branches from the one that was chosen. A stop is obeyed between
-# rollouts; a step that has begun is finished, whole.
+# The head is read before sampling and, under the session's lock, before training. If it moved in
+# between, the rollouts are discarded and sampled again from the new head, so that the next node
+# branches from the chosen one. A stop takes effect between rollouts; a step in progress is
+# completed.
 
 
 log = logging.getLogger(__name__)
 
 LOST_IN_A_ROW = 3
-"""Times that an iteration is repeated after the engine stopped, or a file could not be opened."""
+"""Attempts at an iteration before an engine failure, or a file that cannot be opened, ends the
+run."""
 EVALUATED_AT_ONCE = 256
-"""Rollouts of its evaluations that the engine is asked for together."""
+"""Rollouts of an evaluation per call to the engine."""
 
 
 class Run:
@@ -551,18 +554,18 @@ class Run:
         """
         Args:
             parts: The service's.
-            model: The fork that is trained.
+            model: The fork to train.
             job_id: The run's.
-            plan: What it does.
-            step: Optimizer steps it has taken so far.
+            plan: Its plan.
+            step: Optimizer steps taken so far.
             iteration: Batches sampled so far, including zero-variance ones.
-            attempt: Which sampling of the next step is due, from 1.
-            solved: Why no further step is taken, where that was found before.
+            attempt: Attempt at the next step, from 1.
+            solved: Why no further step is taken, if an earlier process found the tasks solved.
         """
         self.model = model
         self.job_id = job_id
         self.ends_as = "cancelled"
-        """The status that a stop leaves."""
+        """Status after a stop."""
         self._parts = parts
         self._plan = plan
         self._step = step
@@ -575,17 +578,17 @@ class Run:
         self._session = parts.session(model)
 
     def stop(self, ends_as: str) -> None:
-        """Ask it to end as soon as no step is being taken."""
+        """Request that it ends as soon as no step is in progress."""
         self.ends_as = ends_as
         self._stop.set()
 
     async def train(self) -> None:
-        """Take all steps that are left, then evaluate the last checkpoint.
+        """Take all remaining steps, then evaluate the last checkpoint.
 
         Raises:
-            Stopped: It was asked to end.
-            Solved: `flats.IN_A_ROW` batches had full rewards only.
-            ZeroVariance: So many had nothing to train on.
+            Stopped: A stop was requested.
+            Solved: `IN_A_ROW` batches had full rewards only.
+            ZeroVariance: `IN_A_ROW` batches had no signal.
             EngineError: The engine failed, or stopped too often.
         """
         async with self._session.lock:
@@ -603,24 +606,24 @@ class Run:
     async def _persist(
         self, work: Callable[[], Awaitable[T]], what: str, node: Node | None = None
     ) -> T:
-        """Do something, and again where the engine stops meanwhile, or no file can be opened.
+        """Do something; retry if the engine stops meanwhile, or a file cannot be opened.
 
         Args:
             work: What is done.
-            what: What it is called.
+            what: Its name, for messages.
             node: The checkpoint that it samples from; None for the head.
         """
         for lost in range(1, LOST_IN_A_ROW + 1):
             try:
                 return await work()
             except (EngineLost, OSError) as error:
-                if refusal(error) is not None:  # the disk's: it does not pass by itself
+                if refusal(error) is not None:  # a disk error does not pass by itself
                     raise
                 from_ = node or await self._parts.store.read(checkpoints.head, self.model.id)
                 place = from_.name if from_ else "the start"
                 note = f"{what}: {error}: sampled again from {place}"
                 await self._parts.store.write(jobs.note, self.job_id, note)
-                if isinstance(error, OSError):  # too many open files: it may pass
+                if isinstance(error, OSError):  # too many open files: this may pass
                     await self._unless_stopped(asyncio.sleep(lost))
         return await work()
 
@@ -642,7 +645,7 @@ class Run:
                 await self._skip(batch, rollouts, start)
 
     async def _baseline(self) -> None:
-        """Evaluate what the first step is taken from, where that is asked for and not done."""
+        """Evaluate the weights before the first step, if requested and not done yet."""
         store = self._parts.store
         if self._step or not self._plan.parameters.get("baseline"):
             return
@@ -650,17 +653,17 @@ class Run:
             await self._score(await store.read(checkpoints.head, self.model.id))
 
     async def _evaluate(self) -> None:
-        """Evaluate the run's last checkpoint, unless that is done."""
+        """Evaluate the run's last checkpoint, if not done yet."""
         node = await self._parts.store.read(evaluations.due, self.job_id)
         if node is not None:
             await self._score(node)
 
     async def _score(self, node: Node | None) -> None:
-        """Sample the held-out tasks from a checkpoint, and keep what it scored.
+        """Sample the held-out tasks from a checkpoint, and store its evaluation.
 
         Raises:
-            Stopped: The run was asked to end.
-            EngineError: It could not be sampled; the steps stand.
+            Stopped: A stop was requested.
+            EngineError: Sampling failed; the steps are kept.
         """
         store, tasks, what = self._parts.store, self._plan.heldout, _evaluation(node)
         if not tasks:
@@ -698,7 +701,7 @@ class Run:
     async def _score_part(
         self, node: Node | None, tasks: Sequence[Planned], asked: EvaluationParameters
     ) -> list[Group]:
-        """Rewards of some held-out tasks, sampled from a checkpoint, and kept."""
+        """Rewards of some held-out tasks, sampled from a checkpoint and stored."""
         found = await self._unless_stopped(self._sample_part(node, tasks, asked))
         await self._keep_scored(found, node)
         rewards: dict[str, list[float]] = {}
@@ -735,12 +738,12 @@ class Run:
             )
 
     async def _keep(self, rollouts: Rollouts) -> None:
-        """Those of the next step."""
+        """Store the rollouts of the next step."""
         place = (self.job_id, self._step + 1, self._attempt)
         await self._parts.store.write(add_rollouts, self.model.id, self._rows(rollouts, place))
 
     async def _keep_scored(self, rollouts: Rollouts, node: Node | None) -> None:
-        """Those that evaluate a checkpoint; None for what the model started from."""
+        """Store rollouts that evaluate a checkpoint; None for the weights before the first step."""
         store, place = self._parts.store, (self.job_id, self._step, None)
         if node is None:
             await store.write(keep_rollouts, self._rows(rollouts, place), now())
@@ -821,7 +824,7 @@ def _why_skipped(batch: Batch, loss_fn: str) -> str:
 
 
 def _extra(rollouts: Rollouts) -> dict[str, float]:
-    """The step's metrics that only sampling knows."""
+    """Metrics of the step that only sampling knows."""
     metrics = {
         "rollout_s": rollouts.seconds,
         "tokens_per_s": rollouts.tokens / max(rollouts.seconds, 1e-9),

@@ -1,8 +1,8 @@
-"""Open policies: which handle samples what, who uses it, and the files they are loaded from.
+"""Open policies: which handle samples which weights, who uses it, and the files behind it.
 
-The head is sampled through the training handle while that stands at the head, else
-through one opened from the node's file; a few of the latter stay open, the least
-recently used is closed first. A policy in use is closed only when its last user is done.
+The head is sampled through the training handle while that is at the head, else through a handle
+opened from the node's file. A few of the latter stay open; the least recently used is closed first.
+A policy in use is closed only when its last user is done.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import digest
 
-# Weights: a checkpoint's file is loaded only with the checksum that it was saved with.
+# Weights: a checkpoint's file is loaded only if its checksum is the one that was saved.
 #
-# A file that is missing or another one makes its checkpoint `damaged`: its row says so, and what
-# would load it is refused. It is checked again each time, so restoring the file is enough.
+# A missing or different file makes its checkpoint `damaged`: its row says so, and requests that
+# need the file are refused. The file is checked again each time, so restoring it is enough.
 
 
 log = logging.getLogger(__name__)
 
 SURVEY_S = 2.0
-"""How long a start reads the heads' files; those left are read when they are loaded."""
+"""Longest time for reading the heads' files at start-up, seconds; the rest is read when loaded."""
 NAMED = 5
 
 
@@ -51,7 +51,7 @@ class Weights:
         self._data_dir = data_dir
 
     async def check(self, state_path: str) -> None:
-        """Before a state is loaded, or made what is loaded next.
+        """Check a state before it is loaded, or becomes the head.
 
         Raises:
             Refused: 410, its file is missing, or not the one that was saved.
@@ -63,18 +63,18 @@ class Weights:
         if problem != row.damage:
             await self._store.write(checkpoints.mark, state_path, problem)
         still = await self._store.read(checkpoints.row, state_path)
-        if problem and still is not None:  # it was not thinned meanwhile
+        if problem and still is not None:  # unless retention has just deleted it
             raise await self._refusal(still, problem)
 
     async def knows(self, state_path: str) -> bool:
-        """Whether a checkpoint has its state in this file now."""
+        """Whether a checkpoint has its state in this file at present."""
         return await self._store.read(checkpoints.row, state_path) is not None
 
     async def unreadable(self, state_path: str, problem: str) -> None:
-        """The engine could not read a state.
+        """Record that the engine could not read a state.
 
         Raises:
-            Refused: 410.
+            Refused: 410, always.
         """
         row = await self._store.read(checkpoints.row, state_path)
         if row is not None:
@@ -82,7 +82,7 @@ class Weights:
             raise await self._refusal(row, problem)
 
     async def survey(self) -> None:
-        """At a start: every file is looked for, and those of the heads are read."""
+        """At start-up: look for every file, and read those of the heads."""
         rows = await self._store.read(checkpoints.weights_rows)
         found = await asyncio.to_thread(_survey, self._data_dir, rows)
         if found:
@@ -104,20 +104,20 @@ class Weights:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal. Raises OSError."""
+    """SHA-256 of a file, in hexadecimal digits. Raises OSError."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
 def saved_file(data_dir: Path, directory: Path, state_path: str) -> File:
-    """What was saved into a directory, with the checksum of the file that is loaded."""
+    """The file saved into a directory, with its checksum."""
     is_here = "://" not in state_path
     sha256 = checksum(data_dir / state_path) if is_here else None
     return File(state_path, size_of(directory), sha256)
 
 
 def size_of(directory: Path) -> int:
-    """Bytes of a directory's files."""
+    """Total size of a directory's files, bytes."""
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
@@ -125,8 +125,8 @@ def damage_of(path: Path, sha256: str | None) -> str | None:
     """What is wrong with a file, in words; None if it is the one that was saved.
 
     Args:
-        path: Where it was saved, ``…/checkpoints/ID/NAME``.
-        sha256: As it was saved; None if that is not known.
+        path: Its path, ``…/checkpoints/ID/NAME``.
+        sha256: Checksum when it was saved; None if unknown.
     """
     place = "/".join(path.parts[-3:])
     try:
@@ -142,7 +142,7 @@ def damage_of(path: Path, sha256: str | None) -> str | None:
 
 
 def _survey(data_dir: Path, rows: Sequence[Row]) -> list[tuple[Row, str | None]]:
-    """The rows of whose files something else is to be said than before."""
+    """The rows whose files have changed their condition, with what is wrong now."""
     until = monotonic() + SURVEY_S
     found = []
     for row in rows:
@@ -161,7 +161,7 @@ def _mark_all(db: Db, found: Sequence[tuple[Row, str | None]]) -> None:
 
 
 OPEN = 8
-"""Policies kept open for sampling, beside those that train."""
+"""Policies kept open for sampling, in addition to those that train."""
 
 
 @dataclass
@@ -173,7 +173,7 @@ class Policy:
     users: int = 0
     retired: bool = False
     held: bool = False
-    """Its weights are about to change: nobody may begin to sample from it."""
+    """Whether its weights are about to change, so that nobody may begin to sample."""
     left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever its last user is done."""
 
@@ -192,10 +192,10 @@ class Policies:
     ) -> None:
         """
         Args:
-            engine: What opens them.
-            data_dir: What state paths are relative to.
+            engine: Opens the policies.
+            data_dir: State paths are relative to it.
             weights: Checks a state's file before it is opened.
-            on_gone: Told of a state that is no longer where it was saved.
+            on_gone: Called with a state that is no longer where it was saved.
         """
         self._on_gone = on_gone
         self._engine = engine
@@ -206,27 +206,28 @@ class Policies:
         self._opening: Counter[str] = Counter()
         self._generation = 0
         self._closing: set[asyncio.Task[None]] = set()
-        """Of policies that nobody waits for any more."""
+        """Closing tasks of policies that nobody waits for."""
 
     def sources(self) -> set[str]:
-        """What is open, or being opened."""
+        """Sources that are open or being opened."""
         training = {source for source, _ in self._training.values()}
         return {*self._sampling, *training, *+self._opening}
 
     def opens(self, source: str) -> bool:
-        """Whether this is being opened now."""
+        """Whether this source is being opened."""
         return self._opening[source] > 0
 
     def source(self, model: ModelRow, node: Node | None) -> str:
-        """Names the weights of a node, or of an untrained model: a state path or a base."""
+        """Source of a node's weights, or of an untrained model: a state path, or the name of a
+        base."""
         return node.state_path if node else model.state_path or model.base
 
     async def open(self, source: str, model: ModelRow) -> Policy:
-        """Open weights under a handle of their own.
+        """Open weights under a new handle.
 
         Raises:
             Refused: 410, their file is missing or damaged.
-            PolicyLost: They were thinned meanwhile: their checkpoint has another file now.
+            PolicyLost: Retention moved them meanwhile: their checkpoint has another file.
         """
         generation = self._generation
         target: str | Path = source
@@ -252,7 +253,7 @@ class Policies:
             self._opening[source] -= 1
 
     async def _opened(self, target: str | Path) -> Handle:
-        """The engine's handle; where the caller gives up, it is closed as soon as it is there."""
+        """The engine's handle; if the caller is cancelled, it is closed as soon as it is open."""
         opening = asyncio.ensure_future(self._engine.open(target))
         try:
             return await asyncio.shield(opening)
@@ -267,13 +268,13 @@ class Policies:
             await self._engine.close(await opening)
 
     def trains(self, model_id: str, source: str, policy: Policy) -> None:
-        """Say that this policy trains the model and stands at `source` now."""
+        """Record that this policy trains the model and has the weights of `source`."""
         self._training[model_id] = (source, policy)
         self.release(policy)
 
     async def hold(self, policy: Policy) -> None:
-        """Wait until nobody samples from a policy that is about to step, and let nobody begin:
-        until `trains` says where it stands, its old weights are sampled from their file."""
+        """Wait until nobody samples from a policy that is about to step, and let nobody begin.
+        Until `trains` is called, its old weights are sampled from their file."""
         policy.held = True
         try:
             while policy.users:
@@ -284,7 +285,7 @@ class Policies:
             raise
 
     def release(self, policy: Policy) -> None:
-        """It did not step: its weights are what they were."""
+        """Undo `hold` after a step that was not taken: the weights are unchanged."""
         policy.held = False
 
     async def retire(self, policy: Policy) -> None:
@@ -300,10 +301,10 @@ class Policies:
         """A handle that samples exactly these weights, open until the block ends.
 
         Args:
-            model: Whose weights.
-            node: Which; None for those that the model started from.
-            pinned: Whether they will be asked for again once training has left them: they
-                are opened apart from it, and stay open and on disk for a while.
+            model: The model.
+            node: The checkpoint; None for the weights that the model started from.
+            pinned: Whether later requests will sample the same checkpoint: its policy is then
+                separate from training, and stays open, and on disk, for a while.
         """
         policy = await self._take(model, self.source(model, node), pinned)
         try:
@@ -326,12 +327,12 @@ class Policies:
                 await self.retire(policy)
 
     async def gone(self, model: ModelRow, node: Node | None) -> None:
-        """The state that these weights were saved as is no longer there."""
+        """Record that the state of these weights no longer exists."""
         if node is not None or model.state_path:
             await self._on_gone(self.source(model, node))
 
     async def _take(self, model: ModelRow, source: str, pinned: bool) -> Policy:
-        """The policy that samples these weights, with one user more."""
+        """The policy that samples these weights, with one more user."""
         position, training = self._training.get(model.id, ("", None))
         stands = training is not None and position == source and not training.held
         if training is not None and stands and self.alive(training) and not pinned:
@@ -340,7 +341,7 @@ class Policies:
         policy, surplus = self._sampling.get(source), []
         if policy is None or not self.alive(policy):
             opened = await self.open(source, model)
-            policy = self._sampling.get(source)  # somebody else may have opened it meanwhile
+            policy = self._sampling.get(source)  # another request may have opened it meanwhile
             if policy is not None and self.alive(policy):
                 surplus.append(opened)
             else:
@@ -358,11 +359,11 @@ class Policies:
         return policy.generation == self._generation and not policy.retired
 
     def lost(self, policy: Policy) -> None:
-        """The engine stopped under this policy: no handle opened before now means anything."""
+        """Record that the engine stopped: all handles opened so far are invalid."""
         self._forget(policy.generation)
 
     def _leave(self, policy: Policy) -> None:
-        """Offer a policy to nobody from now on; it is closed when its last user is done."""
+        """Stop lending a policy; it is closed when its last user is done."""
         policy.retired = True
         for source in [key for key, open_ in self._sampling.items() if open_ is policy]:
             del self._sampling[source]
@@ -376,14 +377,15 @@ class Policies:
             self._training.clear()
 
 
-# Temperatures: how hot the newest answers were sampled, whether a trace keeps them or not.
+# Temperatures of recent answers, with or without a trace.
 #
-# A rollout that comes back inline says its tokens and logprobs, and not its temperature;
-# without it the current logprobs are tempered otherwise, and every ratio is wrong.
+# A rollout that a client sends inline has tokens and logprobs, but not its temperature. Without it
+# the current logprobs would be computed at another temperature, and every importance ratio would be
+# wrong.
 
 
 KEPT = 65_536
-"""Answers remembered, about 200 bytes each; the oldest goes first."""
+"""Most answers kept, about 200 bytes each; the oldest is dropped first."""
 
 
 class Temperatures:
@@ -397,7 +399,7 @@ class Temperatures:
         logprobs: Sequence[float],
         temperature: float,
     ) -> None:
-        """An answer was sampled."""
+        """Remember a sampled answer."""
         key = digest(prompt, output, logprobs)
         self._kept[key] = temperature
         self._kept.move_to_end(key)
@@ -407,5 +409,5 @@ class Temperatures:
     def find(
         self, prompt: Sequence[int], output: Sequence[int], logprobs: Sequence[float]
     ) -> float | None:
-        """The temperature of an answer; None if it was not sampled here, or long ago."""
+        """The temperature of an answer; None if it was not sampled here, or too long ago."""
         return self._kept.get(digest(prompt, output, logprobs))

@@ -1,5 +1,4 @@
-"""Runner and Hosted: managed runs and hosted rollouts are submitted and stopped here; each is one
-asyncio task."""
+"""Runner and Hosted: managed runs and hosted rollouts, each one asyncio task."""
 
 import asyncio
 import json
@@ -27,21 +26,21 @@ from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import DriveRun, JobStatus, SubmitJob, SubmitRollout, TraceEnter, TraceExit
 from hud_tui.wire_training import Chat
 
-# Waits: what an engine's server holds runs up with, told to who follows them.
+# Waits: tell followers of a run what its engine's server is waiting for.
 
 
 LOOK_S = 1.0
-"""Between two looks at what the engine says; nothing is asked of the server for it."""
+"""Seconds between two checks of the engine's state; they send no request to the server."""
 
 
 def held_up(engine: Engine) -> str | None:
-    """What requests wait for, in plain words; None while they move."""
+    """What requests wait for, in plain words; None if nothing is held up."""
     queue = engine.about().queue
     return None if queue == "active" else queue
 
 
 async def tell(engine: Engine, store: Store, job_id: str) -> None:
-    """Log each change as long as the run goes on; cancelled with it."""
+    """Log each change until cancelled."""
     said: str | None = None
     while True:
         await asyncio.sleep(LOOK_S)
@@ -54,13 +53,13 @@ async def tell(engine: Engine, store: Store, job_id: str) -> None:
 log = logging.getLogger(__name__)
 
 Also = Callable[[Db, str], object]
-"""A change that belongs in the same transaction as a submission, given the run's id."""
+"""A change in the same transaction as a submission, given the run's id."""
 Keep = Callable[[Db, JobStatus], object]
-"""The same for a run that goes on, given its status."""
+"""A change in the same transaction as a resume, given the run's status."""
 STOP_S = 10
-"""Longest wait for a run to end after it was asked to."""
+"""Longest wait for a cancelled run to end, seconds."""
 RETRY_S = (0.5, 30.0)
-"""Shortest and longest wait before the end of a run is written again that could not be."""
+"""Shortest and longest pause before storing a run's end is tried again, seconds."""
 
 
 class Runner:
@@ -69,21 +68,22 @@ class Runner:
         self._parts = parts
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._unwritten: dict[str, End] = {}
-        """How runs ended that the store still has as running."""
+        """Ends of runs that the store still lists as running."""
         self._closing = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
 
     async def submit(self, model: ModelRow, body: SubmitJob, also: Also) -> str:
-        """Check everything, queue the run and start it; its id. Hold `submitting` around it.
+        """Check everything, queue the run and start it; returns its id. Hold `submitting` around
+        it.
 
         Args:
-            model: The fork that is to be trained.
-            body: What was asked.
-            also: Written in the same transaction, given the run's id.
+            model: The fork to train.
+            body: The request.
+            also: A change in the same transaction, given the run's id.
 
         Raises:
-            Refused: 409, it is in another run; 422, parameters or rows that cannot be run;
-                507, the disk has no room for a checkpoint.
+            Refused: 409, another run trains it; 422, invalid parameters or rows; 507, the disk
+                has no room for a checkpoint.
         """
         store = self._parts.store
         await self.refuse_busy(model.id)
@@ -101,20 +101,20 @@ class Runner:
         return job_id
 
     async def resume(self, job_id: str, keep: Keep) -> JobStatus:
-        """Go on with a run that ended short of its steps, from the model's head.
+        """Resume a run that ended before its last step, from the model's head.
 
         Args:
             job_id: The run's.
-            keep: Written in the same transaction.
+            keep: Stores the reply, in the same transaction.
 
         Raises:
-            Refused: 404; 409 it succeeded, is running, or another run trains the model.
+            Refused: 404; 409, it succeeded, is running, or another run trains the model.
         """
         store = self._parts.store
         job = await store.read(jobs.training, job_id)
         await self._settle(job["id"])
         if job["driver"] is not None:
-            return await store.write(_requeue, job["id"], keep)  # says where it is resumed
+            return await store.write(_requeue, job["id"], keep)  # stores where it is resumed
         model = await store.read(models.find, job["model_id"])
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(_plan_again, job, base, tokens)
@@ -135,14 +135,15 @@ class Runner:
         return True
 
     async def refuse_busy(self, model_id: str, driven_by: str | None = None) -> None:
-        """Raises Refused, 409, while a run trains the model; of `driven_by` the client is heard."""
+        """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the
+        caller."""
         job = await self._parts.store.read(jobs.active, model_id)
         if job is not None:
             await self._settle(job["id"])
             await self._parts.store.read(jobs.refuse_busy, model_id, driven_by)
 
     async def drive(self, job_id: str, body: DriveRun) -> JobStatus:
-        """A run whose steps a client takes begins or goes on. Raises Refused as `jobs.drive`."""
+        """Begin or resume a run whose steps the client takes. Raises Refused as `jobs.drive`."""
         async with self.submitting:
             await self.refuse_busy(body.model_id, job_id)
             status = await self._parts.store.write(jobs.drive, job_id, body)
@@ -151,19 +152,19 @@ class Runner:
         return status
 
     async def _listen(self) -> None:
-        """End the runs whose driver has gone, as long as there are any."""
+        """End the runs whose driver has disappeared, until there are none."""
         while True:
             if not await self._parts.store.write(jobs.end_abandoned):
                 return
             await asyncio.sleep(jobs.LEASE_S / 4)
 
     def shown(self, job: sqlite3.Row) -> str:
-        """A job's status in one word, ended as `status` says."""
+        """A job's status, with an end that is not stored yet."""
         end = self._unwritten.get(job["id"])
         return str(job["shown_status"] if end is None else end.status)
 
     def status(self, job: sqlite3.Row) -> JobStatus:
-        """A run in the wire's raw-status form, ended if it has, be that written or not."""
+        """A run in the wire's raw-status form, with an end that is not stored yet."""
         status, end = jobs.status(job), self._unwritten.get(job["id"])
         if end is None:
             goes_on = job["status"] == "running" and job["id"] in self._runs
@@ -172,7 +173,7 @@ class Runner:
         return status.model_copy(update={**vars(end), "estimated_finish": None, "waits": None})
 
     async def close(self) -> None:
-        """The service stops: every run ends as interrupted, between two steps."""
+        """Stop the service's runs: each ends as interrupted, between two steps."""
         self._closing.set()
         if self._listening is not None:
             self._listening.cancel()
@@ -186,8 +187,7 @@ class Runner:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _wait_for(self, tasks: Sequence[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-        """Let steps that were begun be finished; those that are not by then, or that wait for
-        an engine that is held up."""
+        """Wait for steps in progress; cancel those that take too long or wait for the engine."""
         late = set(tasks)
         for _ in range(STOP_S):
             late = (await asyncio.wait(late, timeout=1))[1]
@@ -200,7 +200,7 @@ class Runner:
         self._runs[run.job_id] = (run, task)
 
     async def _guard(self, run: Run) -> None:
-        """Run to the end, whatever it is, and write down which."""
+        """Run to the end, whatever the outcome, and store it."""
         try:
             self._unwritten[run.job_id] = await self._outcome(run)
             await self._until_written(run.job_id)
@@ -210,7 +210,7 @@ class Runner:
         await self._parts.rest()
 
     async def _until_written(self, job_id: str) -> None:
-        """Write down how a run ended, as often as it takes: a full disk may be emptied."""
+        """Store how a run ended; retried until it succeeds, since a full disk may be freed."""
         delay, longest = RETRY_S
         while job_id in self._unwritten:
             try:
@@ -224,7 +224,7 @@ class Runner:
                 delay = min(2 * delay, longest)
 
     async def _settle(self, job_id: str) -> None:
-        """Write down at once how a run ended, where that is still to be done."""
+        """Store how a run ended now, if that is still to be done."""
         if job_id in self._unwritten:
             await self._write_end(job_id)
             found = self._runs.pop(job_id, None)
@@ -261,7 +261,7 @@ class Runner:
             await asyncio.gather(telling, return_exceptions=True)
 
     async def _taskset(self, rows: list[dict[str, object]]) -> str:
-        """What the tasks are called: the taskset that is made of them, else how many of what."""
+        """Name of the tasks: their taskset's, else their number and environment."""
         tasks = read_rows(rows)
         slugs = [task.slug for task in tasks]
         known = await self._parts.store.read(model_store.holding, slugs)
@@ -288,44 +288,44 @@ def _submit(db: Db, submission: jobs.Submission, also: Also) -> None:
 
 # Hosted rollouts: a client names a task and a model, the service samples and grades.
 #
-# Each is one turn through the gateway, kept under the trace that the client chose, so it is
-# read, cancelled and trained on as any other.
+# Each is one turn through the gateway, stored under the trace id that the client chose, so it is
+# read, cancelled and trained on like any other.
 
 
 AT_ONCE = 64
-"""Rollouts that are sampled together; the others wait in the order they came."""
+"""Rollouts sampled at the same time; the others wait in order."""
 MOST = 100_000
-"""Rollouts that may wait."""
+"""Most rollouts that may wait."""
 OURS = frozenset(
     {
         *("model", "messages", "checkpoint", "tools", "n", "stream", "stream_options"),
         *("prompt_token_ids", "continuation_from"),
     }
 )
-"""Of an agent's completion_kwargs, those that a rollout has its own of."""
+"""completion_kwargs that a rollout sets itself."""
 TAKEN = frozenset({"reasoning_effort", "extra_body", "return_token_ids", "logprobs"})
-"""Those that are read here, or that every rollout is sampled with."""
+"""completion_kwargs that are supported, or that every rollout is sampled with."""
 
 
 class Hosted:
-    """The rollouts under way. Those that have not ended when the service stops end as errors."""
+    """The rollouts in progress. If the service stops, they end as errors."""
 
     def __init__(self, parts: ServiceContext) -> None:
         self._parts = parts
         self._line = asyncio.Semaphore(AT_ONCE)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopped: set[str] = set()
-        """Those that were cancelled before their turn came."""
+        """Trace ids that were cancelled before their turn."""
 
     async def submit(self, body: SubmitRollout) -> str:
-        """Queue a rollout; its status. The same trace again changes nothing.
+        """Queue a rollout; returns its status. Submitting the same trace again changes nothing.
 
-        A refusal ends the rollout as an error under a job that the client has begun: nobody
+        A refused rollout is stored as an error if the client has entered its job, since nothing
         else would end it.
 
         Raises:
-            Refused: 400, 404 or 422: the model, the environment, the scenario or its args; an
-                agent or a way to sample that this service does not have; 429: too many wait.
+            Refused: 400, 404 or 422, the model, the environment, the scenario or its args, or an
+                agent or a sampling parameter that is not supported; 429, too many wait.
         """
         trace_id, job_id = wanted_id("trace", body.trace_id), wanted_id("job", body.job_id)
         entered = TraceEnter(
@@ -354,12 +354,12 @@ class Hosted:
         return status
 
     def cancel(self, trace_id: str) -> None:
-        """Do not sample this one; a turn that has begun is finished, and counts no more."""
+        """Cancel a rollout; a turn in progress is completed and discarded."""
         if trace_id in self._tasks:
             self._stopped.add(trace_id)
 
     async def cancel_job(self, job_id: str) -> int:
-        """Stop a job's rollouts that have not ended; how many there were."""
+        """Cancel a job's unfinished rollouts; returns their number."""
         stopped = await self._parts.store.write(traces.cancel_running, job_id)
         for trace_id in stopped:
             self.cancel(trace_id)
@@ -387,7 +387,7 @@ class Hosted:
         await self._write_end(_end, trace_id, ended)
 
     async def _write_end(self, change: Callable[..., object], *args: object) -> None:
-        """Write down how rollouts ended; where that fails, the next start says it of them."""
+        """Store how rollouts ended; if that fails, the next start marks them as interrupted."""
         try:
             await self._parts.store.write(change, *args)
         except sqlite3.Error as error:
@@ -398,7 +398,7 @@ class Hosted:
         self._stopped.discard(trace_id)
 
     def _chat(self, body: SubmitRollout, scenario: Scenario, model: ModelRow) -> Chat:
-        """What the gateway is asked. Raises Refused, 400 or 422."""
+        """The rollout's request to the gateway. Raises Refused, 400 or 422."""
         config = body.agent.config
         given = _flat(config.get("completion_kwargs"))
         base = self._parts.base(model)
@@ -418,10 +418,10 @@ class Hosted:
 
 
 def _flat(given: object) -> dict[str, Any]:
-    """An agent's completion_kwargs as OpenAI's client sends them: ``extra_body`` among the rest.
+    """An agent's completion_kwargs as OpenAI's client sends them: ``extra_body`` merged.
 
     Raises:
-        Refused: 422, they are no objects, or have what a rollout has its own of.
+        Refused: 422, they are no objects, or set what a rollout sets itself.
     """
     found = {} if given is None else given
     extra = found.get("extra_body") or {} if isinstance(found, Mapping) else {}
@@ -435,7 +435,7 @@ def _flat(given: object) -> dict[str, Any]:
 
 
 def _scenario(body: SubmitRollout) -> Scenario:
-    """Raises Refused, 404 or 422: unknown, or args that do not fit."""
+    """The task's scenario. Raises Refused, 404 or 422: unknown, or args that do not fit."""
     if body.agent.type != "openai_compatible":
         raise bad_field("agent.type", "this service has agents of type openai_compatible only")
     if body.verifier is not None:
@@ -467,7 +467,7 @@ def _queue(db: Db, trace_id: str, job_id: str, entered: TraceEnter) -> str:
 
 
 def _refuse(db: Db, trace_id: str, job_id: str, entered: TraceEnter, why: str) -> None:
-    """Unless the rollout has ended already, or nobody waits for it under this job."""
+    """End a rollout as refused, unless it has ended or its job was not entered."""
     known = traces.status(db, trace_id)
     if jobs.exists(db, job_id) and known in (None, "running"):
         traces.enter(db, trace_id, job_id, entered)
@@ -475,6 +475,6 @@ def _refuse(db: Db, trace_id: str, job_id: str, entered: TraceEnter, why: str) -
 
 
 def _end(db: Db, trace_id: str, ended: TraceExit) -> None:
-    """Unless it was cancelled meanwhile."""
+    """Store how a rollout ended, unless it was cancelled meanwhile."""
     if traces.status(db, trace_id) == "queued":
         traces.leave(db, trace_id, ended)

@@ -1,4 +1,4 @@
-"""Service: its parts, started and stopped in order."""
+"""Service: starts and stops the parts of the embedded service in order."""
 
 import asyncio
 from pathlib import Path
@@ -17,14 +17,14 @@ from hud_tui.service.store.db import Db
 
 
 class Service:
-    """The embedded service over one data directory. Use it as an async context."""
+    """The embedded service over one data directory; an async context manager."""
 
     def __init__(self, data_dir: Path, engine: Engine, max_disk: int = DEFAULT_BYTES) -> None:
         """
         Args:
-            data_dir: Made when missing, for the user alone.
+            data_dir: Created if missing, private to the user.
             engine: Started and stopped with the service.
-            max_disk: Bytes that all checkpoints' files may have together.
+            max_disk: Most bytes of all checkpoints' files together.
         """
         self.data_dir = data_dir.resolve()
         self.parts = ServiceContext(self.data_dir, engine, max_disk)
@@ -32,7 +32,7 @@ class Service:
         self.hosted = Hosted(self.parts)
         self.evaluator = Evaluator(self.parts)
         self.api_key = ""
-        """Known when it is started: it is read from the data directory, or made there."""
+        """Known once started: read from the data directory, or created there."""
         self._engine = engine
 
     async def __aenter__(self) -> "Service":
@@ -71,7 +71,7 @@ class Service:
 
 
 def _recover(db: Db, bases: list[str]) -> None:
-    """Catalog and tasksets in place, broken runs marked."""
+    """Restore the catalog and the tasksets, and mark what a crash interrupted."""
     models.offer_bases(db, bases)
     for builtin in TASKSETS.values():
         rows = [(read_row(row).slug, row) for row in builtin.tasks]

@@ -1,9 +1,9 @@
-"""A model's training session: one open policy, the gradients in it, one caller at a time.
+"""A model's training session: one open policy, its accumulated gradients, one caller at a time.
 
-The policy is opened from the head when training needs it. Passes accumulate until `optim_step`,
-which saves a new checkpoint and makes it the head. Whatever makes the open policy differ from the
-head (set_head, a failed step, an engine that stopped) drops it with its gradients; the next call
-opens the head again.
+The policy is opened from the head when training needs it. Passes accumulate gradients until
+`optim_step`, which saves a new checkpoint and makes it the head. Whatever makes the open policy
+differ from the head (set_head, a failed step, an engine that stopped) discards it with its
+gradients; the next call opens the head again.
 """
 
 import asyncio
@@ -48,14 +48,14 @@ from hud_tui.service.store.replies import KEPT, Kept
 from hud_tui.wire import Checkpoint
 
 KEPT_FORWARDS, LIFETIME_S = 16, 3600.0
-"""Forward passes kept a model, of which the oldest goes first; and how long."""
+"""Most forward passes kept per model, the oldest dropped first, and for how many seconds."""
 Also = Callable[[Db, Node], object]
-"""A change that belongs in the same transaction as a step."""
+"""A change in the same transaction as a step, given the new node."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What was passed forward, and waits for its custom loss's gradients."""
+    """A forward pass that waits for the gradients of its custom loss."""
 
     batch: Batch
     datums: Sequence[Datum]
@@ -63,7 +63,7 @@ class Pass:
 
 
 class Session:
-    """Hold `lock` around every call."""
+    """A model's training session. Hold `lock` around every call."""
 
     def __init__(
         self,
@@ -78,29 +78,30 @@ class Session:
         """`on_step`: called after every optimizer step."""
         self.lock = asyncio.Lock()
         self.used_at = 0.0
-        """When it last needed its policy, in seconds of the monotonic clock."""
+        """When it last needed its policy, seconds of the monotonic clock."""
         self._model, self._store, self._engine = model, store, engine
         self._policies, self._weights = policies, weights
         self._data_dir, self._on_step = data_dir, on_step
         self._policy: Policy | None = None
         self._node: Node | None = None
-        """Where `_policy` stands; None for the weights that the model started from."""
+        """The checkpoint of `_policy`; None for the weights that the model started from."""
         self._accumulated = Accumulated()
         self._forwards: OrderedDict[str, Pass] = OrderedDict()
-        """By id. They end with the weights that they were made with."""
+        """Forward passes by id; valid until the weights change."""
         self._answers: OrderedDict[str, Kept] = OrderedDict()
-        """To gradient passes that carried a key, by that. They live as long as the gradients: here
-        while these wait, and in the transaction of the step that takes them."""
+        """Replies to gradient passes by their Idempotency-Key. They live as long as the gradients:
+        here until the step, then in the transaction of the step."""
 
     # Passes.
 
     async def forward_backward(
         self, batch: Batch, loss_fn: str, config: Mapping[str, float] | None = None
     ) -> tuple[dict[str, float], int]:
-        """Accumulate a batch's gradients; its metrics, and how many datums carried any.
+        """Accumulate a batch's gradients; returns its metrics, and the number of datums with a
+        gradient.
 
         Raises:
-            Refused: 422, the engine does not take this loss or config.
+            Refused: 422, the engine does not support this loss or config.
             EngineLost: All gradients are lost.
         """
         datums, count = batch.all_datums(), len(batch.datums())
@@ -113,7 +114,7 @@ class Session:
         return {**figures, **batches.of_rewards([batch]), **own}, count
 
     async def forward(self, batch: Batch) -> tuple[str, list[list[float]]]:
-        """Logprobs of every turn's output by now, and an id to send weights for."""
+        """Current logprobs of every turn's output, and an id for `backward`."""
         policy, datums = await self._open(), batch.all_datums()
         async with self._passing(policy):
             logprobs = await self._engine.forward(policy.handle, datums)
@@ -127,7 +128,7 @@ class Session:
         """A forward pass by its id.
 
         Raises:
-            Refused: 404, it never was, expired, or the weights have changed since.
+            Refused: 404, unknown, expired, or the weights have changed since.
         """
         found = self._forwards.get(forward_id)
         if found is None or monotonic() - found.at > LIFETIME_S:
@@ -169,16 +170,16 @@ class Session:
         except EngineError as error:
             raise Refused(422, str(error)) from error
         except BaseException:
-            await self.drop()  # whether it accumulated is not known
+            await self.drop()  # it may or may not have accumulated
             raise
 
     def refuse_full(self, batch: Batch) -> None:
-        """Before a pass of a caller's; batches that left no gradient make room for it.
+        """Check before a client's pass; batches without any gradient make room for it.
 
-        Those that a step was refused for are no part of the next one, which is sampled again.
+        After a step was refused for lack of a gradient, its batches do not count in the next one.
 
         Raises:
-            Refused: 413, too much waits for a step already.
+            Refused: 413, too much has accumulated already.
         """
         over = self._accumulated.refused or not self._accumulated.holds(batch)
         if over and not self.accumulated:
@@ -186,16 +187,16 @@ class Session:
         self._accumulated.refuse_full(batch)
 
     def keep_answer(self, kept: Kept) -> None:
-        """A pass was answered; its gradients wait."""
+        """Keep the reply to a pass whose gradients wait for a step."""
         self._answers[kept.asked.key] = kept
         while len(self._answers) > KEPT:
             self._answers.popitem(last=False)
 
     def answered(self, key: str) -> Kept | None:
-        """What was answered to a key, if its pass was since the last step."""
+        """The reply to a key, if its pass was made since the last step."""
         return self._answers.get(key)
 
-    # The step: the engine saves it, and one transaction puts it into the tree.
+    # The step: the engine saves it, and one transaction adds it to the tree.
 
     async def optim_step(
         self,
@@ -207,12 +208,12 @@ class Session:
         """Step, save, and make the new checkpoint the head.
 
         Args:
-            adam: The optimizer's numbers.
-            job_id, extra: The managed run that takes it, and what that measured.
-            also: Written in the same transaction, given the new node.
+            adam: The optimizer's parameters.
+            job_id, extra: The managed run that takes the step, and its metrics.
+            also: A change in the same transaction, given the new node.
 
         Raises:
-            Refused: 409, nothing was accumulated; gradients that wait still do.
+            Refused: 409, nothing was accumulated; waiting gradients are kept.
             EngineLost: All gradients are lost; no step was taken.
         """
         self._accumulated.refuse_empty()
@@ -238,9 +239,9 @@ class Session:
         return node
 
     async def _save(self, handle: Handle, adam: Adam, directory: Path) -> tuple[Saved, File]:
-        """Step into a new directory; where the weights are, and their file.
+        """Step into a new directory; returns the saved weights and their file.
 
-        Paths are kept relative to the data directory, so that it can be moved.
+        Paths are relative to the data directory, so that it can be moved.
 
         Raises:
             EngineError: No step was taken.
@@ -258,8 +259,8 @@ class Session:
         failure means for the session.
 
         Args:
-            policy: What steps.
-            directory: Where the step's files are written.
+            policy: The policy that steps.
+            directory: Directory of the step's files.
         """
         try:
             yield
@@ -270,7 +271,7 @@ class Session:
                 self._policies.release(policy)
             else:
                 await self.drop()
-            if isinstance(error, Exception):  # a step that was cut off may be in the tree by now
+            if isinstance(error, Exception):  # an interrupted step may be in the tree already
                 await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             if isinstance(error, EngineRefused):
                 raise self._accumulated.nothing_moved(str(error)) from error
@@ -281,12 +282,12 @@ class Session:
     async def set_head(
         self, checkpoint_id: str, seen: Seen | None = None, also: Also | None = None
     ) -> Node:
-        """Serve another node; the gradients go, and training goes on from there.
+        """Serve another node; gradients are discarded, and training continues from there.
 
         Args:
             checkpoint_id: The node's.
-            seen: What the caller takes for the head; None if it does not say.
-            also: Written in the same transaction, given the node.
+            seen: The head as the caller knows it; None if the caller does not say.
+            also: A change in the same transaction, given the node.
 
         Raises:
             Refused: As `heads.set_head`; 410, its weights are missing or damaged.
@@ -304,26 +305,26 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Whether it has an open policy that nobody uses and nothing waits in."""
+        """Whether it has an open policy without users and without gradients."""
         return self._policy is not None and not self.lock.locked() and not self.accumulated
 
     async def drop(self) -> None:
-        """Forget the open policy and its gradients; it is closed when nobody samples from it."""
+        """Discard the open policy and its gradients; it is closed when nobody samples from it."""
         policy = self._policy
         self._forget()
         if policy is not None:
             await self._policies.retire(policy)
 
     async def rest(self) -> None:
-        """Close the policy where no gradient waits in it. Forward passes stay current: the
-        next call opens the same weights again."""
-        if self.accumulated or self._policy is None:  # a pass may have come meanwhile
+        """Close the policy if it has no gradients. Forward passes stay valid: the next call opens
+        the same weights again."""
+        if self.accumulated or self._policy is None:  # a pass may have begun meanwhile
             return
         policy, self._policy, self._node = self._policy, None, None
         await self._policies.retire(policy)
 
     async def _open(self) -> Policy:
-        """The training policy, opened at the head where none is open.
+        """The training policy, opened at the head if none is open.
 
         Raises:
             EngineLost: The engine stopped since gradients were accumulated.
@@ -343,7 +344,7 @@ class Session:
         return self._policy
 
     def _lose(self, policy: Policy) -> None:
-        """The engine stopped."""
+        """Discard everything after the engine stopped."""
         self._policies.lost(policy)
         self._forget()
 
@@ -357,7 +358,7 @@ class Session:
 
 
 def _append(db: Db, new: NewCheckpoint, passes: Sequence[Kept], also: Also | None) -> Node:
-    """Make a saved step the head, with the replies to the passes that it took and `also`."""
+    """Make a saved step the head, with the replies to its passes and `also`."""
     node = checkpoints.append(db, new)
     for kept in passes:
         replies.keep(db, new.model_id, kept)
@@ -384,14 +385,14 @@ def _under(directory: Path, path: str) -> str:
 def output_weights(
     datums: Sequence[Datum], weights: Sequence[Sequence[float]]
 ) -> list[list[float]]:
-    """The weights at output positions, out of rows over prompt and output.
+    """The weights at output positions, from rows over prompt and output.
 
     Args:
         datums: N turns of P prompt and T output tokens.
         weights: −dC/dlogprob, shape (N, P + T).
 
     Raises:
-        Refused: 422, a row is missing or of another length, or not finite.
+        Refused: 422, a row is missing, has another length, or is not finite.
     """
     if len(weights) != len(datums):
         raise bad_field("weights", f"{len(weights)} rows for {len(datums)} datums")
@@ -406,28 +407,28 @@ def output_weights(
     return rows
 
 
-# What the gradients that wait for a step came from, or why there are none.
+# The batches behind the accumulated gradients, and why there may be no gradient.
 
 
 TURNS, TOKENS = 2**18, 2**23
-"""Most that may wait for one step: they are held in memory until then."""
+"""Most turns and tokens that may accumulate for one step: they are held in memory."""
 
 
 @dataclass
 class Accumulated:
     batches: list[Batch] = field(default_factory=list)
     passes: list[dict[str, float]] = field(default_factory=list)
-    """The engine's figures, one dict a batch."""
+    """The engine's metrics, one dict per batch."""
     num_datums: int = 0
-    """Turns that moved the gradient."""
+    """Turns with a gradient."""
     loss_fn: str = ""
     seconds: float = 0.0
-    """Spent in passes."""
+    """Time spent in passes, seconds."""
     turns: int = 0
     tokens: int = 0
     """Of all batches, prompts and outputs together."""
     refused: bool = False
-    """Whether a step was refused because no batch had anything to step on."""
+    """Whether a step was refused because no batch had a gradient."""
 
     def add(
         self,
@@ -437,7 +438,7 @@ class Accumulated:
         loss_fn: str,
         seconds: float,
     ) -> None:
-        """One more batch was passed."""
+        """Add a batch after its pass."""
         self.seconds += seconds
         self.batches.append(batch)
         self.passes.append(figures)
@@ -453,7 +454,7 @@ class Accumulated:
         return self.turns + turns <= TURNS and self.tokens + tokens <= TOKENS
 
     def refuse_full(self, batch: Batch) -> None:
-        """Raises Refused, 413, where there is no room for another batch."""
+        """Raises Refused, 413, if there is no room for another batch."""
         if not self.holds(batch):
             cure = "call optim-step first" if self.batches else "send fewer inputs a call"
             limit = f"{TURNS} turns and {TOKENS} tokens are the most that wait for one step"
@@ -464,7 +465,7 @@ class Accumulated:
         return [trajectory for batch in self.batches for trajectory in batch.trajectories]
 
     def refuse_empty(self) -> None:
-        """Raises Refused, 409, where there is no gradient to step on; it says why."""
+        """Raises Refused, 409, if there is no gradient to step on; the message says why."""
         if self.num_datums:
             return
         if not self.batches:
@@ -475,7 +476,7 @@ class Accumulated:
         raise nothing_to_train([group for batch in self.batches for group in flat_groups(batch)])
 
     def nothing_moved(self, why: str) -> Refused:
-        """409 for a step that the engine refused, although turns were passed."""
+        """409 for a step that the engine refused although turns were passed."""
         return Refused(
             409,
             f"no step was taken: {self.num_datums} turns were passed ({self.loss_fn}), but {why}",
@@ -489,14 +490,14 @@ class Accumulated:
         saved: Saved,
         figures: Mapping[str, float],
     ) -> NewCheckpoint:
-        """The step that was taken on these gradients, for the tree.
+        """The checkpoint of a step on these gradients, for the tree.
 
         Args:
             id_: The checkpoint's.
             place: Ids of its model, its parent and its managed run.
-            adam: What the optimizer was told.
-            saved: Where the weights are.
-            figures: Metrics beside those of batches and passes.
+            adam: The optimizer's parameters.
+            saved: The saved weights.
+            figures: Further metrics of the step.
         """
         model_id, parent_id, job_id = place
         trajectories = self.trajectories
