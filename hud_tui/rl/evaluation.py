@@ -9,11 +9,12 @@ Sources: Chen et al. 2021 (arXiv:2107.03374), section 2.1 (pass@k, and its stabl
 5.3 (quantiles of t, as the percentile interval of few is too narrow).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import ceil, floor, fsum, isfinite, prod
+from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
 
@@ -119,9 +120,25 @@ def _adjusted(z: float, acceleration: float) -> float:
 
 
 def _resampled(values: Sequence[float], resamples: int) -> list[float]:
-    count, draw = len(values), Random(SEED).choices
+    count = len(values)
     times = min(resamples, max(FEWEST, DRAWS // count))
-    return sorted(sum(draw(values, k=count)) / count for _ in range(times))
+    few = times * count <= DRAWS
+    draws = _remembered(count, times) if few else _draws(count, times)
+    return sorted(sum(draw(values)) / count for draw in draws)
+
+
+def _draws(count: int, times: int) -> Iterator[Callable[[Sequence[float]], Iterable[float]]]:
+    """Each takes `count` values with replacement: always the same ones, whatever they are."""
+    choose = Random(SEED).choices
+    return (itemgetter(*choose(range(count), k=count)) for _ in range(times))
+
+
+@lru_cache(maxsize=4)
+def _remembered(
+    count: int, times: int
+) -> Sequence[Callable[[Sequence[float]], Iterable[float]]]:
+    """Drawing takes most of the time, and an evaluation's figures are all of as many tasks."""
+    return tuple(_draws(count, times))
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

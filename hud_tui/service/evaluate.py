@@ -49,7 +49,7 @@ Keep = Callable[[Db, EvaluationJob], object]
 """Stores the reply, in the same transaction as the change."""
 MOST = 100_000
 """Most rollouts of one evaluation."""
-AT_ONCE = 64
+AT_ONCE = 128
 """Rollouts per part."""
 AHEAD = 1
 """Parts queued at the engine in addition to the current one, so that it never waits for the

@@ -6,6 +6,7 @@ solved, which is success, or rewards do not differ within any group.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -393,7 +394,7 @@ def trace_rows(
         evaluates: Id of the checkpoint that they evaluate.
     """
     job_id, step, attempt = place
-    groups: dict[int, str] = {}
+    groups: defaultdict[int, str] = defaultdict(new_id)
     times = (rollouts.started_at, now())
     rows = []
     for rollout in (*rollouts.train, *rollouts.heldout):
@@ -403,7 +404,7 @@ def trace_rows(
             job_id=job_id,
             model=model,
             task_slug=task.slug,
-            group_id=groups.setdefault(rollout.planned.index, new_id()),
+            group_id=groups[rollout.planned.index],
             step=step,
             attempt=attempt,
             rollout=rollout.index,

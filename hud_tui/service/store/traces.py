@@ -55,8 +55,8 @@ def digest(
     return blake2b(ids.encode() + values.tobytes(), digest_size=16).hexdigest()
 
 
-def add_turns(db: Db, trace_id: str, rows: Iterable[TurnRow]) -> None:
-    """Keep turns of a trace; the same prompt asked again replaces its answer."""
+def add_turns(db: Db, turns: Iterable[tuple[str, TurnRow]]) -> None:
+    """Keep turns, each with its trace's id; the same prompt asked again replaces its answer."""
     turn_rows = [
         {
             "trace_id": trace_id,
@@ -70,7 +70,7 @@ def add_turns(db: Db, trace_id: str, rows: Iterable[TurnRow]) -> None:
             "started_at": row.started_at,
             "ended_at": row.ended_at,
         }
-        for row in rows
+        for trace_id, row in turns
     ]
     insert_all(db, "turn", turn_rows, "INSERT OR REPLACE")
 
@@ -116,7 +116,7 @@ COMPLETION_SHOWN = 200
 def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
     """Store a turn that the gateway sampled for a client's rollout."""
     _begin(db, trace_id, turn.started_at)
-    add_turns(db, trace_id, [turn])
+    add_turns(db, [(trace_id, turn)])
     db.execute(
         "UPDATE trace SET completion = ?, num_tokens = coalesce(num_tokens, 0) + ? WHERE id = ?",
         (turn.completion[:COMPLETION_SHOWN], len(turn.output), trace_id),
@@ -314,8 +314,7 @@ def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | No
 def keep_rollouts(db: Db, rows: Sequence[TraceRow], at: float) -> None:
     """`add_rollouts`, without telling who follows the model."""
     insert_all(db, "trace", [_finished(row, at) for row in rows], "INSERT OR REPLACE")
-    for row in rows:
-        add_turns(db, row.id, row.turns)
+    add_turns(db, ((row.id, turn) for row in rows for turn in row.turns))
 
 
 def _finished(row: TraceRow, at: float) -> dict[str, object]:
