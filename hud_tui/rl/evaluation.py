@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
-from math import ceil, floor, fsum, isfinite, prod
+from math import ceil, comb, floor, fsum, isfinite, prod
 from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
@@ -134,9 +134,7 @@ def _draws(count: int, times: int) -> Iterator[Callable[[Sequence[float]], Itera
 
 
 @lru_cache(maxsize=4)
-def _remembered(
-    count: int, times: int
-) -> Sequence[Callable[[Sequence[float]], Iterable[float]]]:
+def _remembered(count: int, times: int) -> Sequence[Callable[[Sequence[float]], Iterable[float]]]:
     """Drawing takes most of the time, and an evaluation's figures are all of as many tasks."""
     return tuple(_draws(count, times))
 
@@ -338,12 +336,14 @@ class Difference:
 
     def sentences(self, before: str, after: str) -> list[str]:
         """What can be said, of what is solved and of the mean reward; one where both are alike."""
-        solves = sentence("solves", self.solved, before, after, self.size)
+        shares = [change.solved for change in self.changes]
+        solves = sentence("solves", self.solved, before, after, self.size, shares)
         if all(
             abs(change.delta - change.solved) <= RESIDUE for change in self.changes
         ):  # rewards of 0 and 1: the mean reward is the share that is solved
             return [solves]
-        return [solves, sentence("scores", self.reward, before, after, self.size)]
+        means = [change.delta for change in self.changes]
+        return [solves, sentence("scores", self.reward, before, after, self.size, means)]
 
 
 def _paired(deltas: Sequence[float], most: float) -> Estimate:
@@ -371,7 +371,14 @@ def difference(before: Scores, after: Scores) -> Difference | None:
     return Difference(changes, missing) if changes else None
 
 
-def sentence(verb: str, delta: Estimate, before: str, after: str, size: str) -> str:
+def sentence(
+    verb: str,
+    delta: Estimate,
+    before: str,
+    after: str,
+    size: str,
+    deltas: Sequence[float],
+) -> str:
     """What a difference says, in points: hundredths of a reward or of a share.
 
     Args:
@@ -379,6 +386,7 @@ def sentence(verb: str, delta: Estimate, before: str, after: str, size: str) -> 
         delta: After minus before.
         before, after: What the two are called.
         size: Of the tasks, as `Difference.size`.
+        deltas: By task, shape (N,).
     """
     low, high = delta.low, delta.high
     if low is None or high is None:
@@ -392,11 +400,14 @@ def sentence(verb: str, delta: Estimate, before: str, after: str, size: str) -> 
         between = f"between {least} and {_number(ends[1])}"
         return f"{after} {verb} {_points(delta.value)} than {before}, {between}, on {size}"
     what = {"solves": "what they solve", "scores": "their rewards"}[verb]
-    return f"no difference in {what} is visible with {size}: {_more((high - low) / 2)}"
+    differing = _differing(deltas)
+    few = f", of which {differing or 'none'} differ{'s' * (differing < 2)}"
+    on = size + (few if differing < FEWEST_DIFFERING else "")
+    return f"no difference in {what} is visible with {on}: {_more((high - low) / 2, len(deltas))}"
 
 
-def _more(half: float) -> str:
-    times = times_as_many(half)
+def _more(half: float, tasks: int) -> str:
+    times = max(times_as_many(half), ceil(fewest_tasks() / tasks))
     effect = f"{_number(EFFECT)} points"
     if times <= 1:
         return f"one of {effect} would have shown"
@@ -413,6 +424,23 @@ def times_as_many(half: float, effect: float = EFFECT, power: float = POWER) -> 
         power: The chance with which it is to be shown.
     """
     return ceil((half / effect * (1 + _NORMAL.inv_cdf(power) / _Z)) ** 2 - 1e-9)
+
+
+@lru_cache
+def fewest_tasks(effect: float = EFFECT, power: float = POWER) -> int:
+    """Fewest tasks that can show a difference of this size, however alike the others are: all of it
+    may lie in a share `effect` of them, that one never solves and the other always, and
+    FEWEST_DIFFERING of those must be among the tasks."""
+    tasks = FEWEST_DIFFERING
+    while _at_least(FEWEST_DIFFERING, tasks, effect) < power:
+        tasks += 1
+    return tasks
+
+
+def _at_least(least: int, tasks: int, share: float) -> float:
+    """The binomial chance of at least so many."""
+    fewer = (comb(tasks, k) * share**k * (1 - share) ** (tasks - k) for k in range(least))
+    return 1 - fsum(fewer)
 
 
 def _points(delta: float) -> str:

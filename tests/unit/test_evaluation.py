@@ -1,5 +1,6 @@
 """What an evaluation says: pass@k, intervals that cover, and what two evaluations tell apart."""
 
+import re
 from collections.abc import Callable
 from itertools import combinations
 from math import comb, exp, inf, lgamma, nan
@@ -23,6 +24,7 @@ from hud_tui.rl.evaluation import (
     as_groups,
     asked_for,
     difference,
+    fewest_tasks,
     interval,
     ks,
     pair_of,
@@ -239,7 +241,10 @@ def test_a_few_tasks_that_differ_prove_nothing(differing: int, claimed: bool) ->
     after = before | {f"t{n:02}": [1.0, 0.0, 0.0, 0.0] for n in range(differing)}
     found = compared(before, after)
     assert found.is_worse is claimed
-    assert ("no difference" in found.sentences("A", "B")[0]) is not claimed
+    [said] = found.sentences("A", "B")
+    assert said.startswith("no difference") is not claimed
+    if not claimed:  # the interval is narrow, but a difference of five in a hundred may be in few
+        assert f"48 tasks × 4, of which {differing} differ: about 4 times as many" in said
 
 
 def test_a_difference_that_is_not_visible_says_what_would_show_it() -> None:
@@ -288,10 +293,75 @@ def test_how_many_tasks_would_show_it() -> None:
     assert times_as_many(0.05) == 3
     assert times_as_many(0.1) == 9
     assert times_as_many(0.034) == 1
-    said = sentence("solves", Estimate(value=0.0, low=-0.02, high=0.03), "A", "B", "900 tasks × 4")
+    narrow, wide = (Estimate(value=0.0, low=-end, high=end) for end in (0.02, 0.6))
+    said = sentence("solves", narrow, "A", "B", "900 tasks × 4", [0.25, -0.25] * 450)
     assert said.endswith("visible with 900 tasks × 4: one of 5 points would have shown")
-    said = sentence("scores", Estimate(value=0.0, low=-0.6, high=0.6), "A", "B", "3 tasks × 4")
-    assert said.endswith(": more than 100 times as many tasks would show one of 5 points")
+    said = sentence("scores", wide, "A", "B", "3 tasks × 4", [0.0] * 3)
+    assert ", of which none differs: more than 100 times as many tasks would show" in said
+
+
+@pytest.mark.parametrize("tasks", [156, 157])
+def test_a_difference_that_may_lie_in_few_tasks_needs_enough_of_them(tasks: int) -> None:
+    """The chance of six or more of 157 at .05 is .8017, of 156 it is .7968."""
+    assert fewest_tasks() == 157
+    alike = {f"t{n}": [1.0, 0.0, 0.0, 0.0] for n in range(tasks)}
+    [said] = compared(alike, alike).sentences("A", "B")
+    assert ("would have shown" in said) is (tasks == 157)
+
+
+Chances = Callable[[Random], tuple[float, float]]
+"""Draws a task: the chances that one checkpoint and the other solve it."""
+
+
+def sampled(random: Random, tasks: int, chances: Chances) -> Difference:
+    """Two evaluations of `tasks` × 4."""
+    drawn = [chances(random) for _ in range(tasks)]
+    before, after = (
+        {
+            f"t{n}": [float(random.random() < pair[at]) for _ in range(4)]
+            for n, pair in enumerate(drawn)
+        }
+        for at in (0, 1)
+    )
+    return compared(before, after)
+
+
+@pytest.mark.parametrize(
+    ("alike", "spread", "power"),
+    [(0.0, True, 0.75), (1.0, True, 0.9), (0.0, False, 0.65), (1.0, False, 0.9)],
+)
+def test_so_many_tasks_show_it_four_times_in_five(alike: float, spread: bool, power: float) -> None:
+    """What 48 tasks without a difference say, and whether so many show 5 points. Where they lie in
+    few tasks, those vary more than the 48 did, and it is seen a bit more seldom.
+
+    Args:
+        alike: Share of tasks that the first always solves, or never.
+        spread: Whether each unsolved task is solved a bit oftener; else one in ten always is.
+    """
+
+    def before(random: Random) -> float:
+        if random.random() < alike:
+            return float(random.random() < 0.5)
+        return random.betavariate(0.6, 0.6)
+
+    def same(random: Random) -> tuple[float, float]:
+        chance = before(random)
+        return chance, chance
+
+    def more(random: Random) -> tuple[float, float]:
+        chance = before(random)
+        gain = 0.1 if spread else float(random.random() < 0.1)
+        return chance, chance + (1 - chance) * gain
+
+    random, seen = Random(11), []
+    for _ in range(60):
+        [said] = sampled(random, 48, same).sentences("A", "B")
+        assert "would have shown" not in said
+        if (times := re.search(r"about (\d+) times", said)) is not None:
+            found = sampled(random, 48 * int(times[1]), more).solved
+            seen.append(found.low is not None and found.low > 0)
+    assert len(seen) > 50
+    assert sum(seen) / len(seen) >= power
 
 
 def scored(id_: str | None, digest: str = "a", rollouts: int = 144, **more: Any) -> Evaluation:
