@@ -337,10 +337,15 @@ def _list_lines(model: str, evaluations: Sequence[EvaluationJob]) -> list[str]:
     rows = [("id", "checkpoint", "split", "size", "status", "mean reward", "pass@1", "created")]
     for one in evaluations:
         found = {figure.label: _estimate(figure.estimate) for figure in _figures(one)}
+        whole = one.result is not None
+        mean = found.get("mean reward", "–")
+        if not whole and one.mean_reward is not None:
+            mean = f"{short(one.mean_reward)} so far"
         rows.append(
             (
                 *(one.id[:8], called(one), one.split, size(one.num_tasks, one.samples)),
-                *(one.status, found.get("mean reward", "–"), found.get("pass@1", "–")),
+                one.status if whole else f"{one.status}, {one.done} of {one.total}",
+                *(mean, found.get("pass@1", "–")),
                 (one.created_at or "–")[:16],
             )
         )
@@ -352,25 +357,27 @@ def _figures(one: EvaluationJob) -> Sequence[Any]:
 
 
 def _lines(one: EvaluationJob, gates: Sequence[dict[str, Any]]) -> list[str]:
-    of = f"{one.model} {called(one)}" + (f" on {one.name}" if one.name else "")
-    lines = [f"{of}: {one.split}, {size(one.num_tasks, one.samples)}, evaluation {one.id}", ""]
-    rows = [(figure.label, *_ends(figure.estimate)) for figure in _figures(one)]
-    lines += _table([("", "", "95 % interval"), *rows])
+    """Tasks first and what they come to last, where a terminal ends."""
     tasks = sorted(_scores(one).tasks, key=lambda task: (task.mean, task.slug))
     shown = [(t.slug, short(t.mean), f"{t.solved} of {len(t.rewards)}") for t in tasks[:LISTED]]
-    lines += ["", *_table([("task, worst first", "mean", "solved"), *shown])]
+    lines = _table([("task, worst first", "mean", "solved"), *shown])
     if len(tasks) > LISTED:
         lines.append(f"{len(tasks) - LISTED} more; --headless has all")
+    of = f"{one.model} {called(one)}" + (f" on {one.name}" if one.name else "")
+    lines += ["", f"{of}: {one.split}, {size(one.num_tasks, one.samples)}, evaluation {one.id}"]
+    rows = [(figure.label, *_ends(figure.estimate)) for figure in _figures(one)]
+    lines += ["", *_table([("", "", "95 % interval"), *rows])]
     for gate in gates:
+        if "summary" in gate:
+            lines += ["", *_comparison_lines(plain(gate))[:-1]]
         verdict = "passed" if gate["passed"] else "failed"
         lines += ["", f"--{gate['gate']}: {verdict}"]
-        if "summary" in gate:
-            lines += _comparison_lines(plain(gate))
     return [*lines, ""]
 
 
 def _comparison_lines(found: dict[str, Any]) -> list[str]:
-    lines = list(found["summary"])
+    """The tasks that changed first, what can be said last."""
+    lines: list[str] = []
     for kind in ("improved", "regressed"):
         changes = found[kind]
         if changes:
@@ -378,8 +385,8 @@ def _comparison_lines(found: dict[str, Any]) -> list[str]:
                 (c["task_slug"], short(c["before"]), "→", short(c["after"]))
                 for c in changes[:LISTED]
             ]
-            lines += ["", f"{counted(len(changes), 'task')} {kind}", *_table(rows)]
-    return [*lines, ""]
+            lines += [f"{counted(len(changes), 'task')} {kind}", *_table(rows), ""]
+    return [*lines, *found["summary"], ""]
 
 
 def _estimate(found: Estimate) -> str:
