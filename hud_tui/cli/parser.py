@@ -171,12 +171,25 @@ def _traces(add: Add) -> None:
 # Commands on models and their checkpoints.
 
 
+def _of_model(
+    parser: Parser,
+    dest: str = "model",
+    metavar: str = "MODEL",
+    about: str | None = None,
+    required: bool = False,
+) -> None:
+    """MODEL by its place, or as ``-m MODEL``, as all commands have it that are about a model."""
+    which = parser.add_mutually_exclusive_group(required=required)
+    # Without a default: where it is not at its place, what -m has set stays.
+    which.add_argument(dest, nargs="?", metavar=metavar, default=argparse.SUPPRESS, help=about)
+    names = ("-m", "--model", "--model-id")
+    which.add_argument(*names, dest=dest, metavar=metavar, help="the same")
+
+
 def _status(add: Add) -> None:
     about = "show service, model, head, job, last metrics and alarms"
     parser = add(about, "--headless status", "--headless status arith-rl")
-    parser.add_argument(
-        "ref", nargs="?", metavar="MODEL|JOB", help="default: the model of the newest run"
-    )
+    _of_model(parser, "ref", "MODEL|JOB", "default: the model of the newest run")
     about = "everything that the service reports, as JSON; headless: with the tree"
     parser.add_argument("-v", "--verbose", action="store_true", help=about)
 
@@ -198,7 +211,7 @@ def _fork(add: Add) -> None:
 def _checkpoints(add: Add) -> None:
     about = "list a model's checkpoints, oldest first"
     parser = add(about, "--headless checkpoints arith-rl")
-    parser.add_argument("model", metavar="MODEL")
+    _of_model(parser, about="by name or id", required=True)
 
 
 def _head(add: Add) -> None:
@@ -208,7 +221,7 @@ def _head(add: Add) -> None:
         "--headless head arith-rl --back 1 -y",
         "--headless head arith-rl --set step-000012 -y",
     )
-    parser.add_argument("model", metavar="MODEL")
+    _of_model(parser, about="by name or id", required=True)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--set", dest="checkpoint", metavar="ID", help="by id or name")
     which.add_argument("--back", type=whole_number, metavar="N", help="roll back N steps")
@@ -285,8 +298,7 @@ def _export(add: Add) -> None:
         "export arith-rl --what checkpoints --format json -o tree.json",
         "--headless --local export --what jobs",
     )
-    about = "by name or id; default: that of the newest run"
-    parser.add_argument("ref", nargs="?", metavar="MODEL", help=about)
+    _of_model(parser, "ref", about="by name or id; default: that of the newest run")
     about = "default: metrics of every step of the head's lineage"
     parser.add_argument("--what", choices=SHEETS, default="metrics", help=about)
     parser.add_argument("--format", choices=("csv", "json"), default="csv", help="default: csv")
@@ -300,8 +312,7 @@ def _report(add: Add) -> None:
         "report arith-rl",
         "--headless --local report arith-rl -o reports",
     )
-    about = "by name or id; default: that of the newest run"
-    parser.add_argument("ref", nargs="?", metavar="MODEL", help=about)
+    _of_model(parser, "ref", about="by name or id; default: that of the newest run")
     about = "parent directory; default: [export] directory of the config, else here"
     parser.add_argument("-o", "--output", metavar="DIR", help=about)
 
@@ -320,7 +331,7 @@ def _protect(add: Add) -> None:
     about = "protect a model: changes then need its name; or list protected models"
     examples = ("protect", "protect arith-rl", "protect arith-rl --off --confirm arith-rl")
     parser = add(about, *examples)
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="default: list them")
+    _of_model(parser, about="default: list them")
     parser.add_argument("--off", action="store_true", help="remove the protection")
     parser.add_argument("--confirm", metavar="NAME", help="its name, required by --off")
 
@@ -657,7 +668,7 @@ def _watch(add: Add) -> None:
         "--headless watch arith-rl --until step=100 --fail-on critical",
         "--headless watch arith-rl --until alarm",
     )
-    parser.add_argument("ref", metavar="MODEL|JOB")
+    _of_model(parser, "ref", "MODEL|JOB", "by name or id", required=True)
     about = "done (default), step=N or alarm (warn or critical)"
     parser.add_argument("--until", default="done", metavar="WHAT", help=about)
     about = "exit with code 6 at the first alarm of this level"

@@ -63,6 +63,28 @@ def test_what_the_app_opens_with(line: str, start: Start) -> None:
     assert parse(line) == start
 
 
+@pytest.mark.parametrize("flag", ["-m", "--model", "--model-id", ""])
+@pytest.mark.parametrize(
+    ("command", "rest", "dest"),
+    [
+        ("status", "-v", "ref"),
+        ("checkpoints", "", "model"),
+        ("head", "--back 1", "model"),
+        ("export", "--what checkpoints", "ref"),
+        ("report", "-o reports", "ref"),
+        ("protect", "--off", "model"),
+        ("watch", "--until alarm", "ref"),
+    ],
+)
+def test_commands_about_a_model_take_it_by_place_and_as_a_flag(
+    command: str, rest: str, dest: str, flag: str
+) -> None:
+    for line in (f"{command} {flag} mine {rest}", f"{command} {rest} {flag} mine"):
+        assert getattr(build_parser().parse_args(line.split()), dest) == "mine"
+    with pytest.raises(HudUsage, match="not allowed with argument"):
+        build_parser().parse_args([command, "mine", "-m", "other"])
+
+
 @pytest.mark.parametrize("line", ["--local --data-dir D jobs", "jobs --data-dir D --local"])
 def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
     args = build_parser().parse_args(line.split())
@@ -74,6 +96,9 @@ def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
     [
         "nonsense",
         "fork tiny",
+        "checkpoints",
+        "head --back 1",
+        "watch",
         "head m --set a --back 1",
         "run t --steps many",
         "run t --reasoning-effort huge",
