@@ -133,6 +133,9 @@ class Evaluation(Response):
     max_tokens: int | None = None
     """Most tokens of one answer."""
     temperature: float | None = None
+    seed: int | None = None
+    """Two evaluations of the same weights with the same seed have the same rollouts; None where
+    the service takes none."""
 
 
 class EvaluationJob(Response):

@@ -45,15 +45,23 @@ async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
 def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | None:
     """A checkpoint as documents have it; None for the base weights.
 
-    The wire's fields describe its step; ``own_reward``, ``own_heldout_reward`` and ``sampled``
-    (rollouts) its own weights: null and 0 if nothing was sampled from them.
+    The wire's fields describe its step; ``own_reward`` of ``sampled`` rollouts and
+    ``own_heldout_reward`` of ``own_heldout_tasks`` and ``own_heldout_rollouts`` its own weights:
+    null and 0 if nothing was sampled from them, or nobody says of how many.
     """
     if position is None:
         return None
     own = tree.own(position)
     document: dict[str, Any] = plain(tree[position])
-    scored = {"own_reward": own.reward, "own_heldout_reward": own.heldout}
-    return {**document, **scored, "sampled": own.sampled}
+    scored = {
+        "own_reward": own.reward,
+        "sampled": own.sampled,
+        "own_heldout_reward": own.heldout,
+        "own_heldout_tasks": own.heldout_tasks,
+        "own_heldout_rollouts": own.heldout_rollouts,
+        "is_best": position == tree.best,
+    }
+    return {**document, **scored}
 
 
 async def head(client: HudClient, args: argparse.Namespace) -> int:

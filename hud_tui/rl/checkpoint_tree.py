@@ -4,16 +4,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from math import inf
 
 from hud_tui.rl.metrics import change
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.own_numbers import (
     HELDOUT,
+    NONE,
     REWARD,
     Conditions,
     Own,
     Sampled,
+    is_higher,
     own_groups,
     own_metrics,
 )
@@ -111,6 +114,19 @@ Best = tuple[int | None, tuple[int, float] | None]
 """Position of the best checkpoint, and its score."""
 
 
+@dataclass(frozen=True)
+class Standing:
+    """How sure it is that the best by held-out reward is the best."""
+
+    best: Own
+    next: int | None
+    """Position of the one that ranks next on the same tasks; None if no other has a number."""
+    others: int
+    """How many others have one."""
+    rivals: int
+    """How many of those are lower by no more than chance may do."""
+
+
 @dataclass(frozen=True, eq=False)
 class Tree:
     """An immutable version of the tree. Build it with `Tree.of`; grow it with `add`."""
@@ -119,9 +135,9 @@ class Tree:
     head: int | None = None
     """Position of the served checkpoint; None while the base weights are served."""
     best: int | None = None
-    """Position of the highest own held-out reward, on the tasks that checkpoints are ranked by
-    (see `Evaluated`); of the highest mean reward of its own where no checkpoint has one. The
-    earliest of equals."""
+    """Position of the best own held-out reward, on the tasks that checkpoints are ranked by (see
+    `Evaluated`) and by the lower ends of intervals (see `Own.score`); of the highest mean reward
+    of its own where no checkpoint has one. The earliest of equals."""
     peak: float = 0.0
     """Highest mean reward of any step, an upper bound of every own mean reward; at least 0."""
     pinned: frozenset[int] = frozenset()
@@ -221,6 +237,22 @@ class Tree:
         """Key of the metric that ranks checkpoints."""
         found = self.best is not None and self.own(self.best).heldout is not None
         return HELDOUT if found else REWARD
+
+    @cached_property
+    def standing(self) -> Standing | None:
+        """The best beside the others with a held-out reward on the same tasks; None where it is
+        the best by another number. O(checkpoints), once per version."""
+        if self.best is None or self.best_by != HELDOUT:
+            return None
+        best, scored = self.own(self.best), list[tuple[tuple[int, float], int]]()
+        rivals = 0
+        for position in range(self.size):
+            own = NONE if position == self.best else self.own(position)
+            if own.heldout is not None and own.apart == best.apart and own.score is not None:
+                scored.append((own.score, -position))
+                rivals += not is_higher(best, own)
+        following = max(scored, default=None)
+        return Standing(best, None if following is None else -following[1], len(scored), rivals)
 
     def add(self, checkpoint: Checkpoint) -> "Tree":
         """The version with one more checkpoint, or with an update of a known one.

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from hud_tui.rl.evaluation import size, student_t
 from hud_tui.rl.metrics import Series, change
-from hud_tui.rl.own_numbers import HELDOUT, count_rollouts
+from hud_tui.rl.own_numbers import HELDOUT, count_rollouts, heldout_rollouts_of
 from hud_tui.rl.run import Run
+from hud_tui.rl.text import counted
 from hud_tui.wire import Checkpoint, Evaluation
 
 # Pyramid: minimum and maximum of any range of a growing column.
@@ -432,7 +433,7 @@ class Score(NamedTuple):
     """Of its 95 % interval; None where nobody reports one."""
     high: float | None = None
     over: str = ""
-    """What the interval is over, e.g. ``48 tasks × 4``."""
+    """What it is a mean of, e.g. ``48 tasks × 4`` or ``36 rollouts``; empty if nobody says."""
     joins: bool = True
     """Whether it is on the tasks of the others, so that a line may lead to it."""
 
@@ -470,7 +471,7 @@ class HeldOut:
         column = series.column(HELDOUT)
         for row in range(self._series.length, series.length):
             if isfinite(column[row]):
-                self._passes[self._sampler(run, row)] = Score(column[row])
+                self._passes[self._sampler(run, row)] = self._passed(run, row, column[row])
         self._series = series
         self.scores = self._passes | dict(self._evaluated(run, alone=bool(self._passes)))
         self.rows = sorted(row for row in self.scores if row >= 0)
@@ -486,6 +487,13 @@ class HeldOut:
         position = run.tree.find(run.series.id_at(row))
         source = -1 if position is None else run.tree.source(position)
         return -1 if source < 0 else run.tree.depth(source) - 1
+
+    @staticmethod
+    def _passed(run: Run, row: int, value: float) -> Score:
+        """What a step reports."""
+        position = run.tree.find(run.series.id_at(row))
+        rollouts = 0 if position is None else heldout_rollouts_of(run.tree[position])
+        return Score(value, over=counted(rollouts, "rollout") if rollouts else "")
 
     @staticmethod
     def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:

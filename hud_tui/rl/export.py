@@ -22,7 +22,7 @@ from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.rollouts import RolloutGroup
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Checkpoint, Estimate, Job, Model
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model
 
 Cell = str | int | float | bool | None
 SCHEMA = "hud-tui/1"
@@ -93,14 +93,20 @@ def _line(cells: Sequence[str]) -> str:
 # The table of each view: all rows, in full precision.
 
 
-OWN = ("own_reward", "own_heldout_reward", "sampled")
-"""Own rewards of a checkpoint and the number of training rollouts they average; the other
-metric columns are those of its step."""
+OWN = (
+    *("own_reward", "sampled", "own_heldout_reward"),
+    *("own_heldout_tasks", "own_heldout_rollouts"),
+)
+"""Own rewards of a checkpoint and the rollouts that they average; the other metric columns are
+those of its step."""
 STEP = ("step", "checkpoint", "checkpoint_id", "created_at", *OWN)
 NODE = (
     *("id", "name", "step", "parent_id", "depth", "is_head", "is_best", *OWN, "created_at"),
     *("loss_fn", "job_id", "state", "pinned", "note"),
+    *("eval_split", "eval_tasks", "eval_samples", "eval_rollouts"),
+    *(f"eval_{name}{end}" for name in ("mean", "pass@1") for end in ("", "_low", "_high")),
 )
+"""The evaluation is that on held-out tasks which the tree shows, else the newest."""
 EVALUATION = (
     *("id", "checkpoint_id", "checkpoint", "split", "tasks_name", "tasks", "samples", "rollouts"),
     *("job_id", "created_at", "solved_at", "mean_reward", "mean_reward_low", "mean_reward_high"),
@@ -111,7 +117,7 @@ GROUP = (
 )
 MODEL = (
     *("id", "model_name", "name", "is_trainable", "provider", "base_model", "forked_from"),
-    *("created_at", "checkpoints", "head", "head_own_reward", "head_own_heldout_reward"),
+    *("created_at", "checkpoints", "head", *(f"head_{name}" for name in OWN)),
 )
 JOB = (
     *("id", "name", "status", "created_at", "model", "taskset", "step", "steps", "group_size"),
@@ -221,8 +227,11 @@ def _step(tree: Tree, position: int) -> tuple[Cell, ...]:
 
 
 def _own(tree: Tree, position: int) -> tuple[Cell, ...]:
-    own = tree.own(position)
-    return own.reward, own.heldout, own.sampled
+    return _numbers(tree.own(position))
+
+
+def _numbers(own: Own) -> tuple[Cell, ...]:
+    return own.reward, own.sampled, own.heldout, own.heldout_tasks, own.heldout_rollouts
 
 
 def _node(tree: Tree, position: int, notes: Mapping[str, str]) -> tuple[Cell, ...]:
@@ -231,7 +240,23 @@ def _node(tree: Tree, position: int, notes: Mapping[str, str]) -> tuple[Cell, ..
         *(node.id, node.name, node.step, node.prev_model_checkpoint_id, tree.depth(position)),
         *(position == tree.head, position == tree.best, *_own(tree, position), node.created_at),
         *(node.loss_fn, node.job_id, node.state, node.pinned, notes.get(node.id)),
+        *_shown(tree.evaluation(position) or next(reversed(node.evaluations), None)),
     )
+
+
+def _shown(found: Evaluation | None) -> tuple[Cell, ...]:
+    """An evaluation in a checkpoint's row."""
+    if found is None:
+        return (None,) * 10
+    mean = found.mean or Estimate(value=found.mean_reward)
+    return (
+        *(found.split, found.num_tasks, found.samples, found.num_traces),
+        *(*_estimate(mean), *_estimate(found.pass_at.get(1))),
+    )
+
+
+def _estimate(found: Estimate | None) -> tuple[Cell, Cell, Cell]:
+    return (None, None, None) if found is None else (found.value, found.low, found.high)
 
 
 def _groups(run: Run) -> Iterator[Sequence[Cell]]:
@@ -251,8 +276,7 @@ def _groups(run: Run) -> Iterator[Sequence[Cell]]:
 def _evaluation(one: Told, passes: Sequence[int]) -> tuple[Cell, ...]:
     found = one.found
     mean = found.mean or Estimate(value=found.mean_reward)
-    estimates = [mean, *(found.pass_at.get(k) for k in passes)]
-    cells = [(None,) * 3 if e is None else (e.value, e.low, e.high) for e in estimates]
+    cells = [_estimate(mean), *(_estimate(found.pass_at.get(k)) for k in passes)]
     return (
         *(found.id, one.checkpoint_id, one.name, found.split, found.name, found.num_tasks),
         *(found.samples, found.num_traces, found.job_id, found.created_at, found.solved_at),
@@ -280,7 +304,7 @@ def _model(model: Model, head: tuple[str, int, Own] | None) -> tuple[Cell, ...]:
     return (
         *(model.id, model.model_name, model.name, model.is_trainable, provider),
         *(model.base_model, model.forked_from, model.created_at, steps, name),
-        *(own.reward, own.heldout),
+        *_numbers(own),
     )
 
 

@@ -224,6 +224,7 @@ TABLE = (
         ("cost/cumulative_usd",),
     ),
     Metric("num_traces", "traces", "Rollouts of the step."),
+    Metric("num_heldout_traces", "held-out traces", "Rollouts of the held-out reward."),
     Metric("num_datums", "datums", "Turns that carried a gradient."),
     Metric("num_tokens", "tokens", "Generated tokens of the step."),
 )  # fmt: skip

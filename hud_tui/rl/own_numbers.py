@@ -17,19 +17,44 @@ before the first of these steps. Other loops that train on stale rollouts are no
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
+from dataclasses import dataclass, field
+from math import hypot, isfinite, sqrt
+from statistics import NormalDist
 
 from hud_tui.rl.metrics import metrics_of, of_weights, spelling
-from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob, Group
+from hud_tui.rl.text import counted
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
 REWARD, HELDOUT = "reward_mean", "heldout_reward"
+HELDOUT_TRACES = "num_heldout_traces"
 NOBODY = -1
 """Position of the sampler of a step from the base weights."""
 MOST = 10**9
 """More rollouts than any step has."""
 OFF_POLICY = 1e-4
 """Deviation of the importance ratio from 1 above which a step is off-policy."""
+_Z = NormalDist().inv_cdf(0.975)
+
+
+def ends_of(mean: float, rollouts: int | None) -> tuple[float, float]:
+    """The 95 % interval of a mean reward for the chance of its rollouts; the tasks are taken as
+    given, as they are the same for all checkpoints that are ranked.
+
+    Source: Wilson 1927, for shares. Rewards between 0 and 1 vary at most as much as a share of
+    the same mean, so for them it is wide enough.
+
+    Args:
+        mean: Of rewards from 0 to 1.
+        rollouts: How many they are; None where nobody says.
+
+    Returns:
+        The ends; twice the mean where rollouts are unknown or rewards are beyond 0 to 1.
+    """
+    if not rollouts or not 0 <= mean <= 1:
+        return mean, mean
+    share = _Z * _Z / rollouts
+    half = _Z * sqrt(mean * (1 - mean) / rollouts + share / (4 * rollouts))
+    return (mean + share / 2 - half) / (1 + share), (mean + share / 2 + half) / (1 + share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +66,16 @@ class Own:
     sampled: int = 0
     """Number of those rollouts; 0 if none, or if the service does not count them."""
     heldout: float | None = None
-    """Mean on held-out tasks: of its evaluation that compares with others, else as reported by
+    """Mean on held-out tasks: of its evaluations that compare with others, else as reported by
     steps from it, else of its largest evaluation."""
     heldout_rollouts: int | None = None
     """Rollouts of that mean; None if the service does not say."""
     apart: bool = False
     """Whether that mean is of other tasks, or other conditions, than most checkpoints'."""
+    at_least: int | None = None
+    """Rollouts that a mean is taken to be of where the service does not say: one per task."""
+    heldout_tasks: int | None = field(default=None, compare=False)
+    """Tasks of that mean where it comes from evaluations."""
 
     @property
     def known(self) -> bool:
@@ -54,15 +83,57 @@ class Own:
         return self.reward is not None or self.heldout is not None
 
     @property
+    def over(self) -> str:
+        """What the held-out reward is a mean of, e.g. ``48 tasks × 4`` or ``36 rollouts``; empty
+        where nobody says."""
+        tasks, rollouts = self.heldout_tasks, self.heldout_rollouts
+        if not rollouts:
+            return ""
+        if not tasks or rollouts < tasks:
+            return counted(rollouts, "rollout")
+        return f"{counted(tasks, 'task')} × {rollouts // tasks}"
+
+    @property
+    def over_briefly(self) -> str:
+        """The same in a column: ``48×4`` or ``36``."""
+        tasks, rollouts = self.heldout_tasks, self.heldout_rollouts
+        each = rollouts // tasks if tasks and rollouts else 0
+        return f"{tasks}×{each}" if each else f"{rollouts or ''}"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the held-out reward may lie but for the chance of its rollouts; None if there is
+        none."""
+        if self.heldout is None:
+            return None
+        return ends_of(self.heldout, self.heldout_rollouts or self.at_least)
+
+    @property
     def score(self) -> tuple[int, float] | None:
         """Sort key of checkpoints: a held-out reward ranks above any training reward, and one on
-        the tasks that most were evaluated on above any on others."""
-        if self.heldout is not None:
-            return 1 if self.apart else 2, self.heldout
+        the tasks that most were evaluated on above any on others.
+
+        Held-out rewards rank by the lower end of their intervals. By their means the best of many
+        would be one that was lucky with few rollouts, and would lose its place, to the next
+        lucky one, as soon as it is evaluated properly.
+        """
+        if (ends := self.interval) is not None:
+            return 1 if self.apart else 2, ends[0]
         return None if self.reward is None else (0, self.reward)
 
 
 NONE = Own()
+
+
+def is_higher(one: Own, other: Own) -> bool:
+    """Whether one's held-out reward is higher beyond the chance of its rollouts, at 95 %.
+
+    Both must have one. Source: Newcombe 1998, method 10: the difference from both intervals.
+    """
+    (low, _), (_, high) = one.interval or (0, 0), other.interval or (0, 0)
+    mean, less = one.heldout or 0.0, other.heldout or 0.0
+    return mean - less > hypot(mean - low, high - less)
+
 
 Conditions = tuple[str | None, int | None, float | None]
 """Digest of the tasks, max_tokens, temperature: evaluations with the same compare."""
@@ -75,13 +146,74 @@ def conditions(evaluation: Evaluation) -> Conditions:
 def best_known(
     evaluations: Sequence[Evaluation], common: Conditions | None
 ) -> tuple[Evaluation, bool] | None:
-    """The largest on held-out tasks under common conditions, the newest of equals, else the
-    largest of the others; and whether it is under those. None if there is none."""
+    """Those on held-out tasks under common conditions as one, else those under the conditions of
+    the largest; and whether it is under the common ones. None if there is none."""
     held = [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
     if not held:
         return None
     like = [one for one in held if conditions(one) == common]
-    return max(reversed(like or held), key=lambda one: one.num_traces), bool(like)
+    if like:
+        return pooled(like), True
+    largest = max(reversed(held), key=lambda one: one.num_traces)
+    return pooled([one for one in held if conditions(one) == conditions(largest)]), False
+
+
+def pooled(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Evaluations of one checkpoint under the same conditions as one of all their rollouts.
+
+    With the same seed the rollouts are the same, so the largest counts, of equals the newest;
+    where no seed is known, those with the same mean and size are taken to be the same.
+
+    Args:
+        evaluations: Oldest first, at least one.
+
+    Returns:
+        The largest, with means weighted by rollouts. Ends of intervals are weighted alike, which
+        makes none too narrow: the tasks are the same, and most of the width is theirs.
+    """
+    by_seed: dict[object, Evaluation] = {}
+    for one in sorted(evaluations, key=lambda one: one.num_traces):
+        by_seed[(one.mean_reward, one.num_traces) if one.seed is None else one.seed] = one
+    independent = sorted(by_seed.values(), key=lambda one: one.num_traces)
+    largest = independent[-1]
+    if len(independent) == 1:
+        return largest
+    rollouts = [one.num_traces for one in independent]
+    samples = [one.samples for one in independent if one.samples]
+    alike = [one for one in independent if one.solved_at == largest.solved_at]
+    return largest.model_copy(
+        update={
+            "mean_reward": _weighted([one.mean_reward for one in independent], rollouts),
+            "num_traces": sum(rollouts),
+            "samples": sum(samples) if len(samples) == len(rollouts) else None,
+            "mean": _averaged([(one.mean, one.num_traces) for one in independent]),
+            "pass_at": {
+                k: _averaged([(e.pass_at[k], e.num_traces) for e in alike if k in e.pass_at])
+                for k in largest.pass_at
+            },
+        }
+    )
+
+
+def _weighted(values: Sequence[float], weights: Sequence[int]) -> float:
+    total = sum(weights)
+    return sum(v * w for v, w in zip(values, weights, strict=True)) / total if total else values[-1]
+
+
+def _averaged(found: Sequence[tuple[Estimate | None, int]]) -> Estimate | None:
+    """The mean of estimates by weights, and of their ends; None where one is missing."""
+    known = [(one, weight) for one, weight in found if one is not None]
+    if len(known) < len(found):
+        return None
+    weights = [weight for _, weight in known]
+    lows = [one.low for one, _ in known if one.low is not None]
+    highs = [one.high for one, _ in known if one.high is not None]
+    whole = len(lows) == len(highs) == len(known)
+    return Estimate(
+        value=_weighted([one.value for one, _ in known], weights),
+        low=_weighted(lows, weights) if whole else None,
+        high=_weighted(highs, weights) if whole else None,
+    )
 
 
 class Evaluated:
@@ -98,6 +230,8 @@ class Evaluated:
         self._by_runs: Counter[Conditions] = Counter()
         self._rollouts: dict[Conditions, int] = {}
         """The largest under each."""
+        self._tasks: dict[Conditions, int] = {}
+        """How many tasks those are."""
         self.common: Conditions | None = None
         """What checkpoints are ranked by; None where nothing was evaluated."""
 
@@ -114,7 +248,13 @@ class Evaluated:
         for one in held:
             size = max(self._rollouts.get(conditions(one), 0), one.num_traces)
             self._rollouts[conditions(one)] = size
+            self._tasks[conditions(one)] = one.num_tasks
         self.common = max(+self._checkpoints, key=self._rank, default=None)
+
+    @property
+    def tasks(self) -> int | None:
+        """How many tasks are evaluated under common conditions; None where nothing was."""
+        return None if self.common is None else self._tasks[self.common]
 
     @property
     def positions(self) -> list[int]:
@@ -122,8 +262,7 @@ class Evaluated:
         return list(self._by_position)
 
     def best_known(self, position: int) -> tuple[Evaluation, bool] | None:
-        """Of one checkpoint the largest that compares, the newest of equals, else the largest of
-        the others; and whether it compares."""
+        """Of one checkpoint those that compare as one, else others; and whether it compares."""
         return best_known(self._by_position.get(position, ()), self.common)
 
     @property
@@ -156,6 +295,8 @@ class Sampled:
         self._rewards, self._weights = array("d"), array("d")
         self._counts = array("q")
         self._heldout, self._heldout_steps = array("d"), array("q")
+        self._heldout_rollouts, self._uncounted = array("q"), array("q")
+        """Rollouts of those steps, and how many of the steps do not say."""
         self.evaluated = Evaluated()
 
     def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
@@ -174,7 +315,10 @@ class Sampled:
         self._before.append(NOBODY if source == NOBODY else self._newest[source])
         for sums in (self._rewards, self._weights, self._heldout):
             sums.append(0.0)
-        for counts in (self._counts, self._heldout_steps):
+        for counts in (
+            *(self._counts, self._heldout_steps),
+            *(self._heldout_rollouts, self._uncounted),
+        ):
             counts.append(0)
         if source != NOBODY:
             self._newest[source] = position
@@ -195,10 +339,16 @@ class Sampled:
             return NONE
         told = _finite(self._heldout[position] / steps) if steps else None
         if known is None or (told is not None and not known[1]):
-            return Own(reward, self._counts[position], told)
+            of = None if self._uncounted[position] else self._heldout_rollouts[position] or None
+            each = self.evaluated.tasks
+            least = None if of or each is None else each * steps
+            return Own(reward, self._counts[position], told, of, at_least=least)
         evaluation, compares = known
         heldout, count = evaluation.mean_reward, evaluation.num_traces
-        return Own(reward, self._counts[position], heldout, count, not compares)
+        tasks = evaluation.num_tasks
+        return Own(
+            reward, self._counts[position], heldout, count, not compares, heldout_tasks=tasks
+        )
 
     def steps(self, position: int) -> Iterator[int]:
         """The steps that were trained on rollouts of a position, newest first."""
@@ -223,6 +373,9 @@ class Sampled:
         if heldout is not None and isfinite(heldout):
             self._heldout[source] += sign * heldout
             self._heldout_steps[source] += sign
+            of = heldout_rollouts_of(checkpoint)
+            self._heldout_rollouts[source] += sign * of
+            self._uncounted[source] += sign * (not of)
 
 
 def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
@@ -282,6 +435,12 @@ def reward_of(checkpoint: Checkpoint) -> float | None:
 def heldout_of(checkpoint: Checkpoint) -> float | None:
     """Held-out reward that a step reports, under any known key."""
     return _told(checkpoint.metrics, HELDOUT)
+
+
+def heldout_rollouts_of(checkpoint: Checkpoint) -> int:
+    """How many rollouts that reward is of; 0 where the step does not say."""
+    told = checkpoint.metrics.get(HELDOUT_TRACES, 0.0)
+    return int(max(0.0, min(told, MOST))) if isfinite(told) else 0
 
 
 def _told(metrics: Mapping[str, float], key: str) -> float | None:

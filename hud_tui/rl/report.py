@@ -329,14 +329,15 @@ def scored(tree: Tree, position: int | None) -> str:
     if position is None:
         return "the base weights"
     own = tree.own(position)
-    said = [f"held-out {_of(own.heldout, own.heldout_rollouts)}"] if own.heldout is not None else []
-    said += [f"reward {_of(own.reward, own.sampled)}"] if own.reward is not None else []
+    sampled = counted(own.sampled, "rollout") if own.sampled else ""
+    said = [f"held-out {_of(own.heldout, own.over)}"] if own.heldout is not None else []
+    said += [f"reward {_of(own.reward, sampled)}"] if own.reward is not None else []
     return f"{code(label(tree[position]), 60)} ({', '.join(said) or 'not sampled yet'})"
 
 
-def _of(value: float, rollouts: int | None) -> str:
-    """A mean and its number of rollouts, if known."""
-    return f"{number(value)} of {counted(rollouts, 'rollout')}" if rollouts else number(value)
+def _of(value: float, over: str) -> str:
+    """A mean and what it is over, if known."""
+    return f"{number(value)} of {over}" if over else number(value)
 
 
 def duration(length: float) -> str:

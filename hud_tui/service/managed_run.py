@@ -833,4 +833,5 @@ def _extra(rollouts: Rollouts) -> dict[str, float]:
     }
     if rollouts.heldout:
         metrics["heldout_reward"] = fmean(rollout.reward for rollout in rollouts.heldout)
+        metrics["num_heldout_traces"] = float(len(rollouts.heldout))
     return metrics

@@ -620,8 +620,15 @@ class Places:
 
     def _checkpoint(self, tree: Tree, position: int) -> Place:
         node, own = tree[position], tree.own(position)
-        values = {"held-out": own.heldout, "reward": own.reward}
-        said = (f"{name} {short(value)}" for name, value in values.items() if value is not None)
+        values = {
+            f"held-out {short(own.heldout)}": (own.heldout, own.over_briefly),
+            f"reward {short(own.reward)}": (own.reward, str(own.sampled or "")),
+        }
+        said = (
+            f"{told} ({of})" if of else told
+            for told, (value, of) in values.items()
+            if value is not None
+        )
         go = partial(self._show, "checkpoints", node.id)
         return Place(label(node), go, next(said, ""))
 

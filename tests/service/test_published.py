@@ -113,6 +113,7 @@ def worked_out(turns: list[Turn], heldout: list[Turn], weights: Weights) -> dict
     }
     if heldout:
         found["heldout_reward"] = fmean(turn.reward for turn in heldout)
+        found["num_heldout_traces"] = float(len(heldout))
     return found
 
 

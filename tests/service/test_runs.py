@@ -208,7 +208,9 @@ async def test_metrics_are_the_agreed_ones(http: httpx.AsyncClient) -> None:
         "num_tokens", "trained/kl_sample_train", "trained/ratio_max",
         "trained/clip_fraction", "trained/entropy",
     }  # fmt: skip
-    assert all(row["metrics"].keys() - {"heldout_reward"} == wanted for row in rows)
+    assert all(
+        row["metrics"].keys() - {"heldout_reward", "num_heldout_traces"} == wanted for row in rows
+    )
     heldout = [row["step"] for row in rows if "heldout_reward" in row["metrics"]]
     assert heldout == [1, 4, 7]
 

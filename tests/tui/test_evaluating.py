@@ -1,6 +1,7 @@
 """Evaluating checkpoints from their view: asked, followed, cancelled, resumed, and what is said."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.checkpoint_tree import (
     ERROR_BAR,
     EVALUATION,
+    HELDOUT,
     error_bar,
     evaluation_cell,
     fit,
@@ -193,11 +195,11 @@ def test_an_evaluation_takes_its_column_s_cells(found: Evaluation | None) -> Non
 
 
 def test_there_is_a_column_where_anything_was_evaluated() -> None:
-    """In place of the held-out reward where both do not fit; in place of none where it is narrow
-    itself."""
+    """In place of the held-out reward, which it says too where there is no evaluation."""
     for width in range(20, 200):
         usual, evaluated = fit(width, 2), fit(width, 2, evaluated=True)
         assert EVALUATION not in usual
+        assert EVALUATION not in evaluated or HELDOUT not in evaluated
         assert (EVALUATION in evaluated) == (width >= 70)
         assert usual[:3] == evaluated[:3]
 
@@ -209,7 +211,8 @@ async def test_what_was_evaluated_is_seen_in_the_tree_and_in_the_details(served:
         picker.value = "▶ step-000003 and base"
         await flown.press("enter")
         await over(flown, 2)
-        await flown.until(lambda: drawn(flown).count("36×4") == 2)  # the head's and the base's
+        # The head's and the base's.
+        await flown.until(lambda: len(re.findall(r"\d +36×4", drawn(flown))) == 2)
         assert "evaluation" in drawn(flown)
         await flown.until(lambda: "vs base" in drawn(flown))
         assert "heldout, 36 tasks × 4" in drawn(flown)

@@ -32,7 +32,7 @@ from hud_tui.rl.own_numbers import Own
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import count_unsafe
-from hud_tui.wire import Checkpoint, Group, Job, Model, Trace
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, Model, Trace
 from tests.unit.trees import tree_of
 
 CELLS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20))
@@ -90,10 +90,11 @@ def test_metrics_are_those_of_the_heads_lineage() -> None:
     rows = read_csv(metrics_sheet(run))
     assert rows[0] == [
         *("step", "checkpoint", "checkpoint_id", "created_at"),
-        *("own_reward", "own_heldout_reward", "sampled", "reward_mean"),
+        *("own_reward", "sampled", "own_heldout_reward"),
+        *("own_heldout_tasks", "own_heldout_rollouts", "reward_mean"),
     ]
     assert [row[2] for row in rows[1:]] == ["c0", "c2", "c3"]
-    assert [float(row[7]) for row in rows[1:]] == [0 / 7, 2 / 7, 3 / 7]
+    assert [float(row[9]) for row in rows[1:]] == [0 / 7, 2 / 7, 3 / 7]
     assert [row[4] for row in rows[1:]] == [repr((1 / 7 + 2 / 7) / 2), repr(3 / 7), ""]
 
 
@@ -103,8 +104,8 @@ def test_a_missing_metric_is_empty_and_nan_is_told_apart() -> None:
         Checkpoint(id="b", prev_model_checkpoint_id="a", is_active=True, metrics={"=x": math.nan}),
     ]
     header, first, second = read_csv(metrics_sheet(run_of(*nodes), order=["=x"]))
-    assert header[7:] == ["'=x", "entropy", "metrics.step"]
-    assert (first[7:], second[7:]) == (["", "1.5", "-2.0"], ["nan", "", ""])
+    assert header[9:] == ["'=x", "entropy", "metrics.step"]
+    assert (first[9:], second[9:]) == (["", "1.5", "-2.0"], ["nan", "", ""])
     rows = read_json(metrics_sheet(run_of(*nodes)))["rows"]
     assert (rows[0]["metrics.step"], rows[0]["=x"], rows[1]["=x"]) == (-2.0, None, None)
 
@@ -121,6 +122,31 @@ def test_the_tree_says_what_is_known_of_each_checkpoint() -> None:
     assert sum(row["is_best"] for row in rows) == 1
 
 
+def test_the_tree_says_what_each_checkpoint_was_evaluated_as() -> None:
+    figure = Estimate(value=0.5, low=0.25, high=0.75)
+
+    def on(split: str, tasks: int) -> Evaluation:
+        sizes = {"num_tasks": tasks, "samples": 4, "num_traces": 4 * tasks}
+        figures = {"mean_reward": 0.5, "mean": figure, "pass_at": {1: figure}}
+        return Evaluation.model_validate({"split": split, **sizes, **figures})
+
+    nodes = [
+        Checkpoint(id="a", evaluations=[on("heldout", 36), on("train", 96)]),
+        Checkpoint(id="b", prev_model_checkpoint_id="a", evaluations=[on("train", 96)]),
+        Checkpoint(id="c", prev_model_checkpoint_id="b"),
+    ]
+    rows = read_json(tree_sheet(run_of(*nodes), {}))["rows"]
+    sizes = ("eval_split", "eval_tasks", "eval_samples", "eval_rollouts", "own_heldout_rollouts")
+    assert [tuple(row[name] for name in sizes) for row in rows] == [
+        ("heldout", 36, 4, 144, 144),
+        ("train", 96, 4, 384, None),
+        (None, None, None, None, None),
+    ]
+    ends = [rows[0][f"eval_{name}{end}"] for name in ("mean", "pass@1") for end in ("", "_low")]
+    assert ends == [0.5, 0.25, 0.5, 0.25]
+    assert rows[2]["eval_mean"] is None
+
+
 def test_groups_have_a_row_each_with_all_rewards() -> None:
     group = Group(task_slug=HOSTILE, rewards=[0.1, 0.30000000000000004], num_tokens=[3, 4])
     [row] = read_json(
@@ -135,6 +161,7 @@ def test_lists_of_models_jobs_and_rollouts() -> None:
     [row] = read_json(models_sheet([model], {"m": ("step-1", 4, Own(0.5, 8, 0.25))}))["rows"]
     assert (row["model_name"], row["head"], row["checkpoints"]) == (HOSTILE, "step-1", 4)
     assert (row["head_own_reward"], row["head_own_heldout_reward"]) == (0.5, 0.25)
+    assert (row["head_sampled"], row["head_own_heldout_rollouts"]) == (8, None)
     [row] = read_json(jobs_sheet([Job(id="j", metadata={"step": 3, "model": ["odd"]})]))["rows"]
     assert (row["step"], row["model"]) == (3, "['odd']")
     traces = [Trace(id=str(n), step=1, task_slug="t", reward=float(n)) for n in range(2)]

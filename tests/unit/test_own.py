@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import inf, nan
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,10 +15,10 @@ from hud_tui.rl.compare import compare
 from hud_tui.rl.filter import parse
 from hud_tui.rl.head import head_change
 from hud_tui.rl.metrics import of_weights
-from hud_tui.rl.own_numbers import NONE, Own
+from hud_tui.rl.own_numbers import NONE, Own, ends_of, is_higher, pooled
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree_layout import Matches
-from hud_tui.wire import Checkpoint, Evaluation, Group
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group
 from tests.unit.corrupted_run import BAD, GOOD, LAST, corrupted_run
 from tests.unit.trees import REWARDS, parents
 
@@ -49,7 +50,7 @@ def test_a_checkpoint_has_the_rewards_of_the_steps_that_were_trained_on_its_roll
 def test_an_evaluation_says_more_than_the_steps_and_may_come_late() -> None:
     first = node("a", mean_reward=0.1)
     tree = Tree.of([first, node("b", "a", mean_reward=0.5, metrics={"heldout_reward": 0.4})])
-    late = first.model_copy(update={"evaluations": [evaluated(0.9), evaluated(0.7)]})
+    late = first.model_copy(update={"evaluations": [evaluated(0.7)]})
     told = tree.add(late)
     assert (told.own(0).heldout, told.own(0).heldout_rollouts) == (0.7, 72)
     assert (told.own(0).reward, told.best, told.best_by) == (0.5, 0, "heldout_reward")
@@ -93,10 +94,136 @@ def test_checkpoints_are_ranked_by_evaluations_on_the_same_tasks() -> None:
     assert longer.best == 1
 
 
-def test_the_larger_of_two_evaluations_counts_and_of_equals_the_newest() -> None:
-    assert best_of([on("a", 0.6, 144), on("a", 0.9)], [on("a", 0.7)]).best == 1
-    assert best_of([on("a", 0.9), on("a", 0.6)], [on("a", 0.7)]).best == 1
+def test_evaluations_of_one_checkpoint_are_pooled_by_their_rollouts() -> None:
+    twice = best_of([on("a", 0.6, 144, seed=0), on("a", 0.9, 72, seed=1)], [on("a", 0.72)])
+    assert twice.own(0).heldout == pytest.approx(0.7)
+    assert twice.own(0).heldout_rollouts == 216
+    assert twice.best == 0, "it is nearly as high, of three times as many rollouts"
+    found = twice.evaluation(0)
+    assert found is not None
+    assert (found.mean_reward, found.num_traces) == (pytest.approx(0.7), 216)
     assert best_of([on("a", 0.6, 36)], [on("b", 0.5, 144)]).best == 1
+
+
+def test_the_same_seed_has_the_same_rollouts_which_count_once() -> None:
+    repeated = [on("a", 0.9, seed=3), on("a", 0.8, 144, seed=3), on("a", 0.9, seed=3)]
+    assert best_of(repeated).own(0) == Own(None, 0, 0.8, 144)
+    unknown = [on("a", 0.9), on("a", 0.9), on("a", 0.9)]
+    assert best_of(unknown).own(0).heldout_rollouts == 72
+
+
+def test_pooled_figures_keep_their_intervals_and_are_never_narrower_than_they_may_be() -> None:
+    def one(value: float, samples: int, seed: int) -> Evaluation:
+        figure = Estimate(value=value, low=value - 0.2, high=value + 0.1)
+        chances = {1: figure, samples: figure}
+        figures = {"samples": samples, "mean": figure, "pass_at": chances}
+        return on("a", value, 36 * samples, seed=seed, **figures)
+
+    both = pooled([one(0.5, 2, 0), one(0.8, 4, 1)])
+    assert (both.samples, both.num_traces, both.mean_reward) == (6, 216, pytest.approx(0.7))
+    assert both.mean is not None
+    assert (both.mean.low, both.mean.high) == (pytest.approx(0.5), pytest.approx(0.8))
+    assert {k: round(e.value, 6) for k, e in both.pass_at.items()} == {1: 0.7, 4: 0.8}
+
+
+@pytest.mark.parametrize(
+    ("mean", "rollouts", "ends"),
+    [
+        # Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+        (81 / 263, 263, (0.2553, 0.3662)),
+        (15 / 148, 148, (0.0624, 0.1605)),
+        (0.0, 20, (0.0, 0.1611)),
+        (1 / 29, 29, (0.0061, 0.1718)),
+    ],
+)
+def test_the_chance_of_rollouts_is_wilsons_interval(
+    mean: float, rollouts: int, ends: tuple[float, float]
+) -> None:
+    assert ends_of(mean, rollouts) == pytest.approx(ends, abs=5e-5)
+
+
+def test_what_has_no_size_or_another_scale_has_no_interval() -> None:
+    assert ends_of(0.5, None) == (0.5, 0.5)
+    assert ends_of(7.5, 40) == (7.5, 7.5)
+    assert ends_of(-0.5, 40) == (-0.5, -0.5)
+
+
+def test_a_difference_is_told_from_chance_as_newcombe_does() -> None:
+    """Newcombe 1998, interval estimation for the difference, table II: 56/70 and 48/80 differ by
+    .2 [.0524, .3339]; 9/10 and 3/10 by .6 [.1705, .8090]; 6/7 and 2/7 by .5714 [.0582, .8062]."""
+    for k, n, fewer, m in ((56, 70, 48, 80), (9, 10, 3, 10), (6, 7, 2, 7)):
+        one, other = Own(None, 0, k / n, n), Own(None, 0, fewer / m, m)
+        assert is_higher(one, other)
+        assert not is_higher(other, one)
+    assert not is_higher(Own(None, 0, 5 / 7, 7), Own(None, 0, 2 / 7, 7))
+
+
+def test_few_lucky_rollouts_do_not_make_the_best() -> None:
+    lucky, sure = on("a", 0.80, 48), on("a", 0.76, 192)
+    assert best_of([sure], [lucky]).best == 0
+    assert best_of([sure], [on("a", 0.9, 48)]).best == 1, "unless by more than chance may do"
+    told = best_of([sure], [lucky]).standing
+    assert told is not None
+    assert (told.next, told.others, told.rivals) == (1, 1, 1)
+    assert told.best.heldout_rollouts == 192
+    apart = best_of([on("a", 0.9, 192)], [on("a", 0.6, 192)], [on("b", 0.5)]).standing
+    assert apart is not None
+    assert (apart.next, apart.others, apart.rivals) == (1, 1, 0)
+
+
+def test_steps_say_how_many_held_out_rollouts_they_had_else_one_per_task_is_assumed() -> None:
+    def step(id_: str, parent: str | None, **metrics: float) -> Checkpoint:
+        return node(id_, parent, mean_reward=0.5, metrics=metrics)
+
+    told = Tree.of(
+        [
+            node("a", mean_reward=0.1),
+            step("b", "a", heldout_reward=0.9, num_heldout_traces=20),
+            step("c", "a", heldout_reward=0.7, num_heldout_traces=20),
+            step("d", "b", heldout_reward=0.82),
+        ]
+    )
+    assert told.own(0) == Own(0.5, 0, pytest.approx(0.8), 40)
+    assert (told.own(1).heldout_rollouts, told.own(1).interval) == (None, (0.82, 0.82))
+    many = told[0].model_copy(update={"evaluations": [on("a", 0.8, 720, id="e", job_id="run")]})
+    ranked = told.add(many)
+    assert (ranked.best, ranked.own(1).at_least) == (0, 36)
+    assert ranked.own(1).score == (2, ends_of(0.82, 36)[0])
+
+
+def simulated(chosen: Random, gain: float) -> tuple[bool, float]:
+    """A run of 20 checkpoints, the last of which solves so much more than the first, each
+    evaluated by it once on 48 tasks; then the best is evaluated four times more.
+
+    Returns:
+        Whether that took its star from it, and how much less than the really best it solves.
+    """
+    count, tasks = 20, 48
+    base = [chosen.betavariate(0.6, 0.6) for _ in range(tasks)]
+    chances = [
+        [share + gain * place / (count - 1) * (1 - share) for share in base]
+        for place in range(count)
+    ]
+
+    def evaluation(place: int, samples: int, seed: int) -> Evaluation:
+        solved = sum(chosen.random() < p for p in chances[place] for _ in range(samples))
+        rollouts = tasks * samples
+        return on("a", solved / rollouts, rollouts, seed=seed)
+
+    tree = best_of(*([evaluation(place, 1, 0)] for place in range(count)))
+    first = tree.best or 0
+    again = [*tree[first].evaluations, evaluation(first, 4, 1)]
+    after = tree.add(tree[first].model_copy(update={"evaluations": again}))
+    real = [sum(row) / tasks for row in chances]
+    return after.best != first, max(real) - real[after.best or 0]
+
+
+@pytest.mark.parametrize(("gain", "unseated"), [(0.0, 0.3), (0.3, 0.25), (0.6, 0.2)])
+def test_evaluating_the_best_again_seldom_takes_its_star(gain: float, unseated: float) -> None:
+    """By the highest mean of the newest it would in .98, .91 and .78 of such runs."""
+    found = [simulated(Random(seed), gain) for seed in range(100)]
+    assert sum(lost for lost, _ in found) / len(found) < unseated
+    assert sum(less for _, less in found) / len(found) < 0.05, "and a good one has it"
 
 
 def test_what_runs_evaluate_is_what_others_are_compared_with() -> None:

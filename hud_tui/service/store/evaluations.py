@@ -217,7 +217,7 @@ def whole(db: Db, ref: str) -> EvaluationJob:
 def _told(id_: str, job_id: str, asked: sqlite3.Row, found: Evaluation, at: float) -> Evaluation:
     more = {"id": id_, "job_id": job_id, "split": asked["split"], "name": asked["name"]}
     given = json.loads(asked["parameters"])
-    more |= {name: given.get(name) for name in ("max_tokens", "temperature")}
+    more |= {name: given.get(name) for name in ("max_tokens", "temperature", "seed")}
     return found.model_copy(update={**more, "created_at": iso(at)})
 
 

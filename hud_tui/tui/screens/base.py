@@ -318,16 +318,21 @@ def _model(run: Run) -> list[Part]:
 
 
 def _scored(run: Run) -> str:
-    """The head's own reward; else that of its training batch, labelled as such."""
+    """The head's own reward and what it is of; else that of the batch it was trained on."""
     tree = run.tree
     if tree.head is None:
         return ""
     own, step = tree.own(tree.head), tree[tree.head].mean_reward
     if own.heldout is not None:
-        return f"(held-out {short(own.heldout)})"
+        return f"held-out {short(own.heldout)}{_of(own.over_briefly)}"
     if own.reward is not None:
-        return f"({short(own.reward)})"
-    return "" if step is None else f"(step {short(step)})"
+        return f"reward {short(own.reward)}{_of(str(own.sampled or ''))}"
+    return "" if step is None else f"trained on reward {short(step)}"
+
+
+def _of(size: str) -> str:
+    """What a mean is of: rollouts, or tasks × rollouts."""
+    return f" ({size})" if size else ""
 
 
 def _alarms(run: Run) -> list[Part]:

@@ -35,7 +35,7 @@ from hud_tui.rl.head import (
 )
 from hud_tui.rl.metrics import metrics_of
 from hud_tui.rl.names import find_checkpoint
-from hud_tui.rl.own_numbers import HELDOUT
+from hud_tui.rl.own_numbers import HELDOUT, NONE
 from hud_tui.rl.run import Run, has_ended
 from hud_tui.rl.text import coarse, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
@@ -242,12 +242,12 @@ class CheckpointsScreen(HudScreen):
 
     @property
     def _ranked_by(self) -> str:
-        """What the best checkpoint is the best by."""
+        """What the best checkpoint is the best by, and of how many rollouts that is."""
         tree = self.run.tree
-        if tree.best_by != HELDOUT:
-            return "★ reward"
-        found = None if tree.best is None else tree.evaluation(tree.best)
-        return "★ held-out" if found is None else f"★ held-out, {counted(found.num_tasks, 'task')}"
+        own = NONE if tree.best is None else tree.own(tree.best)
+        sampled = counted(own.sampled, "rollout") if own.sampled else ""
+        by, over = ("held-out", own.over) if tree.best_by == HELDOUT else ("reward", sampled)
+        return f"★ {by}, {over}" if over else f"★ {by}"
 
     @on(CheckpointTree.Moved)
     def _cursor_moved(self, at: CheckpointTree.Moved) -> None:

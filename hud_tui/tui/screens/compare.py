@@ -255,7 +255,7 @@ def _own(both: Comparison) -> Iterator[Line]:
     counts = [f"{own.sampled} rollouts" if own.known else UNSAMPLED for own in both.own]
     yield Line("sampled", *counts)
     if left.heldout is not None and right.heldout is not None:
-        counts = [f"{own.heldout_rollouts or '–'} rollouts" for own in both.own]
+        counts = [own.over or "–" for own in both.own]
         yield Line("held-out", *counts)
 
 

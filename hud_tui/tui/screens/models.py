@@ -128,8 +128,8 @@ COLUMNS = (
     Column("trainable", 9, rank=7),
     Column("head", 13, rank=3),
     Column("steps", 6, right=True, rank=1),
-    Column("held-out", 8, right=True, rank=2),
-    Column("reward", 7, right=True, rank=4),
+    Column("held-out", 15, right=True, rank=2),
+    Column("reward", 13, right=True, rank=4),
     Column("age", 5, right=True, rank=5),
     Column("base", 16, rank=6),
 )
@@ -213,21 +213,21 @@ def _row(model: Model, facts: Facts | None, followed: bool, now: float, is_shut:
         Content.styled(train, "$text-muted"),
         Content.styled(f"▶ {known.head}" if known.head else "", "$accent"),
         Content(str(known.steps) if own else ""),
-        reward(known.own.heldout, known.head) if own else Content(),
-        reward(known.own.reward, known.head) if own else Content(),
+        reward(known.own.heldout, known.head, known.own.over_briefly) if own else Content(),
+        reward(known.own.reward, known.head, str(known.own.sampled or "")) if own else Content(),
         Content.styled(age(model.created_at, now), "$text-muted"),
         Content.styled(_base(model) if _base(model) != model.model_name else "", "$text-muted"),
     )
     return Row(model.id, cells)
 
 
-def reward(value: float | None, head: str) -> Content:
-    """A reward as everywhere: a cell filled and coloured on the scale 0 to 1, and the number;
-    a dash where there is a head that nobody sampled yet."""
+def reward(value: float | None, head: str, over: str) -> Content:
+    """A reward as everywhere: a cell filled and coloured on the scale 0 to 1, the number, and how
+    many rollouts it is of; a dash where there is a head that nobody sampled yet."""
     if value is None:
         return Content.styled("–" if head else "", "$text-muted")
     mark = (eighth(value), RAMP[ramp_index(value, 0.0, 1.0)])
-    return Content.assemble(mark, f"{short(value):>6}")
+    return Content.assemble(mark, f"{short(value):>6}", (f" {over:>5}", "$text-muted"))
 
 
 def _base(model: Model) -> str:

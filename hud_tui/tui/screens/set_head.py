@@ -38,7 +38,7 @@ from hud_tui.rl.head import (
     refusal,
 )
 from hud_tui.rl.metrics import metric, ranked, short, signed
-from hud_tui.rl.own_numbers import HELDOUT, REWARD
+from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
 from hud_tui.tui.job_actions import Evaluated, ask_evaluation
@@ -55,7 +55,8 @@ COMPARED = 6
 """Own metrics that are compared, after the rewards, where both have them."""
 LEFT_OUT = frozenset(
     {
-        *("num_traces", "num_datums", "num_tokens", "tokens", "tokens_per_s"),
+        *("num_traces", "num_heldout_traces", "num_datums", "num_tokens", "tokens"),
+        *("tokens_per_s",),
         *("rollout_s", "train_s", "loss:sum", "reward_min", "reward_max"),
         *("ratio_max", "sampling_logprob_mean", REWARD, HELDOUT),
     }
@@ -175,14 +176,21 @@ def _rewards(change: HeadChange) -> Iterator[Compared]:
         told = change.evaluated_now is not None and change.evaluated_then is not None
         if measure == HELDOUT and (told or (before is None and after is None)):
             continue
-        yield title, _own(before, unknown), _own(after), signed(delta(measure))
+        of = [own.over_briefly if measure == HELDOUT else _count(own) for own in (now, then)]
+        yield title, _own(before, of[0], unknown), _own(after, of[1]), signed(delta(measure))
     if change.now is not None and None in (now.reward, then.reward):
         steps = _trained_on(change.now), _trained_on(change.then)
         yield "trained on", *steps, ""
 
 
-def _own(mean: float | None, unknown: str = UNSAMPLED) -> str:
-    return unknown if mean is None else short(mean)
+def _own(mean: float | None, over: str, unknown: str = UNSAMPLED) -> str:
+    if mean is None:
+        return unknown
+    return f"{short(mean)}, {over}" if over else short(mean)
+
+
+def _count(own: Own) -> str:
+    return str(own.sampled or "")
 
 
 def _trained_on(checkpoint: Checkpoint | None) -> str:

@@ -12,7 +12,7 @@ from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.compare import group_pairs, moved
 from hud_tui.rl.evaluation import Paired, asked_for, called, figures, seconds_left, told_size
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked, short, signed
-from hud_tui.rl.own_numbers import HELDOUT, REWARD
+from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD, Own
 from hud_tui.rl.run import SUCCEEDED, Run, has_ended
 from hud_tui.rl.text import age, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
@@ -38,10 +38,15 @@ GROUPS_MOST = 6
 """Regressed tasks, and improved ones, listed at most."""
 GROUP_NAME = 18
 """Cells of a group's name."""
-IN_LINES = frozenset({REWARD, HELDOUT, "learning_rate", "num_traces", "num_datums", "num_tokens"})
+IN_LINES = frozenset(
+    {
+        *(REWARD, HELDOUT, HELDOUT_TRACES, "learning_rate"),
+        *("num_traces", "num_datums", "num_tokens"),
+    }
+)
 """Metrics that the lines above the tables say already."""
 UNSAMPLED = "not sampled yet"
-EVALUATIONS_MOST = 5
+EVALUATIONS_MOST = 3
 """Evaluations of one checkpoint that are told in full, the newest."""
 NEAR = 5
 """Checkpoints of the head's lineage that are asked for own numbers to compare with."""
@@ -118,6 +123,8 @@ def details(
         lines += Content.styled(f"✎ {one_line(note, 400)}", "$warning").wrap(max(8, width))
     for line in _alarms(run, run.tree[position].id):
         lines += line.wrap(max(8, width))
+    for said in _standing(run, position):
+        lines += Content.styled(said, "$text-muted").wrap(max(8, width))
     lines += [*_columns(list(_facts(run, position, now)), width)]
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
     lines += [*_evaluations(run, position, now, width, beside), Content()]
@@ -159,6 +166,30 @@ def _title(run: Run, position: int) -> Content:
     return Content("").join(parts)
 
 
+def _standing(run: Run, position: int) -> Iterator[str]:
+    """Why it is the best, and how sure that is."""
+    told = run.tree.standing if position == run.tree.best else None
+    if told is None:
+        return
+    following = ""
+    if told.next is not None:
+        name = f"{_name(run.tree[told.next])}: "
+        following = f", next {_ranked(run.tree.own(told.next), name)}"
+    yield f"ranked by lower ends: {_ranked(told.best)}{following}"
+    if told.rivals:
+        of = f"{told.rivals} of {counted(told.others, 'other')}"
+        yield keyed(f"by these alone {of} may be as good · {{checkpoints.compare}} by task")
+    elif told.others:
+        yield f"beyond chance higher than the {counted(told.others, 'other')}"
+
+
+def _ranked(own: Own, name: str = "") -> str:
+    """The lower end of a held-out reward, and what it is of."""
+    least, _ = own.interval or (0.0, 0.0)
+    over = f", {own.over_briefly}" if own.over_briefly else ""
+    return f"{short(least)} ({name}{short(own.heldout)}{over})"
+
+
 def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
     """The alarms that began with this step."""
     for alarm in (*run.alarms.alarms, *run.alarms.left):
@@ -176,8 +207,9 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     parent = tree.parent(position)
     yield _line("parent", "base weights" if parent == ROOT else _name(tree[parent]))
     own = tree.own(position)
-    yield _line("reward", _scored(own.reward, own.sampled) if own.known else UNSAMPLED)
-    yield _line("held-out", _scored(own.heldout, own.heldout_rollouts))
+    of = counted(own.sampled, "rollout") if own.sampled else ""
+    yield _line("reward", _scored(own.reward, of) if own.known else UNSAMPLED)
+    yield _line("held-out", _scored(own.heldout, own.over))
     yield _line("change", _change(run, position))
     yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
     yield _line("trained", f"on reward {_batch(node.mean_reward, known)}")
@@ -210,7 +242,9 @@ def _evaluations(
         yield _line("eval", f"{one_line(one.split, 20)}, {told_size(one)}{named}{ago}")
         yield from _columns(list(_figures(one)), width)
     if len(found) > EVALUATIONS_MOST:
-        yield Content.styled(f"… {len(found) - EVALUATIONS_MOST} older", "$text-muted")
+        model = one_line(run.model.model_name, 60) if run.model is not None else "MODEL"
+        said = f"and {len(found) - EVALUATIONS_MOST} more: hud-tui eval -m {model} --list"
+        yield from Content.styled(said, "$text-muted").wrap(max(8, width))
 
 
 def _figures(one: Evaluation) -> Iterator[Content]:
@@ -224,12 +258,11 @@ def _figures(one: Evaluation) -> Iterator[Content]:
         )
 
 
-def _scored(mean: float | None, rollouts: int | None) -> str:
-    """An own mean, and how many rollouts it is of where that is known."""
+def _scored(mean: float | None, over: str) -> str:
+    """An own mean, and what it is over where that is known."""
     if mean is None:
         return "–"
-    of = f", {counted(rollouts, 'rollout')}" if rollouts else ""
-    return f"{short(mean)}   own{of}"
+    return f"{short(mean)}   own{f', {over}' if over else ''}"
 
 
 def _batch(reward: float | None, known: Mapping[str, float]) -> str:

@@ -22,7 +22,7 @@ from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import Tree, ends, label, origin
 from hud_tui.rl.filter import Predicate
 from hud_tui.rl.metrics import of_weights, short, signed
-from hud_tui.rl.own_numbers import own_metric
+from hud_tui.rl.own_numbers import NONE, Own, own_metric
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, coarse, counted, one_line
 from hud_tui.rl.tree_layout import Kind, Lanes, Matches, Row, TreeCursor
@@ -66,7 +66,8 @@ NAME = Column("checkpoint", 12, 0, right=False)
 REWARD = Column("reward", 8, 1)
 """Its own: of rollouts that its weights sampled."""
 DELTA = Column("Δ", 8, 2)
-HELDOUT = Column("held-out", 8, 5)
+HELDOUT = Column("held-out", 12, 5)
+"""Its own, and of how many rollouts."""
 ERROR_BAR = 8
 """Cells of an interval, on one scale for all."""
 EVALUATION = Column("evaluation", ERROR_BAR + 12, 4)
@@ -107,6 +108,8 @@ def fit(width: int, lanes: int, noted: bool = False, evaluated: bool = False) ->
     absent = {NOTE: noted, EVALUATION: evaluated}
     offered = [column for column in COLUMNS if absent.get(column, True)]
     for column in sorted(offered, key=lambda column: column.rank):
+        if column is HELDOUT and EVALUATION in kept:  # which says it too
+            continue
         if room < GAP + column.width and kept:
             if column is EVALUATION:  # the widest: the held-out reward alone may fit
                 continue
@@ -136,7 +139,7 @@ def cell(
     if column is NAME:
         return [Segment(column.pad(one_line(label(node), 40)))]
     if column is HELDOUT:
-        return [Segment(column.pad(short(tree.own(position).heldout)), dim)]
+        return [Segment(column.pad(_heldout(tree.own(position))), dim)]
     if column.key:
         return [Segment(column.pad(short(_metric(column.key, tree, position))), dim)]
     text = {
@@ -149,7 +152,7 @@ def cell(
 
 
 def evaluation_cell(
-    found: Evaluation | None, scale: tuple[float, float], dim: Style, heldout: float | None = None
+    found: Evaluation | None, scale: tuple[float, float], dim: Style, heldout: Own = NONE
 ) -> list[Segment]:
     """The interval as an error bar, the mean, and the size, EVALUATION.width cells.
 
@@ -158,9 +161,7 @@ def evaluation_cell(
             where that has no column of its own.
     """
     if found is None:
-        if heldout is None:
-            return [Segment(EVALUATION.pad("–"), dim)]
-        return [Segment(f"{short(heldout):>{ERROR_BAR + 5}}".ljust(EVALUATION.width), dim)]
+        return [Segment(EVALUATION.pad(_heldout(heldout)), dim)]
     mean = found.mean or Estimate(value=found.mean_reward)
     size = f"{found.num_tasks}×{found.samples or found.num_traces // max(1, found.num_tasks)}"
     before, dot, after = error_bar(mean, scale)
@@ -171,6 +172,11 @@ def evaluation_cell(
         Segment(f"{short(mean.value):>5}", PLAIN),
         Segment(f"{one_line(size, 6):>7}", dim),
     ]
+
+
+def _heldout(own: Own) -> str:
+    """A held-out reward and of how many rollouts it is, 12 cells."""
+    return "–" if own.heldout is None else f"{short(own.heldout):>5}{own.over_briefly:>7}"
 
 
 def error_bar(mean: Estimate, scale: tuple[float, float]) -> tuple[str, str, str]:
@@ -393,7 +399,7 @@ def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
             continue
         if column is EVALUATION and look.scale is not None:
             found = run.tree.evaluation(row.newest)
-            known = None if HELDOUT in look.columns else run.tree.own(row.newest).heldout
+            known = NONE if HELDOUT in look.columns else run.tree.own(row.newest)
             yield from evaluation_cell(found, look.scale, look.dim, known)
             continue
         for segment in cell(column, run.tree, row.newest, now, look.top, look.dim):

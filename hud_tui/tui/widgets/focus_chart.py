@@ -734,7 +734,9 @@ class FocusChart(ChartMouse, can_focus=False):
         if (held := self.chart_data.held_out.at(row)) is not None:
             where, score = held
             of = label(run.tree[run.tree.find(run.series.id_at(where)) or 0])
-            told = f" of {one_line(of, 24)}{f', 95 % over {score.over}' if score.over else ''}"
+            told = f" of {one_line(of, 24)}"
+            if score.over:
+                told += f", {'' if score.low is None else '95 % over '}{score.over}"
             ends = "" if score.low is None else f" [{short(score.low)}, {short(score.high)}]"
             parts += [(f"   {HELD_MARK}", self.tone("second")), (" held-out ", dim)]
             parts += [(f"{short(score.value)}{ends}", self.tone("plain")), (told, dim)]
