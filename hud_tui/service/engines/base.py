@@ -1,10 +1,10 @@
-"""Engine: what samples and trains behind the service. Every engine keeps this contract.
+"""Engine: samples and trains for the service. Every engine implements this interface.
 
-A policy is opened from a base or from a saved state and named by a handle. Going
-back to an older node opens that node's state under a new handle; nothing is ever
-loaded into a live one. Gradients accumulate in the handle until `optim_step`.
+A policy is opened from a base or a saved state and identified by a handle. Returning to an older
+node opens that node's state under a new handle; a state is never loaded into an open policy.
+Gradients accumulate in the handle until `optim_step`.
 
-Source: the verbs and the five losses are Tinker's (tinker SDK 0.38 documentation);
+Source: the operations and the five losses are Tinker's (tinker SDK 0.38 documentation);
 all losses are sums over tokens.
 """
 
@@ -23,15 +23,15 @@ LOSSES = ("importance_sampling", "ppo", "cispo", "dro", "cross_entropy")
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 Handle = str
-"""Names an open policy; meaningless to any other engine process."""
+"""Identifies an open policy within one engine process."""
 
 
 class EngineError(Exception):
-    """The engine cannot do this; the message is for the user."""
+    """The engine cannot do this; the message is shown to the user."""
 
 
 class EngineRefused(EngineError):
-    """The call makes no sense: nothing was changed, and the gradients that wait still do."""
+    """The call is invalid: nothing was changed, and accumulated gradients are kept."""
 
 
 class EngineLost(EngineError):
@@ -39,12 +39,12 @@ class EngineLost(EngineError):
 
 
 class PolicyLost(EngineLost):
-    """One policy is lost with its gradients, others are not. Its handle must still be closed."""
+    """One policy is lost with its gradients; others are not. Its handle must still be closed."""
 
 
 class NotFinite(EngineError):
-    """Numbers overflowed. Nothing was stored; the policy and the gradients that waited in it are
-    of no use any more: its handle is still to be closed, and the head opened again."""
+    """Numbers overflowed. Nothing was stored, but the policy and its gradients are unusable: close
+    its handle and open the head again."""
 
 
 BROKEN = (
@@ -54,7 +54,7 @@ BROKEN = (
 
 
 class StateGone(EngineError):
-    """What was saved is no longer there: it expired, or was deleted."""
+    """The saved state no longer exists: it expired or was deleted."""
 
 
 class DiskFull(EngineError):
@@ -62,12 +62,12 @@ class DiskFull(EngineError):
 
 
 class StateDamaged(EngineError):
-    """The file of a saved state is missing, or not whole."""
+    """The file of a saved state is missing or incomplete."""
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """Where a run on a base starts from."""
+    """Default parameters of a run on a base."""
 
     learning_rate: float
     group_size: int
@@ -88,7 +88,8 @@ class Base:
     vocabulary: int
     defaults: Defaults
     state_bytes: int = 0
-    """About what a saved state takes on this machine's disk; 0 where it is kept elsewhere."""
+    """Approximate size of a saved state on this machine's disk, bytes; 0 if it is stored
+    elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +99,15 @@ class SampleRequest:
     prompt: Sequence[int]
     max_tokens: int
     temperature: float = 1.0
-    """0 takes the likeliest token."""
+    """0 takes the most likely token."""
     top_p: float = 1.0
-    """Sample from the fewest tokens that together have this share of the tempered probability."""
+    """Nucleus sampling: the smallest set of tokens with this total probability, after
+    temperature."""
     top_logprobs: int = 0
-    """How many of the likeliest tokens are told at each place."""
+    """Number of most likely tokens that are returned at each position."""
     seed: tuple[int, ...] = (0,)
-    """The generator is this request's own: same seed, same tokens, whatever runs beside it;
-    as far as a server behind the engine keeps to it."""
+    """Every request has its own generator: the same seed gives the same tokens whatever runs beside
+    it, as far as a server behind the engine supports that."""
     stop: tuple[tuple[int, ...], ...] = ()
     """Token sequences that end the completion; they stay in the output."""
 
@@ -116,13 +118,13 @@ class Sampled:
 
     tokens: list[int]
     logprobs: list[float]
-    """Under the policy that sampled, tempered as it sampled; at temperature 0, and with an engine
-    whose losses know no temperature, untempered. What `top_p` cuts off is not taken out of them:
-    they are what training computes again, so that ratios start at 1."""
+    """Under the sampling policy at its temperature; at temperature 0, and with engines whose losses
+    have no temperature, at temperature 1. `top_p` is not taken into account: training computes the
+    same numbers, so that importance ratios start at 1."""
     finish_reason: Literal["stop", "length"]
     top: list[list[tuple[int, float]]] = field(default_factory=list)
-    """At each of T places the `top_logprobs` likeliest tokens, likeliest first, with logprobs as
-    above; empty if none were asked for."""
+    """For each of T positions the `top_logprobs` most likely tokens, most likely first, with
+    logprobs as above; empty if none were requested."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,9 @@ class Datum:
     logprobs: Sequence[float] = ()
     """Sampling logprobs, shape (T,); empty if the loss needs none."""
     advantage: float = 0.0
-    """Of every output token; for cross_entropy, the weight of every output token."""
+    """Advantage of every output token; for cross_entropy, the weight of every output token."""
     temperature: float = 1.0
-    """At which the output was sampled; current logprobs are tempered as `logprobs` were."""
+    """Sampling temperature; current logprobs are computed at the same one."""
 
 
 @dataclass(frozen=True)
@@ -153,20 +155,20 @@ class Saved:
     """One optimizer step, on disk."""
 
     state_path: str
-    """Weights and optimizer state: what `open` continues from."""
+    """Path of weights and optimizer state; `open` continues from it."""
     sampler_path: str
-    """Weights to sample with; may be the same file."""
+    """Path of the weights for sampling; may be the same file."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """E.g. grad_norm."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tool that a policy asks for."""
+    """A tool call in an answer."""
 
     name: str
     arguments: str
-    """JSON as the policy wrote it: it may be broken."""
+    """JSON as the policy wrote it; may be invalid."""
 
 
 class Tokenizer(Protocol):
@@ -183,12 +185,12 @@ class Tokenizer(Protocol):
         """Prompt ids of a conversation, ending where the assistant's answer begins.
 
         Args:
-            messages: In OpenAI's form.
-            tools: That the answer may call.
-            options: The chat template's own, e.g. ``enable_thinking``.
+            messages: In OpenAI's format.
+            tools: Tools that the answer may call.
+            options: Options of the chat template, e.g. ``enable_thinking``.
 
         Raises:
-            ValueError: The template does not take a message, a tool or an option.
+            ValueError: The template does not accept a message, a tool or an option.
         """
 
     def encode(self, text: str) -> list[int]:
@@ -200,35 +202,35 @@ class Tokenizer(Protocol):
         covered: int,
         options: Mapping[str, Any] = NO_OPTIONS,
     ) -> list[int]:
-        """Ids of what `render` puts after the first `covered` messages and their ends."""
+        """The ids that `render` gives for the messages after the first `covered`."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without control tokens."""
 
     def calls(self, ids: Sequence[int]) -> tuple[str, list[Call]]:
-        """The tool calls in an answer, in the base's own form, and the text beside them."""
+        """The text of an answer without its tool calls, and the calls."""
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Each id as visible text, control tokens too."""
+        """Each id as visible text, including control tokens."""
 
 
 @dataclass(frozen=True)
 class About:
-    """Where an engine's policies live, as far as it matters to who uses them."""
+    """Where an engine's policies live, as far as users need to know."""
 
     engine: str
     server: str | None = None
     """URL of the server that holds them; None on this machine."""
     queue: str = "active"
-    """What its requests wait for, in plain words; ``active`` where nothing holds them up."""
+    """What its requests wait for, in plain words; ``active`` if nothing holds them up."""
     slots: int = 0
-    """Training policies that are open on the server now."""
+    """Number of training policies open on the server."""
     ttl_s: int | None = None
-    """How long the server keeps a checkpoint; None: until it is deleted."""
+    """Seconds that the server keeps a checkpoint; None if until it is deleted."""
     saves_per_step: int = 0
-    """Checkpoints that an optimizer step leaves on the server; 0 where there is none."""
+    """Checkpoints that an optimizer step stores on the server; 0 without a server."""
     place: str = ""
-    """What people call the server; empty: by its URL."""
+    """Display name of the server; empty to show its URL."""
 
 
 class Engine(Protocol):
@@ -239,10 +241,10 @@ class Engine(Protocol):
     def about(self) -> About: ...
 
     async def tokenizer(self, base: str) -> Tokenizer:
-        """The base's tokenizer, loaded beside the event loop at first.
+        """The base's tokenizer; the first call loads it in a thread.
 
         Raises:
-            EngineError: No such base, or it has none that can be read here.
+            EngineError: No such base, or its tokenizer cannot be loaded.
         """
 
     async def start(self) -> None: ...
@@ -253,23 +255,23 @@ class Engine(Protocol):
         """Open a base by name, or a state path with its optimizer state.
 
         Raises:
-            StateDamaged: There is no such state, or its file is not whole.
+            StateDamaged: The state's file is missing or incomplete.
             EngineError: No such base.
         """
 
     async def close(self, handle: Handle) -> None:
-        """Forget a policy and its gradients. Unknown handles are ignored."""
+        """Discard a policy and its gradients. Unknown handles are ignored."""
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        """One completion a request, in order.
+        """One completion per request, in order.
 
         Raises:
-            EngineRefused: A request makes no sense, or wants `top_logprobs` that the engine,
-                or the server behind it, does not tell.
+            EngineRefused: A request is invalid, or wants `top_logprobs` that the engine, or the
+                server behind it, does not support.
         """
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
-        """Current logprobs of the output tokens, one list of shape (T,) a datum."""
+        """Current logprobs of the output tokens, one list of shape (T,) per datum."""
 
     async def forward_backward(
         self,
@@ -278,14 +280,14 @@ class Engine(Protocol):
         loss_fn: str,
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
-        """Accumulate the gradients of the datums whose advantage is not 0; the others are passed
-        forward only, for the figures.
+        """Accumulate the gradients of the datums whose advantage is not 0; the others are only
+        passed forward, for the metrics.
 
-        Returns `figures.of_pass`: loss:sum; num_tokens, all output tokens, and tokens, those with
-        a gradient; kl_sample_train, ratio_max, clip_fraction and entropy over the former (means,
-        but for the maximum), and over the latter as ``trained/…``. clip_fraction is the share of
-        ratios outside the loss's bounds, or outside `figures.BOUNDS` where it has none. Where a
-        datum has no logprobs there is nothing to compare: no kl, ratio or clip then.
+        Returns the metrics of `of_pass`: loss:sum; num_tokens, all output tokens, and tokens,
+        those with a gradient; kl_sample_train, ratio_max, clip_fraction and entropy over the
+        former (means, except the maximum), and over the latter as ``trained/…``. clip_fraction
+        is the share of ratios outside the loss's bounds, or outside `BOUNDS` if it has none.
+        Without sampling logprobs there is no KL, ratio or clip fraction.
 
         Raises:
             EngineError: Unknown loss or config key; nothing was accumulated.
@@ -294,50 +296,50 @@ class Engine(Protocol):
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
     ) -> dict[str, float]:
-        """Accumulate gradients for given −dC/dlogprob, shape (T,) a datum; figures as above, a
-        datum whose weights are all 0 being one without a gradient."""
+        """Accumulate gradients for given −dC/dlogprob, shape (T,) per datum. Returns metrics as
+        above; a datum whose weights are all 0 counts as one without a gradient."""
 
     async def slim(self, state: Path, directory: Path) -> str:
-        """Write a state's weights alone into `directory`, fsynced; the path. `open` continues
-        from it with fresh moments, and samples from it exactly as from the state.
+        """Write a state's weights without optimizer state into `directory`, fsynced; returns the
+        path. `open` continues from it with fresh moments; samples are the same as from the state.
 
         Raises:
             EngineError: No such state, or it cannot be written.
         """
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
-        """Take one step and save it into `directory`, fsynced and complete before this returns.
+        """Take one step and save it into `directory`, complete and fsynced on return.
 
         Raises:
             EngineRefused: Nothing was accumulated (every token may have been clipped), or
-                the optimizer's numbers make no sense.
-            NotFinite: The new weights, or what they compute, would not be finite; as far as a
-                server says so. Nothing was saved that counts.
+                the optimizer's parameters are invalid.
+            NotFinite: The new weights, or their outputs, would not be finite, as far as a server
+                reports that. Nothing usable was saved.
             DiskFull: There is no room for it.
             EngineError: It could not be saved.
         """
 
 
-# Figures of a pass, over every token that was sampled and over those with a gradient alone.
+# Metrics of a pass, over all output tokens and over those with a gradient.
 #
-# A group without variance has no gradient, but the policy said its tokens all the same. So entropy,
-# KL, ratios and the share outside the clip bounds are means over all; `TRAINED` names them over the
-# tokens with a gradient, which late in a run are a few dozen.
+# A zero-variance group has no gradient, but the policy sampled its tokens all the same. So entropy,
+# KL, ratios and the clip fraction are means over all tokens; `TRAINED` names those over the tokens
+# with a gradient, of which there may be few late in a run.
 
 
 SUMS = ("loss:sum", "tokens", "num_tokens")
 MEANS = ("entropy", "kl_sample_train", "clip_fraction")
-"""Means over tokens: they merge weighted by how many."""
+"""Metrics that are means over tokens: merged weighted by the number of tokens."""
 GREATEST = ("ratio_max",)
 TRAINED = "trained/"
-"""Before the name of a figure over the tokens with a gradient only."""
+"""Prefix of a metric over the tokens with a gradient only."""
 KNOWN = (*SUMS, *MEANS, *GREATEST, *(f"{TRAINED}{key}" for key in (*MEANS, *GREATEST)))
 BOUNDS = (0.8, 1.2)
-"""Ratios outside these count as clipped where a loss has no bounds of its own; ppo's usual."""
+"""Ratios outside these count as clipped for losses without bounds; ppo's defaults."""
 
 
 def fold(key: str, parts: Sequence[Mapping[str, float]]) -> float:
-    """One of `KNOWN` out of several passes, or parts of a pass, that all have it."""
+    """One metric of `KNOWN` from several passes, or parts of a pass, that all have it."""
     name, values = key.removeprefix(TRAINED), [part[key] for part in parts]
     if name in SUMS:
         return sum(values)
@@ -351,7 +353,7 @@ def fold(key: str, parts: Sequence[Mapping[str, float]]) -> float:
 
 
 def merge(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """One pass's figures out of its parts'; those that a part lacks are left out."""
+    """One pass's metrics from its parts'; those that a part lacks are left out."""
     shared = [key for key in KNOWN if parts and all(key in part for part in parts)]
     return {key: fold(key, parts) for key in shared}
 
@@ -359,12 +361,12 @@ def merge(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def of_pass(
     trained: Mapping[str, float] | None, others: Mapping[str, float] | None
 ) -> dict[str, float]:
-    """A whole pass's figures.
+    """A whole pass's metrics.
 
     Args:
-        trained: Of the turns with a gradient: loss:sum, num_tokens, `MEANS` and `GREATEST` as far
-            as they can be known; None if there are none.
-        others: Of the turns without; None if there are none.
+        trained: Metrics of the turns with a gradient: loss:sum, num_tokens, and those of `MEANS`
+            and `GREATEST` that are known; None if there are no such turns.
+        others: The same of the turns without a gradient; None if there are none.
     """
     found = {"loss:sum": 0.0, "tokens": 0.0}
     for key, value in (trained or {}).items():
@@ -374,9 +376,9 @@ def of_pass(
 
 
 def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
-    """Datums without repetitions, and where each one is found there, shape (N,).
+    """The distinct datums, and the index of each given datum among them, shape (N,).
 
-    What a group without variance said is mostly the same: a forward pass need not read it twice.
+    Rollouts of a zero-variance group are mostly identical: a forward pass reads each only once.
     """
     places: dict[tuple[object, ...], int] = {}
     which = [
@@ -389,7 +391,7 @@ def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
 
 # Frames between the service and an engine's own process: a length, then JSON.
 #
-# Four bytes of length, most significant first.
+# The length has four bytes, most significant first.
 
 
 T = TypeVar("T")
@@ -402,22 +404,22 @@ KINDS: dict[str, type[EngineError]] = {
     "disk": DiskFull,
     "error": EngineError,
 }
-"""What an error is, by its name in a frame; the last one is any other."""
+"""Exception classes by their name in a frame; the last one stands for all others."""
 
 
 def failure(error: EngineError) -> dict[str, str]:
-    """An error as a reply says it."""
+    """An error as a reply."""
     kind = next(name for name, type_ in KINDS.items() if isinstance(error, type_))
     return {"error": str(error), "kind": kind}
 
 
 def raised(reply: dict[str, Any]) -> EngineError:
-    """The error that a reply says."""
+    """The error of a reply."""
     return KINDS[reply["kind"]](reply["error"])
 
 
 class Silent(EOFError):
-    """The engine's process is there, and does not answer."""
+    """The engine's process runs but does not answer."""
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
@@ -437,16 +439,16 @@ def frame(value: Any) -> bytes:
 async def in_time(
     answer: Coroutine[Any, Any, T], seconds: int, silent: Callable[[int], object]
 ) -> T:
-    """Await an answer of the engine's process for so long.
+    """Await an answer of the engine's process, for a limited time.
 
     Args:
-        answer: What is awaited.
-        seconds: Of this process's own time: while it was stopped itself, by a shell or a
-            machine that slept, nobody could have heard an answer.
-        silent: Told after each second without one how many there were, and 0 once it is there.
+        answer: The awaitable.
+        seconds: Limit, counted only while this process runs: after the machine slept, or this
+            process was stopped, the answer gets the remaining time.
+        silent: Called after each second with the seconds waited, and with 0 after the answer.
 
     Raises:
-        Silent: It did not come.
+        Silent: No answer within the limit.
     """
     task = asyncio.ensure_future(answer)
     try:
@@ -460,9 +462,9 @@ async def in_time(
         task.cancel()
 
 
-# What a call must satisfy before it may reach the worker: nothing refused leaves a trace.
+# Validation of calls before they reach the worker: a refused call has no effect.
 #
-# Plain Python, so that the service's own process need not load NumPy.
+# Plain Python, so that the service's own process does not load NumPy.
 
 
 CONFIG_DEFAULTS: dict[str, dict[str, float]] = {
@@ -472,18 +474,19 @@ CONFIG_DEFAULTS: dict[str, dict[str, float]] = {
     "dro": {"beta": 0.05},
     "cross_entropy": {},
 }
-"""Each loss's config keys. Source: Tinker's documentation; cispo's bounds are those of ppo."""
+"""Each loss's config keys with their defaults. Source: Tinker's documentation; cispo's bounds are
+ppo's."""
 MOST_TOP = 20
-"""Most likeliest tokens that are told at a place. Source: OpenAI's chat completions."""
+"""Largest `top_logprobs`. Source: OpenAI's chat completions."""
 COOLEST, HOTTEST = 0.01, 100.0
-"""Temperatures above 0 that still leave numbers to work with."""
+"""Lowest and highest temperature above 0 with finite results."""
 
 
 def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, float]:
-    """The loss's config with its defaults filled in.
+    """The loss's config with its defaults.
 
     Raises:
-        EngineRefused: Unknown loss or key, or a value that makes no sense.
+        EngineRefused: Unknown loss or key, or an invalid value.
     """
     if loss_fn not in LOSSES:
         raise EngineRefused(f"unknown loss {loss_fn!r}; choose from {', '.join(LOSSES)}")
@@ -501,7 +504,7 @@ def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, f
 
 
 def requests(given: Sequence[SampleRequest], context: int, vocabulary: int) -> None:
-    """Raise EngineRefused unless every request can be sampled."""
+    """Raises EngineRefused unless every request can be sampled."""
     for index, request in enumerate(given):
         name = f"request {index}"
         _ids(f"{name}: prompt", request.prompt, vocabulary)
@@ -527,13 +530,13 @@ def requests(given: Sequence[SampleRequest], context: int, vocabulary: int) -> N
 
 
 def datums(given: Sequence[Datum], context: int, vocabulary: int, ratios: bool) -> None:
-    """Raise EngineRefused unless every datum can be trained on.
+    """Raises EngineRefused unless every datum can be trained on.
 
     Args:
         given: The datums.
         context: Of the policy.
         vocabulary: Of the policy.
-        ratios: Whether the loss compares with the sampling logprobs.
+        ratios: Whether the loss needs sampling logprobs.
     """
     for index, datum in enumerate(given):
         name = f"datum {index}"
@@ -554,7 +557,7 @@ def datums(given: Sequence[Datum], context: int, vocabulary: int, ratios: bool) 
 
 
 def weights(given: Sequence[Sequence[float]], of: Sequence[Datum]) -> None:
-    """Raise EngineRefused unless there is one finite weight per output token of each datum."""
+    """Raises EngineRefused unless there is one finite weight per output token of each datum."""
     if [len(row) for row in given] != [len(datum.output) for datum in of]:
         raise EngineRefused("weights must hold one list per datum, one value per output token")
     if not all(math.isfinite(value) for row in given for value in row):
@@ -562,7 +565,7 @@ def weights(given: Sequence[Sequence[float]], of: Sequence[Datum]) -> None:
 
 
 def adam(given: Adam) -> None:
-    """Raise EngineRefused unless the optimizer's settings make sense."""
+    """Raises EngineRefused unless the optimizer's parameters are valid."""
     if not (0 <= given.beta1 < 1 and 0 <= given.beta2 < 1):
         raise EngineRefused("beta1 and beta2 must be from 0 to below 1")
     for name in ("learning_rate", "eps"):

@@ -1,4 +1,4 @@
-"""Routes: parse, call, dump; one file an area, each with its list of ROUTES."""
+"""Routes: parse, call, serialize. One file per area, each with its list ROUTES."""
 
 from collections.abc import Awaitable, Callable
 
@@ -19,17 +19,18 @@ def service_of(request: Request) -> Service:
 
 
 def parts_of(request: Request) -> ServiceContext:
-    """Its parts."""
+    """The service's collaborators."""
     return service_of(request).parts
 
 
 def path(request: Request, name: str) -> str:
-    """A part of the path."""
+    """A parameter of the path."""
     return str(request.path_params[name])
 
 
 def absent(instead: str) -> Callable[[Request], Awaitable[Response]]:
-    """The handler of a path that HUD has and this service does not; says what to ask instead."""
+    """The handler of a path that HUD has and this service does not; the answer says what to use
+    instead."""
 
     async def refuse(request: Request) -> Response:
         raise Refused(404, f"this service has no {request.url.path[:200]}: {instead}")

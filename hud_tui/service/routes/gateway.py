@@ -1,6 +1,6 @@
-"""The gateway as OpenAI's clients know it: completions and models, with ``/v1`` and without.
+"""The gateway as OpenAI's clients know it: completions and models, with and without ``/v1``.
 
-Errors come in HUD's form and in OpenAI's: a ``detail`` and an ``error`` object.
+Errors have HUD's ``detail`` and OpenAI's ``error`` object.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 MOST_MODELS = 10_000
 HUNG_UP = 499
-"""What a request ends with that nobody waits for any more; nobody sees it. As nginx has it."""
+"""Status after the client disconnected, as in nginx; nobody sees it."""
 
 
 class HungUp(Exception):
@@ -42,7 +42,7 @@ class HungUp(Exception):
 
 
 def openai(handler: Handler) -> Handler:
-    """Says what goes wrong in a handler as OpenAI's clients read it, too."""
+    """Decorator: errors of a handler also get OpenAI's format."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -78,7 +78,7 @@ async def completion(request: Request) -> Response:
 
 @openai
 async def list_models(request: Request) -> Response:
-    """Every model that can be asked, bases first."""
+    """Every model that can be called, bases first."""
     parts = parts_of(request)
     rows, _ = await parts.store.read(models.catalog, MOST_MODELS, 0)
     bases = parts.bases()
@@ -110,7 +110,7 @@ async def _stream(answered: Answered) -> AsyncIterator[bytes]:
 
 
 async def _while_there(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Await work for as long as the client waits for it. Raises HungUp."""
+    """Await work until the client disconnects. Raises HungUp."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hung_up(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -124,7 +124,7 @@ async def _while_there(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _hung_up(request: Request) -> None:
-    """Return when the client closes the connection; its body has been read."""
+    """Return when the client disconnects; its body has been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -161,19 +161,21 @@ CHAT_ROUTES = [
 ]
 
 
-# The event stream of a model, as server-sent events out of the log.
+# The event stream of a model: server-sent events from the event log.
 #
-# Every reader is served from the store, however slow it is, so nothing piles up in memory, and
-# nothing is dropped but the rollouts of steps that are over, where a reader is far behind.
-# Source: WHATWG HTML, section 9.2 (server-sent events).
+# Every reader is served from the store, however slow it is, so nothing accumulates in memory.
+# Nothing is skipped except, for a reader far behind, the rollouts of past steps. Source: WHATWG
+# HTML, section 9.2 (server-sent events).
 
 
 KEEP_ALIVE_S = 5.0
-"""Between two comments. No blank line ends them: some readers would take it for an event."""
+"""Seconds between two comments. They are not followed by a blank line, which some readers take for
+an event."""
 
 
 async def follow(request: Request) -> Response:
-    """From after Last-Event-ID, else from now on; `X-Last-Event-ID` says where that is."""
+    """Events after Last-Event-ID, else from now on; `X-Last-Event-ID` says where the stream
+    begins."""
     parts, model = parts_of(request), await find_model(request)
     tail = await parts.store.read(events.newest)
     last, reset = tail, False
@@ -209,7 +211,7 @@ async def _follow_stream(
 EVENT_ROUTES = [Route("/v1/models/{model_id:path}/train/events", follow)]
 
 
-# Rollouts: the service makes them, or stops what is under way.
+# Rollouts: the service runs them, or stops running ones.
 
 
 EVERY_JOB = "every job"
@@ -234,7 +236,7 @@ async def cancel_job(request: Request) -> Response:
 
 
 async def cancel(request: Request) -> Response:
-    """One rollout that a client reports or asked for; or a job, where no trace is named."""
+    """Cancel one rollout that a client reported or submitted; or a job, if no trace is given."""
     body = await read(request, CancelRollout)
     service = service_of(request)
     if body.trace_id is None:
@@ -277,7 +279,7 @@ async def _cancel_all(service: Service) -> dict[str, Any]:
 async def _once(
     request: Request, scope: str, act: Callable[[], Awaitable[dict[str, Any]]]
 ) -> Response:
-    """As `once`, for what is no single transaction: it changes nothing when it is done again."""
+    """As `once`, for changes that take several transactions: repeating them changes nothing."""
     store = parts_of(request).store
 
     async def act_and_keep(keep: Keep) -> dict[str, Any]:
@@ -293,7 +295,8 @@ def _status(count: int) -> str:
 
 
 async def _cancel(service: Service, job_id: str) -> int:
-    """How many things were stopped: a run or an evaluation is one, any other job its rollouts."""
+    """Number of cancelled items: a run or an evaluation counts as one, any other job as its
+    rollouts."""
     job = await service.parts.store.read(jobs.get, job_id)
     if job["driver"] is not None:
         return int(await service.parts.store.write(jobs.ask_to_cancel, job["id"]))
@@ -312,7 +315,7 @@ ROLLOUT_ROUTES = [
 ]
 
 
-# Telemetry: spans of a client's rollouts, kept; command line analytics, dropped.
+# Telemetry: spans of a client's rollouts are stored; command line analytics are ignored.
 
 
 PREFIX = "/telemetry/v3/api"
@@ -332,7 +335,7 @@ async def upload(request: Request) -> Response:
 
 
 def _keep(db: Db, trace_id: str, told: Sequence[Json]) -> None:
-    """Keep the spans, and what they say was answered last, for the lists of rollouts."""
+    """Store the spans, and the last answer in them, for the lists of rollouts."""
     trace_store.add_spans(db, trace_id, told)
     events = span_events(trace_store.spans_of(db, trace_id))
     said = [event["text"] for event in events if event["kind"] == "agent_message"]
@@ -341,7 +344,7 @@ def _keep(db: Db, trace_id: str, told: Sequence[Json]) -> None:
 
 
 async def analytics(request: Request) -> Response:
-    """Taken, so that the client is content, and not even read: who sends it needs no key."""
+    """Accepted without being read, since HUD's client sends it without a key."""
     return reply({}, 202)
 
 

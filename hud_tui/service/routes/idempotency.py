@@ -1,7 +1,7 @@
-"""Idempotency-Key: a write that comes again with its key is answered again, not done again.
+"""Idempotency-Key: a repeated write with the same key gets the same answer and is not repeated.
 
-``POST …/calls/{key}/settle``, of a model or a job, says what became of a call, and fences it:
-one that has not arrived by then is refused when it does. So a sender who lost an answer can know.
+``POST …/calls/{key}/settle``, of a model or a job, tells the outcome of a call whose answer was
+lost. A call that has not arrived by then is refused if it arrives later.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,19 +24,20 @@ from hud_tui.service.store.replies import GIVEN_UP, Asked, Kept
 
 LONGEST = 255
 Keep = Callable[[Db, Any], object]
-"""Keeps an answer, in the transaction of what was done."""
+"""Stores an answer, in the transaction of the change."""
 REPLAYED = {"Idempotency-Replayed": "true"}
 
 
 async def answer(
     request: Request, model: ModelRow, act: Callable[[Session, Asked | None], Awaitable[Any]]
 ) -> Response:
-    """Do a training call, alone in the model's session, unless its key was answered before.
+    """Carry out a training call under the lock of the model's session, unless its key was answered
+    before.
 
     Args:
-        request: Whose body has been read.
-        model: The fork that is trained.
-        act: Does it and keeps the answer under the key; returns the answer.
+        request: Its body has been read.
+        model: The fork to train.
+        act: Carries it out, stores the answer under the key, and returns it.
 
     Raises:
         Refused: 409, a managed run trains the model; 409 or 422, the key was used.
@@ -50,14 +51,14 @@ async def answer(
         async with session.lock:
             kept = await _find(parts, session, model, asked)
             if kept is None:
-                await runner.refuse_busy(model.id, run)  # it may have begun meanwhile
+                await runner.refuse_busy(model.id, run)  # a run may have begun meanwhile
                 body = await act(session, asked)
         await parts.rest()
     return reply(body) if kept is None or asked is None else again(kept, asked)
 
 
 def driven_by(request: Request) -> str | None:
-    """The run that a client drives and this call is part of, by its header."""
+    """Id of the run that a client drives and this call is part of, from its header."""
     return canonical(request.headers.get("hud-tui-run", "")) or None
 
 
@@ -67,12 +68,13 @@ async def once(
     act: Callable[[Keep], Awaitable[Any]],
     status: int = 200,
 ) -> Response:
-    """Do a write, unless its key was answered before; the same key waits for the first.
+    """Carry out a write, unless its key was answered before; a second request with the same key
+    waits for the first.
 
     Args:
-        request: Whose body has been read.
-        scope: What the key belongs to: the id of a model, a job or a trace.
-        act: Does it, keeps the answer in the transaction of what is done, and returns it.
+        request: Its body has been read.
+        scope: The key's scope: the id of a model, a job or a trace.
+        act: Carries it out, stores the answer in the same transaction, and returns it.
         status: Of the answer.
 
     Raises:
@@ -97,7 +99,7 @@ def asked_of(request: Request) -> Asked | None:
     """The key of a request whose body has been read; None if it has none.
 
     Raises:
-        Refused: 400, it is blank or too long.
+        Refused: 400, the key is blank or too long.
     """
     key = request.headers.get("idempotency-key")
     if key is None:
@@ -109,15 +111,15 @@ def asked_of(request: Request) -> Asked | None:
 
 
 def again(kept: Kept, asked: Asked) -> Response:
-    """The answer that was given before. Raises Refused as `Kept.refuse_other` does."""
+    """The stored answer. Raises Refused as `Kept.refuse_other` does."""
     kept.refuse_other(asked)
     return Response(kept.body, kept.status, REPLAYED, "application/json")
 
 
 async def settle(request: Request) -> Response:
-    """What became of a model's call with a key: done, dropped (its gradients are), or never."""
+    """Outcome of a model's call by its key: done, dropped (its gradients were), or never."""
     parts, model, key = parts_of(request), await find_model(request), _key(request)
-    async with parts.answering(model.id, key):  # one that is being done is waited for
+    async with parts.answering(model.id, key):  # wait for a call in progress
         if model.is_base:
             return _settled(await parts.store.write(_settle, model.id, key))
         session = parts.session(model)
@@ -127,7 +129,7 @@ async def settle(request: Request) -> Response:
 
 
 async def settle_of_job(request: Request) -> Response:
-    """`settle`, for what was asked of a job."""
+    """`settle` for calls on a job."""
     parts, key = parts_of(request), _key(request)
     job = await parts.store.read(jobs.get, path(request, "job_id"))
     async with parts.answering(job["id"], key):
@@ -158,7 +160,7 @@ def _settle(db: Db, scope: str, key: str, waiting: Kept | None = None) -> Kept |
 async def _find(
     parts: ServiceContext, session: Session, model: ModelRow, asked: Asked | None
 ) -> Kept | None:
-    """What was answered to a key. The store has the last word: it knows of steps."""
+    """The answer to a key. The store is asked last, since it knows of steps."""
     if asked is None:
         return None
     stored = await parts.store.read(replies.find, model.id, asked.key)

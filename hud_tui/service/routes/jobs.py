@@ -1,4 +1,5 @@
-"""Jobs: list, look at, rename, all of them as a table; reports of a client that runs its own."""
+"""Jobs: list, read, rename; the table of all runs; and reports from clients that run their own
+loop."""
 
 import json
 import sqlite3
@@ -40,7 +41,7 @@ from hud_tui.service.store.traces import payload
 from hud_tui.wire import JobEnter, RenameJob, TraceEnter, TraceExit
 from hud_tui.wire_training import content_text
 
-# Traces as the wire has them: a row, and the conversation as events.
+# Traces in the wire's format: a row, and the conversation as events.
 
 
 def trace_record(row: sqlite3.Row) -> dict[str, Any]:
@@ -71,17 +72,17 @@ def trace_record(row: sqlite3.Row) -> dict[str, Any]:
 
 
 def whole_trace(row: sqlite3.Row) -> dict[str, Any]:
-    """GET /v2/trace/{id}: the row, and how it was graded."""
+    """GET /v2/trace/{id}: the row and its grading."""
     result = row["evaluation_result"]
     return trace_record(row) | {"evaluation_result": json.loads(result) if result else None}
 
 
 def turn_events(turns: Sequence[sqlite3.Row], tokens: Tokenizer | None) -> list[dict[str, Any]]:
-    """What was asked and answered, a user_message and an agent_message a turn.
+    """The conversation as a user_message and an agent_message per turn.
 
     Args:
         turns: As the service sampled them.
-        tokens: Of the base that was sampled; None if no engine here has it.
+        tokens: Tokenizer of the sampled base; None if no engine here has it.
     """
     events: list[dict[str, Any]] = []
     for turn in turns:
@@ -96,7 +97,7 @@ def turn_events(turns: Sequence[sqlite3.Row], tokens: Tokenizer | None) -> list[
 
 
 def span_events(spans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The conversation as a client's uploaded spans tell it."""
+    """The conversation from a client's uploaded spans."""
     events = []
     for span in spans:
         step = str(span.get("name") or "").removeprefix("step.")
@@ -112,11 +113,11 @@ def span_events(spans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def with_pieces(
     events: Sequence[dict[str, Any]], answered: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Events with the text of each token, where the service sampled the same ids itself.
+    """Events with the text of each token, if the service sampled the same ids itself.
 
     Args:
-        events: As a client tells them: token ids whose tokenizer it does not name.
-        answered: What `turn_events` makes of the same trace.
+        events: From a client: token ids of an unknown tokenizer.
+        answered: The result of `turn_events` for the same trace.
     """
     known = {
         tuple(event["sample"]["output_token_ids"]): event["tokens"]
@@ -138,7 +139,7 @@ def _with_pieces(
 
 
 def numbered(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events with their ids: their places in the conversation."""
+    """Events with their ids, which are their indices."""
     return [{"id": str(seq), "seq": seq, **event} for seq, event in enumerate(events)]
 
 
@@ -192,7 +193,7 @@ async def get_job(request: Request) -> Response:
 
 
 async def job_traces(request: Request) -> Response:
-    """Oldest first; ``?step=`` picks one step of a managed run."""
+    """Oldest first; ``?step=`` selects one step of a managed run."""
     job, (limit, offset) = await _find(request), window(request, 50, 10_000)
     step = number(request, "step", 0, 2**31) if "step" in request.query_params else None
     store = parts_of(request).store
@@ -217,7 +218,7 @@ async def enter(request: Request) -> Response:
 
 
 async def rename(request: Request) -> Response:
-    """PATCH takes a name; nothing else of a job can be changed."""
+    """PATCH changes the name; nothing else of a job can be changed."""
     body = await read(request, RenameJob)
     job = await _find(request)
     await parts_of(request).store.write(jobs.rename, job["id"], body.name)
@@ -282,7 +283,7 @@ JOB_ROUTES = [
 ]
 
 
-# Traces: a client reports its rollouts here, and anybody reads them.
+# Traces: a client reports its rollouts here.
 
 
 async def enter_trace(request: Request) -> Response:
@@ -293,7 +294,7 @@ async def enter_trace(request: Request) -> Response:
 
 
 async def leave(request: Request) -> Response:
-    """Said twice, it counts once."""
+    """A repeated request changes nothing."""
     body = await read(request, TraceExit)
     await parts_of(request).store.write(_leave, _id(request), body)
     return reply({"trace_id": _id(request)})
@@ -304,7 +305,7 @@ async def get(request: Request) -> Response:
 
 
 async def trace_events(request: Request) -> Response:
-    """``?since_seq=`` leaves out what the reader has; the default is all."""
+    """``?since_seq=`` leaves out earlier events; the default is all."""
     parts, trace_id = parts_of(request), _id(request)
     since = request.query_params.get("since_seq", "-1")
     trace = await parts.store.read(traces.get, trace_id)
@@ -324,7 +325,7 @@ async def trace_events(request: Request) -> Response:
 
 
 async def _events(parts: ServiceContext, trace_id: str) -> list[dict[str, Any]]:
-    """What the client uploaded, else what the service itself sampled."""
+    """The client's uploaded events, else those of the turns that the service sampled."""
     uploaded = await parts.store.read(trace_store.spans_of, trace_id)
     sampled = await parts.store.read(trace_store.turns_of, trace_id)
     answered = turn_events(
@@ -336,7 +337,7 @@ async def _events(parts: ServiceContext, trace_id: str) -> list[dict[str, Any]]:
 
 
 async def _tokenizer(parts: ServiceContext, base: str) -> Tokenizer | None:
-    """None where another engine sampled, or its tokenizer cannot be read: the texts are kept."""
+    """None if another engine sampled, or its tokenizer cannot be loaded: the texts are stored."""
     if base not in parts.bases():
         return None
     try:
@@ -346,7 +347,7 @@ async def _tokenizer(parts: ServiceContext, base: str) -> Tokenizer | None:
 
 
 def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
-    """Write the end of a rollout, and tell who follows the model that it was sampled from."""
+    """Store the end of a rollout, as an event of the model that it was sampled from."""
     first = traces.leave(db, trace_id, body)
     trace = traces.get(db, trace_id)
     if not first or not trace["model"]:
@@ -381,17 +382,17 @@ TRACE_ROUTES = [
 ]
 
 
-# Runs: the table of all of them, what changed in it, and one run's steps as columns.
+# Runs: the table of all runs, its changes, and one run's steps as columns.
 
 
 MOST = 2000
-"""Rows of a page, and steps of one answer: as much as keeps nobody else waiting for long."""
+"""Most rows of a page, and most steps of one answer."""
 MOST_KEYS = 16
 LONGEST_KEY = 100
 
 
 async def list_runs(request: Request) -> Response:
-    """``?since=`` a revision leaves out what has not changed."""
+    """``?since=REVISION`` leaves out what has not changed."""
     parts, service = parts_of(request), service_of(request)
     limit, offset = window(request, MOST, MOST)
     since = number(request, "since", 0, 2**62)
@@ -410,7 +411,7 @@ async def get_run(request: Request) -> Response:
 
 
 async def run_steps(request: Request) -> Response:
-    """``?after=`` leaves out the first so many; ``?keys=`` names metrics, with commas."""
+    """``?after=N`` leaves out the first N steps; ``?keys=`` lists metrics, comma-separated."""
     after, limit = number(request, "after", 0, 2**31), number(request, "limit", MOST, MOST)
     keys = _keys(request.query_params.get("keys", "reward_mean"))
     run_id = path(request, "run_id")
@@ -433,7 +434,7 @@ async def run_steps(request: Request) -> Response:
 
 
 def _keys(text: str) -> list[str]:
-    """Raises Refused, 422: too many, or no metric's."""
+    """The metric names in a query. Raises Refused, 422: too many, or an invalid one."""
     keys = list(dict.fromkeys(filter(None, text.split(","))))
     odd = [key for key in keys if len(key) > LONGEST_KEY or '"' in key or "\\" in key]
     if odd or len(keys) > MOST_KEYS:
@@ -443,7 +444,7 @@ def _keys(text: str) -> list[str]:
 
 
 def record(row: sqlite3.Row, runner: Runner, bases: set[str], about: About) -> dict[str, Any]:
-    """One row as the wire has it (`hud_tui.wire.RunRecord`)."""
+    """One row in the wire's format (`hud_tui.wire.RunRecord`)."""
     ends = ends_of(row["steps"])
     rewards = orjson.loads(row["rewards"])
     points, part = rewards.get("points", []), rewards.get("part", [0.0, 0])

@@ -1,4 +1,4 @@
-"""Models: who is asking, the catalog, forks, the checkpoint tree and the head."""
+"""Models: the owner of the key, the catalog, forks, the checkpoint tree and the head."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ FRESH_MOMENTS = "only its weights are kept: training from it starts with fresh A
 
 
 async def me(request: Request) -> Response:
-    """There is one user and one team: whoever holds the key."""
+    """There is one user and one team: the owner of the key."""
     user, team = named_id("user", "local"), named_id("team", "local")
     return reply({"user_id": user, "team_id": team})
 
@@ -57,7 +57,7 @@ async def get_model(request: Request) -> Response:
 
 
 async def resolve(request: Request) -> Response:
-    """As older clients look a name up."""
+    """Looks a name up, as older clients do."""
     parts = parts_of(request)
     model = await parts.store.read(models.find, request.query_params.get("model", ""))
     base = parts.bases().get(model.base)
@@ -99,7 +99,7 @@ async def tree(request: Request) -> Response:
 
 
 async def pin(request: Request) -> Response:
-    """PUT keeps a checkpoint as it is whatever the disk limit, DELETE no longer; its row."""
+    """PUT exempts a checkpoint from the disk limit, DELETE ends that; answers with its row."""
     parts, model = parts_of(request), await find_model(request)
     ref = path(request, "checkpoint_id")
     pinned = request.method == "PUT"
@@ -131,7 +131,8 @@ async def checkpoint_traces(request: Request) -> Response:
 
 
 async def set_head(request: Request) -> Response:
-    """``If-Match`` may carry the head that was seen, or ``"none"``; without it nothing is asked."""
+    """``If-Match`` may have the head that the client saw, or ``"none"``; without it nothing is
+    checked."""
     parts, body = parts_of(request), await read(request, SetHead)
     model = trainable(await find_model(request))
     id_ = canonical(body.checkpoint_id)
@@ -155,7 +156,7 @@ async def set_head(request: Request) -> Response:
 
 
 def _seen(request: Request) -> Seen | None:
-    """If-Match: ids in quotes, by commas; ``*`` stands for whatever the head is."""
+    """The ids in If-Match: quoted, comma-separated; ``*`` is whatever the head is."""
     header = request.headers.get("if-match", "*")
     tags = [tag.strip().strip('"') for tag in header.split(",")]
     if "*" in tags:
@@ -169,10 +170,10 @@ def record(
     """One row of the catalog.
 
     Args:
-        model: Whose.
+        model: The model.
         base: None if the engine does not offer it.
         about: The engine.
-        disk: What its checkpoints take.
+        disk: Disk usage of its checkpoints.
     """
     return {
         "id": model.id,

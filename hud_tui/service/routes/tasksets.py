@@ -29,7 +29,7 @@ from hud_tui.service.store import models
 from hud_tui.service.store.db import Db
 from hud_tui.wire import UploadTasks
 
-# The registry: which environments and scenarios there are, as preflight asks.
+# The registry: environments and scenarios, as preflight reads them.
 
 
 async def registry(request: Request) -> Response:
@@ -84,7 +84,7 @@ async def build_status(request: Request) -> Response:
 
 
 def _environment(ref: str) -> Environment:
-    """By its id in the registry. Raises Refused, 404."""
+    """An environment by its id in the registry. Raises Refused, 404."""
     for environment in ENVIRONMENTS.values():
         if _id(environment) == canonical(ref):
             return environment
@@ -111,7 +111,7 @@ def _build(environment: Environment) -> str:
 
 
 def _normal(name: str) -> str:
-    """Names are compared case-blind, with one spelling of the separators."""
+    """Names are compared case-insensitively, with one spelling of the separators."""
     return re.sub(r"[\s_-]+", "-", name.strip()).casefold()
 
 
@@ -124,9 +124,9 @@ ENVIRONMENT_ROUTES = [
 ]
 
 
-# Projects: there is one, and everything is in it.
+# Projects: there is only one, which contains everything.
 #
-# The SDK's CLI looks a project up where one is named (``hud sync tasks --project``,
+# The SDK's CLI looks a project up if one is given (``hud sync tasks --project``,
 # HUD_DEFAULT_PROJECT), and ``hud project`` lists them.
 
 
@@ -138,7 +138,7 @@ ONLY: dict[str, Any] = {
     "is_default": True,
     "capabilities": {"create": True},
 }
-"""The project. Its capability is to have tasksets made in it."""
+"""The project. Tasksets can be created in it."""
 
 
 async def projects(request: Request) -> Response:
@@ -166,7 +166,7 @@ PROJECT_ROUTES = [
 
 
 SCENARIO = ("scenario", "task_id", "id")
-"""Where the forms of a row have the scenario's name."""
+"""Fields that have the scenario's name in the formats of a row."""
 
 
 async def list_tasksets(request: Request) -> Response:
@@ -204,10 +204,10 @@ async def upload(request: Request) -> Response:
 
 
 def export_row(slug: str, row: dict[str, Any]) -> dict[str, Any]:
-    """A row as the export has it: named by its slug, with env by name, and its scenario.
+    """A row in the export's format: named by its slug, with env by name, and its scenario.
 
-    That is what the SDK reads, whatever form was uploaded; every other field comes back as it
-    came. A row without an environment has no such form, and comes back whole.
+    That is what the SDK reads, whatever format was uploaded; all other fields are unchanged. A row
+    without an environment has no such format, and is unchanged.
     """
     env, key = row.get("env"), next((key for key in SCENARIO if row.get(key)), None)
     if not env or key is None:
@@ -218,7 +218,7 @@ def export_row(slug: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _slugged(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Rows by their slugs. Raises Refused, 400, naming a row that is none or comes twice."""
+    """Rows by their slugs. Raises Refused, 400, naming an invalid or duplicate row."""
     try:
         tasks = read_rows(rows)
     except HudUsage as error:

@@ -1,7 +1,7 @@
-"""Training calls on one model: they accumulate, and optim-step turns them into a checkpoint.
+"""Training calls on one model: gradients accumulate, and optim-step makes a checkpoint of them.
 
-`num_substeps` is read and changes nothing: a step is what one optim-step takes. A loop that
-wants several steps of one batch sends forward-backward and optim-step several times.
+`num_substeps` is accepted and ignored: a step is one optim-step. For several steps on one batch, a
+loop sends forward-backward and optim-step several times.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ from hud_tui.wire import (
 )
 from hud_tui.wire_training import Backward, Forward, ForwardBackward, OptimStep
 
-# Managed runs: submit, look at, resume.
+# Managed runs: submit, read, resume.
 
 
 async def submit(request: Request) -> Response:
@@ -77,7 +77,7 @@ def _submitted(job_id: str, model: ModelRow) -> dict[str, Any]:
 
 
 async def raw_status(request: Request) -> Response:
-    """By the job's id, or the latest run of a model by any of its names."""
+    """By the job's id; or the latest run of a model, by any of its names."""
     store, ref = parts_of(request).store, path(request, "ref")
     id_ = canonical(ref)
     try:
@@ -99,7 +99,7 @@ async def resume(request: Request) -> Response:
 
 
 async def _resume_as_job(request: Request, evaluation_id: str, keep: Keep) -> JobStatus:
-    """An evaluation is a job, too: whoever only knows that resumes it as any other."""
+    """An evaluation is a job, so it can be resumed by the same endpoint."""
 
     def told(one: EvaluationJob) -> JobStatus:
         return JobStatus(status=one.status, id=one.id, model_id=one.model_id, model=one.model)
@@ -108,7 +108,7 @@ async def _resume_as_job(request: Request, evaluation_id: str, keep: Keep) -> Jo
     return told(await evaluator.resume(evaluation_id, lambda db, one: keep(db, told(one))))
 
 
-# Evaluations: submit, list, look at, resume; they are cancelled as any job is.
+# Evaluations: submit, list, read, resume; they are cancelled like any job.
 
 
 async def evaluate(request: Request) -> Response:
@@ -133,7 +133,7 @@ async def usual_tasks(request: Request) -> Response:
 
 
 async def get_evaluation(request: Request) -> Response:
-    """``?groups=0`` leaves the rewards by task out, for who only wants to know how far it is."""
+    """``?groups=0`` leaves out the rewards by task."""
     evaluation_id, store = path(request, "evaluation_id"), parts_of(request).store
     if request.query_params.get("groups") == "0":
         return reply(evaluations.status(await store.read(evaluations.get, evaluation_id)))
@@ -159,7 +159,7 @@ EVALUATION_ROUTES = [
 
 
 async def drive(request: Request) -> Response:
-    """Said twice, it changes nothing."""
+    """A repeated request changes nothing."""
     body, job_id = await read(request, DriveRun), wanted_id("job", path(request, "job_id"))
     model = trainable(await parts_of(request).store.read(models.find, body.model_id))
     body = body.model_copy(update={"model_id": model.id})
@@ -173,7 +173,7 @@ async def report(request: Request) -> Response:
 
 
 async def keep_evaluation(request: Request) -> Response:
-    """Once for a checkpoint: the second one is answered as the first."""
+    """Once per checkpoint: a repeated request gets the first answer."""
     body, store = await read(request, DriveEvaluation), parts_of(request).store
     return reply(await store.write(evaluations.record_driven, path(request, "job_id"), body))
 
@@ -189,7 +189,8 @@ RUN_ROUTES = [
 
 
 ADAM = {"learning_rate": (1e-12, 10.0), "eps": (1e-16, 1.0), "weight_decay": (0.0, 10.0)}
-"""Least and most of the optimizer's numbers: beyond them 32 bits overflow or divide by 0."""
+"""Smallest and largest parameters of the optimizer: beyond them 32 bits overflow, or it divides by
+0."""
 
 
 async def losses(request: Request) -> Response:
@@ -256,7 +257,7 @@ async def optim_step(request: Request) -> Response:
 
 
 def _driven(db: Db, run: str | None, model: ModelRow) -> str | None:
-    """The run that a client drives and takes this step; None for a loop without one."""
+    """The run that a client drives and this step belongs to; None without one."""
     job = jobs.active(db, model.id) if run is not None else None
     return run if job is not None and job["id"] == run else None
 
@@ -264,7 +265,7 @@ def _driven(db: Db, run: str | None, model: ModelRow) -> str | None:
 def _passed(
     session: Session, asked: Asked | None, metrics: Mapping[str, float], count: int
 ) -> dict[str, Any]:
-    """A gradient pass's answer, kept with the gradients where it was asked for with a key."""
+    """The answer to a gradient pass, kept with the gradients if it has a key."""
     body = {"metrics": metrics, "num_datums": count}
     if asked is not None:
         session.keep_answer(Kept(asked, dumps(body)))
@@ -284,7 +285,7 @@ def _stepped(node: Node, model: ModelRow) -> dict[str, Any]:
 async def _batch(
     parts: ServiceContext, model: ModelRow, body: ForwardBackward | Forward, loss_fn: str
 ) -> Batch:
-    """The inputs, checked and weighed. Raises Refused, 400 or 422."""
+    """The inputs, validated and weighted. Raises Refused, 400 or 422."""
     base = parts.base(model)
     check_scale(body.reward_scale)
     check_groups(len(body.inputs), body.group_size)
@@ -297,7 +298,7 @@ async def _batch(
 
 
 def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
-    """One row a turn; its lists run over prompt and output, with 0 on the prompt."""
+    """One row per turn, with lists over prompt and output that are 0 on the prompt."""
     rows, found = [], iter(logprobs)
     for index, trajectory in enumerate(batch.trajectories):
         for turn in trajectory.turns:
@@ -316,7 +317,7 @@ def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, A
 
 
 def _adam(body: OptimStep) -> Adam:
-    """The optimizer's numbers. Raises Refused, 422, naming the one that is out of bounds."""
+    """The optimizer's parameters. Raises Refused, 422, naming the one that is out of bounds."""
     for name in ("beta1", "beta2"):
         if not 0 <= getattr(body, name) < 1:
             raise bad_field(name, "must be at least 0 and below 1")

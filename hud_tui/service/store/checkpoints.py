@@ -1,4 +1,4 @@
-"""The checkpoint tree: steps that are put into it, and its rows as they are sent."""
+"""The checkpoint tree: appending steps, the head, and the tree's rows."""
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,11 +22,12 @@ class Node:
     step: int
     name: str
     sampler_path: str
-    """Its name for samplers; does not change."""
+    """Its name for samplers; never changes."""
     state_path: str
-    """Where its weights are."""
+    """Path of its weights."""
     state: str = "full"
-    """What is kept of it: full, weights or expired; damaged, where its file is not whole."""
+    """What is kept of it: full, weights or expired; damaged if its file is missing or
+    incomplete."""
 
     def refuse_expired(self) -> None:
         """Raises Refused, 410, if its weights were deleted."""
@@ -45,7 +46,7 @@ def find(db: Db, model_id: str, ref: str) -> Node:
     Raises:
         Refused: 404.
     """
-    # By id first: a long tree is then not looked through.
+    # By id first, which does not search a long tree.
     for which in ("id = :ref", ":ref IN (name, sampler_path)"):
         query = f"{_SELECT} WHERE model_id = :model AND {which}"
         row = db.execute(query, {"model": model_id, "ref": ref}).fetchone()
@@ -55,46 +56,46 @@ def find(db: Db, model_id: str, ref: str) -> Node:
 
 
 STATE = "iif(damage IS NOT NULL AND state != 'expired', 'damaged', state)"
-"""What a checkpoint's row says of its files."""
+"""SQL for a checkpoint's `state`."""
 _SELECT = f"SELECT id, step, name, sampler_path, state_path, {STATE} FROM checkpoint"
 
 
-# The head: which checkpoint of a model is served, and who may set it elsewhere.
+# The head: which checkpoint of a model is served, and who may move it.
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A head as somebody saw it."""
+    """The head as a client saw it."""
 
     checkpoint_ids: Sequence[str | None]
     """Any of these; None is the weights that the model started from."""
 
 
 def head_id(db: Db, model_id: str) -> str | None:
-    """The head; None while the model serves the weights it started from."""
+    """The head's id; None while the model serves the weights that it started from."""
     query = "SELECT checkpoint_id FROM head WHERE model_id = ?"
     row = db.execute(query, (model_id,)).fetchone()
     return row["checkpoint_id"] if row else None
 
 
 def head(db: Db, model_id: str) -> Node | None:
-    """The head as a node; None as `head_id`."""
+    """The head as a node; None as in `head_id`."""
     id_ = head_id(db, model_id)
     return find(db, model_id, id_) if id_ else None
 
 
 def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None) -> bool:
-    """Point the head at one of the model's checkpoints; False if it already was there.
+    """Set the head to one of the model's checkpoints; returns False if it already was the head.
 
     Args:
         db: The store's.
-        model_id: Whose head.
-        checkpoint_id: The new one.
-        seen: What the caller takes for the head; None if it does not say.
+        model_id: The model.
+        checkpoint_id: The new head.
+        seen: The head as the caller knows it; None if the caller does not say.
 
     Raises:
         Refused: 404, the model has no such checkpoint; 410, it has expired; 409, the
-            head has been set elsewhere since it was seen. Steps taken from there do not
+            head was set elsewhere since it was seen. Steps taken from there do not
             count as a move.
     """
     find(db, model_id, checkpoint_id).refuse_expired()
@@ -121,9 +122,9 @@ def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:
 
 
 def _only_trained(db: Db, model_id: str, seen: str | None) -> bool:
-    """Whether the head is the one seen, or steps have led from there to it and nothing else.
+    """Whether the head is the one seen, or only steps have led from there to it.
 
-    Up the head's lineage, to where it was last set and no further.
+    Searches the head's lineage back to where the head was last set.
     """
     query = """WITH RECURSIVE above (id, parent_id, last) AS (
             SELECT checkpoint.id, parent_id, checkpoint.id IS head.set_to FROM head
@@ -148,23 +149,24 @@ UNKEPT: Mapping[str, Any] = {
     "evaluations": True,
     "groups": {"__all__": {"trace_ids"}},
 }
-"""Of a row: columns say what changes; the step's event names the traces."""
+"""Fields of a row that are not in its stored body: columns have what changes, and the step's event
+has the trace ids."""
 
 
 @dataclass(frozen=True)
 class NewCheckpoint:
-    """One optimizer step that was taken and saved, before it is in the tree."""
+    """A saved optimizer step that is not in the tree yet."""
 
     model_id: str
     row: Checkpoint
-    """As the wire has it, but for what only the tree knows: its step, name and time."""
+    """In the wire's format, without what only the tree knows: its step, name and time."""
     state_path: str
     trace_ids: Sequence[str] = ()
-    """Of all rollouts that it was trained on."""
+    """All rollouts that it was trained on."""
     bytes: int = 0
-    """Of its files here."""
+    """Size of its files on this machine."""
     sha256: str | None = None
-    """Of the file at state_path; None if it is not on this machine."""
+    """Checksum of the file at state_path; None if it is not on this machine."""
 
 
 class HeadHasMoved(Exception):
@@ -172,7 +174,7 @@ class HeadHasMoved(Exception):
 
 
 def append(db: Db, new: NewCheckpoint) -> Node:
-    """Put a step into the tree as the head, and log it.
+    """Append a step to the tree as the head, and log it.
 
     Raises:
         HeadHasMoved: Its parent is not the head.
@@ -240,14 +242,14 @@ def _count(db: Db, model_id: str, row: Checkpoint, trace_ids: Sequence[str]) -> 
 
 
 def next_step(db: Db, model_id: str) -> int:
-    """The number of the step that is taken next, counted over the whole tree from 1."""
+    """The number of the next step, counted over the whole tree from 1."""
     query = "SELECT coalesce(max(step), 0) + 1 FROM checkpoint WHERE model_id = ?"
     [step] = db.execute(query, (model_id,)).fetchone()
     return int(step)
 
 
 def tree(db: Db, model_id: str) -> list[bytes]:
-    """The wire's rows as JSON, oldest first: the one of step N is at N − 1."""
+    """The rows in the wire's JSON, oldest first: that of step N at N − 1."""
     rows = db.execute(f"{_ROW} WHERE checkpoint.model_id = ? ORDER BY step", (model_id,))
     return [_dump(row) for row in rows]
 
@@ -266,7 +268,7 @@ _FLAGS = ("false", "true")
 
 
 def _dump(row: sqlite3.Row) -> bytes:
-    """A stored body with what changes put before it."""
+    """A stored body, with the changeable fields in front."""
     active, pinned, body = _FLAGS[row["is_active"]], _FLAGS[row["pinned"]], str(row["body"])
     scored = f'"evaluations":{row["evaluations"]},' if row["evaluations"] else ""
     now = f'{{"is_active":{active},"state":"{row["state"]}","pinned":{pinned},{scored}'
@@ -274,7 +276,7 @@ def _dump(row: sqlite3.Row) -> bytes:
 
 
 def announce(db: Db, model_id: str, checkpoint_id: str) -> bytes:
-    """Tell who follows the model what a row is now; the row as JSON."""
+    """Log a row's change as an event; returns the row as JSON."""
     db.touch(model_id, checkpoint_id)
     [(_, row)] = rows(db, model_id, [checkpoint_id])
     changed = CheckpointAdded(at=now(), checkpoint=Checkpoint.model_validate_json(row))
@@ -294,7 +296,7 @@ def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -
 
 
 def _log(db: Db, model_id: str, row: Checkpoint) -> None:
-    """The events of a step; only its own names the groups' traces."""
+    """Log the events of a step; only its own event has the groups' trace ids."""
     at, plain = now(), [group.model_copy(update={"trace_ids": []}) for group in row.groups]
     added = CheckpointAdded(at=at, checkpoint=row.model_copy(update={"groups": plain}))
     moved = HeadMoved(
@@ -311,24 +313,24 @@ def _log(db: Db, model_id: str, row: Checkpoint) -> None:
     events.append(db, model_id, [added, moved, taken])
 
 
-# The files that checkpoints' weights are in: their checksums, and what is wrong with them.
+# The files with checkpoints' weights: their checksums, and what is wrong with them.
 
 
 @dataclass(frozen=True)
 class File:
-    """A checkpoint's file, as it was saved."""
+    """A checkpoint's file, when it was saved."""
 
     path: str
-    """Relative to the data directory; a URL where it is kept elsewhere."""
+    """Relative to the data directory; a URL if it is stored on a server."""
     bytes: int
-    """Of all that was saved with it."""
+    """Total size of what was saved with it."""
     sha256: str | None
     """None if it is not on this machine, or was saved by an older version."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A checkpoint that has a file."""
+    """A checkpoint with a file."""
 
     model: str
     """The slug of its model."""
@@ -347,19 +349,19 @@ _WEIGHTS_SELECT = """SELECT slug, c.model_id, step, c.name, c.state_path, sha256
 
 
 def row(db: Db, state_path: str) -> Row | None:
-    """The checkpoint whose weights are there."""
+    """The checkpoint whose weights are at this path."""
     found = db.execute(f"{_WEIGHTS_SELECT} AND c.state_path = ?", (state_path,)).fetchone()
     return None if found is None else Row(*found)
 
 
 def weights_rows(db: Db) -> list[Row]:
-    """Every checkpoint that has a file, heads first."""
+    """Every checkpoint with a file, heads first."""
     order = "ORDER BY c.id IS head.checkpoint_id DESC, c.rowid DESC"
     return [Row(*found) for found in db.execute(f"{_WEIGHTS_SELECT} {order}")]
 
 
 def mark(db: Db, state_path: str, damage: str | None) -> None:
-    """Say what is wrong with a checkpoint's file, or that nothing is."""
+    """Record what is wrong with a checkpoint's file; None for nothing."""
     change = """UPDATE checkpoint SET damage = :damage WHERE state_path = :path
         AND state != 'expired' AND damage IS NOT :damage RETURNING model_id, id"""
     changed = db.execute(change, {"damage": damage, "path": state_path})
@@ -368,13 +370,13 @@ def mark(db: Db, state_path: str, damage: str | None) -> None:
 
 
 def whole(db: Db, near: Row) -> list[str]:
-    """Names of up to three checkpoints of the same model that can be loaded, the nearest first."""
+    """Names of up to three loadable checkpoints of the same model, the nearest first."""
     query = """SELECT name FROM checkpoint WHERE model_id = ? AND state != 'expired'
         AND damage IS NULL ORDER BY abs(step - ?) LIMIT 3"""
     return [name for [name] in db.execute(query, (near.model_id, near.step))]
 
 
-# What is kept of checkpoints: whole states, weights alone, or nothing but the row.
+# What is kept of checkpoints: full states, weights only, or nothing but the row.
 
 
 _PROTECTED = """c.pinned
@@ -386,19 +388,19 @@ _PROTECTED = """c.pinned
         WHERE told.model_id = c.model_id AND best.damage IS NULL
             AND told.reward > (SELECT min(reward) FROM checkpoint WHERE model_id = c.model_id)
         ORDER BY told.reward DESC, told.step DESC LIMIT 1)"""
-"""Never thinned: what is pinned, a head, a branch point, a fork's origin, the best of a model.
-A step's rollouts were sampled by its parent, so the best is the parent of the best step; where
-all are equal there is none."""
+"""Never thinned: pinned checkpoints, heads, branch points, origins of forks, and the best of a
+model. A step's rollouts were sampled by its parent, so the best is the parent of the best step; if
+all rewards are equal, there is none."""
 
 
 def used(db: Db) -> int:
-    """Bytes of all checkpoints' files."""
+    """Total size of all checkpoints' files, bytes."""
     [total] = db.execute("SELECT bytes FROM disk").fetchone()
     return int(total)
 
 
 def measured(db: Db, base: str) -> int | None:
-    """Bytes of the newest whole checkpoint of any model of a base; None before the first."""
+    """Size of the newest full checkpoint of any model of a base; None before the first."""
     query = """SELECT c.bytes FROM checkpoint AS c JOIN model ON model.id = c.model_id
         WHERE c.state = 'full' AND c.bytes > 0 AND model.base = ? ORDER BY c.rowid DESC LIMIT 1"""
     row = db.execute(query, (base,)).fetchone()
@@ -406,11 +408,11 @@ def measured(db: Db, base: str) -> int | None:
 
 
 def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
-    """The oldest checkpoint that may be thinned, with its model's id: whole states before weights.
+    """The oldest checkpoint that may be thinned, with its model's id: full states before weights.
 
     Args:
         db: The store's.
-        opened: State paths that are in use, which are left alone.
+        opened: State paths in use, which are not thinned.
     """
     for state in ("full", "weights"):
         query = f"""SELECT model_id, id, step, name, sampler_path, state_path, state
@@ -424,18 +426,19 @@ def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
 
 
 def slimmed(db: Db, model_id: str, node: Node, saved: File) -> bool:
-    """Only weights are kept from now on, in this file; False if it is protected by now."""
+    """Record that only weights are kept, in this file; returns False if it is protected
+    meanwhile."""
     change = "state = 'weights', state_path = ?, bytes = ?, sha256 = ?"
     return _change(db, model_id, node, change, (saved.path, saved.bytes, saved.sha256))
 
 
 def expired(db: Db, model_id: str, node: Node) -> bool:
-    """Nothing is kept of its weights; its rollouts stay. False as `slimmed`."""
+    """Record that its weights were deleted; its rollouts stay. False as in `slimmed`."""
     return _change(db, model_id, node, "state = 'expired', bytes = 0", ())
 
 
 def gone(db: Db, state_path: str) -> None:
-    """The engine's server no longer has this state: whoever shows it says that it expired."""
+    """Record that the engine's server no longer has this state: it has expired."""
     query = "SELECT model_id, id FROM checkpoint WHERE state_path = ? AND state != 'expired'"
     for model_id, id_ in db.execute(query, (state_path,)).fetchall():
         db.execute("UPDATE checkpoint SET state = 'expired', bytes = 0 WHERE id = ?", (id_,))
@@ -443,10 +446,10 @@ def gone(db: Db, state_path: str) -> None:
 
 
 def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
-    """Keep a checkpoint as it is whatever the limit, or no longer; its row as JSON.
+    """Exempt a checkpoint from the disk limit, or end that; returns its row as JSON.
 
     Raises:
-        Refused: 404; 410, there is nothing left to keep.
+        Refused: 404; 410, its weights are gone already.
     """
     node = find(db, model_id, ref)
     if pinned:

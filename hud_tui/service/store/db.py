@@ -1,9 +1,8 @@
-"""Store: the service's SQLite file, one thread that reads and writes it.
+"""Store: the service's SQLite file, and the one thread that reads and writes it.
 
-The functions beside this file take the connection first; `Store.read` and
-`Store.write` run them on the store's own thread, a write in one transaction that is on
-disk (WAL, synchronous FULL) when the call returns. So the event loop never waits for
-fsync, and a reader never sees half a step.
+The functions of this package take the connection first. `Store.read` and `Store.write` run them on
+the store's thread, a write in one transaction that is on disk (WAL, synchronous FULL) on return.
+So the event loop never waits for fsync, and a reader never sees half a step.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-# The tables. What must never be is refused here: two heads, an orphan, two runs on a model.
+# The tables. Constraints exclude what must never be: two heads, an orphan, two runs on a model.
 
 
 MIGRATIONS = [
@@ -331,17 +330,17 @@ class TooNew(Exception):
 
 
 class Db(sqlite3.Connection):
-    """A connection that remembers what the open transaction changed."""
+    """A connection that records what the open transaction changed."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.appended: set[str] = set()
         """Ids of models with new events."""
         self.touched: dict[str, set[str]] = {}
-        """Ids of models, and of the checkpoints in them whose rows are new or changed."""
+        """Ids of checkpoints whose rows are new or changed, by model id."""
 
     def touch(self, model_id: str, *checkpoint_ids: str | None) -> None:
-        """Say that the rows of these checkpoints are new, or not what they were."""
+        """Record that the rows of these checkpoints are new or changed."""
         rows = self.touched.setdefault(model_id, set())
         rows.update(id_ for id_ in checkpoint_ids if id_ is not None)
 
@@ -355,10 +354,10 @@ class Store:
     ) -> None:
         """
         Args:
-            path: The SQLite file; made when missing.
-            on_events: Called on the event loop, after the commit, with the models whose
-                events grew.
-            on_rows: As that, with `Db.touched`.
+            path: The SQLite file; created if missing.
+            on_events: Called on the event loop, after the commit, with the ids of models that have
+                new events.
+            on_rows: The same with `Db.touched`.
         """
         self._path = path
         self._on_events = on_events
@@ -367,7 +366,7 @@ class Store:
         self._db: Db | None = None
 
     async def open(self, id_: str | None = None) -> None:
-        """Open the file and bring its tables up to date; `id_` as for `connect`."""
+        """Open the file and migrate its tables; `id_` as for `connect`."""
         self._loop = asyncio.get_running_loop()
         self._db = await self._loop.run_in_executor(self._thread, connect, self._path, id_)
 
@@ -380,7 +379,7 @@ class Store:
     async def read(
         self, query: Callable[Concatenate[Db, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a function that only reads."""
+        """Run a read-only function."""
         return await self._loop.run_in_executor(
             self._thread, lambda: query(self._open_db(), *args, **kwargs)
         )
@@ -388,7 +387,7 @@ class Store:
     async def write(
         self, change: Callable[Concatenate[Db, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a function in one transaction: all of it is on disk on return, or none."""
+        """Run a function in one transaction: on return all of it is on disk, or none."""
         return await self._loop.run_in_executor(
             self._thread, lambda: self._commit(lambda db: change(db, *args, **kwargs))
         )
@@ -427,19 +426,19 @@ def insert(db: Db, table: str, verb: str = "INSERT", **columns: object) -> None:
 def insert_all(
     db: Db, table: str, rows: Sequence[Mapping[str, object]], verb: str = "INSERT"
 ) -> None:
-    """Insert rows that all have the same columns."""
+    """Insert rows with the same columns."""
     if rows:
         names, marks = ", ".join(rows[0]), ", ".join(f":{name}" for name in rows[0])
         db.executemany(f"{verb} INTO {table} ({names}) VALUES ({marks})", rows)
 
 
 def connect(path: Path, id_: str | None = None) -> Db:
-    """Open a store's file and run the migrations it lacks.
+    """Open a store's file and run the migrations that it lacks.
 
     Args:
-        path: The file; made when missing.
-        id_: Its id where it has none yet. It is then in the file itself, so that a copy without
-            the log beside it has it too.
+        path: The file; created if missing.
+        id_: Its id if it has none yet. It is written to the file itself, so that a copy without
+            the write-ahead log has it too.
     """
     db = sqlite3.connect(path, isolation_level=None, factory=Db)
     try:

@@ -1,4 +1,4 @@
-"""Evaluations: asked for, under way, and what they found, beside the checkpoints they are of."""
+"""Evaluations: their requests, progress and results."""
 
 import json
 import sqlite3
@@ -28,7 +28,7 @@ _SELECT = """SELECT evaluation.*, model.slug, checkpoint.name AS checkpoint_name
 
 @dataclass(frozen=True)
 class NewEvaluation:
-    """An evaluation that is to be queued."""
+    """An evaluation to queue."""
 
     id: str
     model_id: str
@@ -36,17 +36,17 @@ class NewEvaluation:
     title: str
     """The job's name."""
     name: str | None
-    """What the tasks are called."""
+    """Name of the tasks."""
     split: str
     tasks: Sequence[dict[str, Any]]
-    """Rows of those that are sampled."""
+    """Rows of the sampled tasks."""
     samples: int
     parameters: dict[str, Any]
     """max_tokens, temperature, seed and solved_at."""
 
 
 def submit(db: Db, new: NewEvaluation) -> EvaluationJob:
-    """Queue an evaluation, and enter its job."""
+    """Queue an evaluation, with its job."""
     at = now()
     insert(
         db,
@@ -87,19 +87,19 @@ def get(db: Db, ref: str) -> sqlite3.Row:
 
 
 def known(db: Db, ref: str) -> str | None:
-    """The id of an evaluation, whichever way it is spelled; None where it is none."""
+    """The id of an evaluation in its canonical spelling; None if it is none."""
     row = db.execute("SELECT id FROM evaluation WHERE id = ?", (canonical(ref),)).fetchone()
     return None if row is None else str(row["id"])
 
 
 def of_model(db: Db, model_id: str) -> list[sqlite3.Row]:
-    """All of a model, oldest first; those of the weights it started from as well."""
+    """All of a model, oldest first, including those of the weights that it started from."""
     query = f"{_SELECT} WHERE evaluation.model_id = ? ORDER BY evaluation.rowid"
     return db.execute(query, (model_id,)).fetchall()
 
 
 def requeue(db: Db, evaluation_id: str) -> EvaluationJob:
-    """Queue one again that ended before its last rollout. Raises Refused, 404 or 409."""
+    """Queue an evaluation again that ended before its last rollout. Raises Refused, 404 or 409."""
     row = get(db, evaluation_id)
     if row["status"] not in RESUMABLE or row["tasks"] is None:
         raise Refused(409, f"evaluation {row['id']} is {row['status']}: nothing is left to sample")
@@ -111,13 +111,13 @@ def requeue(db: Db, evaluation_id: str) -> EvaluationJob:
 
 
 def start(db: Db, evaluation_id: str) -> EvaluationJob:
-    """Queued becomes running."""
+    """Mark a queued evaluation as running."""
     db.execute("UPDATE evaluation SET status = 'running' WHERE id = ?", (evaluation_id,))
     return _changed(db, evaluation_id)
 
 
 def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow], seconds: float) -> EvaluationJob:
-    """Keep rollouts that were made, and count them and the seconds that they took."""
+    """Store finished rollouts, with their number and the seconds they took."""
     keep_rollouts(db, rows, now())
     db.execute(
         "UPDATE evaluation SET done = done + ?, reward_sum = reward_sum + ?,"
@@ -128,7 +128,7 @@ def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow], seconds: float
 
 
 def made(db: Db, evaluation_id: str) -> list[Group]:
-    """Rewards by task of the rollouts that are kept, in the order they were made."""
+    """Rewards by task of the stored rollouts, in the order they were made."""
     query = "SELECT task_slug, reward FROM trace WHERE job_id = ? ORDER BY rowid"
     found: dict[str, list[float]] = {}
     for slug, reward in db.execute(query, (evaluation_id,)):
@@ -137,13 +137,13 @@ def made(db: Db, evaluation_id: str) -> list[Group]:
 
 
 def finish(db: Db, evaluation_id: str, end: End, found: Evaluation | None = None) -> EvaluationJob:
-    """It ended so.
+    """Store how an evaluation ended.
 
     Args:
         db: The store's.
-        evaluation_id: Which.
-        end: Its last status.
-        found: What it found, where it ended well; the checkpoint says so too.
+        evaluation_id: Its id.
+        end: Its final status.
+        found: Its result if it succeeded, also added to the checkpoint.
     """
     row, at = get(db, evaluation_id), now()
     told = None if found is None else _told(row["id"], row["job_id"], row, found, at)
@@ -165,19 +165,19 @@ def finish(db: Db, evaluation_id: str, end: End, found: Evaluation | None = None
 
 
 def stopped(ends_as: str) -> End:
-    """The end of an evaluation that was asked to stop, with the status that it was to have."""
+    """The end of a cancelled evaluation, with the requested status."""
     return End(ends_as, INTERRUPTED if ends_as == "interrupted" else None)
 
 
 def interrupt_all(db: Db) -> None:
-    """After a crash: what was queued or running is interrupted, and can be resumed."""
+    """After a crash: mark queued and running evaluations as interrupted; they can be resumed."""
     query = "SELECT id FROM evaluation WHERE status IN ('queued', 'running')"
     for [evaluation_id] in db.execute(query).fetchall():
         finish(db, evaluation_id, stopped("interrupted"))
 
 
 def status(row: sqlite3.Row, groups: Sequence[Group] = ()) -> EvaluationJob:
-    """An evaluation as the wire has it."""
+    """An evaluation in the wire's format."""
     done = row["done"]
     return EvaluationJob.model_validate(
         {
@@ -242,11 +242,11 @@ def _dump(groups: Sequence[Group]) -> str:
     return json.dumps(rows)
 
 
-# Those that a managed run makes of its own checkpoints.
+# Evaluations that a managed run makes of its own checkpoints.
 
 
 def due(db: Db, job_id: str) -> Node | None:
-    """The last checkpoint of a run, where the run has not evaluated it and still can."""
+    """The last checkpoint of a run, if the run has not evaluated it and still can."""
     row = db.execute(
         f"SELECT id, step, name, sampler_path, state_path, {STATE} AS state, evaluations"
         " FROM checkpoint WHERE job_id = ? ORDER BY step DESC LIMIT 1",
@@ -260,28 +260,28 @@ def due(db: Db, job_id: str) -> Node | None:
 
 
 def has_baseline(db: Db, job_id: str) -> bool:
-    """Whether a run has evaluated what it starts from."""
+    """Whether a run has evaluated the weights that it starts from."""
     return db.execute("SELECT 1 FROM evaluation WHERE job_id = ?", (job_id,)).fetchone() is not None
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a managed run found of weights of its own."""
+    """A managed run's evaluation of its own weights."""
 
     model_id: str
     job_id: str
     node: Node | None
-    """None: the weights that the model started from."""
+    """None for the weights that the model started from."""
     samples: int
     parameters: dict[str, Any]
     groups: Sequence[Group]
     """Rewards by held-out task."""
     found: Evaluation
-    """What they come to."""
+    """The result."""
 
 
 def record(db: Db, new: Kept) -> EvaluationJob:
-    """Say what weights scored on the held-out tasks of a run."""
+    """Store what weights scored on the held-out tasks of a run."""
     at, id_ = now(), new_id()
     checkpoint_id = None if new.node is None else new.node.id
     insert(
@@ -312,7 +312,7 @@ def record(db: Db, new: Kept) -> EvaluationJob:
 
 
 def record_driven(db: Db, job_id: str, body: DriveEvaluation) -> EvaluationJob:
-    """`record`, as the driver of a run says it.
+    """`record` for a run that a client drives.
 
     Raises:
         Refused: 404, no such run or checkpoint; 422, a reward is not finite.

@@ -1,5 +1,5 @@
-"""The event log: what happened to each model, under ids that grow and survive a restart, and how it
-is sent to whoever follows."""
+"""The event log: what happened to each model, with increasing ids that survive a restart, and how
+followers get it."""
 
 import asyncio
 from collections import OrderedDict
@@ -20,14 +20,15 @@ KEPT = 50_000
 """Events kept per model; a reader further behind has to read the tree."""
 PRUNE_EVERY = 1_000
 FAR = 20_000
-"""Lag in events from which some are skipped for a reader: half a minute of a run."""
+"""Lag in events from which rollouts of past steps are skipped for a reader: half a minute of a
+run."""
 
 Sent = CheckpointAdded | HeadMoved | RolloutDone | StepTaken | JobChanged | EvaluationChanged
 
 
 @dataclass(frozen=True)
 class Logged:
-    """One event as it is kept and sent."""
+    """One event of the log."""
 
     id: int
     type: str
@@ -35,7 +36,7 @@ class Logged:
 
 
 def append(db: Db, model_id: str, events: Iterable[Sent]) -> None:
-    """Log events; readers are woken once the transaction is on disk."""
+    """Log events; readers are woken after the commit."""
     insert = "INSERT INTO event (model_id, type, body) VALUES (?, ?, ?)"
     newest = 0
     for event in events:
@@ -49,9 +50,8 @@ def append(db: Db, model_id: str, events: Iterable[Sent]) -> None:
 def after(db: Db, model_id: str, last: int, limit: int = 500) -> list[Logged]:
     """The model's events after one id, oldest first.
 
-    A reader that is far behind is spared the rollouts of steps that are over, whose rewards are
-    in the events of those steps: over a line that carries less than a run says, it would never
-    catch up with it.
+    For a reader far behind, rollouts of past steps are skipped, whose rewards are in those steps'
+    events: over a slow line it would never catch up otherwise.
     """
     query = """SELECT id, type, body FROM event WHERE model_id = ? AND id > ?
         AND (type != 'rollout' OR id > ?) ORDER BY id LIMIT ?"""
@@ -77,7 +77,7 @@ def newest(db: Db) -> int:
 
 
 def can_resume(db: Db, model_id: str, last: int) -> bool:
-    """Whether this id is known and every later event is still kept."""
+    """Whether this id is known and all later events are still kept."""
     row = db.execute("SELECT pruned_to FROM model WHERE id = ?", (model_id,)).fetchone()
     return row is not None and int(row["pruned_to"]) <= last <= newest(db)
 
@@ -90,11 +90,11 @@ def _prune(db: Db, model_id: str) -> None:
         db.execute("UPDATE model SET pruned_to = ? WHERE id = ?", (row["id"], model_id))
 
 
-# Frames: the newest events as they are sent, made once for all who follow a model.
+# Frames: the newest events as sent, made once for all followers of a model.
 
 
 FRAMES_KEPT = 64
-"""Answers kept; readers that keep up ask for the same ones at the same time."""
+"""Answers kept; readers without lag ask for the same ones at the same time."""
 
 RESET = b"event: reset\ndata: {}\n\n"
 """Tells a reader that events are missing from the log: read the tree, then continue."""
@@ -106,21 +106,20 @@ class Frames:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], Answer] = OrderedDict()
         self._none: dict[str, tuple[int, asyncio.Event]] = {}
-        """The last id without newer events, and the signal set when there are some."""
+        """The last id without newer events, and the signal that is set when there are some."""
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def after(self, store: Store, model_id: str, last: int, signal: asyncio.Event) -> Answer:
-        """The id of the model's newest event after one id, as far as they are sent, and they;
-        or `RESET`.
+        """The model's events after one id as sent, with the id of the last one; or `RESET`.
 
-        Events never change, so whoever asks after the same id gets the same answer; that there
-        were none yet holds until the signal is set.
+        Events never change, so all readers of the same id get the same answer; an empty answer
+        is valid until the signal is set.
 
         Args:
-            store: Where the events are.
-            model_id: Whose.
-            last: The id after which.
-            signal: The model's, as the hub gave it before this was called.
+            store: Has the events.
+            model_id: The model.
+            last: The id.
+            signal: The model's, taken from the hub before this call.
         """
         async with self._locks.setdefault(model_id, asyncio.Lock()):
             kept = self._kept.get((model_id, last))
@@ -142,27 +141,27 @@ class Frames:
 
 
 def _after(db: Db, model_id: str, last: int) -> list[Logged] | int:
-    """The events after an id; where some of them are no longer kept, the newest id instead."""
+    """The events after an id; or the newest id, if some of them are no longer kept."""
     if not can_resume(db, model_id, last):
         return newest(db)
     return after(db, model_id, last)
 
 
 def _frame(event: Logged) -> bytes:
-    """JSON has no bare newline, so one data line holds it."""
+    """One server-sent event. JSON has no bare newline, so it fits one data line."""
     return f"id: {event.id}\nevent: {event.type}\ndata: {event.body}\n\n".encode()
 
 
-# Hub: wakes whoever follows a model's events. The events themselves are in the store.
+# Hub: wakes followers of a model's events. The events themselves are in the store.
 
 
 PAUSE_S = 0.02
-"""From an event to its readers: training, which logged it, goes on first, and what it logs
-meanwhile is sent along."""
+"""Delay between an event and its readers, seconds: training goes on first, and later events are
+sent together with it."""
 
 
 class Hub:
-    """Readers ask for the signal first, read the store, and then wait: nothing is missed."""
+    """Readers take the signal first, then read the store, then wait: no event is missed."""
 
     def __init__(self) -> None:
         self._signals: dict[str, asyncio.Event] = {}
@@ -171,20 +170,20 @@ class Hub:
         self.closed = False
 
     def signal(self, model_id: str) -> asyncio.Event:
-        """Set once the model's events have grown, or the service stops."""
+        """Set once the model has new events, or the service stops."""
         signal = self._signals.setdefault(model_id, asyncio.Event())
         if self.closed:
             signal.set()
         return signal
 
     def grew(self, model_ids: set[str]) -> None:
-        """Wake the readers of these models soon: they have new events."""
+        """Wake the readers of these models soon."""
         if not self._grown:
             asyncio.get_running_loop().call_later(PAUSE_S, self._wake)
         self._grown |= model_ids
 
     def close(self) -> None:
-        """No more events will come: every stream ends."""
+        """End all streams."""
         self.closed = True
         self._grown = set(self._signals)
         self._wake()

@@ -1,4 +1,4 @@
-"""Jobs: managed runs, and those that a client reports as it goes."""
+"""Jobs: managed runs, and jobs that clients report."""
 
 import json
 import sqlite3
@@ -12,7 +12,7 @@ from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, insert
 from hud_tui.wire import DriveReport, DriveRun, JobError, JobStatus
 
-# How a managed run can end, and what is written of it.
+# How a managed run can end, and what is stored of it.
 
 
 INTERRUPTED = JobError(
@@ -37,15 +37,15 @@ class Stopped(Exception):
 
 
 class Solved(Exception):
-    """Nothing is left to learn from the tasks."""
+    """The tasks are solved: there is no signal left."""
 
 
 class ZeroVariance(Exception):
-    """Too many batches in a row had nothing to train on."""
+    """Too many consecutive batches without signal."""
 
 
 def stopped(ends_as: str) -> End:
-    """The end of a run that was asked to stop, with the requested status."""
+    """The end of a cancelled run, with the requested status."""
     return End(ends_as, INTERRUPTED if ends_as == "interrupted" else None)
 
 
@@ -77,8 +77,8 @@ _STATUS = """CASE WHEN job.kind = 'training' THEN job.status
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status != 'error') THEN 'completed'
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id) THEN 'error'
     ELSE 'pending' END"""
-"""HUD has no "job exit": a reported job is over when its traces are. It is an error where no
-rollout of it came to anything."""
+"""SQL for a job's status. HUD has no "job exit": a reported job has ended when its traces have. It
+is an error if none of its rollouts has a result."""
 _COLUMNS = f"""job.*, {_STATUS} AS shown_status, model.slug, taskset.name AS taskset_name,
     evaluation.id AS evaluation_id, evaluation.checkpoint_id AS evaluates,
     evaluation.done AS evaluated, evaluation.samples * evaluation.num_tasks AS to_evaluate,
@@ -95,11 +95,11 @@ _LISTED = f"""SELECT {_COLUMNS},
     CASE WHEN {_STATUS} = 'error' AND job.kind != 'training' THEN
         (SELECT error FROM trace WHERE job_id = job.id AND error IS NOT NULL ORDER BY rowid LIMIT 1)
         END AS first_error {_FROM}"""
-"""Jobs with counts of their rollouts, read from an index."""
+"""Jobs with counts of their rollouts, from an index."""
 
 
 def unfinished(db: Db) -> list[sqlite3.Row]:
-    """Every job that still does something: managed runs, and reported jobs with open traces."""
+    """All active jobs: managed runs, and reported jobs with open traces."""
     return db.execute(f"{SELECT} WHERE {_STATUS} IN ('queued', 'running')").fetchall()
 
 
@@ -113,14 +113,14 @@ def get(db: Db, job_id: str) -> sqlite3.Row:
 
 
 def listed(db: Db, job_id: str) -> sqlite3.Row:
-    """One job as `page` has it, with num_traces and sampled_step. Raises Refused, 404."""
+    """One job as in `page`, with num_traces and sampled_step. Raises Refused, 404."""
     return _one(db, _LISTED, job_id)
 
 
 def page(
     db: Db, limit: int, offset: int, taskset_id: str | None = None
 ) -> tuple[list[sqlite3.Row], int]:
-    """One page of jobs, newest first, and the true total."""
+    """One page of jobs, newest first, and the total."""
     where, args = ("WHERE job.taskset_id = ?", (taskset_id,)) if taskset_id else ("", ())
     query = f"{_LISTED} {where} ORDER BY job.created_at DESC, job.rowid DESC LIMIT ? OFFSET ?"
     rows = db.execute(query, (*args, limit, offset)).fetchall()
@@ -136,12 +136,12 @@ def enter(
     taskset_id: str | None,
     steps: int | None = None,
 ) -> None:
-    """A client's job begins. Entering it again changes nothing.
+    """Begin a client's job. Repeating it changes nothing.
 
     Args:
         db: The store's.
-        job_id, name, group, taskset_id: As the client has them.
-        steps: How many it says that its loop will take.
+        job_id, name, group, taskset_id: As the client sent them.
+        steps: Number of steps that the client announces.
     """
     insert(
         db,
@@ -158,7 +158,7 @@ def enter(
 
 
 def exists(db: Db, job_id: str) -> bool:
-    """Whether anybody has begun a job of this id."""
+    """Whether a job with this id was begun."""
     return db.execute("SELECT 1 FROM job WHERE id = ?", (job_id,)).fetchone() is not None
 
 
@@ -175,7 +175,7 @@ def _one(db: Db, select: str, job_id: str) -> sqlite3.Row:
     return found
 
 
-# Managed runs: jobs that this service itself carries out.
+# Managed runs: jobs that this service carries out.
 
 
 RESUMABLE = ("interrupted", "cancelled", "failed")
@@ -183,7 +183,7 @@ RESUMABLE = ("interrupted", "cancelled", "failed")
 
 @dataclass(frozen=True)
 class Submission:
-    """A managed run that is to be queued."""
+    """A managed run to queue."""
 
     job_id: str
     model_id: str
@@ -191,7 +191,7 @@ class Submission:
     parameters: dict[str, Any]
     tasks: list[dict[str, Any]]
     taskset: str = ""
-    """What the tasks are called."""
+    """Name of the tasks."""
 
 
 def submit(db: Db, new: Submission) -> JobStatus:
@@ -220,7 +220,7 @@ def submit(db: Db, new: Submission) -> JobStatus:
 
 
 def refuse_busy(db: Db, model_id: str, driven_by: str | None = None) -> None:
-    """Raises Refused, 409, while a run trains the model; it names the run.
+    """Raises Refused, 409, while a run trains the model; the message names the run.
 
     Args:
         db: The store's.
@@ -259,7 +259,7 @@ def training(db: Db, ref: str) -> sqlite3.Row:
 
 
 def requeue(db: Db, job_id: str) -> JobStatus:
-    """Queue a run again that ended short of its steps.
+    """Queue a run again that ended before its last step.
 
     Raises:
         Refused: 404; 409, it did not end so, or another run trains the model.
@@ -307,8 +307,8 @@ def advance(
     wasted: int = 0,
     note: str | None = None,
 ) -> JobStatus:
-    """One more iteration is done, having taken `steps` (0 or 1) optimizer steps, and `wasted`
-    rollouts of a batch that had no gradient."""
+    """Count an iteration: `steps` (0 or 1) optimizer steps, and `wasted` rollouts of a batch
+    without a gradient."""
     if wasted:
         runs.wasted(db, job_id, wasted)
     db.execute(
@@ -321,7 +321,7 @@ def advance(
 
 
 def note(db: Db, job_id: str, why: str) -> JobStatus:
-    """Store a note: the next step is sampled again; nothing was counted."""
+    """Store a note; nothing is counted."""
     db.execute("UPDATE job SET note = ? WHERE id = ?", (why, job_id))
     return _changed(db, job_id)
 
@@ -333,7 +333,7 @@ def solved(db: Db, job_id: str, why: str) -> JobStatus:
 
 
 def interrupt_all(db: Db) -> None:
-    """After a crash: what was queued or running is interrupted, and can be resumed."""
+    """After a crash: mark queued and running runs as interrupted; they can be resumed."""
     for job in db.execute(f"{SELECT} WHERE job.status IN ('queued', 'running')").fetchall():
         finish(db, job["id"], stopped("interrupted"))
 
@@ -370,7 +370,7 @@ def status(row: sqlite3.Row) -> JobStatus:
     )
 
 
-# Runs whose steps a client takes: it says how they are doing.
+# Runs whose steps a client takes.
 
 
 LEASE_S = 30.0
@@ -382,11 +382,11 @@ GONE = JobError(
 
 
 def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
-    """A run of a client's begins, or goes on after it ended short of its steps.
+    """Begin a run that a client drives, or resume one that ended before its last step.
 
     Raises:
         Refused: 409, the model is in another run, or the run is complete; 422, the job is
-            another's.
+            of another kind.
     """
     row = db.execute("SELECT * FROM job WHERE id = ?", (job_id,)).fetchone()
     if row is not None and (row["driver"] is None or row["model_id"] != body.model_id):
@@ -433,7 +433,7 @@ def driven(db: Db, job_id: str) -> sqlite3.Row:
 
 
 def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
-    """What a driver says of its run; one that was taken for gone is back.
+    """Store a driver's report. A run that was interrupted for lack of reports is active again.
 
     Raises:
         Refused: 404; 409, the run has ended otherwise, or another trains the model.
@@ -467,15 +467,15 @@ def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
 
 
 def stepped(db: Db, job_id: str, checkpoint_id: str) -> JobStatus:
-    """A step of a driven run was taken."""
+    """Count a step of a driven run."""
     query = "SELECT json_extract(body, '$.num_tokens') FROM checkpoint WHERE id = ?"
     [tokens] = db.execute(query, (checkpoint_id,)).fetchone()
     return advance(db, job_id, steps=1, tokens=tokens or 0, seconds=0.0)
 
 
 def ask_to_cancel(db: Db, job_id: str) -> bool:
-    """Ask a driver to stop between two rollouts; one that has gone cannot, so its run ends now.
-    False: the run is not active."""
+    """Ask a driver to stop between two rollouts; if the driver is gone, the run ends now. Returns
+    False if the run is not active."""
     row = driven(db, job_id)
     if row["status"] != "running":
         return False
@@ -488,7 +488,7 @@ def ask_to_cancel(db: Db, job_id: str) -> bool:
 
 
 def end_abandoned(db: Db) -> int:
-    """Runs whose driver was not heard of for `LEASE_S` are interrupted; how many others go on."""
+    """Interrupt the runs without a report for `LEASE_S`; returns the number of the others."""
     query = "SELECT id, heard_at FROM job WHERE driver IS NOT NULL AND status = 'running'"
     rows = db.execute(query).fetchall()
     gone = [row["id"] for row in rows if now() - (row["heard_at"] or 0.0) > LEASE_S]
@@ -498,7 +498,7 @@ def end_abandoned(db: Db) -> int:
 
 
 def waits(db: Db, job_id: str, why: str | None) -> JobStatus:
-    """Store what the run waits for; None once it goes on."""
+    """Store what the run waits for; None once it continues."""
     db.execute("UPDATE job SET waits = ? WHERE id = ?", (why, job_id))
     return _changed(db, job_id)
 

@@ -1,4 +1,4 @@
-"""The catalog: bases that the engine offers, and forks that can be trained."""
+"""The catalog: the engine's bases, and forks, which can be trained. And tasksets."""
 
 import json
 import sqlite3
@@ -22,7 +22,7 @@ class ModelRow:
     is_base: bool
     base: str
     state_path: str | None
-    """State it starts from before its first step; None for the base's weights."""
+    """State that it starts from; None for the base's weights."""
     forked_from: str | None
     created_at: float
     checkpoint_count: int
@@ -30,11 +30,11 @@ class ModelRow:
 
 _SELECT = """SELECT model.*, (SELECT coalesce(max(step), 0) FROM checkpoint
     WHERE model_id = model.id) AS checkpoint_count FROM model"""
-"""Steps count from 1 without a gap, and the last one is found without counting."""
+"""Steps are numbered from 1 without gaps, so the largest number is their count."""
 
 
 def offer_bases(db: Db, names: Iterable[str]) -> None:
-    """List the engine's bases; known ones are not changed."""
+    """Add the engine's bases; existing ones are not changed."""
     insert = """INSERT OR IGNORE INTO model (id, slug, name, name_key, is_base, base, created_at)
         VALUES (?, ?, ?, ?, 1, ?, ?)"""
     for name in names:
@@ -42,7 +42,7 @@ def offer_bases(db: Db, names: Iterable[str]) -> None:
 
 
 def catalog(db: Db, limit: int, offset: int) -> tuple[list[ModelRow], int]:
-    """One page, bases first, then forks as they were made; and the true total."""
+    """One page of models, bases first, then forks from oldest to newest; and the total."""
     rows = db.execute(
         f"{_SELECT} ORDER BY is_base DESC, created_at, slug LIMIT ? OFFSET ?", (limit, offset)
     )
@@ -51,7 +51,7 @@ def catalog(db: Db, limit: int, offset: int) -> tuple[list[ModelRow], int]:
 
 
 def find(db: Db, ref: str) -> ModelRow:
-    """The model of an id, a slug, a name or a slug's tail, case-blind.
+    """The model with this id, slug, name or slug's tail, case-insensitively.
 
     Raises:
         Refused: 404.
@@ -71,12 +71,12 @@ def find(db: Db, ref: str) -> ModelRow:
 
 
 def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> ModelRow:
-    """A new model with a tree of its own.
+    """Create a model with a tree of its own.
 
     Args:
         db: The store's.
-        source: What is forked.
-        name: The new model's.
+        source: The model to fork.
+        name: Name of the new model.
         checkpoint: Where it starts, by id, name or sampler path; None for the source's head.
 
     Raises:
@@ -108,7 +108,7 @@ def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> 
 
 
 def start(db: Db, source: ModelRow, checkpoint: str | None) -> tuple[str | None, str]:
-    """The state that a fork starts from, None for the base's weights, and what that is called.
+    """The state that a fork starts from (None for the base's weights), and its name.
 
     Raises:
         Refused: 404, the source has no such checkpoint; 410, that has expired.
@@ -147,7 +147,7 @@ def _row(row: sqlite3.Row) -> ModelRow:
     )
 
 
-# Tasksets: named lists of task rows, given back exactly as they were uploaded.
+# Tasksets: named lists of task rows, returned exactly as they were uploaded.
 
 
 _SELECT_TASKSET = """SELECT taskset.*, (SELECT count(*) FROM task WHERE taskset_id = taskset.id)
@@ -155,8 +155,7 @@ _SELECT_TASKSET = """SELECT taskset.*, (SELECT count(*) FROM task WHERE taskset_
 
 
 def offer(db: Db, name: str, description: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
-    """Put a built-in taskset of (slug, row) pairs in place, unless its name is there already:
-    it may have been edited."""
+    """Add a built-in taskset of (slug, row) pairs, unless the name exists: users may edit it."""
     if by_name(db, name) is None:
         id_ = named_id("taskset", name)
         _create(db, id_, name, description)
@@ -164,7 +163,7 @@ def offer(db: Db, name: str, description: str, rows: Iterable[tuple[str, dict[st
 
 
 def create(db: Db, name: str) -> sqlite3.Row:
-    """A new, empty taskset.
+    """Create an empty taskset.
 
     Raises:
         Refused: 422, the name is blank.
@@ -177,7 +176,8 @@ def create(db: Db, name: str) -> sqlite3.Row:
 
 
 def put(db: Db, taskset_id: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> tuple[int, int]:
-    """Create or replace rows by their slugs; how many were created and how many replaced."""
+    """Create or replace rows by their slugs; returns the numbers of created and of replaced
+    rows."""
     created = updated = 0
     for slug, row in rows:
         changed = db.execute(
@@ -193,7 +193,7 @@ def put(db: Db, taskset_id: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> 
 
 
 def by_name(db: Db, name: str) -> sqlite3.Row | None:
-    """The taskset of a name, case-blind."""
+    """The taskset with this name, case-insensitively."""
     key = " ".join(name.split()).casefold()
     row: sqlite3.Row | None = db.execute(f"{_SELECT_TASKSET} WHERE name_key = ?", (key,)).fetchone()
     return row
@@ -219,7 +219,7 @@ def rows(db: Db, taskset_id: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def page(db: Db, limit: int, offset: int) -> tuple[list[sqlite3.Row], int]:
-    """One page of tasksets by age, and the true total."""
+    """One page of tasksets by age, and the total."""
     query = f"{_SELECT_TASKSET} ORDER BY created_at, rowid LIMIT ? OFFSET ?"
     [total] = db.execute("SELECT count(*) FROM taskset").fetchone()
     return db.execute(query, (limit, offset)).fetchall(), int(total)

@@ -1,4 +1,4 @@
-"""Replies to writes that carried an Idempotency-Key, so that none is done twice."""
+"""Replies to writes with an Idempotency-Key, so that none is carried out twice."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -7,25 +7,25 @@ from hud_tui.service.http import Refused
 from hud_tui.service.store.db import Db, insert
 
 KEPT = 1_000
-"""Keys kept per scope; the oldest goes first."""
+"""Keys kept per scope; the oldest is dropped first."""
 GIVEN_UP = "given up"
-"""Call name of a key that was settled before its call arrived."""
+"""Call name of a key that was given up before its call arrived."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A write that carries a key."""
+    """A write with a key."""
 
     key: str
     call: str
     """E.g. ``optim-step``."""
     digest: str
-    """Of its body, byte for byte."""
+    """Digest of its body."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A write that was done, and its answer."""
+    """A completed write, and its answer."""
 
     asked: Asked
     body: bytes
@@ -34,8 +34,8 @@ class Kept:
     """Whether its gradients were dropped before a step was taken."""
 
     def refuse_other(self, asked: Asked) -> None:
-        """Raises Refused where the key cannot answer this: 409 it was given up, or what it
-        did was dropped; 422 it belongs to another request."""
+        """Raises Refused if this is no answer to a request: 409, the key was given up, or its
+        gradients were dropped; 422, the key belongs to another request."""
         if self.asked.call == GIVEN_UP:
             raise Refused(409, "this call was abandoned before it arrived: use a new key")
         if self.asked != asked:
@@ -55,7 +55,7 @@ def keep(db: Db, scope: str, kept: Kept) -> None:
 
     Args:
         db: The store's.
-        scope: What the key belongs to: the id of a model, a job or a trace.
+        scope: The key's scope: the id of a model, a job or a trace.
         kept: The write and its answer.
     """
     insert(

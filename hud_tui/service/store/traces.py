@@ -1,4 +1,4 @@
-"""Traces: one rollout each, as a client reports it or as the service makes it for one."""
+"""Traces: one rollout each, reported by a client or made by the service."""
 
 import json
 import sqlite3
@@ -17,7 +17,7 @@ from hud_tui.service.store.db import Db, insert_all
 from hud_tui.wire import TraceEnter, TraceExit
 from hud_tui.wire_training import Sample
 
-# Turns: what a policy was asked and what it answered, token by token.
+# Turns: prompt and answer of a policy, token by token.
 
 
 _WITH_TRACE = """SELECT turn.id, turn.temperature, turn.trace_id, turn.sample, trace.task_slug,
@@ -30,7 +30,7 @@ SIBLINGS = 256
 
 @dataclass(frozen=True)
 class TurnRow:
-    """One answer of a policy, with all that training on it needs."""
+    """One answer of a policy, with everything that training on it needs."""
 
     prompt: Sequence[int]
     output: Sequence[int]
@@ -46,17 +46,17 @@ class TurnRow:
 def digest(
     prompt: Iterable[int], output: Iterable[int] = (), logprobs: Iterable[float] = ()
 ) -> str:
-    """Names a turn by its exact tokens and its logprobs in 32 bits, as many clients hold them.
+    """Identifies a turn by its tokens and its logprobs in 32 bits, as many clients store them.
 
-    Equal tokens alone are not the same turn: another temperature may have said them too.
+    Equal tokens alone do not identify a turn: they may have been sampled at another temperature.
     """
     ids = f"{','.join(map(str, prompt))}|{','.join(map(str, output))}"
-    values = array("f", [value + 0.0 for value in logprobs])  # -0.0 is 0.0
+    values = array("f", [value + 0.0 for value in logprobs])  # −0.0 becomes 0.0
     return blake2b(ids.encode() + values.tobytes(), digest_size=16).hexdigest()
 
 
 def add_turns(db: Db, turns: Iterable[tuple[str, TurnRow]]) -> None:
-    """Keep turns, each with its trace's id; the same prompt asked again replaces its answer."""
+    """Store turns, each with its trace's id; the same prompt again replaces its answer."""
     turn_rows = [
         {
             "trace_id": trace_id,
@@ -81,7 +81,7 @@ def turns_of(db: Db, trace_id: str) -> list[sqlite3.Row]:
 
 
 def same(db: Db, sample: Sample) -> list[sqlite3.Row]:
-    """The turns of these tokens and logprobs, newest first, with what is known of their traces."""
+    """The turns with these tokens and logprobs, newest first, with the state of their traces."""
     prompt, output = sample.prompt_token_ids or (), sample.output_token_ids
     named = digest(prompt, output, sample.output_logprobs)
     query = f"{_WITH_TRACE} WHERE digest = ? ORDER BY turn.id DESC LIMIT ?"
@@ -89,7 +89,7 @@ def same(db: Db, sample: Sample) -> list[sqlite3.Row]:
 
 
 def within(db: Db, trace_id: str, sample: Sample) -> sqlite3.Row | None:
-    """The turn of a trace with these tokens, with any logprobs."""
+    """The turn of a trace with these tokens, whatever its logprobs."""
     query = f"{_WITH_TRACE} WHERE trace_id = ? AND prompt_digest = ?"
     row: sqlite3.Row | None = db.execute(
         query, (trace_id, digest(sample.prompt_token_ids or ()))
@@ -141,7 +141,7 @@ def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
         " parent_trace_id = coalesce(?, parent_trace_id) WHERE id = ?",
         (job_id, body.task_slug, body.group_id, body.model, body.parent_trace_id, trace_id),
     )
-    db.execute(  # of a run that a client drives, it is of the step which is taken next
+    db.execute(  # in a run that a client drives, it belongs to the next step
         "UPDATE trace SET (step, attempt) = (SELECT step + 1, attempt FROM job WHERE id = :job)"
         " WHERE id = :id AND step IS NULL"
         " AND EXISTS (SELECT 1 FROM job WHERE id = :job AND driver IS NOT NULL)",
@@ -150,7 +150,7 @@ def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
 
 
 def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
-    """End a client's rollout; True the first time."""
+    """End a client's rollout; returns True the first time."""
     query = "SELECT ended_at FROM trace WHERE id = ?"
     row = db.execute(query, (trace_id,)).fetchone()
     _begin(db, trace_id, now())
@@ -172,7 +172,7 @@ def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
 
 
 def _begin(db: Db, trace_id: str, at: float, status: str = "running") -> None:
-    """Make the trace's row, where it has none."""
+    """Create the trace's row if there is none."""
     query = "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, ?, ?)"
     db.execute(query, (trace_id, status, at))
 
@@ -209,7 +209,7 @@ def status(db: Db, trace_id: str) -> str | None:
 def of_job(
     db: Db, job_id: str, limit: int, offset: int, step: int | None = None
 ) -> tuple[list[sqlite3.Row], int]:
-    """One page of a job's traces in the order they began, and the true total."""
+    """One page of a job's traces in chronological order, and the total."""
     where, args = "job_id = ?", [job_id]
     if step is not None:
         where, args = "job_id = ? AND step = ?", [job_id, step]  # type: ignore[list-item]
@@ -235,15 +235,15 @@ def summary(db: Db, job_id: str) -> sqlite3.Row:
 
 
 def cancel_running(db: Db, job_id: str) -> list[str]:
-    """Mark a job's unfinished traces cancelled; their ids."""
+    """Mark a job's unfinished traces as cancelled; returns their ids."""
     query = f"UPDATE trace SET status = 'cancelled', ended_at = ? WHERE job_id = ? AND {_OPEN}"
     found = db.execute(f"{query} RETURNING id", (now(), job_id)).fetchall()
     return [row["id"] for row in found]
 
 
 def queue(db: Db, trace_id: str, job_id: str, body: TraceEnter) -> str:
-    """A rollout that the service is to make begins; its status, which is another than
-    ``queued`` where it has been asked for before and has ended."""
+    """Begin a rollout that the service will make; returns its status, which is not ``queued`` if it
+    was submitted before and has ended."""
     _begin(db, trace_id, now(), "queued")
     enter(db, trace_id, job_id, body)
     return str(status(db, trace_id))
@@ -257,7 +257,7 @@ def end_queued(db: Db) -> None:
 
 
 def cancel(db: Db, trace_id: str) -> str:
-    """Mark one unfinished trace cancelled; its status by then. Raises Refused, 404."""
+    """Mark one unfinished trace as cancelled; returns its status. Raises Refused, 404."""
     get(db, trace_id)
     db.execute(
         f"UPDATE trace SET status = 'cancelled', ended_at = ? WHERE id = ? AND {_OPEN}",
@@ -270,7 +270,7 @@ def _dump(value: Any) -> str | None:
     return None if value is None else json.dumps(value)
 
 
-# Finished rollouts of managed runs, kept as traces like any other.
+# Finished rollouts of managed runs, stored as traces like any other.
 
 
 @dataclass(frozen=True)
@@ -285,26 +285,26 @@ class TraceRow:
     step: int
     """Of the run, from 1."""
     attempt: int | None
-    """Which sampling of that step, from 1; None if it evaluates a checkpoint."""
+    """Attempt at that step, from 1; None if it evaluates a checkpoint."""
     rollout: int
     reward: float
     stop_reason: str
     heldout: bool
     evaluates: str | None = None
-    """Id of the checkpoint that it was sampled from to evaluate it."""
+    """Id of the checkpoint that it evaluates."""
     turns: Sequence[TurnRow] = field(default_factory=tuple)
 
 
 def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | None = None) -> None:
-    """Keep finished rollouts of a managed run, and log them.
+    """Store finished rollouts of a managed run, and log them.
 
-    An iteration that is repeated, after a crash or without its engine, replaces its own.
+    If an iteration is repeated after a failure, its rollouts replace the earlier ones.
 
     Args:
         db: The store's.
-        model_id: The model that is trained.
+        model_id: The trained model.
         rows: The rollouts.
-        step: The step of the tree that they belong to; None for the one that is taken next.
+        step: Their step in the tree; None for the next one.
     """
     at, step = now(), step or checkpoints.next_step(db, model_id)
     keep_rollouts(db, rows, at)
@@ -312,7 +312,7 @@ def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | No
 
 
 def keep_rollouts(db: Db, rows: Sequence[TraceRow], at: float) -> None:
-    """`add_rollouts`, without telling who follows the model."""
+    """`add_rollouts` without events."""
     insert_all(db, "trace", [_finished(row, at) for row in rows], "INSERT OR REPLACE")
     add_turns(db, ((row.id, turn) for row in rows for turn in row.turns))
 
@@ -358,11 +358,11 @@ def _done(row: TraceRow, at: float, step: int) -> RolloutDone:
     )
 
 
-# Spans: what a client uploads of its rollouts, kept as it came.
+# Spans: a client's uploads about its rollouts, stored unchanged.
 
 
 def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
-    """Keep uploaded spans; one that comes again replaces itself."""
+    """Store uploaded spans; a repeated one replaces itself."""
     insert = "INSERT OR REPLACE INTO span VALUES (?, ?, ?)"
     for span in spans:
         body = json.dumps(span)
@@ -371,14 +371,14 @@ def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
 
 
 def spans_of(db: Db, trace_id: str) -> list[dict[str, Any]]:
-    """The uploaded spans of a trace, by their start."""
+    """The uploaded spans of a trace, by start time."""
     query = "SELECT body FROM span WHERE trace_id = ? ORDER BY rowid"
     found = [json.loads(row["body"]) for row in db.execute(query, (trace_id,))]
     return sorted(found, key=lambda span: str(span.get("start_time") or ""))
 
 
 def samples(db: Db, trace_id: str) -> list[Sample]:
-    """The turns that a trace's spans carry tokens of, in order."""
+    """The turns whose tokens are in a trace's spans, in order."""
     found = [payload(span).get("sample") for span in spans_of(db, trace_id)]
     read = [_sample(value) for value in found if isinstance(value, dict)]
     return [sample for sample in read if sample is not None and sample.output_token_ids]
@@ -393,7 +393,7 @@ def _sample(value: dict[str, Any]) -> Sample | None:
 
 
 def payload(span: dict[str, Any]) -> dict[str, Any]:
-    """A span's ``hud.payload``; empty if it has none that can be read."""
+    """A span's ``hud.payload``; empty if it has none that can be parsed."""
     attributes = span.get("attributes")
     found = attributes.get("hud.payload") if isinstance(attributes, dict) else None
     if isinstance(found, str):

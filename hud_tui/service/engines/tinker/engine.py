@@ -1,7 +1,7 @@
-"""TinkerEngine: language models on Tinker, or on a server with its wire, behind the contract.
+"""TinkerEngine: language models on Tinker, or on a server with the same API.
 
-This is the service's side: it checks every call and keeps the pointers; a process of its own
-talks to the server. Nothing of `tinker` is loaded here.
+This is the service's side: it validates every call and keeps the pointers to weights; a process of
+its own talks to the server. Nothing of `tinker` is loaded here.
 """
 
 import asyncio
@@ -40,29 +40,29 @@ from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, files_of, lo
 from hud_tui.settings import Options
 from hud_tui.storage import read_regular, write_atomic
 
-# Bases: what a server offers, with what its model's own config says where that is at hand.
+# Bases: the server's models, with their own config where it is available.
 
 
 MOST_BYTES = 1 << 24
-"""Of the largest config that is read."""
+"""Maximum size of a config file, bytes."""
 CONTEXT = 4096
-"""Where neither server nor config says."""
+"""Default context if neither server nor config gives one."""
 VOCABULARY = 2**20
-"""Beyond any model's: where the config is not at hand, the server refuses ids that are not its."""
+"""Default vocabulary, larger than any model's: without a config, the server refuses unknown ids."""
 LEARNING_RATE, WIDTH = 1e-4, 2048
-"""LoRA's usual rate, and the width below which it grows: Adam's best rate falls with width
-(Yang et al. 2022, arXiv:2203.03466)."""
+"""LoRA's usual learning rate, and the width up to which it applies: Adam's best rate falls with
+width (Yang et al. 2022, arXiv:2203.03466)."""
 SHORT = 512
-"""A context below this is a toy's: completions are short then."""
+"""With a context below this, as of test models, completions are short by default."""
 
 
 def make_base(name: str, model: str, context: int | None) -> Base:
-    """A base, by the engine's name and the server's name of it.
+    """A base of a server's model.
 
     Args:
-        name: The engine's.
-        model: The server's: a hub id, or a path.
-        context: What the server says, if it does.
+        name: The engine's name.
+        model: The server's name: a hub id, or a path.
+        context: The server's value, if it gives one.
     """
     config = read_config(model)
     room = context or _number(config, "max_position_embeddings") or CONTEXT
@@ -84,7 +84,7 @@ def make_base(name: str, model: str, context: int | None) -> Base:
 
 
 def names(models: Mapping[str, int | None]) -> dict[str, str]:
-    """The server's model names by the engine's: a path goes by its last part, as ``local/…``."""
+    """The server's model names by the engine's: a path becomes ``local/LAST-PART``."""
     named: dict[str, str] = {}
     for model in models:
         name = f"local/{Path(model).name}" if Path(model).is_absolute() else model
@@ -107,7 +107,7 @@ def read_config(model: str) -> dict[str, Any]:
 
 
 def cached(model: str) -> Path | None:
-    """Where the hub's cache has a model's config.json, without loading the hub's library."""
+    """Path of a model's config.json in the hub's cache, found without loading the hub's library."""
     home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
     cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
     repository = cache / f"models--{model.replace('/', '--')}"
@@ -122,10 +122,10 @@ def _number(config: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-# Offer: what a server had when it last answered, so that trees can be read while it is away.
+# Offer: the server's models when it last answered, so that trees can be read while it is away.
 
 
-"""Of the largest file that is read."""
+"""Maximum size of the file, bytes."""
 
 
 class Offer:
@@ -134,12 +134,12 @@ class Offer:
         self._url = url
 
     def write(self, contexts: Mapping[str, int | None]) -> None:
-        """Remember model names and contexts; where that cannot be written, it is not."""
+        """Store model names and contexts; errors are ignored."""
         with suppress(OSError):
             write_atomic(self._path, json.dumps({"url": self._url, "models": dict(contexts)}))
 
     def read(self) -> dict[str, int | None]:
-        """What this very server offered; empty if that is not known."""
+        """The last known models of this server; empty if there are none."""
         try:
             found = json.loads(read_regular(self._path, MOST_BYTES))
             models = found["models"] if found["url"] == self._url else {}
@@ -148,18 +148,18 @@ class Offer:
             return {}
 
 
-# Connection: the process that talks to the server, and what the server offers.
+# Connection: the process that talks to the server, and the server's models.
 
 
 SAVES = 2
-"""A step is saved as a state, with the optimizer, and as weights for samplers."""
+"""Checkpoints per step: the state with the optimizer, and weights for samplers."""
 START_S = 10.0
-"""How long the server may be away when the service starts."""
+"""Seconds to wait for the server when the service starts."""
 
 
 class Connection:
     def __init__(self, options: Options, directory: Path) -> None:
-        """`directory`: for the journal, the log and the last offer; made when missing."""
+        """`directory`: for the journal, the log and the last offer; created if missing."""
         self.link = Link(directory, options.environment(), self._hear)
         self.bases: dict[str, Base] = {}
         self.models: dict[str, str] = {}
@@ -171,16 +171,16 @@ class Connection:
 
     @property
     def about(self) -> About:
-        """The server, and how its queue and its slots are by its last word."""
+        """The server, with its queue and slots as last reported."""
         queue, slots = self._state.get("queue", "active"), self._state.get("slots", 0)
         place = self._options
         return About("tinker", place.url, queue, slots, place.ttl_s, SAVES, place.place)
 
     async def start(self) -> None:
-        """Connect; where the server is away now, go by what it offered before.
+        """Connect; if the server is away, use the models of its last offer.
 
         Raises:
-            EngineError: It does not answer, and never has; or it refuses the key.
+            EngineError: It does not answer and never has, or it refuses the key.
         """
         try:
             await self.connect(START_S)
@@ -192,7 +192,7 @@ class Connection:
             self._state = {"queue": str(error)}
 
     async def connect(self, patience_s: float = RETURN_S) -> None:
-        """Have a process that has the server. Raises EngineError as `start` does."""
+        """Ensure that a process is connected to the server. Raises EngineError as `start` does."""
         async with self._connecting:
             if not await self.link.start():
                 return
@@ -206,13 +206,13 @@ class Connection:
             self._take(contexts)
 
     def model(self, base: str) -> str:
-        """The server's name of a base. Raises EngineError: there is none."""
+        """The server's name of a base. Raises EngineError: there is no such base."""
         if base not in self.models:
             raise EngineError(f"no base {base!r}; choose from {', '.join(self.models)}")
         return self.models[base]
 
     def place(self, source: str | Path) -> Pointer:
-        """Where weights are: a base's, or a state's by its file here.
+        """The weights of a base, or of a state by its file here.
 
         Raises:
             EngineError: No such base or state, or it is on another server.
@@ -242,7 +242,7 @@ class Connection:
         return {model["name"]: model["context"] for model in found}
 
     def _take(self, contexts: Mapping[str, int | None]) -> None:
-        """The server's models, with their contexts where it says them, are the bases."""
+        """Set the bases from the server's models and their contexts, if known."""
         self.models = names(contexts)
         self.bases = {
             name: make_base(name, model, contexts[model]) for name, model in self.models.items()
@@ -252,18 +252,18 @@ class Connection:
         self._state = state
 
 
-# A request to sample, as the SDK's process takes it.
+# Sampling requests in the form that the SDK's process takes.
 
 
 SPACE = 2**31 - 1024
-"""Seeds are 31 bits on servers, and those of a group follow each other."""
+"""Servers take seeds of 31 bits; those of a group are consecutive."""
 
 
 def as_asked(request: SampleRequest, tokens: ChatTokenizer) -> dict[str, Any]:
     """The request as plain values.
 
-    Stop sequences of one token each go as ids, with the ids that end a turn; servers take ids
-    or texts, not both, so longer ones make texts of them all.
+    Single-token stop sequences are sent as ids, together with the ids that end a turn. Servers take
+    ids or texts, not both, so with longer stop sequences all are sent as texts.
     """
     if all(len(stop) == 1 for stop in request.stop):
         stop: list[Any] = [*tokens.ends, *(stop[0] for stop in request.stop)]
@@ -283,7 +283,7 @@ def as_asked(request: SampleRequest, tokens: ChatTokenizer) -> dict[str, Any]:
 
 
 def seed_of(seed: tuple[int, ...]) -> int:
-    """One number of a seed's parts; the last part adds up, so a group's follow each other.
+    """One number from a seed's parts. The last part is added, so a group's seeds are consecutive.
 
     The multiplier is MINSTD's (Park and Miller 1988).
     """
@@ -300,8 +300,8 @@ class TinkerEngine:
     def __init__(self, options: Options, directory: Path) -> None:
         """
         Args:
-            options: Which server, and how to train there.
-            directory: For the journal and the log; made when missing. Checkpoints are beside it.
+            options: The server, and training options.
+            directory: For the journal and the log; created if missing. Checkpoints are beside it.
         """
         self._options = options
         self._checkpoints = directory.parent / "checkpoints"
@@ -333,7 +333,8 @@ class TinkerEngine:
         await self._link.stop()
 
     async def open(self, source: str | Path) -> Handle:
-        """Name a policy; the server is asked when training, or a sample, first needs it."""
+        """Open a policy under a handle; the server is called when it is first trained or
+        sampled."""
         pointer = self._at.place(source)
         await self._at.connect()
         handle = f"tinker-{uuid4().hex}"
@@ -386,7 +387,7 @@ class TinkerEngine:
         return figures
 
     async def slim(self, state: Path, directory: Path) -> str:
-        """A pointer that leaves the optimizer's moments on the server."""
+        """Write a pointer without the optimizer's moments, which stay on the server."""
         slimmer = replace(await asyncio.to_thread(read_pointer, state), optimizer=False)
         return str(await asyncio.to_thread(write_pointer, directory, slimmer))
 
@@ -419,7 +420,7 @@ class TinkerEngine:
         base_module.datums(datums, base.context, base.vocabulary, ratios)
 
     def _base(self, handle: Handle) -> Base:
-        """The base of an open handle. Raises EngineLost: its process has ended."""
+        """The base of an open handle. Raises EngineLost: its process has exited."""
         opened = self._opened.get(handle)
         if opened is None:
             raise EngineError("this policy is closed: open it again")
@@ -433,4 +434,4 @@ class TinkerEngine:
         try:
             await self._link.ask("tidy", checkpoints=str(self._checkpoints))
         except EngineError:
-            self._tidied = False  # with the next policy, then
+            self._tidied = False  # else with the next policy

@@ -1,4 +1,4 @@
-"""Link: the service's end of the pipe to the SDK's process, started when it is needed."""
+"""Link: the service's end of the pipe to the SDK's process, which is started when needed."""
 
 import asyncio
 import contextlib
@@ -32,12 +32,12 @@ from hud_tui.storage import open_or_make, read_regular, write_atomic
 
 LOST = "the engine's process ended: unsaved state is lost; open the policy again"
 PATIENCE_S = 8.0
-"""How long the process may take to end once its input has ended."""
+"""Seconds that the process may take to exit after its stdin was closed."""
 PING_S, SILENT_S = 10.0, 60
-"""How often the process is asked whether it is there while anybody waits for it, and how long it
-may take to say so. What it is asked for may take far longer: it answers many at once."""
+"""Seconds between pings while anybody waits for the process, and until it counts as silent.
+Requests may take far longer: it handles many at the same time."""
 LARGE = 2**20
-"""A larger frame is read beside the event loop."""
+"""Size in bytes from which a frame is parsed in a thread."""
 
 
 class Link:
@@ -49,9 +49,9 @@ class Link:
     ) -> None:
         """
         Args:
-            directory: Where the process keeps its journal, and its log.
-            environment: Variables it gets beside this process's own.
-            on_state: Told what the server's queue is doing, whenever that changes.
+            directory: For the process's journal and log.
+            environment: Variables in addition to this process's own.
+            on_state: Called with the state of the server's queue whenever it changes.
         """
         self._directory = directory
         self._environment = environment
@@ -62,16 +62,16 @@ class Link:
         self._reader: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._lost = LOST
-        """What is said to those who wait when the process ends."""
+        """Message for those who wait when the process exits."""
         self._starting = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
-        """The process's id; None while none runs."""
+        """The process's id; None if none runs."""
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> bool:
-        """Start the process where none runs; whether it is a new one."""
+        """Start the process if none runs; returns whether it was started."""
         async with self._starting:
             if self._process is not None:
                 return False
@@ -93,11 +93,11 @@ class Link:
     async def ask(self, verb: str, **fields: Any) -> Any:
         """Send a request to the running process and await its result.
 
-        A sample that nobody waits for any more is not sampled, as far as it can be helped.
+        A cancelled sampling request is not sent on if it is still queued.
 
         Raises:
-            EngineError: The request could not be carried out, as the process says.
-            EngineLost: The process ended before it answered.
+            EngineError: The request failed in the process.
+            EngineLost: The process exited before it answered.
         """
         process, id_ = self._process, next(self._ids)
         if process is None or process.stdin is None:
@@ -119,7 +119,7 @@ class Link:
             self._waiting.pop(id_, None)
 
     async def stop(self) -> None:
-        """End the process, which lets its runs go; requests that still wait raise EngineLost."""
+        """Stop the process, which releases its runs first; waiting requests raise EngineLost."""
         process, reader = self._process, self._reader
         if process is None or process.stdin is None:
             return
@@ -135,7 +135,7 @@ class Link:
             await reader
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """End the process where it is there, is waited for, and does not answer."""
+        """Stop the process if it is waited for and does not answer pings."""
         while process is self._process:
             await asyncio.sleep(PING_S)
             if not self._waiting:
@@ -149,7 +149,7 @@ class Link:
                 return
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Hand replies to who waits for them, until the process ends."""
+        """Pass replies to the callers until the process exits."""
         stdout = process.stdout
         assert stdout is not None
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
@@ -179,37 +179,38 @@ class Link:
             reply.set_result(answer["result"])
 
 
-# Presence: whether the server answers at all, asked beside the calls that wait for it.
+# Presence: whether the server answers at all, checked while calls wait for it.
 
 
 PROBE_S = 2.0
-"""Between two looks."""
+"""Seconds between two checks."""
 ANSWER_S = 5.0
-"""Longest wait for an answer, whatever it says."""
+"""Longest wait for an answer of any kind, seconds."""
 FRESH_S = 10.0
-"""An answer to anything counts for so long."""
+"""Seconds for which any answer counts."""
 RETURN_S = 300.0
-"""How long a server may be away before a call is given up that has not been sent."""
+"""Seconds that a server may be away before a call that was not sent is given up."""
 
 
 class Presence:
     def __init__(self, url: str, tell: Callable[[str | None], None]) -> None:
-        """`tell`: told in plain words what is waited for, None when that is over."""
+        """`tell`: called with what is waited for, in plain words, and with None when that is
+        over."""
         self._url = url
         self._tell = tell
         self._heard = float("-inf")
         self._away = False
-        """Whether it did not answer when last asked."""
+        """Whether the last check had no answer."""
 
     def observe(self) -> None:
-        """The server answered something."""
+        """Record that the server answered something."""
         self._heard = monotonic()
         if self._away:
             self._away = False
             self._tell(None)
 
     async def look(self) -> bool:
-        """Whether it answers now; told where it does not, until it does."""
+        """Whether it answers; `tell` is called when that changes."""
         if await asyncio.to_thread(_answers, self._url):
             self.observe()
             return True
@@ -221,11 +222,11 @@ class Presence:
         """Wait until it answers.
 
         Raises:
-            EngineError: It has not for so long.
+            EngineError: It did not answer within this time.
         """
         if monotonic() - self._heard < FRESH_S:
             return
-        if self._away:  # a call is repeated: what the last one found holds until the next look
+        if self._away:  # for a repeated call, the last check counts until the next one
             self._say_away()
         if await self.look():
             return
@@ -259,15 +260,15 @@ def _answers(url: str) -> bool:
 
 POINTER_FILE = "tinker.json"
 MOST_POINTER_BYTES = 1 << 20
-"""Of the largest file that is read."""
+"""Maximum size of the file, bytes."""
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """Weights on a server: of a saved state, or of a base where there is no state."""
+    """Weights on a server: a saved state, or a base."""
 
     url: str
-    """Of the server that has them."""
+    """URL of the server."""
     base: str
     """The engine's name of the base."""
     model: str
@@ -281,7 +282,7 @@ class Pointer:
 
 
 def write_pointer(directory: Path, pointer: Pointer) -> Path:
-    """Write it into a directory, fsynced and renamed into place; the file.
+    """Write it into a directory, fsynced and renamed into place; returns the file.
 
     Raises:
         EngineError: It cannot be written.
@@ -296,7 +297,7 @@ def write_pointer(directory: Path, pointer: Pointer) -> Path:
 
 
 def read_pointer(path: Path) -> Pointer:
-    """What a file says. Raises StateDamaged: there is none, or it is not whole."""
+    """Read a pointer. Raises StateDamaged: the file is missing or incomplete."""
     try:
         return Pointer(**json.loads(read_regular(path, MOST_POINTER_BYTES)))
     except (OSError, ValueError, TypeError, RecursionError) as error:
@@ -304,10 +305,10 @@ def read_pointer(path: Path) -> Pointer:
 
 
 def pointed_states(checkpoints: Path) -> set[str]:
-    """Every state that a checkpoint here points to, or one that was moved aside at a start.
+    """Every state that a checkpoint here points to, including those moved aside at start-up.
 
     Raises:
-        EngineError: One of them cannot be read.
+        EngineError: A pointer cannot be read.
         OSError: There is no such directory.
     """
     checkpoints.stat()

@@ -1,8 +1,8 @@
-"""Run: one open policy on the server, loaded when training first needs it.
+"""Run: one open policy on the server, created when training first needs it.
 
-A base or a state names the weights until then. Sampling goes by the newest name that
-these weights were saved under; where a server's sampler paths are no snapshots, a state is
-only sampled from through a run of its own, so that no run is ever overwritten.
+Until then its weights are those of a base or a state. Samples use the newest name under which the
+weights were saved. On servers whose sampler paths are no snapshots, a state is sampled only
+through a run of its own, so that no run is ever overwritten.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from hud_tui.service.engines.tinker.link import Pointer
 from hud_tui.service.engines.tinker.server import CALL_S, Server, lacks
 
 LEAVE_S = 60.0
-"""How long a run that is let go may still be sampled from."""
+"""Longest wait for samples in progress when a run is released, seconds."""
 SEED = 0
-"""Of a new run's adapters: the same start every time."""
+"""Seed of a new run's adapters: always the same start."""
 
 
 class Run:
@@ -45,7 +45,7 @@ class Run:
         return str(self._client.model_id)
 
     async def trainer(self) -> Any:
-        """The SDK's training client. Raises EngineError where it cannot be opened."""
+        """The SDK's training client. Raises EngineError if it cannot be opened."""
         async with self._opening:
             if self._client is None:
                 await self._load()
@@ -53,7 +53,8 @@ class Run:
 
     @asynccontextmanager
     async def sampler(self) -> AsyncIterator[Any]:
-        """The SDK's sampling client for exactly these weights; no step is taken meanwhile."""
+        """The SDK's sampling client for exactly these weights; no step is taken until the block
+        ends."""
         self._samples += 1
         self._quiet.clear()
         try:
@@ -70,29 +71,29 @@ class Run:
                 self._quiet.set()
 
     async def quiet(self) -> None:
-        """Wait until the server has answered every sample. Raises PolicyLost: it does not."""
+        """Wait until the server has answered all samples. Raises PolicyLost: it does not."""
         try:
             await asyncio.wait_for(self._quiet.wait(), CALL_S)
         except TimeoutError:
             raise PolicyLost("samples of this policy are still under way") from None
 
     def accumulated(self, turns: int, moved: bool) -> None:
-        """A pass added so many turns to the gradient; `moved`: some of them with a weight."""
+        """Record a pass with this many turns; `moved`: whether any of them had a weight."""
         self._turns += turns
         self.waiting = self.waiting or moved
 
     def take(self) -> int:
-        """A step takes the gradient: how many turns there are in it."""
+        """Use up the gradient for a step; returns its number of turns."""
         turns, self._turns, self.waiting = self._turns, 0, False
         return turns
 
     def stepped(self, pointer: Pointer) -> None:
-        """The weights are a new node's now."""
+        """Record that the weights are now a new node's."""
         self._source, self._named = pointer, pointer.sampler_path
         self._sampler = None
 
     async def close(self) -> None:
-        """Let the run go, once nothing is sampled from it. Its states stay."""
+        """Release the run, once its samples are done. Its states stay on the server."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._quiet.wait(), LEAVE_S)
         async with self._opening:
@@ -127,7 +128,7 @@ class Run:
         self._server.occupied(1)
 
     async def _create(self, service: Any) -> Any:
-        """A new run; where the server takes only lower ranks, with the highest that it takes."""
+        """Create a run, with the highest LoRA rank that the server accepts."""
         if self._source.state_path is None and self._server.most_rank is not None:
             self.rank = min(self.rank, self._server.most_rank)
         while True:
@@ -147,7 +148,7 @@ class Run:
                 return made
 
     async def _restore(self, service: Any, state: str) -> Any:
-        """A new run that holds a state: created from it, or loaded as its first request."""
+        """Create a run with a state: in one request, or loaded as its first request."""
         adam = self._source.optimizer
         suffix = "_with_optimizer" if adam else ""
         if self._server.loads_in_one is not False:
@@ -170,12 +171,12 @@ class Run:
         return client
 
 
-# Sampling: like requests go as one, and stop where the contract says.
+# Sampling: similar requests are sent as one.
 
 
 SEEDS = 2**31 - 1
 TOP = "topk_sample_logprobs"
-"""Of the SDK's `sample`, since 0.38."""
+"""Parameter of the SDK's `sample` since 0.38."""
 NO_TOP = (
     "top_logprobs: this Tinker server, or the SDK that talks to it, tells the sampled tokens'"
     " logprobs only: remove it"
@@ -185,7 +186,7 @@ NO_TOP = (
 async def sample(
     server: Server, run: Run, requests: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One completion a request, in order.
+    """One completion per request, in order.
 
     Args:
         server, run: What samples.
@@ -194,7 +195,7 @@ async def sample(
             ``top_logprobs``.
 
     Raises:
-        EngineRefused: ``top_logprobs`` that the SDK or the server does not tell.
+        EngineRefused: The SDK or the server does not support ``top_logprobs``.
     """
     tinker = await server.tinker()
     async with run.sampler() as sampler:
@@ -203,12 +204,12 @@ async def sample(
         try:
             return [row for rows in await asyncio.gather(*parts) for row in rows]
         finally:
-            # a sample that is still queued must not meet weights that have moved on
+            # a sample that is still queued must be taken from these weights
             await asyncio.gather(*parts, return_exceptions=True)
 
 
 def alike(requests: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Runs of requests that differ in their seeds only, and whose seeds follow each other."""
+    """Consecutive requests that differ only in their seeds, which are consecutive too."""
     part: list[dict[str, Any]] = []
     for request in requests:
         if part and not _follows(part[-1], request):
@@ -246,7 +247,7 @@ async def _ask(
 
 
 def _row(sequence: Any, ends: Sequence[int], top: int) -> dict[str, Any]:
-    """A sequence up to and with the token that ends a turn, if there is one."""
+    """A sequence up to and including the first token that ends a turn."""
     tokens = [int(token) for token in sequence.tokens]
     logprobs = [float(value) for value in sequence.logprobs or ()]
     if len(logprobs) != len(tokens):
@@ -260,8 +261,8 @@ def _row(sequence: Any, ends: Sequence[int], top: int) -> dict[str, Any]:
 
 
 def _likeliest(sequence: Any, count: int) -> list[list[tuple[int, float]]]:
-    """At each of the first `count` places the likeliest tokens. Raises EngineRefused: they are
-    not there."""
+    """The most likely tokens at each of the first `count` positions. Raises EngineRefused: the
+    server did not return them."""
     found = sequence.topk_logprobs
     if found is None or len(found) < count or not all(found[:count]):
         raise EngineRefused(NO_TOP)

@@ -1,6 +1,6 @@
-"""Server: the worker's connection to Tinker, or to a server with its wire.
+"""Server: the worker's connection to Tinker, or to a server with the same API.
 
-`tinker` is imported here and nowhere earlier, in a thread, when something is first asked.
+`tinker` is imported here only, in a thread, with the first request.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from typing import Any
 from hud_tui.service.engines.base import EngineError, EngineRefused, PolicyLost, StateGone
 from hud_tui.service.engines.tinker.link import PROBE_S, Presence
 
-# Failures: what an exception of the SDK means for a policy, in words for who trains.
+# Failures: what an exception of the SDK means for a policy, in words for the user.
 #
-# A refusal changed nothing. After anything else that may have reached a training run its
-# state is not known: the policy is lost, and what was saved last is opened again.
+# A refused request changed nothing. After any other failure that may have reached a training run,
+# its state is unknown: the policy is lost, and the last saved state is opened again.
 
 
 LONGEST = 400
-"""Characters of a server's own words."""
+"""Most characters shown of a server's message."""
 GONE = re.compile(r"\b(?:model|session)\b.*\bnot (?:loaded|found)\b", re.IGNORECASE)
-"""How servers say that they know a run no more."""
+"""How servers say that they do not know a run any more."""
 
 
 def explain(error: BaseException, server: str) -> EngineError:
-    """The engine's error for an exception of the SDK, `server` being the URL."""
+    """The engine's error for an exception of the SDK; `server` is the URL."""
     if isinstance(error, EngineError):
         return error
     cause = error if _status(error) is not None else error.__cause__
@@ -51,7 +51,7 @@ def explain(error: BaseException, server: str) -> EngineError:
 
 
 def detail(error: BaseException) -> str:
-    """The server's own words, on one line."""
+    """The server's own message, in one line."""
     body = getattr(error, "body", None)
     found = body.get("detail", body) if isinstance(body, Mapping) else None
     if isinstance(found, list):
@@ -117,18 +117,18 @@ def _busy(said: str, server: str) -> EngineError:
 _STATUSES = {401: _key, 402: _billing, 403: _key, 404: _gone, 429: _busy}
 
 
-# Calls: the SDK's requests, each with a bound, beside the event loop.
+# Calls: the SDK's requests, each with a time limit.
 #
-# The SDK itself polls for ever; here a call is given up when the server stops answering,
-# or answers but is not done in time, unless it says that the queue is paused.
+# The SDK polls for ever. Here a call is given up when the server stops answering, or takes too long
+# without saying that its queue is paused.
 
 
 CALL_S = 600.0
-"""Longest that a call may take while its queue moves."""
+"""Longest time of a call while its queue moves, seconds."""
 PAUSED_S = 2 * 3600.0
-"""Longest while the server says that it is paused."""
+"""Longest time of a call while the server says that it is paused, seconds."""
 AWAY_S = 15.0
-"""A call is given up when the server has not answered for so long meanwhile."""
+"""Seconds without any answer of the server after which a call is given up."""
 THREADS = 64
 
 
@@ -144,8 +144,8 @@ class Calls:
         Args:
             url: The server's.
             presence: Whether it answers.
-            paused: Why the queue is held up now; None while it moves.
-            idle: Called when no request is under way any more.
+            paused: Why the queue is held up; None while it moves.
+            idle: Called when no request is in progress any more.
         """
         self._url = url
         self._presence = presence
@@ -158,11 +158,11 @@ class Calls:
         """Submit a request and await its result.
 
         Args:
-            submit: Calls the SDK, which may block; returns a future of its own, or a value.
-            limit_s: Longest that it may take.
+            submit: Calls the SDK, which may block; returns the SDK's future, or a value.
+            limit_s: Time limit, seconds.
 
         Raises:
-            EngineError: As `failures.explain` has it; PolicyLost where the outcome is unknown.
+            EngineError: As `explain` says; PolicyLost if the outcome is unknown.
         """
         self._under_way += 1
         try:
@@ -211,11 +211,11 @@ class Calls:
         return given
 
 
-# Pauses: the SDK waits in silence while a queue stands still; here is heard what for.
+# Pauses: the SDK waits silently while a queue is paused; this finds out why.
 
 
 Hold = Callable[[Hashable, str | None], object]
-"""Told who waits, and for what, in plain words; None when that one moves."""
+"""Called with who waits, and for what, in plain words; None when it is over."""
 WORDS = {
     "paused_capacity": "paused: the server is short of capacity",
     "paused_rate_limit": "paused: too many training runs at once",
@@ -224,35 +224,35 @@ ANSWERS = {
     402: "paused: the server asks for payment (402)",
     429: "paused: the server takes no more requests for now (429)",
 }
-"""What the SDK asks again after, for minutes or an hour."""
+"""Statuses after which the SDK retries, for minutes or an hour."""
 BILLING = "paused due to billing"
-"""In what the SDK logs while it meets 402, before the answer's body as Python shows it."""
+"""Part of the SDK's log message on 402, before the answer's body in Python's notation."""
 DETAIL = re.compile(r"""['"](?:detail|message)['"]: (['"])(.{1,200}?)\1""")
 
 
 class Pauses:
-    """What requests wait for now, by who waits."""
+    """What requests wait for, by request."""
 
     def __init__(self, tell: Callable[[str | None], object]) -> None:
-        """`tell`: told the newest of the pauses, None when there is none."""
+        """`tell`: called with the newest pause; None if there is none."""
         self._tell = tell
         self._held: dict[Hashable, str] = {}
 
     def hold(self, who: Hashable, why: str | None) -> None:
-        """One waits for something; None: no longer."""
+        """Record what a request waits for; None when it is over."""
         self._held.pop(who, None)
         if why is not None:
             self._held[who] = why
         self._tell(next(reversed(self._held.values()), None))
 
     def clear(self) -> None:
-        """No request is under way, so none waits."""
+        """Forget all pauses: no request is in progress."""
         self._held.clear()
         self._tell(None)
 
 
 def listen(hold: Hold) -> None:
-    """Tell of pauses, and of their end, from the SDK's own threads."""
+    """Report pauses, and their end, from the SDK's own threads."""
     ears = _Ears(hold)
     logging.getLogger("tinker").addHandler(ears)
     requests = logging.getLogger("httpx")
@@ -263,7 +263,7 @@ def listen(hold: Hold) -> None:
         lib = sdk().lib
         sampling = lib.public_interfaces.sampling_client.SamplingClient
         queue = lib.queue_state_logger.QueueStateLogger
-    except AttributeError:  # another version's rooms: what it logs is all that is known then
+    except AttributeError:  # in other versions of the SDK only its log is available
         return
 
     def observe(self: Any, state: Any, reason: str | None = None) -> None:
@@ -275,14 +275,14 @@ def listen(hold: Hold) -> None:
 
 
 class _Ears(logging.Handler):
-    """Hears answers that the SDK asks again after, and what a server that wants payment says."""
+    """Log handler for the SDK's retries and for messages about billing."""
 
     def __init__(self, hold: Hold) -> None:
         super().__init__(logging.INFO)
         self._hold = hold
         self._words = dict(ANSWERS)
         self._refused: dict[str, int] = {}
-        """The last status of each URL, where it is one of those."""
+        """Last retried status by URL."""
 
     def emit(self, record: logging.LogRecord) -> None:
         # httpx logs method, URL, version, status and phrase of every answer
@@ -302,28 +302,29 @@ class _Ears(logging.Handler):
 
 
 def _words(state: str, reason: str | None) -> str | None:
-    """Why the queue stands still; None while it moves."""
+    """Why the queue is paused; None while it moves."""
     if state not in WORDS:
         return None
     return f"{WORDS[state]} ({reason})" if reason else WORDS[state]
 
 
 SHORT_S = 60.0
-"""Bound of calls that no queue can hold up."""
+"""Time limit of calls that do not queue, seconds."""
 CLOSE_S = 5.0
 UNLOAD = "/api/v1/unload_model"
-"""Gives a run's adapter slot back. Not in the SDK; SkyRL, TuFT and Hatchery have it."""
+"""Releases a run's adapter slot. Not in the SDK; SkyRL, TuFT and Hatchery have it."""
 
 
 class Server:
     def __init__(self, url: str, keeps_samplers: bool, tell: Callable[[dict[str, Any]], None]):
-        """`tell`: told the queue's state and the open slots whenever they change."""
+        """`tell`: called with the queue's state and the open slots whenever they change."""
         self.url = url
         self.keeps_samplers = keeps_samplers
         self.loads_in_one: bool | None = None
-        """Whether a run can be created from a state; None: not tried yet."""
+        """Whether a run can be created from a state in one request; None until it was tried."""
         self.averages: bool | None = None
-        """Whether its losses are averages over tokens and turns, not sums; None: not seen yet."""
+        """Whether its losses are means over tokens and turns instead of sums; None until it was
+        seen."""
         self.most_rank: int | None = None
         self._tell = tell
         self._waits_for: str | None = None
@@ -346,15 +347,15 @@ class Server:
         return self._tinker
 
     def occupied(self, change: int) -> None:
-        """So many slots more are taken."""
+        """Change the number of taken slots."""
         self._slots += change
         self._report()
 
     async def models(self, patience_s: float) -> list[dict[str, Any]]:
-        """What it offers: ``name`` and, where it says so, ``context``.
+        """The server's models: ``name`` and, if given, ``context``.
 
         Args:
-            patience_s: How long it may be away.
+            patience_s: How long the server may be away, seconds.
         """
         await self._presence.wait(patience_s)
         tinker = await self.tinker()
@@ -373,14 +374,14 @@ class Server:
         ]
 
     async def sampling_service(self) -> Any:
-        """The one session that samplers share."""
+        """The session that all samplers share."""
         tinker = await self.tinker()
         if self._sampling is None:
             self._sampling = await self.call(tinker.ServiceClient, SHORT_S)
         return self._sampling
 
     def renew_sampling(self) -> None:
-        """Discard the sampler session, which may be lost; the next sampler opens another."""
+        """Discard the session for samplers, which may be lost; the next sampler opens another."""
         self._sampling = None
 
     async def has(self, run: str, name: str) -> bool:
@@ -392,7 +393,7 @@ class Server:
         return any(checkpoint.tinker_path == path for checkpoint in found.checkpoints)
 
     async def delete(self, run: str, name: str) -> None:
-        """Delete what was saved under a name, as far as it is there."""
+        """Delete what was saved under a name, if anything was."""
         tinker = await self.tinker()
         rest = _rest(tinker)
         for kind in ("weights", "sampler_weights"):
@@ -403,7 +404,7 @@ class Server:
                 logging.info("%s of %s is not deleted: %s", place, run, error)
 
     async def release(self, service: Any, run: str) -> None:
-        """Let a training run go: its slot, and its session."""
+        """Release a training run: its slot and its session."""
         self.occupied(-1)
         if not self.keeps_samplers:
             await asyncio.to_thread(_post, self.url + UNLOAD, {"model_id": run})
@@ -411,7 +412,7 @@ class Server:
         if close is not None:
             try:
                 await asyncio.wait_for(self.call(lambda: close("success"), CLOSE_S), CLOSE_S)
-            except Exception as error:  # it ends by itself when its heartbeats do
+            except Exception as error:  # it ends by itself when its heartbeats stop
                 logging.info("session of %s: %s", run, error)
 
     def _wait_for(self, why: str | None) -> None:
@@ -424,14 +425,14 @@ class Server:
 
 
 def sdk() -> Any:
-    """The SDK itself: seconds to import, so in a thread at first."""
+    """The SDK's module. The import takes seconds, so the first call should be in a thread."""
     import tinker
 
     return tinker
 
 
 def lacks(error: EngineRefused) -> bool:
-    """Whether a server refused a call because it has no such call."""
+    """Whether a server refused a call because it does not have that endpoint."""
     status = getattr(error.__cause__, "status_code", None)
     return status in (400, 422)
 
@@ -443,7 +444,7 @@ def _rest(tinker: Any) -> Any:
 
 
 def _post(url: str, body: dict[str, Any]) -> None:
-    """Post JSON with the key, which goes nowhere else; what comes of it does not matter."""
+    """POST JSON with the key; the outcome is ignored."""
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("TINKER_API_KEY"):
         headers["X-API-Key"] = key

@@ -1,8 +1,8 @@
 """The base's own tokenizer and chat template, by `transformers`.
 
-Loaded when first needed, in a thread, from a folder or the hub's cache; from the hub itself
-only where neither has it. A conversation is rendered by the template; what follows given
-tokens is what the template adds to the messages that those tokens stand for.
+Loaded when first needed, in a thread: from a folder, from the hub's cache, or else from the hub.
+A conversation is rendered by the template; the continuation of given tokens is what the template
+adds to the messages that those tokens stand for.
 """
 
 import json
@@ -15,11 +15,11 @@ from typing import Any
 from hud_tui.service.engines.base import NO_OPTIONS, Call, EngineError
 from hud_tui.settings import model_files
 
-# Tool calls in the text of an answer, in the two forms that chat templates ask for.
+# Tool calls in the text of an answer, in the two formats that chat templates ask for.
 #
-# Hermes' form, which Qwen and most others have, is ``<tool_call>{"name": …, "arguments": …}
-# </tool_call>``, several of them and text around; Llama's is an answer that is such an object,
-# with ``parameters``. What is in neither form is text: the agent sees what was said.
+# Hermes' format, which Qwen and most others use, is ``<tool_call>{"name": …, "arguments":
+# …}</tool_call>``, possibly several, with text around them. Llama's is an answer that is one such
+# object, with ``parameters``. Anything else is text.
 
 
 HERMES = "<tool_call>"
@@ -27,7 +27,7 @@ BLOCK = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
 def split(text: str, template: str) -> tuple[str, list[Call]]:
-    """The text beside the calls, and the calls, as the model's chat template has them."""
+    """The text without the calls, and the calls, in the format of the model's chat template."""
     if HERMES in template:
         calls = [call for block in BLOCK.findall(text) if (call := _read(block))]
         beside = BLOCK.sub(lambda block: "" if _read(block[1]) else block[0], text)
@@ -37,7 +37,8 @@ def split(text: str, template: str) -> tuple[str, list[Call]]:
 
 
 def with_arguments(call: Any) -> Any:
-    """A call of a conversation in OpenAI's form, its arguments an object: templates dump them."""
+    """A call of a conversation in OpenAI's format with its arguments as an object: templates
+    serialize them."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
@@ -49,7 +50,7 @@ def with_arguments(call: Any) -> Any:
 
 
 def _read(text: str) -> Call | None:
-    """The call that a JSON object makes; None if it makes none."""
+    """The call in a JSON object; None if it is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -76,12 +77,12 @@ OURS = frozenset(
         "tokenizer_kwargs",
     }
 )
-"""Arguments of transformers' `apply_chat_template` that are no options of a template."""
+"""Arguments of transformers' `apply_chat_template` that are not options of a template."""
 PLAIN = (
     "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-"""For bases that were never taught to chat."""
+"""Template for bases without one."""
 
 
 class ChatTokenizer:
@@ -101,7 +102,7 @@ class ChatTokenizer:
         tools: Sequence[Mapping[str, Any]] = (),
         options: Mapping[str, Any] = NO_OPTIONS,
     ) -> list[int]:
-        """Prompt ids of a conversation. Raises ValueError: the template does not take it."""
+        """Prompt ids of a conversation. Raises ValueError: the template does not accept it."""
         return self._ids(self._text(messages, tools, options, True))
 
     def follow(
@@ -110,12 +111,12 @@ class ChatTokenizer:
         covered: int,
         options: Mapping[str, Any] = NO_OPTIONS,
     ) -> list[int]:
-        """Ids after the first `covered` messages, from the end of the last of them on."""
+        """Ids after the first `covered` messages, from the end of the last of them."""
         if covered == 0:
             return self.render(messages, (), options)
         whole = self._text(messages, (), options, True)
         before = self._text(messages[:covered], (), options, False).rstrip()
-        if not whole.startswith(before):  # a template that rewrites what came before
+        if not whole.startswith(before):  # the template rewrote the earlier messages
             return self.render(messages[covered:], (), options)
         return self._ids(whole[len(before) :])
 
@@ -132,7 +133,7 @@ class ChatTokenizer:
         return [str(self._tokenizer.decode([id_], skip_special_tokens=False)) for id_ in ids]
 
     def whole(self, ids: Sequence[int]) -> str:
-        """Text of ids, control tokens too."""
+        """Text of ids, including control tokens."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def _ids(self, text: str) -> list[int]:
@@ -160,20 +161,20 @@ class ChatTokenizer:
                     **options,
                 )
             )
-        except Exception as error:  # templates raise what they like
+        except Exception as error:  # templates raise exceptions of any type
             raise ValueError(f"the model's chat template does not take this: {error}") from error
 
 
 def files_of(model: str) -> str:
-    """Where a model's tokenizer and config are: the folder that they were copied to from the
-    server (HUD_TUI_TINKER_FILES), else what the server calls the model."""
+    """Where a model's tokenizer and config are: the folder in HUD_TUI_TINKER_FILES, else the
+    server's name of the model."""
     folder = os.environ.get("HUD_TUI_TINKER_FILES")
     copied = model_files(Path(folder), model) if folder else None
     return str(copied) if copied is not None and copied.is_dir() else model
 
 
 def load(model: str) -> ChatTokenizer:
-    """A model's tokenizer; takes seconds. Raises EngineError: it cannot be read here."""
+    """A model's tokenizer; takes seconds. Raises EngineError: it cannot be loaded."""
     model = files_of(model)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -194,7 +195,7 @@ def load(model: str) -> ChatTokenizer:
 
 
 def _ends(tokenizer: Any) -> tuple[int, ...]:
-    """The ids that end a turn or a text, by what is declared and by their usual names."""
+    """The ids that end a turn or a text: the declared ones, and those with the usual names."""
     usual = ("<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>")
     known = tokenizer.get_vocab()
     found = [tokenizer.eos_token_id, *(known.get(name) for name in usual)]
@@ -210,8 +211,8 @@ def _check(place: int, message: Mapping[str, Any]) -> None:
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """As templates expect it: text where there is none, ``system`` for developers, and calls
-    with their arguments read."""
+    """A message as templates expect it: empty text for none, ``system`` for developers, calls with
+    parsed arguments."""
     role = "system" if message["role"] == "developer" else message["role"]
     plain = {**message, "role": role, "content": message.get("content") or ""}
     calls = plain.get("tool_calls")

@@ -1,4 +1,4 @@
-"""What is done to a run: passes forward and backward, and steps that are saved at once."""
+"""Training on a run: forward and backward passes, and steps, which are saved at once."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,17 +26,17 @@ from hud_tui.service.engines.tinker.run import Run
 from hud_tui.service.engines.tinker.server import Server, sdk
 from hud_tui.service.engines.tiny.training import token_weights
 
-# Datums as the SDK takes them: one row a turn, shifted by one, 0 on the prompt.
+# Datums in the SDK's format: one row per turn, shifted by one, with 0 on the prompt.
 #
-# A turn of P prompt and T output tokens becomes P + T − 1 inputs and targets; the last T
-# targets are the output. Tinker's losses have no mask: weights and advantages of 0 are it.
+# A turn of P prompt and T output tokens becomes P + T − 1 inputs and targets; the last T targets
+# are the output. Tinker's losses have no mask: weights and advantages of 0 serve as one.
 
 
 Floats = NDArray[np.float64]
 
 
 def weighted(datums: Sequence[Datum], weights: Sequence[Sequence[float]]) -> list[Any]:
-    """For cross_entropy: a weight per output token, shape (T,) a datum."""
+    """Datums for cross_entropy: a weight per output token, shape (T,) per datum."""
     return [_row(datum, weights=row) for datum, row in zip(datums, weights, strict=True)]
 
 
@@ -46,13 +46,13 @@ def compared(
     advantages: Sequence[Sequence[float]],
     averaged: bool,
 ) -> list[Any]:
-    """For the losses that compare with a sampling policy; shapes (T,) a datum.
+    """Datums for the losses with importance ratios; shapes (T,) per datum.
 
     Args:
         datums: The turns.
-        logprobs: What to compare with.
+        logprobs: Sampling logprobs.
         advantages: Of every output token.
-        averaged: Whether the server divides a turn's loss by its length, which is undone here.
+        averaged: Whether the server divides a turn's loss by its length, which is compensated.
     """
     found = []
     for datum, q, row in zip(datums, logprobs, advantages, strict=True):
@@ -62,10 +62,10 @@ def compared(
 
 
 def output_logprobs(datums: Sequence[Datum], outputs: Sequence[Any]) -> list[Floats]:
-    """Logprobs of the output tokens out of a pass's answer, shape (T,) a datum.
+    """Logprobs of the output tokens from a pass's answer, shape (T,) per datum.
 
     Raises:
-        ValueError: The server gave fewer, or none.
+        ValueError: The server returned fewer, or none.
     """
     if len(outputs) != len(datums):
         raise ValueError(f"{len(outputs)} outputs for {len(datums)} datums")
@@ -89,23 +89,22 @@ def _row(datum: Datum, **outputs: Sequence[float]) -> Any:
     return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs)
 
 
-# A pass's figures, out of the logprobs that it returned: servers report few, or none.
+# A pass's metrics, from the logprobs that it returned: servers report few metrics, or none.
 #
 # kl_sample_train is the mean of q − lp, which is unbiased. Servers return the logprobs of the
-# tokens that were sampled and no others, so entropy is estimated as the mean of −lp over them:
-# unbiased for tokens that these very weights sampled at temperature 1. What the server says
-# itself is kept beside.
+# sampled tokens only, so entropy is estimated as the mean of −lp over them: unbiased for tokens
+# that these weights sampled at temperature 1. The server's own metrics are kept beside them.
 
 
 WIDEST = 80.0
-"""A wider gap in logprob counts as this in ratio_max: beyond it lies infinity."""
+"""Largest difference in logprob that counts in ratio_max: beyond it, exp overflows."""
 SERVER = "server/"
 
 
 def of_loss(
     loss_fn: str, config: Mapping[str, float], datums: Sequence[Datum], logprobs: Sequence[Floats]
 ) -> tuple[dict[str, float], list[Floats]]:
-    """The figures of a loss, and −dC/dlogprob, shape (T,) a datum."""
+    """The metrics of a loss, and −dC/dlogprob, shape (T,) per datum."""
     lp = np.concatenate(logprobs)
     ratios = all(datum.logprobs for datum in datums)
     q = np.concatenate([np.asarray(d.logprobs, np.float64) for d in datums]) if ratios else lp
@@ -119,7 +118,7 @@ def of_loss(
 def looked(
     config: Mapping[str, float], datums: Sequence[Datum], logprobs: Sequence[Floats]
 ) -> dict[str, float]:
-    """The figures of turns that are not trained on; loss:sum is 0."""
+    """The metrics of turns that are not trained on; loss:sum is 0."""
     zeros = [[0.0] * len(datum.output) for datum in datums]
     return of_weights(datums, logprobs, zeros, config)
 
@@ -130,7 +129,7 @@ def of_weights(
     weights: Sequence[Sequence[float]],
     config: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """The figures of a custom loss's gradients; loss:sum is −Σ w·lp."""
+    """The metrics of a custom loss's gradients; loss:sum is −Σ w·lp."""
     lp, w = np.concatenate(logprobs), np.concatenate([np.asarray(row) for row in weights])
     ratios = all(datum.logprobs for datum in datums)
     q = np.concatenate([np.asarray(d.logprobs, np.float64) for d in datums]) if ratios else lp
@@ -138,11 +137,11 @@ def of_weights(
 
 
 def of_server(metrics: Mapping[str, Any] | None, turns: int = 1) -> dict[str, float]:
-    """What the server reports, under names of its own; a gradient norm also under ours.
+    """The server's metrics with a prefix; a gradient norm also under our name.
 
     Args:
         metrics: As reported.
-        turns: Where the server divided the gradient by the number of turns, that number.
+        turns: Number of turns, if the server divided the gradient by it.
     """
     kept = {
         key: float(value)
@@ -175,16 +174,16 @@ def _figures(
 
 
 CHUNK = 1024
-"""Datums that the SDK sends in one request; of more, a part may be accumulated when one fails."""
+"""Datums per request of the SDK; of more, a part may have accumulated when one fails."""
 COMPARE = frozenset({"importance_sampling", "ppo", "cispo"})
-"""Losses that servers compute right. Tinker's dro has no mask, so the prompt would be pulled
+"""Losses that servers compute correctly. Tinker's dro has no mask, so the prompt would be pulled
 towards its sampling logprobs too, and SkyRL has none: it is computed here."""
 EXACT = "importance_sampling"
-"""Against the current logprobs its ratio is 1, so that its gradient is what the advantages say."""
+"""Against the current logprobs its ratio is 1, so its gradient is exactly the advantages'."""
 
 
 async def forward(server: Server, run: Run, datums: Sequence[Datum]) -> list[Floats]:
-    """Current logprobs of the output tokens, shape (T,) a datum."""
+    """Current logprobs of the output tokens, shape (T,) per datum."""
     client = await run.trainer()
     zeros = weighted(datums, [[0.0] * len(datum.output) for datum in datums])
     passed = await server.call(lambda: client.forward(zeros, "cross_entropy"))
@@ -195,7 +194,7 @@ async def forward(server: Server, run: Run, datums: Sequence[Datum]) -> list[Flo
 async def forward_backward(
     server: Server, run: Run, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
 ) -> dict[str, float]:
-    """Accumulate a loss's gradients; figures as `Engine.forward_backward` says."""
+    """Accumulate a loss's gradients; returns the metrics of `Engine.forward_backward`."""
     still = await _look(server, run, [datum for datum in datums if not datum.advantage], config)
     moved = [datum for datum in datums if datum.advantage]
     if not moved:
@@ -238,7 +237,7 @@ async def backward(
 async def _look(
     server: Server, run: Run, datums: Sequence[Datum], config: Mapping[str, float]
 ) -> dict[str, float] | None:
-    """The figures of turns without a gradient, by a forward pass; None if there are none."""
+    """The metrics of turns without a gradient, by a forward pass; None if there are none."""
     if not datums:
         return None
     each, which = distinct(datums)
@@ -248,22 +247,22 @@ async def _look(
 
 @dataclass(frozen=True)
 class Stepped:
-    """A step that was taken, and saved on the server."""
+    """A step that was taken and saved on the server."""
 
     state_path: str
     sampler_path: str | None
     metrics: dict[str, float]
     lost: bool = False
-    """Whether the run itself is not to be used any more."""
+    """Whether the run is unusable from now on."""
 
 
 async def optim_step(server: Server, run: Run, adam: Adam, name: str, ttl_s: int | None) -> Stepped:
-    """Step and save, all submitted before anything is awaited.
+    """Step and save; both requests are submitted before either is awaited.
 
     Raises:
-        PolicyLost: It is not known to have been saved: it counts as not taken.
-        NotFinite: The server says that the gradient or the loss was not: what it saved counts
-            for nothing.
+        PolicyLost: Whether it was saved is unknown: it counts as not taken.
+        NotFinite: The server says that the gradient or the loss was not finite; what it saved
+            is ignored.
         EngineError: It was refused.
     """
     client = await run.trainer()
@@ -296,7 +295,7 @@ async def optim_step(server: Server, run: Run, adam: Adam, name: str, ttl_s: int
 
 
 async def _look_for(server: Server, run: Run, name: str, error: PolicyLost) -> Stepped:
-    """What became of a step whose outcome is unknown: it was taken if its state is there."""
+    """The outcome of a step whose answer was lost: it was taken if its state exists."""
     try:
         there = await server.has(run.id, name)
     except EngineError as why:
@@ -307,7 +306,7 @@ async def _look_for(server: Server, run: Run, name: str, error: PolicyLost) -> S
 
 
 def _refuse_broken(metrics: Mapping[str, Any] | None) -> None:
-    """Raises NotFinite where the server's own figures of a pass or a step are not finite."""
+    """Raises NotFinite if the server's metrics of a pass or a step are not finite."""
     broken = [
         key
         for key, value in (metrics or {}).items()
@@ -324,12 +323,12 @@ def _refuse_broken(metrics: Mapping[str, Any] | None) -> None:
 
 @dataclass(frozen=True)
 class Passed:
-    """What a pass forward and backward answered."""
+    """Result of a forward and backward pass."""
 
     logprobs: list[Floats]
-    """Shape (T,) a datum."""
+    """Shape (T,) per datum."""
     server: dict[str, float]
-    """The server's own figures."""
+    """The server's own metrics."""
 
 
 async def _push(
@@ -339,7 +338,7 @@ async def _push(
     logprobs: Sequence[Floats],
     weights: Sequence[Sequence[float] | Floats],
 ) -> Passed:
-    """Accumulate −dC/dlogprob as it is, given the current logprobs; shapes (T,) a datum."""
+    """Accumulate given −dC/dlogprob at the current logprobs; shapes (T,) per datum."""
     given = [row.tolist() for row in logprobs]
     wanted = [[float(value) for value in row] for row in weights]
     data = compared(datums, given, wanted, bool(server.averages))
@@ -367,8 +366,8 @@ async def _pass(
 
 def _averages(passed: Any) -> bool:
     """Whether the server divides each turn's loss by the sum of its weights, and the gradient by
-    the number of turns, where Tinker sums. SkyRL's JAX backend (0.4) does, and is known by its
-    answers: losses token by token, and no sum."""
+    the number of turns, where Tinker sums. SkyRL's JAX backend (0.4) does; it is recognized by its
+    answers: losses per token, and no sum."""
     metrics = passed.metrics or {}
     elementwise = any("elementwise_loss" in output for output in passed.loss_fn_outputs)
     return elementwise and "loss:sum" not in metrics

@@ -1,9 +1,9 @@
 """The SDK's own process: ``python -m hud_tui.service.engines.tinker.worker``.
 
-Frames on stdin and stdout, many requests at once: each has an ``id``, which its reply has
-too; frames without one say what the server's queue is doing. It ends when stdin does, lets
-its runs go first, and ignores SIGINT, which a terminal sends to everyone. Nothing but
-frames reaches stdout, and stderr is a file, so nothing of the SDK meets a terminal.
+Frames on stdin and stdout, many requests at the same time: each has an ``id``, which its reply
+repeats; frames without one report the state of the server's queue. It exits when stdin is closed,
+after releasing its runs, and ignores SIGINT, which a terminal sends to all its processes. Only
+frames reach stdout, and stderr is a file, so no output of the SDK reaches a terminal.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ GOODBYE_S = 4.0
 
 
 class Worker:
-    """The open runs, and one method a verb."""
+    """The open runs, and one method per request."""
 
     def __init__(self, send: Callable[[dict[str, Any]], None], directory: Path) -> None:
-        """`directory`: where the journal is kept."""
+        """`directory`: for the journal."""
         self._send = send
         self._journal = Journal(directory / "intents.jsonl")
         self._runs: dict[str, Run] = {}
@@ -50,7 +50,7 @@ class Worker:
         self._server: Server
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What to send back: ``result``, or ``error`` and its ``kind``."""
+        """The reply to a request: ``result``, or ``error`` and its ``kind``."""
         try:
             result = await getattr(self, f"do_{request['verb']}")(request)
             return {"id": request["id"], "result": result}
@@ -61,10 +61,10 @@ class Worker:
             return {"id": request["id"], **failure(told)}
 
     async def do_ping(self, request: dict[str, Any]) -> None:
-        """Say that this process is there."""
+        """Answer a ping."""
 
     async def do_connect(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """Say which server; what it offers."""
+        """Set the server; returns its models."""
         self._ttl_s = request["ttl_s"]
         self._server = Server(
             request["url"], request["keeps_samplers"], lambda state: self._send({"state": state})
@@ -117,7 +117,7 @@ class Worker:
         return {**vars(stepped), "rank": run.rank}
 
     async def do_stepped(self, request: dict[str, Any]) -> None:
-        """A step's pointer is written: the run stands there now."""
+        """Record that a step's pointer was written: the run is at that node."""
         run = self._run(request)
         run.stepped(Pointer(**request["source"]))
         if request["lost"]:
@@ -137,7 +137,7 @@ class Worker:
         self._journal.settle(left)
 
     async def goodbye(self) -> None:
-        """Let every run go, for a little while at most."""
+        """Release all runs, for a limited time."""
         closing = [run.close() for run in self._runs.values()]
         try:
             async with asyncio.timeout(GOODBYE_S):
@@ -153,7 +153,7 @@ class Worker:
 
 
 def passes() -> ModuleType:
-    """What trains. It brings NumPy, which a process that only samples does without."""
+    """The training module. It loads NumPy, which a process that only samples does not need."""
     from hud_tui.service.engines.tinker import training
 
     return training
@@ -163,54 +163,54 @@ def _datums(request: dict[str, Any]) -> list[Datum]:
     return [Datum(**row) for row in request["datums"]]
 
 
-# Journal of steps that were meant to be taken: what a crash leaves on the server is found by it.
+# Journal of intended steps, to find what a crash left on the server.
 #
-# A line is on disk before the server is asked. A step counts once a checkpoint here points to
-# it; names that none points to are deleted from the server at the next start, for what is
-# stored there costs money.
+# A line is on disk before the request is sent. A step counts once a checkpoint here points to it.
+# Names that no checkpoint points to are deleted from the server at the next start, since storage
+# there costs money.
 
 
 MOST_INTENTS_BYTES = 1 << 26
-"""Of the largest file that is read: some 500 000 steps."""
+"""Maximum size of the file, bytes: about 500 000 steps."""
 
 
 @dataclass(frozen=True)
 class Intent:
-    """A step that was about to be taken and saved."""
+    """A step that is about to be taken and saved."""
 
     run: str
     """The server's name of the training run."""
     name: str
-    """What the state and the sampler weights were to be saved as; never used twice."""
+    """Name of the state and of the sampler weights; never used twice."""
 
 
 class Journal:
     def __init__(self, path: Path) -> None:
-        """Takes over what an earlier process left in the file."""
+        """Reads what an earlier process left in the file."""
         self._path = path
         self._left = _intents(path)
 
     def take_left(self) -> list[Intent]:
-        """Intents of earlier processes; they are given once."""
+        """Intents of earlier processes; returned only once."""
         left, self._left = self._left, []
         return left
 
     def intend(self, intent: Intent) -> None:
-        """Write it down, fsynced. Raises OSError."""
+        """Append it to the file, fsynced. Raises OSError."""
         with open(open_or_make(self._path, os.O_APPEND), "a") as file:
             file.write(json.dumps(asdict(intent)) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     def settle(self, settled: Sequence[Intent]) -> None:
-        """These need not be remembered any more."""
+        """Remove intents that are settled."""
         done = {intent.name for intent in settled}
         kept = [intent for intent in _intents(self._path) if intent.name not in done]
         write_atomic(self._path, (json.dumps(asdict(intent)) + "\n" for intent in kept))
 
 
 def _intents(path: Path) -> list[Intent]:
-    """The whole lines; a crash may have cut the last one."""
+    """The complete lines; a crash may have truncated the last one."""
     try:
         lines = read_regular(path, MOST_INTENTS_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
@@ -225,7 +225,7 @@ def _intents(path: Path) -> list[Intent]:
 
 
 async def serve(stdin: BinaryIO, stdout: BinaryIO, directory: Path) -> None:
-    """Answer frames until there are no more."""
+    """Answer frames until stdin is closed."""
 
     def send(reply: dict[str, Any]) -> None:
         try:
@@ -253,14 +253,14 @@ async def serve(stdin: BinaryIO, stdout: BinaryIO, directory: Path) -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints, prints into the log
+    os.dup2(2, 1)  # anything printed goes into the log
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     for noisy in ("httpcore", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     warnings.simplefilter("ignore")
     asyncio.run(serve(stdin, stdout, Path(sys.argv[1])))
     sys.stderr.flush()
-    os._exit(0)  # the SDK's threads may still poll
+    os._exit(0)  # the SDK's threads may still be polling
 
 
 if __name__ == "__main__":

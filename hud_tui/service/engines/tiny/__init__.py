@@ -3,7 +3,7 @@
 import os
 
 SINGLE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-"""What NumPy reads when it is loaded. One thread: it leaves a core to the screen, the same seed
-gives the same bits, and a busy machine does not make two wait for each other."""
+"""Variables that NumPy's BLAS reads when it is loaded. With one thread, a core is left for the
+screen, and the same seed gives the same bits."""
 
 os.environ.update(dict.fromkeys(SINGLE, "1"))

@@ -1,7 +1,6 @@
-"""TinyEngine: the tiny policies behind the engine contract.
+"""TinyEngine: the service's side of the tiny policies.
 
-This is the service's side: it checks every call, and the worker process carries it out.
-It does not load NumPy.
+It validates every call; the worker process carries it out. It does not load NumPy.
 """
 
 import asyncio
@@ -37,12 +36,12 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tiny.tokenizer import VOCABULARY, BpeTokenizer, CharTokenizer
 
-# The bases that ship in the package, and what a run on each starts from.
+# The bases in the package, and the default parameters of a run on each.
 
 
 CONTEXT = 128
 STATE_BYTES = 2_080_000
-"""Weights and two moments of 172 480 parameters, as 32-bit floats."""
+"""Size of a state, bytes: weights and two moments of 172 480 parameters, as 32-bit floats."""
 
 BASES = (
     Base(
@@ -76,28 +75,28 @@ BASES = (
         ),
     ),
 )
-"""The first one knows every built-in taskset; the last one alone calls tools."""
+"""The first one can do every built-in taskset; the last one is the only one that calls tools."""
 
 WEIGHTS = Path(__file__).parent / "weights"
 
 
 def weights_path(base: str) -> Path:
-    """Where a base's fp16 weights lie, e.g. ``weights/arith-0.2M.safetensors``."""
+    """Path of a base's fp16 weights, e.g. ``weights/arith-0.2M.safetensors``."""
     return WEIGHTS / f"{base.rpartition('/')[2]}.safetensors"
 
 
 def pairs_path(base: str) -> Path:
-    """Where the pairs of a base's `BpeTokenizer` lie, if that is its tokenizer."""
+    """Path of the merges of a base's `BpeTokenizer`; other bases have no such file."""
     return weights_path(base).with_suffix(".pairs.json")
 
 
-# WorkerProcess: starts the worker, exchanges frames with it, and ends it.
+# WorkerProcess: starts the worker, exchanges frames with it, and stops it.
 
 
 PATIENCE_S = 5.0
-"""How long a worker may take to end once its input has ended."""
+"""Seconds that a worker may take to exit after its stdin was closed."""
 ANSWER_S = 30
-"""How long a worker may take to answer: what it is asked takes it about a second at most."""
+"""Seconds that a worker may take to answer; requests take it about one second at most."""
 
 
 class WorkerProcess:
@@ -106,7 +105,7 @@ class WorkerProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.silent_s = 0
-        """For how long an answer has been waited for, in whole seconds."""
+        """Whole seconds that the present answer has been waited for."""
 
     @classmethod
     async def start(cls) -> "WorkerProcess":
@@ -125,7 +124,8 @@ class WorkerProcess:
         """Send a request and await its reply.
 
         Raises:
-            OSError, EOFError: The worker ended; Silent, it did not answer, and is ended.
+            OSError, EOFError: The worker exited.
+            Silent: It did not answer, and was stopped.
         """
         try:
             return await in_time(self._exchange(request), ANSWER_S, self._silent)
@@ -147,7 +147,7 @@ class WorkerProcess:
         return reply
 
     async def close(self) -> None:
-        """End the worker's input, and the worker where that does not suffice."""
+        """Close the worker's stdin, and kill the worker if it does not exit."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
@@ -157,25 +157,25 @@ class WorkerProcess:
             await self.process.wait()
 
 
-# Dispatch: who goes to the worker next, and what becomes of them when it dies.
+# Dispatch: the queue of requests to the worker, and their failure when it dies.
 #
-# Requests go one at a time, oldest first, and none takes much more than a second (a long pass
-# comes as several, see `slices`), so neither sampling nor training starves. When a
-# sampling request's turn comes, every other queued one of the same policy goes with it as
-# one batch: what queued while the worker was busy is sampled together.
+# Requests go one at a time, oldest first, and none takes much more than a second (a long pass is
+# cut into several, see `cut`), so neither sampling nor training starves. When a sampling request's
+# turn comes, all other queued ones of the same policy are sent with it as one batch.
 
 
 ROWS = 256
-"""Most completions in one batch: a few tenths of a second, so that training gets its turn."""
+"""Most completions in one batch: a few tenths of a second of work, so that training gets its
+turn."""
 GONE = "unsaved state is lost; open the policy again"
 LOST = f"the engine stopped: {GONE}"
 SAID_S = 5
-"""Seconds of silence after which it is said that the worker does not answer."""
+"""Seconds of silence after which users are told that the worker does not answer."""
 
 
 @dataclass(eq=False)
 class Call:
-    """A request that waits for its reply."""
+    """A request and the future of its reply."""
 
     request: dict[str, Any]
     reply: asyncio.Future[Any] = field(
@@ -184,7 +184,7 @@ class Call:
 
 
 class Dispatch:
-    """A queue in front of a worker that is started when it is needed."""
+    """A queue in front of a worker, which is started when needed."""
 
     def __init__(self) -> None:
         self._queue: deque[Call] = deque()
@@ -194,12 +194,12 @@ class Dispatch:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process id; None while none runs."""
+        """The worker's process id; None if none runs."""
         return self._worker.process.pid if self._worker is not None else None
 
     @property
     def holds_up(self) -> str | None:
-        """What requests wait for while the worker says nothing; None while it answers."""
+        """What requests wait for if the worker is silent; None while it answers."""
         worker = self._worker
         if worker is None or worker.silent_s < SAID_S:
             return None
@@ -209,7 +209,7 @@ class Dispatch:
         """Queue a request and await its result.
 
         Raises:
-            EngineError: The worker could not do it, or refused it.
+            EngineError: The worker failed, or refused it.
             EngineLost: The worker died, or was stopped, before it answered.
         """
         if self._driver is None:
@@ -220,12 +220,12 @@ class Dispatch:
         return await call.reply
 
     async def tell(self, request: dict[str, Any]) -> None:
-        """`ask` where a dead worker is as good as an answer."""
+        """`ask` for requests that a dead worker makes unnecessary."""
         with contextlib.suppress(EngineLost):
             await self.ask(request)
 
     async def stop(self) -> None:
-        """End the worker; requests that still wait raise EngineLost."""
+        """Stop the worker; waiting requests raise EngineLost."""
         driver, self._driver = self._driver, None
         if driver is not None:
             driver.cancel()
@@ -234,7 +234,7 @@ class Dispatch:
         await self._bury()
 
     async def _drive(self) -> None:
-        """Carry requests to the worker for as long as the engine runs."""
+        """Pass requests to the worker until cancelled."""
         while True:
             await self._waiting.wait()
             calls = self._next()
@@ -254,7 +254,7 @@ class Dispatch:
                 raise
 
     def _next(self) -> list[Call]:
-        """The oldest request, and where it samples, the others that can go with it."""
+        """The oldest request and, if it samples, the others that can go with it."""
         while self._queue and self._queue[0].reply.done():
             self._queue.popleft()  # its caller was cancelled
         if not self._queue:
@@ -272,7 +272,7 @@ class Dispatch:
         return taken
 
     async def _exchange(self, calls: list[Call]) -> None:
-        """Ask the worker; a batch of samples is put together and taken apart again."""
+        """Send requests to the worker; several sampling requests go as one batch."""
         if self._worker is None:
             self._worker = await WorkerProcess.start()
         request = calls[0].request
@@ -289,7 +289,7 @@ class Dispatch:
                 _settle([call], [next(rows) for _ in range(_rows(call))])
 
     async def _bury(self, lost: EngineLost | None = None) -> None:
-        """Stop the worker and fail all waiting calls; the next request starts another worker."""
+        """Stop the worker and fail all waiting calls; the next request starts a new one."""
         worker, self._worker = self._worker, None
         _settle(self._queue, lost or EngineLost(LOST))
         self._queue.clear()
@@ -298,12 +298,12 @@ class Dispatch:
 
 
 def _rows(call: Call) -> int:
-    """How many completions a request wants; 0 where it does not sample."""
+    """Number of completions that a request wants; 0 if it does not sample."""
     return len(call.request.get("requests", ()))
 
 
 def _settle(calls: Sequence[Call], result: Any) -> None:
-    """Answer callers with a result or an exception; a cancelled one no longer listens."""
+    """Give callers a result or an exception; cancelled ones are skipped."""
     for call in calls:
         if call.reply.done():
             continue
@@ -313,22 +313,22 @@ def _settle(calls: Sequence[Call], result: Any) -> None:
             call.reply.set_result(result)
 
 
-# Slices: a long pass cut into requests of about a second, so that others get their turn between.
+# Slices: a long pass is cut into requests of about a second, so that others get their turn.
 #
-# Gradients accumulate, so several slices are one pass: their figures merge.
+# Gradients accumulate, so several slices are one pass, with their metrics merged.
 
 
 TOKENS = 16_384
 """Prompt and output tokens in a slice: most of a second of forward and backward with a policy of
-PARAMETERS, and fewer with a larger one."""
+PARAMETERS; a larger policy gets smaller slices."""
 PARAMETERS = 172_480
 
 
 def cut(datums: Sequence[Datum], parameters: int = PARAMETERS) -> Iterator[slice]:
-    """Consecutive runs of datums, each about a second's work for a policy of so many parameters;
-    none where there are no datums.
+    """Consecutive slices of the datums, each about a second's work for a policy of this size; none
+    without datums.
 
-    A turn that continues the one before it costs its new tokens only, and stays with it.
+    A turn that continues the one before it costs its new tokens only, and stays in the same slice.
     """
     tokens = TOKENS * PARAMETERS // max(PARAMETERS, parameters)
     start = size = 0
@@ -347,10 +347,10 @@ def cut(datums: Sequence[Datum], parameters: int = PARAMETERS) -> Iterator[slice
 
 @dataclass(frozen=True)
 class Opened:
-    """What the service's side knows of a handle."""
+    """What the service knows of a handle."""
 
     pid: int
-    """Of the worker that holds it."""
+    """Process id of the worker that holds it."""
     context: int
     vocabulary: int
     parameters: int
@@ -372,7 +372,7 @@ class TinyEngine:
         return About("tiny", queue=self._worker.holds_up or "active")
 
     async def tokenizer(self, base: str) -> Tokenizer:
-        """Pairs where they lie beside the base's weights, else characters.
+        """A `BpeTokenizer` if the base has a file of merges, else a `CharTokenizer`.
 
         Raises:
             EngineError: No such base.
@@ -384,11 +384,11 @@ class TinyEngine:
         return self._tokenizers[base]
 
     async def start(self) -> None:
-        """Start the worker and wait until it is up; otherwise the first call does."""
+        """Start the worker and wait until it is ready; otherwise the first call does."""
         await self._ask("ready", "")
 
     async def stop(self) -> None:
-        """End the worker; calls that still wait raise EngineLost."""
+        """Stop the worker; waiting calls raise EngineLost."""
         await self._worker.stop()
 
     async def open(self, source: str | Path) -> Handle:
@@ -477,7 +477,7 @@ class TinyEngine:
     async def _look(
         self, handle: Handle, datums: list[Datum], config: Mapping[str, float]
     ) -> dict[str, float] | None:
-        """The figures of turns without a gradient, by a forward pass; None if there are none."""
+        """The metrics of turns without a gradient, by a forward pass; None if there are none."""
         found = [
             await self._ask("look", handle, datums=datums[part], config=config)
             for part in cut(datums, self._known(handle).parameters)
@@ -488,7 +488,7 @@ class TinyEngine:
         return await self._worker.ask({"verb": verb, "handle": handle, **fields})
 
     def _known(self, handle: Handle) -> Opened:
-        """What is known of an open handle. Raises EngineLost: its worker has ended."""
+        """The service's knowledge of a handle. Raises EngineLost: its worker has exited."""
         opened = self._opened.get(handle)
         if opened is None:
             raise EngineError("this policy is closed: open it again")
@@ -499,7 +499,7 @@ class TinyEngine:
 
 
 def _known_base(base: str) -> str:
-    """The name, of a base that there is. Raises EngineError: there is none."""
+    """The name of a base. Raises EngineError: there is no such base."""
     names = [known.name for known in BASES]
     if base not in names:
         raise EngineError(f"no base {base!r}; choose from {', '.join(names)}")

@@ -1,4 +1,5 @@
-"""What the bases are taught: lines for the small ones, conversations for the one with tools."""
+"""Training data of the bases: single lines for the small ones, conversations for the one with
+tools."""
 
 import json
 from collections import Counter
@@ -20,18 +21,18 @@ from hud_tui.service.engines.tiny.tokenizer import (
 )
 from hud_tui.service.environments import ENVIRONMENTS
 
-# What the bases are trained on: conversations with a clean answer, or a noisy teacher's.
+# Data of the small bases: conversations with a correct answer, or a noisy teacher's.
 #
-# The clean answers teach the tasks. The noisy teacher then teaches to be right only
-# sometimes, so that a group of rollouts spreads and reinforcement learning has something
-# to choose from: it mostly elicits what the base already can.
+# The correct answers teach the tasks. The noisy teacher then teaches to be right only sometimes, so
+# that rewards within a group differ: reinforcement learning mostly elicits what the base can do
+# already.
 
 
 CORRECT, NEAR_MISS, VERBOSE = 0.40, 0.25, 0.20
-"""The noisy teacher's shares; the rest is IGNORANT."""
+"""Shares of the noisy teacher's answers; the rest is IGNORANT."""
 IGNORANT = "I do not know."
 SYSTEM_SHARE, PHRASED_SHARE = 0.12, 0.12
-"""Of lines with a system message, and of sums asked for in other words."""
+"""Shares of lines with a system message, and of sums asked for in other words."""
 SYSTEMS = (
     "Be brief.",
     "You are a calculator.",
@@ -49,16 +50,16 @@ TOKENIZER = CharTokenizer()
 
 @dataclass(frozen=True)
 class Lesson:
-    """One scenario as training material."""
+    """One scenario as training data."""
 
     env: str
     scenario: str
     draw: Callable[[Random], dict[str, Any]]
-    """Args at random; they cover the built-in tasksets' but for the hopeless tasks."""
+    """Draws random args, which cover the built-in tasksets' except the hopeless tasks."""
     slip: Callable[[Random, str, dict[str, Any]], str]
-    """A near miss of (answer, args), never the answer itself."""
+    """A near miss of (answer, args); never the answer itself."""
     mastered: Callable[[dict[str, Any]], bool] = lambda args: False
-    """Which args even the noisy teacher always answers right."""
+    """The args that even the noisy teacher always answers right."""
 
 
 Line = tuple[list[int], list[int]]
@@ -66,7 +67,7 @@ Line = tuple[list[int], list[int]]
 
 
 def line(lesson: Lesson, random: Random, noisy: bool) -> Line:
-    """One conversation: what the policy reads, and what it is to write."""
+    """One conversation: the prompt, and the output to learn."""
     messages, answer = asked(lesson, random, noisy)
     return TOKENIZER.render(messages), [*TOKENIZER.encode(answer), END]
 
@@ -87,7 +88,7 @@ def asked(lesson: Lesson, random: Random, noisy: bool) -> tuple[list[dict[str, s
 
 
 def _teach(lesson: Lesson, random: Random, answer: str, args: dict[str, Any]) -> str:
-    """What the noisy teacher answers."""
+    """The noisy teacher's answer."""
     chance = random.random()
     if chance < CORRECT:
         return answer
@@ -97,14 +98,14 @@ def _teach(lesson: Lesson, random: Random, answer: str, args: dict[str, Any]) ->
 
 
 def _system(random: Random) -> str:
-    """A system message; half of them are babble, so that any other is passed over too."""
+    """A system message; half of them are random text, so that others are ignored too."""
     if random.random() < 0.5:
         return random.choice(SYSTEMS)
     return " ".join(_word(random, 2, 8) for _ in range(random.randint(1, 5))).capitalize() + "."
 
 
 def _number(random: Random) -> int:
-    """Below 100, and often a single digit: people start with those."""
+    """A number below 100, often a single digit: users try those first."""
     return random.randrange(10 if random.random() < 0.25 else 100)
 
 
@@ -117,7 +118,7 @@ def _word(random: Random, shortest: int, longest: int) -> str:
 
 
 def _counted(random: Random) -> dict[str, Any]:
-    """A word with a letter in it more often than chance has it."""
+    """A word, and a letter that occurs in it more often than by chance."""
     letter, word = random.choice(ascii_lowercase), _word(random, 3, 8)
     often = random.choice((0.1, 0.3, 0.5))
     return {
@@ -127,7 +128,7 @@ def _counted(random: Random) -> dict[str, Any]:
 
 
 def _off(*steps: int) -> Callable[[Random, str, dict[str, Any]], str]:
-    """A slip to a number nearby; a count stays at or above 0."""
+    """Slips to a nearby number; counts stay at or above 0."""
     return lambda random, answer, args: str(int(answer) + random.choice(steps))
 
 
@@ -136,7 +137,7 @@ def _off_by_one(random: Random, answer: str, args: dict[str, Any]) -> str:
 
 
 def _smaller(random: Random, answer: str, args: dict[str, Any]) -> str:
-    """The other number, or one beside it where both are the same."""
+    """The other number, or one next to it if both are equal."""
     other = min(args["a"], args["b"])
     return str(other) if str(other) != answer else str(other + 1)
 
@@ -172,17 +173,17 @@ LESSONS: dict[str, Sequence[Lesson]] = {
 }
 
 
-# What the base for agents is trained on: conversations with tools, whole games of them.
+# Data of the base for agents: conversations with tools, and whole games of them.
 #
-# It is to speak the template, to call whatever tools a prompt shows, to read boards, and to work
-# out products on paper. How well it plays is left to reinforcement learning: each game is played
-# by one of several players, most of them poor, so that a rollout's first moves tell which one the
-# base goes on as, and a whole rollout's reward has something to prefer.
+# It is to follow the template, to call whatever tools a prompt shows, to read boards, and to work
+# out products on paper. How well it plays is left to reinforcement learning: each game is played by
+# one of several players, most of them weak. A rollout's first moves decide which player the base
+# imitates, so whole rollouts differ in reward.
 
 
 HEARD = 0.1
-"""Weight of what a tool answers, beside 1 for the assistant's own tokens: to foresee a board is
-to know the rules."""
+"""Loss weight of a tool's answer, with 1 for the assistant's own tokens: predicting boards teaches
+the rules."""
 DIRECTIONS = ("up", "down", "left", "right")
 OPENING_2048 = (
     "You are playing 2048 on a 4x4 grid. Each turn call the `move` tool with a "
@@ -216,7 +217,7 @@ PRODUCT = (
 
 
 class Talk:
-    """A conversation as it grows, and the datums that teach it."""
+    """A growing conversation, and the datums that teach it."""
 
     def __init__(
         self,
@@ -261,7 +262,7 @@ Board = list[list[int]]
 
 
 def slid(board: Board, direction: str) -> Board:
-    """A board of 2048 after its tiles slid, before a new one comes."""
+    """A board of 2048 after its tiles slid, before a new tile appears."""
     if direction in ("up", "down"):
         turned = [list(column) for column in zip(*board, strict=True)]
         moved = slid(turned, "left" if direction == "up" else "right")
@@ -306,7 +307,7 @@ Player = Callable[[Board], str]
 
 
 def _stubborn(count: int) -> Callable[[Random], Player]:
-    """So many directions, over and over, whether they move anything or not."""
+    """A player that repeats this many directions, whether they move anything or not."""
 
     def make(random: Random) -> Player:
         ways = random.sample(DIRECTIONS, count)
@@ -316,7 +317,7 @@ def _stubborn(count: int) -> Callable[[Random], Player]:
 
 
 def _merger(random: Random) -> Player:
-    """Whatever leaves the most cells empty, towards the corner where it is all the same."""
+    """A player that leaves the most cells empty, and breaks ties towards a corner."""
 
     def play(board: Board) -> str:
         ways = [way for way in ("down", "left", "right", "up") if way in legal(board)]
@@ -328,13 +329,13 @@ def _merger(random: Random) -> Player:
 PLAYERS: Mapping[Callable[[Random], Player], float] = {
     _stubborn(1): 0.35, _stubborn(2): 0.35, _stubborn(4): 0.15, _merger: 0.15,
 }  # fmt: skip
-"""Who plays 2048 in the lessons, and how often."""
+"""The players of 2048 in the lessons, and their shares."""
 ASTRAY = 0.05
-"""Chance of a move that is not the player's own."""
+"""Probability of a random move in place of the player's."""
 
 
 def _game_2048(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
-    """A game of 2048 by one of the players, from the start or from somewhere within."""
+    """A game of 2048 by one of the players, from the start or from a later position."""
     board, score = spawned(random, spawned(random, [[0] * 4 for _ in range(4)])), 0
     for _ in range(random.choice((0, 0, random.randrange(100)))):
         ways = legal(board)
@@ -367,7 +368,7 @@ def _game_2048(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
 
 
 def _gained(before: Board, after: Board) -> int:
-    """The score of a slide: the sum of the tiles that merging made."""
+    """The score of a slide: the sum of the merged tiles."""
     gained, old = 0, Counter(tile for row in before for tile in row if tile)
     new = Counter(tile for row in after for tile in row if tile)
     for tile in sorted({*old, *new}, reverse=True):
@@ -393,14 +394,14 @@ class Discs:
         return [column for column in range(7) if self.cells[0][column] == "."]
 
     def drop(self, column: int) -> int:
-        """Drop the disc of whose turn it is; the row it lies in."""
+        """Drop a disc of the player to move; returns its row."""
         row = max(r for r in range(6) if self.cells[r][column] == ".")
         self.cells[row][column] = self.turn
         self.turn = "O" if self.turn == "X" else "X"
         return row
 
     def lift(self, column: int) -> None:
-        """Take the uppermost disc of a column back."""
+        """Remove the uppermost disc of a column."""
         row = min(r for r in range(6) if self.cells[r][column] != ".")
         self.turn, self.cells[row][column] = self.cells[row][column], "."
 
@@ -414,7 +415,7 @@ class Discs:
         return None
 
     def wins(self, mark: str) -> list[int]:
-        """The columns in which a disc of this mark wins at once."""
+        """The columns in which a disc of this mark wins immediately."""
         turn, found = self.turn, []
         for column in self.available():
             self.turn = mark
@@ -440,7 +441,8 @@ class Discs:
 
 
 def _column(random: Random, discs: Discs, skill: float, favourite: int) -> int:
-    """A move: winning or blocking as often as `skill` says, else a favourite column, or any."""
+    """A move: winning or blocking with probability `skill`, else a favourite column, or a random
+    one."""
     columns = discs.available()
     if random.random() < skill:
         other = "O" if discs.turn == "X" else "X"
@@ -531,7 +533,7 @@ def on_paper(a: int, b: int) -> str:
 
 
 GUESSED = 0.3
-"""Share of products that are not worked out, and mostly wrong."""
+"""Share of products that are guessed, and mostly wrong."""
 
 
 def _product(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
@@ -563,7 +565,7 @@ SUMS: Mapping[str, tuple[str, Callable[[int, int], int]]] = {
     "times": ("multiply {} by {}", lambda a, b: a * b),
 }
 RASH, ASTRAY_CALL = 0.15, 0.1
-"""Shares of tool tasks that are answered without the tool, and by another one."""
+"""Shares of tool tasks that are answered without the tool, and by a wrong tool."""
 
 
 def _named(random: Random) -> str:
@@ -586,7 +588,7 @@ def _value(random: Random) -> Any:
 
 
 def _used_tools(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
-    """A task for one or two tools of any names, and an answer from what they say."""
+    """A task for one or two tools with random names, and an answer from their results."""
     if random.random() < 0.4:
         return _calculated(random, tokenizer)
     names = random.sample(sorted({_named(random) for _ in range(12)}), random.randint(1, 3))
@@ -650,9 +652,9 @@ def _calculated(random: Random, tokenizer: BpeTokenizer) -> Talk:
 
 
 Told = Callable[[Random, BpeTokenizer, int], Talk]
-"""A conversation of at most so many turns."""
+"""Draws a conversation of at most this many turns."""
 
 TALKS: Mapping[Told, float] = {
     _game_2048: 0.25, _connect_4: 0.1, _product: 0.35, _used_tools: 0.25, _sum: 0.05,
 }  # fmt: skip
-"""What the base for agents learns, and how much of it, in tokens."""
+"""The lessons of the base for agents, and their shares in tokens."""

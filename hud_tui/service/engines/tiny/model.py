@@ -1,8 +1,8 @@
-"""The policy's layers: forward and, written out by hand, backward.
+"""The policy's layers: forward passes, and their backward passes written by hand.
 
-Every forward returns its output and a tape; the backward of the same name takes the
-output's gradient and the tape. Rows are tokens: x has shape (N, D), N = B·T for B
-sequences padded to T tokens on the right, where causality keeps padding unseen.
+Every forward returns its output and a tape; the backward of the same name takes the output's
+gradient and the tape. Rows are tokens: x has shape (N, D), N = B·T for B sequences padded on the
+right to T tokens, where causal attention does not see the padding.
 """
 
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ def attention_backward(d_out: Array, tape: Tape) -> tuple[Array, Array, Array]:
 
 
 def _look_at_once(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """What each query hears of the values, shape (B, H, T, D/H), and the shares (B, H, T, T)."""
+    """Attention output of each query, shape (B, H, T, D/H), and the weights (B, H, T, T)."""
     share = q @ k.swapaxes(2, 3)
     share *= q.shape[3] ** -0.5
     share += future(q.shape[2], q.dtype)
@@ -113,20 +113,20 @@ def _look_at_once_backward(
     np.matmul(share.swapaxes(2, 3), d_mixed, out=d_split[2])
 
 
-# Long sequences are looked through in blocks of queries, each against the keys before its end: half
-# the work, and no (T, T) shares to keep. Backward computes a block's shares again, from the
-# logarithm of what each query's shares were divided by.
+# Long sequences are processed in blocks of queries, each against the keys up to its end: half the
+# work, and no (T, T) weights to keep. The backward pass computes a block's weights again, from the
+# logarithm of each query's softmax denominator.
 #
-# Source: Dao et al. 2022 (FlashAttention, arXiv:2205.14135), section 3.1, with whole rows of
-# keys at a time, which need no running maximum.
+# Source: Dao et al. 2022 (FlashAttention, arXiv:2205.14135), section 3.1, with whole rows of keys
+# at a time, which need no running maximum.
 
 
 BLOCK = 128
-"""Queries in a block; sequences up to here are looked at as one."""
+"""Queries in a block; sequences up to this length are one block."""
 
 
 def _look_in_blocks(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """What each query hears of the values, (B, H, T, D/H), and the logarithms, (B, H, T, 1)."""
+    """Attention output of each query, (B, H, T, D/H), and the log denominators, (B, H, T, 1)."""
     heard, logs = np.empty_like(q), np.empty((*q.shape[:3], 1), q.dtype)
     for start, end in _blocks(q.shape[2]):
         share = _scores(q, k, start, end)
@@ -143,7 +143,7 @@ def _look_in_blocks(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
 def _look_in_blocks_backward(
     d_mixed: Array, q: Array, k: Array, v: Array, kept: tuple[Array, Array], d_split: Array
 ) -> None:
-    """Write the gradients of q, k and v to d_split; `kept` is the logarithms and what was heard."""
+    """Write the gradients of q, k and v to d_split; `kept`: the log denominators and the output."""
     logs, heard = kept
     scaled = d_mixed * q.shape[3] ** -0.5
     along = np.einsum("bhtd,bhtd->bht", scaled, heard)[..., None]
@@ -165,14 +165,14 @@ def _blocks(length: int) -> list[tuple[int, int]]:
 
 
 def _scores(q: Array, k: Array, start: int, end: int) -> Array:
-    """Of the queries from start to end, shape (B, H, end - start, end)."""
+    """Scores of the queries from start to end, shape (B, H, end − start, end)."""
     scores: Array = (q[:, :, start:end] * q.shape[3] ** -0.5) @ k[:, :, :end].swapaxes(2, 3)
     scores[..., start:] += future(end - start, q.dtype)
     return scores
 
 
-# Rotary positions: queries and keys are turned by angles that grow with their position, so that
-# what one sees of another depends on how far apart they are, wherever in the context that is.
+# Rotary positions: queries and keys are rotated by angles proportional to their position, so that
+# attention depends on the distance between tokens only.
 #
 # Source: Su et al. 2021 (RoFormer, arXiv:2104.09864), section 3.4.2.
 
@@ -190,12 +190,12 @@ def turns(config: "Config") -> Array:
 
 
 def rotate(x: Array, turn: Array, back: bool = False) -> None:
-    """Turn each pair (x[i], x[i + size/2]) of the last axis, in place.
+    """Rotate each pair (x[i], x[i + size/2]) of the last axis, in place.
 
     Args:
         x: Shape (…, T, size).
         turn: Cosine and sine, shape (2, …, T, size/2).
-        back: The other way round, which is also the gradient.
+        back: Rotate in the other direction, which is also the gradient.
     """
     half = x.shape[-1] // 2
     cosine, sine = turn[0], -turn[1] if back else turn[1]
@@ -235,15 +235,15 @@ def softmax_in_place(scores: Array) -> None:
 
 
 def future(length: int, dtype: Any) -> Array:
-    """Added to scores (T, T): nothing sees what comes after it."""
+    """Causal mask, added to scores (T, T)."""
     mask: Array = np.triu(np.full((length, length), MASKED, dtype), 1)
     return mask
 
 
-# The policy: a causal transformer whose forward and backward are written out.
+# The policy: a causal transformer with forward and backward written by hand.
 #
 # Pre-norm blocks of attention and feed-forward around a residual stream, learned or rotary
-# positions, no biases, an output layer of its own. 172 480 parameters by default.
+# positions, no biases, a separate output layer by default. 172 480 parameters by default.
 #
 # Source: Vaswani et al. 2017 (arXiv:1706.03762), with pre-norm as in Xiong et al. 2020
 # (arXiv:2002.04745).
@@ -262,12 +262,12 @@ class Config:
     heads: int = 4
     context: int = 128
     rotary: bool = False
-    """Positions turn queries and keys; else they are learned, and added to the tokens."""
+    """Rotary positions; else positions are learned, and added to the token embeddings."""
     shifted: bool = False
-    """Each token brings the one before it along, so that one layer can find what followed it last
-    time; without, it takes two."""
+    """Add a linear map of the previous token's embedding to each token, so that one layer suffices
+    for an induction head; otherwise it takes two."""
     tied: bool = False
-    """The output layer is the tokens' embedding: what is looked up can be said at once."""
+    """The output layer is the transposed token embedding."""
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -308,15 +308,15 @@ def initial(config: Config, seed: int) -> Weights:
 def forward(
     weights: Weights, config: Config, tokens: Ids, rows: Ids, offsets: Ids | None = None
 ) -> tuple[Array, Tape]:
-    """Logits of what follows some tokens.
+    """Logits of the next tokens.
 
     Args:
-        weights: As `shapes` says.
+        weights: As in `shapes`.
         config: Sizes.
         tokens: Shape (B, T), padded on the right.
-        rows: Flat indices b·T + t of the tokens to continue, shape (R,).
-        offsets: First position of each sequence, shape (B,); None is 0. Rotary positions are
-            relative, and need none.
+        rows: Flat indices b·T + t of the tokens whose successor is predicted, shape (R,).
+        offsets: First position of each sequence, shape (B,); None is 0. Not needed for rotary
+            positions, which are relative.
 
     Returns:
         Logits, shape (R, V), and the tape; `tape[0][i][1]` is layer i's attention tape.
@@ -330,7 +330,8 @@ def forward(
     else:
         first = np.zeros(batch, int) if offsets is None else offsets
         reached = first[:, None] + np.arange(length)
-        positions = np.minimum(reached, config.context - 1).ravel()  # only padding goes beyond
+        # only padding is beyond the context
+        positions = np.minimum(reached, config.context - 1).ravel()
         x = x + weights["position"][positions]
     tapes = []
     for i in range(config.layers):
@@ -348,7 +349,7 @@ def forward(
 
 
 def embedded(weights: Weights, tokens: Ids, before: Ids) -> Array:
-    """What tokens are as rows, shape (N, D), given those before them; all ids have shape (N,).
+    """Embeddings of tokens, shape (N, D), given the tokens before them; ids have shape (N,).
 
     Source: the shift is a linear map of the previous embedding, as the smeared keys of Olsson et
     al. 2022 (In-context learning and induction heads, arXiv:2209.11895), section 4, at the input.
@@ -402,8 +403,8 @@ FEW = 128
 
 
 def _gather(ids: Ids, dx: Array, size: int) -> Array:
-    """Sum the rows of dx (N, D) that share an id: shape (size, D). A product beats np.add.at, and
-    for more than a few ids sorted runs beat the product."""
+    """Sum the rows of dx (N, D) with equal ids: shape (size, D). A matrix product is faster than
+    np.add.at, and for many ids sorting is faster than the product."""
     if size <= FEW:
         chosen: Array = (np.arange(size)[:, None] == ids).astype(dx.dtype)
         return chosen @ dx

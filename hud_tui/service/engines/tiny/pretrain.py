@@ -1,15 +1,15 @@
-"""Make the bases that ship in the package: ``python -m hud_tui.service.engines.tiny.pretrain``.
+"""Train the bases that ship in the package: ``python -m hud_tui.service.engines.tiny.pretrain``.
 
-The small ones in two stages of cross-entropy on the answers' characters, each with a cosine
-learning rate: clean answers until the tasks are known, then the noisy teacher of `lessons`, whose
-spread of answers is what reinforcement learning starts from. Half of the lines start at
-a random position, so that system messages and longer conversations are no surprise.
+The small ones are trained in two stages of cross-entropy on the answers' characters, each with a
+cosine learning rate: correct answers until the tasks are learned, then the noisy teacher of
+`lessons`, whose varied answers give reinforcement learning its signal. Half of the lines start at
+a random position, to prepare for system messages and longer conversations.
 
-The one for agents learns its tokenizer first, from what its lessons say, then the assistant's
-tokens of short conversations, and at last those of long ones, up to its context.
+The base for agents first learns its tokenizer from the lessons' texts, then the assistant's tokens
+of short conversations, and finally those of long ones, up to its context.
 
-Deterministic: the same machine makes the same bytes. About a quarter of an hour a base
-on one core. NAME is a base's name; without it every base is made, into --out.
+Deterministic: the same machine makes the same bytes. Takes about a quarter of an hour per base on
+one core. NAME is a base's name; without it every base is trained, into --out.
 """
 
 import argparse
@@ -50,7 +50,7 @@ WARM_UP = 100
 """Steps over which the learning rate rises from 0."""
 REPORT_EVERY = 500
 EXAMINED = 40
-"""Fresh lines a scenario whose greedy answers are reported."""
+"""Fresh lines per scenario whose greedy answers are reported."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Stage:
     learning_rate: float
     noisy: bool = False
     batch: int = 128
-    """Lines in a step."""
+    """Lines per step."""
     turns: int = 0
     """Most turns of a conversation."""
 
 
 def stages(clean: int, noisy: int) -> tuple[Stage, ...]:
-    """Both stages of a small base, so many steps each."""
+    """Both stages of a small base, with their numbers of steps."""
     return (
         Stage("clean", clean, learning_rate=3e-3, noisy=False),
         Stage("noisy", noisy, learning_rate=1.5e-3, noisy=True),
@@ -83,9 +83,9 @@ STAGES: dict[str, tuple[Stage, ...]] = {
     ),
 }
 STEP_TOKENS = 3000
-"""At least so many in a step of the base for agents."""
+"""Least tokens per step of the base for agents."""
 PAIRS = 760
-"""Of its tokenizer, learnt from so many conversations of each kind:"""
+"""Merges of its tokenizer, and conversations of each kind that they are learned from."""
 READ = 300
 
 
@@ -143,7 +143,7 @@ def _mean(rows: Sequence[Sequence[float]]) -> float:
 
 
 def texts(tokenizer: BpeTokenizer) -> Iterator[str]:
-    """What is said in some conversations, between control tokens."""
+    """Texts of some conversations, between control tokens."""
     random = Random(f"{AGENT} tokenizer")
     for told in TALKS:
         for _ in range(READ):
@@ -161,7 +161,8 @@ def _step(
     config: Config,
     rate: float,
 ) -> list[list[float]]:
-    """One step of cross-entropy, by the datums' advantages; their logprobs before it."""
+    """One step of cross-entropy, weighted by the datums' advantages; returns their logprobs before
+    it."""
     logprobs: list[list[float]] = [[] for _ in datums]
     each = [[datum.advantage] * len(datum.output) for datum in datums]
 
@@ -190,7 +191,7 @@ def _rate(stage: Stage, step: int) -> float:
 
 
 def examine(base: str, weights: Weights, config: Config) -> dict[str, float]:
-    """Share of right greedy answers per scenario, on lines of their own seed."""
+    """Share of right greedy answers per scenario, on lines with a seed of their own."""
     right = {}
     for lesson in LESSONS[base]:
         random = Random(f"{base} examination {lesson.scenario}")
@@ -200,7 +201,7 @@ def examine(base: str, weights: Weights, config: Config) -> dict[str, float]:
 
 
 def _greedy(weights: Weights, config: Config, datums: list[Datum]) -> list[bool]:
-    """Whether each output is the likeliest one, token after token."""
+    """Whether each output is the most likely one, token by token."""
     found = []
     for chunk in chunks(datums):
         logits, _ = forward(weights, config, chunk.tokens, chunk.rows)
@@ -211,7 +212,7 @@ def _greedy(weights: Weights, config: Config, datums: list[Datum]) -> list[bool]
 
 
 def make(base: str, out: Path) -> None:
-    """Make a base from nothing, and write it."""
+    """Train a base from scratch, and write it."""
     if base != AGENT:
         config = Config()
         weights = initial(config, seed=0)

@@ -1,13 +1,13 @@
 """The tokenizers of the bases, and the chat template that they share.
 
-`CharTokenizer` has 128 ids: printable ASCII, newline and tab stand for themselves. `BpeTokenizer`
-has one for every byte and for the pairs of them that are frequent. In both a few control ids mark
-whose turn it is. Text never becomes a control id, so no prompt can forge a role.
+`CharTokenizer` has 128 ids: printable ASCII, newline and tab are single ids. `BpeTokenizer` has an
+id for every byte and for frequent pairs. Both have a few control ids that mark roles. Text never
+becomes a control id, so no prompt can forge a role.
 
     [system]…[end][user]3 + 4 = ?[end][assistant]7[end]
 
-A conversation's rendering is the concatenation of its turns, so a longer conversation
-continues a shorter one token by token.
+A conversation is rendered as the concatenation of its turns, so a longer conversation continues a
+shorter one token by token.
 """
 
 import json
@@ -24,9 +24,9 @@ from hud_tui.service.engines.base import NO_OPTIONS, Call
 VOCABULARY = 128
 PAD, END, SYSTEM, USER, ASSISTANT, TOOL, TOOLS, CALL = range(8)
 UNKNOWN = 127
-"""Stands for any character outside the vocabulary."""
+"""Id of all characters outside the vocabulary."""
 REPLACEMENT = "\ufffd"
-"""How UNKNOWN reads."""
+"""UNKNOWN as text."""
 
 CONTROLS = {
     PAD: "[pad]",
@@ -49,7 +49,8 @@ TEXT_IDS = {ord(char): char for char in "\t\n" + "".join(map(chr, range(32, 127)
 
 
 class ChatTemplate(ABC):
-    """Conversations as ids; with what text is, an `engines.base.Tokenizer`."""
+    """The chat template: conversations as ids. Subclasses encode text; the result is an
+    `engines.base.Tokenizer`."""
 
     vocabulary: int
 
@@ -63,7 +64,8 @@ class ChatTemplate(ABC):
 
     @abstractmethod
     def signature(self, place: str, tool: Mapping[str, Any]) -> str:
-        """How a tool is shown. Raises ValueError, naming the place, where it is none."""
+        """A tool as the prompt shows it. Raises ValueError, naming the place, for an invalid
+        tool."""
 
     def render(
         self,
@@ -71,11 +73,11 @@ class ChatTemplate(ABC):
         tools: Sequence[Mapping[str, Any]] = (),
         options: Mapping[str, Any] = NO_OPTIONS,
     ) -> list[int]:
-        """Prompt ids of a conversation in OpenAI's form, ending where the answer begins.
+        """Prompt ids of a conversation in OpenAI's format, ending where the answer begins.
 
         Raises:
-            ValueError: A role is unknown, a content is not text, or a tool or a call is not
-                of that form; names the place. An option but ``enable_thinking: false``.
+            ValueError: An unknown role, content that is not text, an invalid tool or call (names
+                the place), or an option other than ``enable_thinking: false``.
         """
         if any(name != "enable_thinking" or on for name, on in options.items()):
             raise ValueError("chat_template_kwargs: this model's chat template has no options")
@@ -109,7 +111,7 @@ class ChatTemplate(ABC):
         ]
 
     def _calls(self, place: str, message: Mapping[str, Any]) -> list[int]:
-        """An assistant's tool calls: ``[call]name{"x":2}`` each."""
+        """An assistant's tool calls, ``[call]name{"x":2}`` each."""
         ids: list[int] = []
         calls = message.get("tool_calls") or []
         if not isinstance(calls, list):
@@ -124,7 +126,7 @@ class ChatTemplate(ABC):
 
 
 class CharTokenizer(ChatTemplate):
-    """One id a character."""
+    """One id per character."""
 
     vocabulary = VOCABULARY
 
@@ -133,7 +135,7 @@ class CharTokenizer(ChatTemplate):
         return [ord(char) if ord(char) in TEXT_IDS else UNKNOWN for char in text]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, without control tokens; UNKNOWN reads as U+FFFD."""
+        """Text of ids, without control tokens; UNKNOWN becomes U+FFFD."""
         return "".join(REPLACEMENT if i == UNKNOWN else TEXT_IDS.get(i, "") for i in ids)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -147,12 +149,12 @@ class CharTokenizer(ChatTemplate):
         return f"{name}({','.join(properties)})"
 
 
-# Byte-level byte pair encoding: text is cut into pieces, the bytes of a piece are ids, and pairs of
-# ids that were frequent where it was made are one id, the most frequent first. So any bytes have
-# ids, and go from there back to the same bytes.
+# Byte-level byte pair encoding: text is split into pieces, whose bytes are ids; the most frequent
+# pairs of ids in the training texts are merged into one id. So any bytes can be encoded, and
+# decoded to the same bytes.
 #
-# A digit is a piece of its own, for sums; a number or dot in an aligned column is one with the
-# spaces before it, so that a board has an id a cell.
+# A digit is a piece of its own, for sums; a number or dot in an aligned column is one piece with
+# the spaces before it, so that a board has one id per cell.
 #
 # Source: Sennrich et al. 2016 (arXiv:1508.07909), algorithm 1, on bytes as in Radford et al. 2019
 # (GPT-2), section 2.2.
@@ -163,16 +165,16 @@ PIECE = re.compile(
     rb"\n? {2,}(?:\d{1,5}(?!\d)|\.)|\n? ?[A-Za-z_]+|\n?,? ?\d|\n? ?[^\sA-Za-z0-9_]+| +|\s"
 )
 KNOWN_PIECES = 1 << 14
-"""Most pieces whose ids are remembered."""
+"""Most pieces whose ids are cached."""
 
 Pair = tuple[int, int]
 
 
 class BpeTokenizer(ChatTemplate):
-    """One id a frequent sequence of bytes."""
+    """One id per frequent sequence of bytes."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
-        """`pairs`: what each id from FIRST_PAIR on is put together from."""
+        """`pairs`: the two ids that each id from FIRST_PAIR on replaces."""
         self.vocabulary = FIRST_PAIR + len(pairs)
         self._rank = {(left, right): rank for rank, (left, right) in enumerate(pairs)}
         self._bytes = [b""] * FIRST_BYTE + [bytes([byte]) for byte in range(256)]
@@ -182,19 +184,19 @@ class BpeTokenizer(ChatTemplate):
 
     @classmethod
     def read(cls, path: Path) -> "BpeTokenizer":
-        """Raises OSError; ValueError where the file is no list of pairs."""
+        """Read a file of pairs. Raises OSError; ValueError if the file is not a list of pairs."""
         return cls([(left, right) for left, right in json.loads(path.read_text("utf-8"))])
 
     def encode(self, text: str) -> list[int]:
-        """Ids of plain text; half a surrogate pair reads as a question mark."""
+        """Ids of plain text; a lone surrogate becomes a question mark."""
         return self.encode_bytes(text.encode("utf-8", "replace"))
 
     def encode_bytes(self, data: bytes) -> list[int]:
-        """Ids of any bytes; `bytes_of` is the way back."""
+        """Ids of any bytes; the inverse of `bytes_of`."""
         return [id_ for piece in PIECE.findall(data) for id_ in self._ids(piece)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, without control tokens; what is not UTF-8 reads as U+FFFD."""
+        """Text of ids, without control tokens; invalid UTF-8 becomes U+FFFD."""
         return self.bytes_of(ids).decode("utf-8", "replace")
 
     def bytes_of(self, ids: Sequence[int]) -> bytes:
@@ -206,7 +208,7 @@ class BpeTokenizer(ChatTemplate):
         return [CONTROLS[i] if i in CONTROLS else self.decode([i]) or f"[id {i}]" for i in ids]
 
     def signature(self, place: str, tool: Mapping[str, Any]) -> str:
-        """``name(argument:type,…)``, with the choices in place of the type where there are some.
+        """``name(argument:type,…)``, with the choices instead of the type for an enum.
 
         Raises:
             ValueError: As `_function` does.
@@ -219,7 +221,7 @@ class BpeTokenizer(ChatTemplate):
         return f"{name}({','.join(typed)})"
 
     def _ids(self, piece: bytes) -> list[int]:
-        """Ids of one piece: its bytes, put together pair by pair."""
+        """Ids of one piece: its bytes, merged pair by pair."""
         found = self._known.get(piece)
         if found is None:
             found = [FIRST_BYTE + byte for byte in piece]
@@ -232,7 +234,7 @@ class BpeTokenizer(ChatTemplate):
 
 
 def learn_pairs(texts: Iterable[str], count: int) -> list[Pair]:
-    """The pairs of a `BpeTokenizer` that these texts suggest, at most `count` of them."""
+    """The most frequent pairs in these texts, for a `BpeTokenizer`; at most `count`."""
     seen = Counter(piece for text in texts for piece in PIECE.findall(text.encode()))
     words = [([FIRST_BYTE + byte for byte in piece], often) for piece, often in seen.items()]
     pairs: list[Pair] = []
@@ -261,7 +263,7 @@ def joined(ids: Sequence[int], pair: Pair, new: int) -> list[int]:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    """What a value has to be, in a word: one of the choices, or a type of JSON Schema."""
+    """Type of a value in a word: its choices, or a type of JSON Schema."""
     choices = schema.get("enum")
     if isinstance(choices, list) and choices:
         return "|".join(map(str, choices))
@@ -269,7 +271,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 
 def _text(index: int, content: Any) -> str:
-    """A message's content as one text: a string, a list of text parts, or nothing."""
+    """A message's content as one text: a string, a list of text parts, or None."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
@@ -280,7 +282,7 @@ def _text(index: int, content: Any) -> str:
 
 
 def _object(place: str, value: Any) -> Mapping[str, Any]:
-    """A JSON object; an empty one where there is none. Raises ValueError, naming the place."""
+    """A JSON object; empty for None. Raises ValueError, naming the place."""
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"{place} must be an object")
     return value or {}

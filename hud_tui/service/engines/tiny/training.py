@@ -1,8 +1,8 @@
-"""From datums to gradients: batches in chunks, weights by a loss, one backward path.
+"""From datums to gradients: chunks of sequences, token weights from a loss, one backward pass.
 
-Sequences are sorted by length and cut into chunks of about TOKENS, because large
-temporaries cost more in page faults than small ones cost in calls. Turns that continue one another
-are one sequence, which is read once.
+Sequences are sorted by length and cut into chunks of about TOKENS, because page faults of large
+temporaries cost more than the calls of small ones. Turns that continue one another are one
+sequence, which is read once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hud_tui.service.engines.base import Adam, Datum
 from hud_tui.service.engines.tiny.model import Array, Config, Ids, Weights, backward, forward, zeros
 
-# The losses, each as a weight w = −dC/dlogprob per token, so that there is one gradient path.
+# The losses, each as a weight w = −dC/dlogprob per token, so that all share one backward pass.
 #
 # With lp the current logprob, q the sampling policy's, r = exp(lp − q) and A the advantage:
 #
@@ -25,8 +25,8 @@ from hud_tui.service.engines.tiny.model import Array, Config, Ids, Weights, back
 #     cispo                 C = −Σ clip(r)·A·lp, clip fixed   w = clip(r)·A
 #     dro                   C = −Σ A·lp − β/2·(lp − q)²       w = A − β·(lp − q)
 #
-# All are sums over tokens. On the sampling policy's own rollouts r is 1 and the four policy
-# losses give one gradient; they part with stale rollouts and further substeps.
+# All are sums over tokens. On-policy r is 1 and the four policy losses have the same gradient; they
+# differ for stale rollouts and further substeps.
 #
 # Source: Tinker's documentation of its losses (SDK 0.38); Schulman et al. 2017 (ppo,
 # arXiv:1707.06347); MiniMax 2025 (cispo, arXiv:2506.13585); Richemond et al. 2024 (dro,
@@ -36,8 +36,8 @@ from hud_tui.service.engines.tiny.model import Array, Config, Ids, Weights, back
 Floats = NDArray[np.float64]
 
 RESIDUE = 2e-5
-"""Sampler and trainer round differently. A difference in logprob below this is not signal, and
-dro must not see it: Adam scales any gradient, however small, up to the learning rate."""
+"""Rounding error between sampler and trainer. dro must ignore a difference in logprob below this:
+Adam scales any gradient, however small, up to the learning rate."""
 
 
 def token_weights(
@@ -110,19 +110,20 @@ def adam_step(weights: Weights, grads: Weights, moments: Moments, adam: Adam) ->
 
 
 Weigh = Callable[["Chunk", Floats], Floats]
-"""Weights −dC/dlogprob of a chunk's output tokens, given their current logprobs; shape (R,)."""
+"""Weights −dC/dlogprob of a chunk's output tokens, from their current logprobs; shape (R,)."""
 
 TOKENS = 1024
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some datums, padded to one length. R counts their output tokens, datum after datum."""
+    """Some datums, padded to the same length. R is the number of their output tokens, datum by
+    datum."""
 
     which: list[int]
     """Index of each datum in the call, shape (K,)."""
     tokens: Ids
-    """Prompt and output but for the last token, shape (B, T); B is below K where turns of one
+    """Prompt and output without the last token, shape (B, T); B is below K if turns of one
     conversation share a sequence."""
     rows: Ids
     """Flat index of the token before each output token, shape (R,)."""
@@ -148,14 +149,14 @@ def chunks(datums: Sequence[Datum], offsets: Ids | None = None) -> Iterator[Chun
 
 
 def conversations(datums: Sequence[Datum]) -> dict[int, list[int]]:
-    """The datums that one sequence can hold, turn after turn, by the last one's index.
+    """The datums that share one sequence, turn by turn, by the index of the last one.
 
-    A turn is another's beginning where its prompt and output begin the other's prompt.
+    A turn is continued by another if its prompt and output are the beginning of the other's prompt.
     Datums without an output are left out.
     """
     whole = {i: (*d.prompt, *d.output) for i, d in enumerate(datums) if d.output}
     found: list[list[int]] = []
-    # In descending order, what continues a turn is what came right before it.
+    # in descending order, a turn's continuation comes right before it
     for i in sorted(whole, key=lambda i: (whole[i], i), reverse=True):
         size = len(whole[i])
         place = len(found)
@@ -207,7 +208,7 @@ def logprobs(
     weights: Weights, config: Config, datums: Sequence[Datum]
 ) -> tuple[list[Floats], list[Floats]]:
     """Current tempered logprobs of every datum's output, and the policy's entropy in nats at each
-    of its tokens: one array of shape (T,) a datum each."""
+    token: one array of shape (T,) per datum each."""
     found = [np.zeros(len(datum.output)) for datum in datums]
     entropies = [np.zeros(len(datum.output)) for datum in datums]
     for chunk in chunks(datums):
@@ -233,8 +234,8 @@ def gradients(
     """Gradient of the cost whose token weights `weigh` gives.
 
     Returns:
-        The gradient, or None where every weight is 0; and the entropy of the policy,
-        in nats, summed over output tokens.
+        The gradient, or None if every weight is 0; and the entropy of the policy, in nats,
+        summed over output tokens.
     """
     grads, entropy = zeros(weights), 0.0
     moved = False
@@ -255,6 +256,6 @@ def gradients(
 
 
 def flat(chunk: Chunk, per_datum: Sequence[Sequence[float]]) -> Floats:
-    """A per-token value of a call's datums as the chunk orders them, shape (R,)."""
+    """A per-token value of a call's datums in the chunk's order, shape (R,)."""
     values: list[Any] = [value for i in chunk.which for value in per_datum[i]]
     return np.array(values, np.float64)

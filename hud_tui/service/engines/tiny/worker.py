@@ -1,7 +1,7 @@
 """The engine's own process: ``python -m hud_tui.service.engines.tiny.worker``.
 
-Frames on stdin and stdout. One request, one reply, in order. It ends when stdin does, so
-it never outlives the service, and ignores SIGINT, which a terminal sends to everyone.
+Frames on stdin and stdout: one reply per request, in order. It exits when stdin is closed, so it
+never outlives the service, and ignores SIGINT, which a terminal sends to all its processes.
 
 One BLAS thread, which the package sets before NumPy is loaded.
 """
@@ -69,32 +69,32 @@ from hud_tui.service.engines.tiny.training import (
 )
 from hud_tui.storage import write_atomic
 
-# Sampling many completions at once, with cached keys and values.
+# Sampling of many completions at once, with cached keys and values.
 #
-# Every request draws from its own generator, one number a token, so its tokens do not
-# depend on what else is in the batch. Prompts that occur more than once, as in a group,
-# are read once; of those that continue an earlier conversation, what is new is read.
+# Every request has its own generator, with one number per token, so its tokens do not depend on the
+# rest of the batch. Equal prompts, as in a group, are read once; of prompts that continue an
+# earlier conversation, only the new tokens are read.
 
 
 DENSE = 0.75
 """Share of active rows below which the batch is compacted."""
 GROWTH = 128
-"""Tokens of room for answers at first, and again whenever it is used up."""
+"""Tokens by which the cache grows."""
 READ_TOKENS = 4096
-"""Most tokens of long prompts that are read at once."""
+"""Most tokens of long prompts that are read at a time."""
 BATCH_TOKENS = 1 << 16
 """Most tokens of prompts and first answers in a batch."""
 
 
 @dataclass
 class Cache:
-    """What the layers remember of each row. Shapes (L, B, H, T, D/H) and (B,)."""
+    """Keys and values of each row. Shapes (L, B, H, T, D/H) and (B,)."""
 
     keys: Array
     values: Array
     length: Ids
     last: Ids
-    """The last token that was read of each row, shape (B,)."""
+    """The last token read of each row, shape (B,)."""
 
     @classmethod
     def empty(cls, config: Config, rows: int, room: int, dtype: Any) -> "Cache":
@@ -108,25 +108,25 @@ class Cache:
         return int(self.keys.shape[3])
 
     def keep(self, rows: NDArray[Any]) -> None:
-        """Forget the other rows; a row that is named twice is there twice."""
+        """Keep only these rows; a row given twice is duplicated."""
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
         self.length, self.last = self.length[rows], self.last[rows]
 
     def grow(self, room: int) -> None:
-        """Make room for so many tokens a row."""
+        """Make room for this many more tokens per row."""
         more = ((0, 0), (0, 0), (0, 0), (0, room - self.room), (0, 0))
         self.keys, self.values = np.pad(self.keys, more), np.pad(self.values, more)
 
 
 KEPT_BYTES = 256 << 20
-"""Of keys and values that a policy keeps of conversations."""
+"""Most bytes of keys and values that a policy keeps of conversations."""
 SHORTEST = 128
-"""Tokens below which it is as fast to read a conversation again."""
+"""Shorter conversations are read again: that is as fast."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """What the layers remember of one conversation. Shapes (N,) and twice (L, H, N, D/H)."""
+    """Keys and values of one conversation. Shapes (N,) and twice (L, H, N, D/H)."""
 
     tokens: Ids
     keys: Array
@@ -134,22 +134,23 @@ class Prefix:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.keys.nbytes + self.values.nbytes
 
 
 class Prefixes:
-    """The conversations that a policy answered last, so that a turn costs its new tokens only.
+    """The conversations that a policy answered last, so that only a turn's new tokens are read.
 
-    They hold for the weights they were read with.
+    They are valid only for the weights that they were read with.
     """
 
     def __init__(self) -> None:
         self._kept: list[Prefix] = []
 
     def find(self, prompt: Sequence[int]) -> tuple[Prefix, int] | None:
-        """The conversation that shares the most with a prompt, and how many tokens: fewer than
-        the prompt has, since its last one is to be continued. None where reading is as fast."""
+        """The conversation that shares the longest prefix with a prompt, and the number of shared
+        tokens, which is less than the prompt's since its last token must be read. None if reading
+        the prompt is as fast."""
         if len(prompt) <= SHORTEST:
             return None
         ids = np.asarray(prompt)[:-1]
@@ -158,7 +159,8 @@ class Prefixes:
         return (self._kept[shared.index(most)], most) if most >= SHORTEST else None
 
     def keep(self, tokens: Sequence[int], keys: Array, values: Array) -> None:
-        """Remember a conversation, in place of those that it continues; the oldest go for it."""
+        """Keep a conversation in place of those that it continues; the oldest are dropped for
+        it."""
         ids = np.asarray(tokens)
         if len(ids) < SHORTEST or any(_shared(one.tokens, ids) == len(ids) for one in self._kept):
             return
@@ -169,14 +171,14 @@ class Prefixes:
 
 
 def _shared(first: Ids, second: Ids) -> int:
-    """How many tokens two conversations begin with in common."""
+    """Length of the common prefix of two conversations."""
     size = min(len(first), len(second))
     apart = np.flatnonzero(first[:size] != second[:size])
     return int(apart[0]) if len(apart) else size
 
 
 class Row:
-    """One completion being written."""
+    """One completion in progress."""
 
     def __init__(self, request: SampleRequest, context: int) -> None:
         self.prompt, self.stop = request.prompt, [*map(list, request.stop), [END]]
@@ -192,11 +194,11 @@ class Row:
         return [*self.prompt, *self.sampled.tokens]
 
     def chance(self) -> float:
-        """The number in [0, 1) that the next token is drawn with."""
+        """The number in [0, 1) that selects the next token."""
         return float(self.chances[min(len(self.sampled.tokens), self.room - 1)])
 
     def add(self, token: int, logp: Array) -> bool:
-        """Append a token, given all tokens' logprobs, shape (V,); whether it goes on."""
+        """Append a token, given all tokens' logprobs, shape (V,). Returns whether to continue."""
         tokens = self.sampled.tokens
         tokens.append(token)
         self.sampled.logprobs.append(float(logp[token]))
@@ -215,10 +217,10 @@ def sample(
     requests: Sequence[SampleRequest],
     prefixes: Prefixes | None = None,
 ) -> list[Sampled]:
-    """One completion a request; each ends with END, a stop sequence or its last token.
+    """One completion per request; each ends with END, a stop sequence or its last token.
 
     Prompts are shorter than the context, and every request wants at least one token. `prefixes`
-    are read, and added to.
+    are used, and extended.
     """
     prefixes = Prefixes() if prefixes is None else prefixes
     found: list[Sampled] = []
@@ -228,7 +230,7 @@ def sample(
 
 
 def _parts(requests: Sequence[SampleRequest]) -> list[Sequence[SampleRequest]]:
-    """The requests, as many together as `BATCH_TOKENS` allows."""
+    """The requests in batches of at most `BATCH_TOKENS`."""
     parts, start, longest = [], 0, 0
     for end, request in enumerate(requests):
         size = len(request.prompt) + min(request.max_tokens, GROWTH)
@@ -268,7 +270,7 @@ def _sample(
 def _read(
     weights: Weights, config: Config, requests: Sequence[SampleRequest], prefixes: Prefixes
 ) -> tuple[Array, Cache]:
-    """Read the prompts, each different one once; logits of what follows, shape (B, V)."""
+    """Read the prompts, equal ones once; returns logits of the next tokens, shape (B, V)."""
     prompts = [tuple(request.prompt) for request in requests]
     places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
     longest = max(map(len, places))
@@ -296,7 +298,7 @@ def _read(
 
 
 def _to_read(places: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The places of prompts that are read from the start; long ones a few at a time."""
+    """Batches of prompts that are read from the start; only a few long ones at a time."""
     longest = max((len(prompts[place]) for place in places), default=0)
     count = len(places) if longest <= SHORTEST else max(1, READ_TOKENS // longest)
     return [places[start : start + count] for start in range(0, len(places), count or 1)]
@@ -309,7 +311,8 @@ def _read_whole(
     places: list[int],
     prompts: Sequence[Sequence[int]],
 ) -> Array:
-    """Read prompts from the start into the cache's rows; logits of what follows, (B, V)."""
+    """Read prompts from the start into the cache's rows; returns logits of the next tokens, (B,
+    V)."""
     lengths = np.array([len(prompt) for prompt in prompts])
     tokens = np.zeros((len(prompts), lengths.max()), np.int64)
     for row, prompt in enumerate(prompts):
@@ -326,7 +329,8 @@ def _read_whole(
 def _read_on(
     weights: Weights, config: Config, cache: Cache, new: Mapping[int, Sequence[int]]
 ) -> Array:
-    """Read more tokens, by row of the cache; logits of what follows the last of each, (B, V)."""
+    """Read more tokens into rows of the cache; returns logits after the last token of each, (B,
+    V)."""
     starts = {place: int(cache.length[place]) for place in new}
     positions = np.concatenate([np.arange(len(ids)) + starts[p] for p, ids in new.items()])
     ends = np.cumsum([len(ids) for ids in new.values()])
@@ -358,7 +362,7 @@ def _read_on(
 
 
 def _look_back(q: Array, k: Array, v: Array) -> Array:
-    """What the last queries, shape (H, N, D/H), hear of all values, shape (H, T, D/H)."""
+    """Attention of the last queries, shape (H, N, D/H), over all keys, shape (H, T, D/H)."""
     share = (q * q.shape[2] ** -0.5) @ k.swapaxes(1, 2)
     share[..., -q.shape[1] :] += future(q.shape[1], q.dtype)
     softmax_in_place(share)
@@ -367,12 +371,12 @@ def _look_back(q: Array, k: Array, v: Array) -> Array:
 
 
 def _turned(config: Config, positions: Ids) -> Array | None:
-    """What queries and keys at these positions, shape (N,), are turned by: (2, N, 1, 1, D/2H)."""
+    """Rotations of queries and keys at these positions, shape (N,): (2, N, 1, 1, D/2H)."""
     return turns(config)[:, positions, None, None] if config.rotary else None
 
 
 def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Array:
-    """Read one more token a row, shape (B,); logits of what follows, shape (B, V)."""
+    """Read one more token per row, shape (B,); returns logits of the next tokens, shape (B, V)."""
     batch, size = len(tokens), config.width // config.heads
     here, at = np.arange(batch), np.minimum(cache.length, cache.keys.shape[3] - 1)
     unseen = np.where(np.arange(cache.keys.shape[3]) > at[:, None], MASKED, 0)[:, None]
@@ -415,15 +419,15 @@ def _draw(logits: Array, rows: Sequence[Row]) -> tuple[Ids, Array]:
 
 
 def _nucleus(chances: Floats, top_p: Floats) -> Floats:
-    """Chances, shape (B, V), without the tokens beyond the fewest that have `top_p`, shape (B,),
-    of them together.
+    """Probabilities, shape (B, V), limited to the smallest sets of tokens with a total of `top_p`,
+    shape (B,).
 
     Source: Holtzman et al. 2020 (arXiv:1904.09751), section 3.1.
     """
     order = np.argsort(-chances, axis=1, kind="stable")
     ranked = np.take_along_axis(chances, order, axis=1)
     likelier = np.cumsum(ranked, axis=1) - ranked
-    # The likeliest stays; where all are wanted, rounding takes none of them.
+    # the most likely token always stays; at top_p = 1 rounding must not drop any
     beyond = (likelier >= top_p[:, None] * ranked.sum(axis=1, keepdims=True)) & (likelier > 0)
     beyond &= top_p[:, None] < 1
     kept = chances.copy()
@@ -433,19 +437,18 @@ def _nucleus(chances: Floats, top_p: Floats) -> Floats:
 
 # Policies on disk: one safetensors file with weights and, once trained, Adam's moments.
 #
-# A base holds fp16 weights only; a thinned state fp32 weights only. A whole state holds fp32
-# weights, ``m.*``, ``v.*`` and t, so that loading it and going on is bit for bit the same as
-# never having stopped.
+# A base has fp16 weights only, a thinned state fp32 weights only. A full state has fp32 weights,
+# ``m.*``, ``v.*`` and t, so that training continues bit for bit as if it had not been saved.
 
 
 def save_base(path: Path, weights: Weights, config: Config) -> None:
-    """Write weights as fp16, whole or not at all."""
+    """Write weights as fp16, atomically."""
     half = {name: weight.astype(np.float16) for name, weight in weights.items()}
     write_atomic(path, save(half, _metadata(config)))
 
 
 def save_state(directory: Path, weights: Weights, moments: Moments, config: Config) -> Path:
-    """Write a state under a new name; it is whole on disk when this returns."""
+    """Write a state under a new name; complete and fsynced on return."""
     tensors: Weights = {**weights, "t": np.array(moments.t)}
     for prefix, part in (("m", moments.m), ("v", moments.v)):
         tensors |= {f"{prefix}.{name}": values for name, values in part.items()}
@@ -455,7 +458,7 @@ def save_state(directory: Path, weights: Weights, moments: Moments, config: Conf
 
 
 def save_weights(directory: Path, weights: Weights, config: Config) -> Path:
-    """Write fp32 weights without moments under a new name; whole on disk on return."""
+    """Write fp32 weights without moments under a new name; complete and fsynced on return."""
     path = directory / f"{uuid4().hex}.safetensors"
     write_atomic(path, save(weights, _metadata(config)))
     return path
@@ -465,7 +468,7 @@ def load(path: Path) -> tuple[Weights, Moments | None, Config]:
     """Read a base (no moments) or a state.
 
     Raises:
-        EngineError: No such file, or it is cut off, foreign or of another shape.
+        EngineError: No such file, or it is truncated, of another format or of another shape.
     """
     try:
         with safe_open(path, framework="numpy") as file:
@@ -485,19 +488,19 @@ def load(path: Path) -> tuple[Weights, Moments | None, Config]:
 
 
 def not_written(what: str, error: OSError) -> EngineError:
-    """What is raised where a file could not be saved."""
+    """The error for a file that could not be saved."""
     kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
     return kind(f"{what} could not be written: {error.strerror}")
 
 
 def _metadata(config: Config) -> dict[str, str]:
-    """One entry only: the order of several is random, and bytes are to be the same."""
+    """One entry only: several would be in random order, and the bytes must be reproducible."""
     named = {key: value for key, value in asdict(config).items() if value is not False}
     return {"config": json.dumps(named)}
 
 
 def _part(tensors: Weights, config: Config, prefix: str) -> Weights:
-    """The tensors under a prefix as float32 of the wanted shapes; ValueError where not."""
+    """The tensors with a prefix as float32. Raises ValueError unless they have the right shapes."""
     part: Weights = {}
     for name, shape in shapes(config).items():
         tensor = tensors[prefix + name]
@@ -511,37 +514,37 @@ def _part(tensors: Weights, config: Config, prefix: str) -> Weights:
 
 
 WIDEST = 80.0
-"""A wider gap in logprob counts as this in ratio_max: beyond it lies infinity."""
+"""Largest difference in logprob that counts in ratio_max: beyond it, exp overflows."""
 
 
 class Learner:
-    """Weights, Adam's moments (once there are any) and gradients (until the next step)."""
+    """Weights, Adam's moments (after the first step) and gradients (until the next step)."""
 
     def __init__(self, path: Path) -> None:
-        """Open a base or a state. Raises EngineError as `state.load` does."""
+        """Open a base or a state. Raises EngineError as `load` does."""
         self.weights, self.moments, self.config = load(path)
         self.grads: Weights | None = None
         self._before: Weights | None = None
         self._prefixes = Prefixes()
 
     def begin(self) -> None:
-        """A pass of several slices begins: `undo` goes back to here."""
+        """Begin a pass of several slices; `undo` returns to this point."""
         grads = self.grads
         self._before = grads and {name: grad.copy() for name, grad in grads.items()}
 
     def undo(self) -> None:
-        """A slice failed: forget those of its pass that went before."""
+        """Discard the earlier slices of a pass after one has failed."""
         self.grads = self._before
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        """Raises NotFinite: these weights compute no numbers."""
+        """Raises NotFinite: the weights give values that are not finite."""
         found = sample(self.weights, self.config, requests, self._prefixes)
         if not all(isfinite(value) for one in found for value in one.logprobs):
             raise NotFinite(BROKEN)
         return found
 
     def forward(self, datums: Sequence[Datum]) -> list[list[float]]:
-        """Raises NotFinite: these weights compute no numbers."""
+        """Raises NotFinite: the weights give values that are not finite."""
         found, _ = training.logprobs(self.weights, self.config, datums)
         if not all(np.isfinite(row).all() for row in found):
             raise NotFinite(BROKEN)
@@ -550,7 +553,7 @@ class Learner:
     def forward_backward(
         self, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
     ) -> dict[str, float]:
-        """Accumulate a loss's gradient; figures over these datums as `Tally` has them."""
+        """Accumulate a loss's gradient; returns the metrics of `Tally` over these datums."""
         tally = Tally(config, all(datum.logprobs for datum in datums))
         advantages = [[datum.advantage] * len(datum.output) for datum in datums]
 
@@ -579,7 +582,7 @@ class Learner:
         return tally.metrics(entropy)
 
     def look(self, datums: Sequence[Datum], config: Mapping[str, float]) -> dict[str, float]:
-        """The figures of turns that are not trained on; loss:sum is 0."""
+        """The metrics of turns that are not trained on; loss:sum is 0."""
         tally = Tally(config, all(datum.logprobs for datum in datums))
         each, which = distinct(datums)
         found, entropies = training.logprobs(self.weights, self.config, each)
@@ -592,11 +595,11 @@ class Learner:
         return tally.metrics(entropy)
 
     def optim_step(self, adam: Adam, directory: Path) -> Saved:
-        """Step, and save. Where saving fails the step is undone, gradients and all.
+        """Step, and save. If saving fails, the step is undone and the gradients are kept.
 
         Raises:
             EngineRefused: Nothing was accumulated.
-            NotFinite: The weights, or what they compute, would not be finite; the gradients are
+            NotFinite: The weights, or their outputs, would not be finite; the gradients are
                 dropped.
             DiskFull: There is no room for the state.
             EngineError: The state could not be written.
@@ -655,8 +658,8 @@ class Learner:
 
 
 def _is_finite(weights: Weights, config: Config) -> bool:
-    """Whether a policy can be kept: weights of a finite size may still overflow in a forward pass,
-    which is tried on every token of the vocabulary."""
+    """Whether the weights and their outputs are finite. Finite weights may overflow in a forward
+    pass, which is tried on every token of the vocabulary."""
     if not all(np.isfinite(weight).all() for weight in weights.values()):
         return False
     count = -(-config.vocabulary // config.context)
@@ -668,10 +671,10 @@ def _is_finite(weights: Weights, config: Config) -> bool:
 
 
 class Tally:
-    """A pass's metrics, summed up token by token."""
+    """A pass's metrics, summed over tokens."""
 
     def __init__(self, config: Mapping[str, float], ratios: bool) -> None:
-        """`ratios`: whether sampling logprobs are there to compare with."""
+        """`ratios`: whether there are sampling logprobs to compare with."""
         self.low = config.get("clip_low_threshold", BOUNDS[0])
         self.high = config.get("clip_high_threshold", BOUNDS[1])
         self.ratios = ratios
@@ -688,9 +691,9 @@ class Tally:
         self.outside += int(((ratio < self.low) | (ratio > self.high)).sum())
 
     def metrics(self, entropy: float) -> dict[str, float]:
-        """Means over tokens, but for loss:sum and ratio_max.
+        """Means over tokens, except loss:sum and ratio_max.
 
-        kl_sample_train is the mean of q − lp: unbiased, so it may be a little below 0.
+        kl_sample_train is the mean of q − lp: unbiased, so it may be slightly below 0.
         """
         tokens = max(1, self.tokens)
         metrics = {"loss:sum": self.cost, "entropy": entropy / tokens}
@@ -711,7 +714,7 @@ class Worker:
         self.learners: dict[str, Learner] = {}
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """Carry out a request. Raises EngineError where it cannot be."""
+        """Carry out a request. Raises EngineError if it fails."""
         verb, handle = request["verb"], request["handle"]
         if verb == "ready":
             return None
@@ -745,7 +748,7 @@ class Worker:
             raise
 
     def open(self, handle: str, path: Path) -> dict[str, int]:
-        """Open a policy under a handle; returns its sizes and whose handle it is."""
+        """Open a policy under a handle; returns its sizes and the worker's process id."""
 
         learner = self.learners[handle] = Learner(path)
         config = learner.config
@@ -757,7 +760,7 @@ class Worker:
         }
 
     def slim(self, path: Path, directory: Path) -> str:
-        """Write a state's weights alone into a directory; the new file's path."""
+        """Write a state's weights without moments into a directory; returns the new file's path."""
 
         weights, _, config = load(path)
         try:
@@ -767,7 +770,7 @@ class Worker:
 
 
 def reply(worker: Worker, body: bytes) -> dict[str, Any]:
-    """What to send back: ``result``, or what `pipe.failure` makes of an error."""
+    """The reply to a request: ``result``, or the error as in `failure`."""
     try:
         return {"result": worker.answer(orjson.loads(body))}
     except EngineError as error:
@@ -777,7 +780,7 @@ def reply(worker: Worker, body: bytes) -> dict[str, Any]:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # nothing but frames may reach the pipe
+    sys.stdout = sys.stderr  # only frames may be written to the pipe
     worker = Worker()
     while (body := read_frame(stdin)) is not None:
         answer = frame(reply(worker, body))
