@@ -12,6 +12,7 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from hud_tui.service.engines import base as base_module
@@ -86,7 +87,6 @@ class ToyEngine:
         """Whether a run gets its rollouts, or waits for them; what samples once is answered."""
         self.may_roll_out.set()
         self._rests_after: int | None = None
-        self._right = _answers(self.tokens)
 
     def rest_after(self, steps: int) -> None:
         """Take so many optimizer steps, then let a run wait for its rollouts: it stays running
@@ -246,7 +246,7 @@ class ToyEngine:
         """From now on a policy has one answer to a prompt, wrong or right: zero variance."""
 
         def only(prompt: Sequence[int]) -> list[list[int]]:
-            said = self._right.get(tuple(prompt), "7") if solved else "no"
+            said = _answers().get(tuple(prompt), "7") if solved else "no"
             return [[*self.tokens.encode(said), END]] * WAYS
 
         self.ways = only  # type: ignore[method-assign]
@@ -266,7 +266,7 @@ class ToyEngine:
 
     def ways(self, prompt: Sequence[int]) -> list[list[int]]:
         """What each way says to a prompt, as tokens."""
-        right = self._right.get(tuple(prompt), "7")
+        right = _answers().get(tuple(prompt), "7")
         texts = (right, f"{right}0", f"It is {right}, I think", "I do not know.")
         return [[*self.tokens.encode(text), END] for text in texts]
 
@@ -318,9 +318,10 @@ def _until(tokens: list[int], stops: Sequence[Sequence[int]]) -> list[int]:
     return tokens
 
 
-def _answers(tokens: CharTokenizer) -> dict[tuple[int, ...], str]:
+@cache
+def _answers() -> dict[tuple[int, ...], str]:
     """The right answer to every prompt of the built-in tasksets."""
-    answers = {}
+    tokens, answers = CharTokenizer(), {}
     for taskset in TASKSETS.values():
         for row in taskset.tasks:
             scenario = ENVIRONMENTS[row["env"]].scenarios[row["id"]]
