@@ -1,5 +1,5 @@
-"""``python -m tests.rollouts.drive STATE JOB [MOMENT]``: drive a run with the stand-in worker, as a
-process that ends itself with SIGKILL at a moment, the second time it comes to it.
+"""Drive a run with the stand-in worker in a process of its own, which ends itself with SIGKILL at
+a moment, the second time it comes to it. It is forked from one that has imported all this.
 """
 
 import asyncio
@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -55,21 +57,28 @@ def die_at(moment: str, is_before: bool) -> None:
     setattr(owner, name, replaced)
 
 
-def main() -> int:
-    state, job_id, *moment = sys.argv[1:]
+def driving(folder: RunFolder, *moment: str) -> ForkServerProcess:
+    """A process that drives this run, and dies ``before`` or ``after`` a moment, if one is given."""
+    forks = get_context("forkserver")
+    forks.set_forkserver_preload([__name__])
+    process = forks.Process(target=_drive, args=(folder.path, dict(os.environ), *moment))
+    process.start()
+    return process
+
+
+def _drive(path: Path, environ: dict[str, str], *moment: str) -> None:
+    os.environ.clear()
+    os.environ.update(environ)
     if moment:
         die_at(moment[0], moment[1] == "before")
-    folder = run_folder(Path(state), job_id)
+    state = path.parent.parent
+    folder = run_folder(state, path.name)
     order = folder.order()
-    paths = read_paths(state, order.data_dir or None)
+    paths = read_paths(str(state), order.data_dir or None)
 
     def settings() -> Settings | None:
         client = connect_to(order, paths)
         return None if client is None else client.settings
 
     with folder.driving():
-        return int(asyncio.run(driver_of(folder, settings).run()) != "succeeded")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(int(asyncio.run(driver_of(folder, settings).run()) != "succeeded"))

@@ -4,8 +4,8 @@ import asyncio
 import os
 import random
 import signal
-import sys
 from contextlib import suppress
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.settings import local_settings
 from hud_tui.wire import Model
 from tests.conftest import PATIENCE_S, Process, Served, serve_process, until
-from tests.rollouts.drive import MOMENTS
+from tests.rollouts.drive import MOMENTS, driving
 from tests.rollouts.driving import (
     begun,
     check_tree,
@@ -73,8 +73,8 @@ async def test_the_driver_is_killed(
         source = write_sums(tmp_path / "env")
         order = order_for(model, source, served.service.data_dir, mode="hud")
         folder = begun(tmp_path / "state", order)
-        assert await _drive(folder, moment, when) == -signal.SIGKILL
-        assert await _drive(folder) == 0
+        assert await _end_of(driving(folder, moment, when)) == -signal.SIGKILL
+        assert await _end_of(driving(folder)) == 0
         await check_tree(client, model.id, 3)
         job = await client.job_status(order.job_id)
         assert (job.status, job.step) == ("succeeded", 3)
@@ -83,20 +83,20 @@ async def test_the_driver_is_killed(
 
 async def test_the_service_is_killed_and_comes_back_at_another_port(tmp_path: Path) -> None:
     data, state, chance = tmp_path / "data", tmp_path / "state", random.Random(3)
-    driving: asyncio.subprocess.Process | None = None
+    driver: ForkServerProcess | None = None
     folder: RunFolder | None = None
     for kill in range(4):
         async with serve_process(data) as process, _client(process) as client:
-            if driving is None:
+            if driver is None:
                 model = await _arith(client)
                 parameters = {"steps": 12, "learning_rate": 3e-4}
                 source = write_sums(tmp_path / "env")
                 folder = begun(state, order_for(model, source, data, parameters=parameters))
-                driving = await _process(folder)
+                driver = driving(folder)
             assert folder is not None
             await _two_more_steps(folder, 12)
             if kill == 3:
-                assert await driving.wait() == 0
+                assert await _end_of(driver) == 0
                 await check_tree(client, model.id, 12)
                 job = await client.job_status(folder.path.name)
                 assert (job.status, job.step) == ("succeeded", 12)
@@ -130,19 +130,9 @@ class _Closing:
         await self._client.aclose()
 
 
-async def _process(folder: RunFolder, *moment: str) -> asyncio.subprocess.Process:
-    state, job_id = folder.path.parent.parent, folder.path.name
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.rollouts.drive", str(state), job_id, *moment)
-    )
-
-
-async def _drive(folder: RunFolder, *moment: str) -> int:
-    """Drive a run until the process ends; its exit code."""
-    process = await _process(folder, *moment)
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            return await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
+async def _end_of(driver: ForkServerProcess) -> int | None:
+    """The exit code of a driver that ends."""
+    await asyncio.to_thread(driver.join, PATIENCE_S)
+    if driver.exitcode is None:
+        driver.kill()
+    return driver.exitcode

@@ -1,8 +1,9 @@
 """The app opened over the real service, with a network that can be made to fail."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partialmethod
 from typing import Any
@@ -42,12 +43,6 @@ def _patient_pilot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pilot, "_wait_for_screen", patient)
 
 
-@pytest.fixture
-def still_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For pictures: a run is not stalled because the machine that draws it is busy."""
-    monkeypatch.setattr(session, "monotonic", lambda: 1000.0)
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _sheets_parsed_once() -> Iterator[None]:
     """Half of an app's start is parsing the same style sheets as the app before it."""
@@ -62,6 +57,24 @@ def _sheets_parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", parsed)
+        yield
+
+
+@contextmanager
+def time_stands_still() -> Iterator[None]:
+    """Local times are Greenwich's, and what a run last told is never old, however slow we are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        patch.setattr(session, "monotonic", lambda: 1000.0)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture
+def still_time() -> Iterator[None]:
+    """For pictures."""
+    with time_stands_still():
         yield
 
 

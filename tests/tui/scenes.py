@@ -4,8 +4,6 @@
 """
 
 import asyncio
-import os
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +35,7 @@ from hud_tui.wire import (
 from hud_tui.wire_training import TraceEvents
 from tests.conftest import until
 from tests.tui import scene_data as data
-from tests.tui.conftest import asked, run_of
+from tests.tui.conftest import asked, run_of, time_stands_still
 from tests.tui.still import StillFeed
 
 SIZES = ((80, 24), (120, 40))
@@ -350,12 +348,6 @@ SCENES = {
 }
 
 
-def greenwich() -> None:
-    """Local times are UTC's, wherever the scenes are made."""
-    os.environ["TZ"] = "UTC"
-    time.tzset()
-
-
 async def write(directory: Path, size: tuple[int, int], names: Sequence[str] = ()) -> None:
     """Write scenes as ``<name>.svg``."""
     for name in names or SCENES:
@@ -368,6 +360,6 @@ async def write(directory: Path, size: tuple[int, int], names: Sequence[str] = (
 
 
 if __name__ == "__main__":
-    greenwich()
     SCREENSHOTS.mkdir(exist_ok=True)
-    asyncio.run(write(SCREENSHOTS, (120, 40)))
+    with time_stands_still():
+        asyncio.run(write(SCREENSHOTS, (120, 40)))

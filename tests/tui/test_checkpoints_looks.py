@@ -9,6 +9,7 @@ from hud_tui.tui.app import HudApp
 from tests.conftest import until
 from tests.tui.still import StillClient, StillJobs, branched, chain, still
 
+pytestmark = pytest.mark.usefixtures("still_time")
 SMALL, USUAL = (80, 24), (120, 40)
 
 TREES: dict[str, tuple[Callable[[], StillClient], tuple[int, int], list[str]]] = {

@@ -1,7 +1,6 @@
 """How the Live view looks: runs that are always the same, on a clock that stands still."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage
 
+pytestmark = pytest.mark.usefixtures("still_time")
 SMALL, USUAL = (80, 24), (120, 40)
 STALLED = Liveness(State.STALLED, "stream", 12.0)
 
@@ -71,16 +71,6 @@ SCENES: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]
     "details-small": (lambda: runs.run_of(60), SMALL, ["d"], LIVE),
     "nothing": (lambda: Run(model=runs.MODEL, loaded=True), SMALL, [], LIVE),
 }
-
-
-@pytest.fixture(autouse=True)
-def _greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Local times of the log are those of UTC."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -4,20 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.tui.scenes import SCENES, SIZES, greenwich
+from tests.tui.scenes import SCENES, SIZES
+
+pytestmark = pytest.mark.usefixtures("still_time")
 
 MINE = (
     *("welcome", "models", "launch", "jobs", "help"),
     *("runs", "runs-grouped", "runs-columns", "runs-empty", "runs-compared"),
 )
-
-
-pytestmark = pytest.mark.usefixtures("still_time")
-
-
-@pytest.fixture(autouse=True)
-def _greenwich() -> None:
-    greenwich()
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")

@@ -36,6 +36,7 @@ from tests.tui.hand import Hand
 from tests.tui.scenes import SCENES
 from tests.tui.stage import Stage, nobody
 
+pytestmark = pytest.mark.usefixtures("still_time")
 USUAL, SMALL = (120, 40), (80, 24)
 
 
