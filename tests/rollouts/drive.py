@@ -58,7 +58,7 @@ def die_at(moment: str, is_before: bool) -> None:
 
 
 def driving(folder: RunFolder, *moment: str) -> ForkServerProcess:
-    """A process that drives this run, and dies ``before`` or ``after`` a moment, if one is given."""
+    """A process that drives this run, and dies ``before`` or ``after`` a moment if it is given."""
     forks = get_context("forkserver")
     forks.set_forkserver_preload([__name__])
     process = forks.Process(target=_drive, args=(folder.path, dict(os.environ), *moment))
