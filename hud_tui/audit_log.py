@@ -302,7 +302,7 @@ def as_hud(one: AuditEntry) -> str:
 def as_curl(one: AuditEntry) -> str:
     """A line for a POSIX shell that reads the key from ``$HUD_API_KEY``; empty where no one
     request does the same."""
-    if not one.url or one.verb == "train":
+    if not one.url or one.verb == "train" or "options" in one.sent:
         return ""
     parts = ["curl", "-X", quote(one.method), KEY_HEADER, *_data(one), quote(one.url)]
     line = " ".join(parts)
@@ -450,7 +450,10 @@ def _evaluated(one: AuditEntry) -> list[str]:
     wanted = {"model": one.model, "checkpoint": one.before or "base", "split": sent.get("split")}
     if isinstance(given, dict):
         wanted |= {name: given.get(name) for name in EVAL_FLAGS}
-    flags = [_flag(name, value) for name, value in wanted.items() if value is not None]
+    options = sent.get("options")
+    wanted |= options if isinstance(options, dict) else {}
+    several = {key: value if isinstance(value, list) else [value] for key, value in wanted.items()}
+    flags = [_flag(name, v) for name, them in several.items() for v in them if v is not None]
     return [*flags, *(_tasks(one) + _place(one.source) if one.source else ())]
 
 

@@ -526,16 +526,28 @@ class DriveReport(Request):
     error: JobError | None = None
 
 
-class DriveEvaluation(Request):
-    """POST /v1/training/jobs/{id}/drive/evaluations (embedded): what a checkpoint's own weights
-    scored on the held-out tasks of a run that a client drives."""
+class KeepEvaluation(Request):
+    """PUT /v1/evaluations/{id} (embedded): how an evaluation is doing whose rollouts a client
+    makes, under a job of the same id."""
 
+    model_id: str
     checkpoint_id: str | None = None
     """None: the weights that the model started from."""
+    run_id: str | None = None
+    """The run that a client drives and that asked for it; None: nobody's."""
+    status: Literal["running", "succeeded", "failed", "cancelled"] = "running"
+    split: Literal["heldout", "train", "all"] = "heldout"
+    name: str | None = Field(default=None, max_length=200)
+    """What the tasks are called."""
     samples: int = Field(ge=1, le=256)
     """Rollouts per task."""
-    groups: Many[Group] = Field(min_length=1)
-    """Rewards by task."""
+    num_tasks: int = Field(ge=1, le=1_000_000)
+    parameters: Json = Field(default_factory=dict)
+    """max_tokens, temperature and solved_at, as of `EvaluationJob`."""
+    seconds: float | None = Field(default=None, ge=0)
+    error: JobError | None = None
+    groups: Many[Group] = Field(default_factory=list)
+    """Rewards by task; of one that has succeeded, all of them."""
 
 
 class RunRecord(Response):

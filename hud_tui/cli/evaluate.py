@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,6 +34,10 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.text import counted, one_line
+from hud_tui.rollouts.control import order_of
+from hud_tui.rollouts.environment import check_runtime, environment_at
+from hud_tui.rollouts.evaluate import environment_of, roll_out_in, tasks_of
+from hud_tui.rollouts.run_files import Order
 from hud_tui.wire import (
     Checkpoint,
     Estimate,
@@ -44,6 +49,11 @@ from hud_tui.wire import (
 
 LISTED = 20
 """Tasks that a table shows; a document has all."""
+OPTIONS = (
+    *("tasks", "python", "env", "runtime"),
+    *("turns", "rollout_timeout", "at_once", "memory_mb"),
+)
+"""Flags of how rollouts are made on an environment of one's own."""
 PARAMETERS = ("samples", "max_tokens", "temperature", "seed", "solved_at")
 
 
@@ -67,7 +77,8 @@ class _Command:
     def __init__(self, client: HudClient, args: argparse.Namespace) -> None:
         self._client, self._args = client, args
         self._say: Callable[[str, object], None] = emit if args.headless else _print
-        self._evaluations = Evaluations(client, lambda: paths_of(args).state / "evaluations")
+        state = self._state = paths_of(args).state
+        self._evaluations = Evaluations(client, lambda: state / "evaluations", roll_out_in(state))
 
     async def show_list(self) -> int:
         """All evaluations of a model."""
@@ -93,7 +104,12 @@ class _Command:
         model = await choose_model(self._client, self._args)
         tree = Tree.of(await self._client.checkpoints(model.id))
         wanted = [_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
-        rows, name, source = await self._tasks()
+        order = self._order(model)
+        if order is None:
+            rows, name, source = await self._tasks()
+        else:
+            rows, name, source = await self._tasks_of(order)
+        environment = None if order is None else environment_of(order)
         than = await self._than(model, tree)
         code, first = 0, None
         for checkpoint in wanted:
@@ -104,7 +120,9 @@ class _Command:
                 name=name,
                 parameters=asked,
             )
-            begun = await self._evaluations.submit(model, body, label(checkpoint), source)
+            begun = await self._evaluations.submit(
+                model, body, label(checkpoint), source, environment
+            )
             ended = await self._followed(begun)
             code = max(code, self._judged(ended, than))
             if first is not None:
@@ -129,6 +147,34 @@ class _Command:
         everything, origin = await load_source(self._client, self._args.source)
         tasks, source = choose_tasks(everything, origin, (), self._args.digest)
         return [task.row() for task in tasks], str(origin["name"]), source
+
+    def _order(self, model: Model) -> Order | None:
+        """How rollouts are made on an environment of one's own; None where the service makes them.
+
+        Raises:
+            HudUsage: A flag of these, without an environment; or it says what cannot be.
+        """
+        args = self._args
+        source = None if args.source is None else environment_at(args.source)
+        given = {name: getattr(args, name) for name in OPTIONS}
+        if source is None:
+            flags = [name for name, value in given.items() if value is not None]
+            if flags:
+                name = flags[0].replace("_", "-")
+                raise HudUsage(f"--{name} is for an environment: SOURCE is no .py file")
+            return None
+        sampling = {"max_tokens": args.max_tokens, "temperature": args.temperature}
+        runtime, named = check_runtime(args.runtime or "subprocess"), args.env
+        more = {key: value for key, value in given.items() if key not in ("runtime", "env")}
+        return order_of(self._client, model, source, sampling, **more, runtime=runtime, named=named)
+
+    async def _tasks_of(
+        self, order: Order
+    ) -> tuple[list[dict[str, Any]] | None, str | None, TaskSource]:
+        """The tasks of an environment, as of `_tasks`."""
+        loaded = await tasks_of(self._client, order, self._state)
+        source = TaskSource(order.source)
+        return [task.row() for task in loaded.tasks], Path(order.source).stem, source
 
     async def _than(self, model: Model, tree: Tree | None) -> EvaluationJob | None:
         """What --fail-if-worse-than names, with its rewards by task; None if it is not given.

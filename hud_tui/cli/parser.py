@@ -470,9 +470,11 @@ def _train(add: Add) -> None:
     parser.add_argument("source", metavar="ENV", help=about)
     about = "by name or id; default: your only trainable model"
     parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
-    about = "task file, .py file or taskset; default: the tasks in ENV"
-    parser.add_argument("--tasks", metavar="SOURCE", help=about)
     _rolled_out(parser)
+    about = "drop the group of a failed rollout (default), resample it, or stop:N after N failures"
+    parser.add_argument("--failed", default="drop", metavar="POLICY", help=about)
+    about = "do not use this task; may be given again"
+    parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
     parser.add_argument("--steps", type=whole_number, metavar="N", help="optimizer steps")
     about = "rollouts per task and step"
     parser.add_argument("--group-size", type=whole_number, metavar="N", help=about)
@@ -510,15 +512,17 @@ def _init_env(add: Add) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="where to; default: here")
 
 
-def _rolled_out(parser: Parser) -> None:
+def _rolled_out(parser: Parser | argparse._ArgumentGroup) -> None:
     """The flags of where and how rollouts are made."""
+    about = "task file, .py file or taskset; default: the tasks in the environment"
+    parser.add_argument("--tasks", metavar="SOURCE", help=about)
     about = "interpreter that has the environment and hud, or its virtual environment; default: "
     about += "the .venv beside ENV, else uv run, else this one"
     parser.add_argument("--python", metavar="PATH", help=about)
     about = "a variable that the environment gets; its value is shown nowhere; may be given again"
     parser.add_argument("--env", action="append", metavar="NAME", help=about)
     about = "subprocess (default), local, docker:IMAGE, tcp://HOST:PORT, hud or hosted"
-    parser.add_argument("--runtime", default="subprocess", metavar="WHERE", help=about)
+    parser.add_argument("--runtime", metavar="WHERE", help=about)
     about = "most turns of a rollout; 10"
     parser.add_argument("--turns", type=whole_number, metavar="N", help=about)
     about = "seconds after which a rollout has failed; 300"
@@ -527,10 +531,6 @@ def _rolled_out(parser: Parser) -> None:
     parser.add_argument("--at-once", type=whole_number, metavar="N", help=about)
     about = "memory that one rollout's processes may use; 4096, 0 for no limit"
     parser.add_argument("--memory-mb", type=whole_number, metavar="N", help=about)
-    about = "drop the group of a failed rollout (default), resample it, or stop:N after N failures"
-    parser.add_argument("--failed", default="drop", metavar="POLICY", help=about)
-    about = "do not use this task; may be given again"
-    parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
 
 
 def _update(parser: Parser, of_managed: bool = True) -> None:
@@ -582,8 +582,10 @@ def _eval(add: Add) -> None:
         "--headless eval arith -m arith-rl --fail-if-worse-than step-000030",
         "eval --resume ID",
         "eval -m arith-rl --list",
+        "--local eval sums/env.py -m sums --checkpoint best --turns 4",
     )
-    about = "file, directory, or taskset; default: the tasks of the model's latest run"
+    about = "file, directory, or taskset, or an environment of your own (.py); default: the tasks "
+    about += "of the model's latest run"
     parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
     about = "by name or id; default: your only trainable model"
     parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
@@ -609,6 +611,7 @@ def _eval(add: Add) -> None:
         "chance: the whole interval of the difference on the tasks of both is below 0"
     )
     parser.add_argument("--fail-if-worse-than", metavar="ID", help=about)
+    _rolled_out(parser.add_argument_group("on an environment of your own"))
     which = parser.add_mutually_exclusive_group()
     about = "resume a cancelled or interrupted evaluation; nothing is sampled twice"
     which.add_argument("--resume", metavar="ID", help=about)

@@ -103,7 +103,7 @@ class _Command:
             tasks=args.tasks,
             python=args.python,
             named=args.env,
-            runtime=check_runtime(args.runtime),
+            runtime=check_runtime(args.runtime or "subprocess"),
             left_out=args.leave_out,
             **policy_of(args.failed),
             **{name: getattr(args, name) for name in OPTIONS},

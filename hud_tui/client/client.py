@@ -29,7 +29,6 @@ from hud_tui.wire import (
     CancelJobResult,
     Checkpoint,
     CheckpointTrace,
-    DriveEvaluation,
     DriveReport,
     DriveRun,
     EnvironmentConfig,
@@ -40,6 +39,7 @@ from hud_tui.wire import (
     JobEnter,
     JobStatus,
     Json,
+    KeepEvaluation,
     Model,
     Page,
     RegistryItem,
@@ -533,10 +533,11 @@ class TrainingCalls(Calls):
         url = self.rl("/v1/training/jobs/{}/drive", job_id)
         return await self.wire.write("PATCH", url, JobStatus, None, body)
 
-    async def keep_evaluation(self, job_id: str, body: DriveEvaluation) -> EvaluationJob:
-        """Say what a checkpoint of such a run scored on its held-out tasks. Safe to repeat."""
-        url = self.rl("/v1/training/jobs/{}/drive/evaluations", job_id)
-        return await self.wire.write("POST", url, EvaluationJob, None, body)
+    async def keep_evaluation(self, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
+        """Say how an evaluation is doing whose rollouts are made from here (embedded service).
+        Safe to repeat."""
+        url = self.rl("/v1/evaluations/{}", evaluation_id)
+        return await self.wire.write("PUT", url, EvaluationJob, None, body)
 
     async def submit(self, body: SubmitJob, source: TaskSource = UNNAMED) -> SubmittedJob:
         """Start a managed run.

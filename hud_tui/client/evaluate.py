@@ -1,20 +1,21 @@
-"""Evaluations: asked of a service that makes them, else made from here by rollouts it hosts.
+"""Evaluations: asked of a service that makes them, else made from here.
 
 The embedded service samples and keeps them itself: they go on whoever looks. HUD has no such
 endpoint: there each rollout is submitted with the checkpoint pinned, under one job, for as long as
-somebody follows the evaluation; what it found is kept in a file here, by the job's id. Both are
-listed, followed, cancelled and resumed the same way.
+somebody follows the evaluation; what it found is kept in a file here, by the job's id. On an
+environment of the user's own its worker rolls out, on any service; the embedded one is told how far
+it is, and keeps the result. All are listed, followed, cancelled and resumed the same way.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
@@ -22,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from hud_tui.audit_log import UNNAMED, Change, TaskSource
 from hud_tui.client.signal import MOST, NOT_SAMPLED, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
-from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
+from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable, HudUsage
 from hud_tui.rl.evaluation import Difference, Paired, Scores, difference, pair_of, sum_up
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.tasks.formats import read_rows
@@ -37,6 +38,7 @@ from hud_tui.wire import (
     Group,
     JobError,
     Json,
+    KeepEvaluation,
     Model,
     SubmitEvaluation,
     UsualTasks,
@@ -55,14 +57,44 @@ NOT_THERE = (400, 404, 405, 501)
 """What a service answers that has no evaluations."""
 
 
+class RollOut(Protocol):
+    """Rolls out tasks of an environment of the user's own."""
+
+    def __call__(
+        self,
+        client: "HudClient",
+        evaluation: EvaluationJob,
+        environment: Mapping[str, Any],
+        missing: Sequence[Task],
+    ) -> AsyncGenerator[Progress, None]:
+        """
+        Args:
+            client: The service.
+            evaluation: What is evaluated, and how it is sampled.
+            environment: How rollouts are made, as it was given to `Evaluations.submit`.
+            missing: A task for each rollout.
+
+        Yields:
+            How far it is, after each rollout.
+        """
+        ...
+
+
 class Evaluations:
-    def __init__(self, client: "HudClient", folder: Callable[[], Path | None]) -> None:
+    def __init__(
+        self,
+        client: "HudClient",
+        folder: Callable[[], Path | None],
+        roll_out: RollOut | None = None,
+    ) -> None:
         """
         Args:
             client: The service.
             folder: Says where those are kept that are made from here; asked when needed. None:
                 nowhere, so that none can be made from here.
+            roll_out: Rolls out tasks of environments of the user's own; None: those cannot be made.
         """
+        self._roll_out = roll_out
         self._client = client
         self._kept = _Files(client.settings.api_url, folder)
         self._differences: dict[tuple[str, str], Difference | None] = {}
@@ -76,8 +108,9 @@ class Evaluations:
         Raises:
             HudError: The service does not answer.
         """
-        made = await self._listed(model.id)
-        return [*(made or ()), *self._kept.of_model(model.id)]
+        kept = {one.id: one for one in self._kept.of_model(model.id)}
+        made = [one for one in await self._listed(model.id) or () if one.id not in kept]
+        return [*made, *kept.values()]
 
     async def get(self, evaluation_id: str, groups: bool = True) -> EvaluationJob:
         """One of them, with its rewards by task, or without.
@@ -154,6 +187,9 @@ class Evaluations:
         own = of.job_id in (None, of.id)
         step = None if own or node is None else node.step
         traces = await self._client.job_traces(of.job_id or of.id or "", step)
+        if not own and of.id is not None and not any(one.heldout for one in traces):
+            with suppress(HudNotFound):  # of a run that a client drives: they have their own job
+                traces, own = await self._client.job_traces(of.id), True
         wanted = [one for one in traces if one.task_slug == slug and one.reward is not None]
         if not own:  # of a run, which sampled the task to train on it, too
             wanted = [one for one in wanted if one.evaluates == (node.id if node else None)]
@@ -171,6 +207,7 @@ class Evaluations:
         body: SubmitEvaluation,
         called: str | None = None,
         source: TaskSource = UNNAMED,
+        environment: Json | None = None,
     ) -> EvaluationJob:
         """Ask for an evaluation, once. Where it is made from here, nothing happens until it is
         followed.
@@ -180,12 +217,17 @@ class Evaluations:
             body: Which of them, on which tasks.
             called: The checkpoint's name.
             source: What its tasks came from, for the command log.
+            environment: How its rollouts are made, on an environment of the user's own.
 
         Raises:
             HudUsage: The service makes none, and these tasks cannot be rolled out from here.
             HudRefused: It will not; HudUnclear, no answer says whether it does.
         """
         client = self._client
+        if environment is not None:
+            begun = self._begin(model, body, called, environment)
+            self._log(begun, environment, source)
+            return begun
         if await self._listed(model.id) is None:
             return self._begin(model, body, called)
         url = client.rl("/v1/models/{}/evaluations", model.id)
@@ -270,7 +312,23 @@ class Evaluations:
 
     # Those that are made from here.
 
-    def _begin(self, model: Model, body: SubmitEvaluation, called: str | None) -> EvaluationJob:
+    def _log(self, begun: EvaluationJob, environment: Json, source: TaskSource) -> None:
+        """Into the command log: no one request begins it."""
+        before, writing = begun.checkpoint_id or "", self._client.wire.writing
+        change = Change("evaluate", begun.model_id, before=before, after=begun.id, source=source)
+        asked = begun.parameters | {"samples": begun.samples}
+        said = {"split": begun.split, "parameters": asked, "options": environment["flags"]}
+        url = self._client.rl("/v1/evaluations/{}", begun.id)
+        written = writing.begin(change, "PUT", url, json.dumps(said).encode(), "")
+        writing.done(written, begun, "id", "")
+
+    def _begin(
+        self,
+        model: Model,
+        body: SubmitEvaluation,
+        called: str | None,
+        environment: Json | None = None,
+    ) -> EvaluationJob:
         """Write down what is to be made. Raises HudUsage where it cannot be."""
         last = self._kept.last(model.id) if body.tasks is None else None
         rows = body.tasks if last is None else last.tasks
@@ -278,7 +336,7 @@ class Evaluations:
             raise HudUsage("say which tasks: this service keeps none for an evaluation")
         if body.checkpoint_id is None and model.checkpoint_count != 0:
             hint = "evaluate the model that it was forked from, or a checkpoint"
-            raise HudUsage("this service samples checkpoints, not what a model started from", hint)
+            raise HudUsage("only checkpoints can be sampled, not what a model started from", hint)
         tasks, split = _split(read_rows(rows), body.split)
         asked = body.parameters
         if (count := len(tasks) * asked.samples) > MOST:
@@ -299,7 +357,7 @@ class Evaluations:
             parameters=asked.model_dump(exclude={"samples", "seed"}, exclude_none=True),
             created_at=_now(),
         )
-        self._kept.write(_Kept(evaluation, [task.row() for task in tasks]))
+        self._kept.write(_Kept(evaluation, [task.row() for task in tasks], environment))
         return evaluation
 
     async def _make(self, kept: "_Kept") -> AsyncGenerator[EvaluationJob, None]:
@@ -309,6 +367,7 @@ class Evaluations:
             return
         made, trouble = await self._made(kept), ""
         kept = _with(kept, made, status="running")
+        await self._tell(kept)
         spent, began = kept.evaluation.seconds or 0.0, monotonic()
         try:
             async with aclosing(self._sampled(kept, made)) as progress:
@@ -319,14 +378,27 @@ class Evaluations:
                     yield kept.evaluation
                     trouble = now.trouble
         except HudError as error:
-            self._kept.write(_ended(kept, "failed", one_line(error.message, 300)))
+            await self._end(_ended(kept, "failed", one_line(error.message, 300)))
             raise
         except BaseException:  # whoever followed it has left
-            self._kept.write(_ended(kept, "cancelled"))
+            await asyncio.shield(self._end(_ended(kept, "cancelled")))
             raise
         kept = _over(kept, trouble)
-        self._kept.write(kept)
+        await self._end(kept)
         yield kept.evaluation
+
+    async def _end(self, kept: "_Kept") -> None:
+        self._kept.write(kept)
+        await self._tell(kept)
+
+    async def _tell(self, kept: "_Kept") -> None:
+        """Tell the embedded service of an evaluation whose rollouts are made by a worker here."""
+        one = kept.evaluation
+        if kept.environment is None or await self._listed(one.model_id) is None:
+            return
+        known = one.model_dump(include=set(KeepEvaluation.model_fields), exclude_none=True)
+        with suppress(HudUnreachable):  # the file has it
+            await self._client.keep_evaluation(one.id, KeepEvaluation.model_validate(known))
 
     async def _made(self, kept: "_Kept") -> dict[str, list[float]]:
         """Rewards of the rollouts that the service has of it, by task, of each as many as asked."""
@@ -343,6 +415,10 @@ class Evaluations:
         evaluation = kept.evaluation
         tasks, samples = read_rows(kept.tasks), evaluation.samples
         missing = [task for task in tasks for _ in range(samples - len(made.get(task.slug, ())))]
+        if kept.environment is not None:
+            if self._roll_out is None:
+                raise HudUsage("this evaluation is on an environment", "hud-tui eval --resume ID")
+            return self._roll_out(self._client, evaluation, kept.environment, missing)
         given = evaluation.parameters
         sampling: dict[str, Any] = {
             key: given[key] for key in ("max_tokens", "temperature") if key in given
@@ -395,15 +471,18 @@ class _File(BaseModel):
     """URL of the service whose model it is."""
     evaluation: EvaluationJob
     tasks: list[Json]
+    environment: Json | None = None
+    """How its rollouts are made, where that is on an environment of the user's own."""
 
 
 @dataclass(frozen=True)
 class _Kept:
     evaluation: EvaluationJob
     tasks: Sequence[Json]
+    environment: Json | None = None
 
     def changed(self, **fields: object) -> "_Kept":
-        return _Kept(self.evaluation.model_copy(update=fields), self.tasks)
+        return replace(self, evaluation=self.evaluation.model_copy(update=fields))
 
 
 def _with(kept: _Kept, rewards: Mapping[str, Sequence[float]], **fields: object) -> _Kept:
@@ -469,7 +548,12 @@ class _Files:
 
     def write(self, kept: _Kept) -> None:
         """Keep it. Raises HudUsage where it cannot be written."""
-        body = _File(service=self._service, evaluation=kept.evaluation, tasks=list(kept.tasks))
+        body = _File(
+            service=self._service,
+            evaluation=kept.evaluation,
+            tasks=list(kept.tasks),
+            environment=kept.environment,
+        )
         folder = self._folder()
         if folder is None:
             raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
@@ -488,4 +572,6 @@ class _Files:
             found = _File.model_validate_json(read_regular(file, MOST_BYTES))
         except (OSError, ValueError, ValidationError):
             return None
-        return _Kept(found.evaluation, found.tasks) if found.service == self._service else None
+        if found.service != self._service:
+            return None
+        return _Kept(found.evaluation, found.tasks, found.environment)

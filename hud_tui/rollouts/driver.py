@@ -24,7 +24,7 @@ from random import Random
 from statistics import fmean
 from time import monotonic
 from typing import Any, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
 from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient
@@ -60,7 +60,7 @@ from hud_tui.rollouts.process import (
 from hud_tui.rollouts.run_files import Batch, Order, RunFolder, run_folder
 from hud_tui.service_file import alive, named, same_directory
 from hud_tui.settings import Paths, local_settings, read_paths, read_settings
-from hud_tui.wire import DriveEvaluation, DriveReport, DriveRun, Group, JobEnter, JobError
+from hud_tui.wire import DriveReport, DriveRun, Group, JobEnter, JobError, KeepEvaluation
 from hud_tui.wire_training import ForwardBackward, OptimStep, Payload, Settled
 
 log = logging.getLogger("hud_tui.driver")
@@ -718,15 +718,24 @@ class Driver:
     async def _evaluate_on(self, tasks: Sequence[Task]) -> None:
         samples = int(self._order.parameters.get("eval_samples") or 1)
         self._note = f"evaluating step {self._state.step} on {len(tasks)} held-out tasks"
-        job_id, found = str(uuid4()), list[Group]()
-        name = f"evaluation of step {self._state.step} of {self._order.name}"
-        entered = JobEnter(name=name[:200], group=samples)
-        await self._service.call(lambda c: c.enter_job(job_id.replace("-", ""), entered))
+        evaluation_id, found = self._evaluation_id, list[Group]()
+        body = KeepEvaluation(
+            model_id=self._order.model_id,
+            checkpoint_id=self._state.checkpoint_id,
+            run_id=self._order.job_id,
+            samples=samples,
+            num_tasks=len(tasks),
+            parameters=self._order.parameters,
+        )
+        await self._begin_evaluation(evaluation_id, body)
         left = list(tasks)
         while left:
+            if self._stopping.is_set() and self._is_known:
+                body = body.model_copy(update={"status": "cancelled", "groups": found})
+                await self._service.client.keep_evaluation(evaluation_id, body)
             self._stop_if_asked()
             await self._load()
-            request = rollout_of(self._order, job_id, left[0], samples)
+            request = rollout_of(self._order, evaluation_id, left[0], samples)
             request["checkpoint"] = self._state.checkpoint_id
             try:
                 runs = (await self._call_worker(request))["runs"]
@@ -738,11 +747,25 @@ class Driver:
             found += [Group(task_slug=left[0].slug, rewards=rewards)] if rewards else []
             left.pop(0)
         self._note = None
-        if found and self._is_known:
-            body = DriveEvaluation(
-                checkpoint_id=self._state.checkpoint_id, samples=samples, groups=found
-            )
-            await self._service.call(lambda c: c.keep_evaluation(self._order.job_id, body))
+        if self._is_known:
+            status = "succeeded" if found else "failed"
+            body = body.model_copy(update={"status": status, "groups": found})
+            await self._service.call(lambda c: c.keep_evaluation(evaluation_id, body))
+
+    @property
+    def _evaluation_id(self) -> str:
+        """The same however often the step's evaluation is begun."""
+        return str(uuid5(UUID(self._order.job_id), f"evaluation {self._state.step}"))
+
+    async def _begin_evaluation(self, evaluation_id: str, body: KeepEvaluation) -> None:
+        """Its rollouts have a job of their own, so that nobody takes them for a step's."""
+        if self._is_known:
+            await self._service.call(lambda c: c.keep_evaluation(evaluation_id, body))
+            return
+        name = f"evaluation of step {self._state.step} of {self._order.name}"
+        entered = JobEnter(name=name[:200], group=body.samples)
+        job_id = evaluation_id.replace("-", "")
+        await self._service.call(lambda c: c.enter_job(job_id, entered))
 
 
 def _chunks(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

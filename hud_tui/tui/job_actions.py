@@ -4,7 +4,8 @@ the app quits."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from textual import on, work
@@ -14,7 +15,7 @@ from textual.events import Key
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
-from hud_tui.audit_log import UNNAMED
+from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.client.submit import (
     SweepDriver,
@@ -33,6 +34,9 @@ from hud_tui.rl.sweep import Member, Sweep
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rollouts import control
+from hud_tui.rollouts.environment import environment_at
+from hud_tui.rollouts.evaluate import environment_of, order_of_run, tasks_of
+from hud_tui.rollouts.run_files import Order
 from hud_tui.tui.screens.base import WritePolicy, duration
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog, say, tell
 from hud_tui.tui.session import RunSession
@@ -145,6 +149,8 @@ class _Tasks:
     """None for the default tasks, which the service has."""
     source: str | None = None
     """File or taskset that the rows are from."""
+    order: Order | None = None
+    """How they are rolled out on an environment of the user's own; None: the service does it."""
 
     def count(self, split: str) -> int:
         held, train = self.known.heldout, self.known.train
@@ -200,6 +206,11 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         """Read the default tasks, used if no source is typed."""
         field = self.query_one("#evaluate-source", Input)
         try:
+            if (order := self._order_of_run()) is not None:
+                self._usual = await self._on_environment(order)
+                field.placeholder = one_line(order.source, 60)
+                self._offer_splits()
+                return
             known = await self.session.evaluations.usual_tasks(self.model)
         except HudError as error:
             field.placeholder = NO_TASKS
@@ -211,6 +222,23 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         if known is None:
             field.focus()
         self._offer_splits()
+
+    def _order_of_run(self) -> Order | None:
+        """How the latest run's rollouts were made, if it was on an environment."""
+        job = self.session.run.job
+        return order_of_run(self.session.store.directory, None if job is None else job.id)
+
+    async def _on_environment(self, order: Order) -> _Tasks:
+        """The tasks of an environment, which its own interpreter imports. Raises HudError."""
+        state = self.session.store.directory
+        if state is None:
+            raise HudUsage("this session keeps no files", "see --state-dir")
+        self.complain("importing the environment …")
+        tasks = (await tasks_of(self.session.client, order, state)).tasks
+        held = sum(task.heldout for task in tasks)
+        name = PurePath(order.source).stem
+        known = UsualTasks(name=name, heldout=held, train=len(tasks) - held)
+        return _Tasks(known, [task.row() for task in tasks], order.source, order)
 
     @property
     def tasks(self) -> _Tasks | None:
@@ -252,6 +280,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         takes = "time unknown" if pace is None else f"about {duration(max(1.0, pace * of * each))}"
         sized = f"{size(count, asked.samples)} = {counted(each, 'rollout')}{total}"
         text = f"{tasks.told}\n{sized} · {takes}"
+        text += "" if tasks.order is None else f"\n{keyed(OPEN)}"
         self._told.update(Content.styled(text, "$text-muted"))
 
     @property
@@ -316,6 +345,14 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         typed = self.query_one("#evaluate-source", Input).value.strip()
         if not typed:
             raise HudUsage(NO_TASKS)
+        if (environment := environment_at(typed)) is not None:
+            last = self._order_of_run()
+            if last is None or last.source != str(environment):
+                last = control.order_of(self.session.client, self.model, environment, {})
+            found = await self._on_environment(last)
+            self._typed, self._source = replace(found, source=typed), TaskSource(last.source)
+            self._offer_splits()
+            return
         self.complain("reading the tasks …")
         everything, origin = await load_source(self.session.client, typed)
         tasks, self._source = choose_tasks(everything, origin)
@@ -336,8 +373,12 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
                 "parameters": asked,
             }
         )
-        source = UNNAMED if tasks.rows is None else self._source
-        return await self.session.evaluations.submit(self.model, body, label(checkpoint), source)
+        source, environment = UNNAMED if tasks.rows is None else self._source, None
+        if tasks.order is not None:
+            source, environment = TaskSource(tasks.order.source), environment_of(tasks.order)
+        return await self.session.evaluations.submit(
+            self.model, body, label(checkpoint), source, environment
+        )
 
 
 async def ask_evaluation(

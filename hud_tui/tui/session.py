@@ -47,6 +47,7 @@ from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_se
 from hud_tui.rl.run import Run, has_ended
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Sweep
+from hud_tui.rollouts.evaluate import roll_out_in
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.wire import EvaluationJob, JobStatus, Model
@@ -396,7 +397,7 @@ class RunSession:
 
 class EvaluationRunner:
     """Evaluations of the selected model: reads and displays them, and samples those that the
-    service does not sample itself (HUD)."""
+    service does not sample itself (HUD, and environments of the user's own)."""
 
     def __init__(self, session: RunSession, owner: SessionOwner) -> None:
         self._session, self._owner = session, owner
@@ -410,7 +411,9 @@ class EvaluationRunner:
     def evaluations(self) -> Evaluations:
         """Of the session's present client."""
         if self._evaluations is None:
-            self._evaluations = Evaluations(self._session.client, self._folder)
+            state = self._session.store.directory
+            roll_out = None if state is None else roll_out_in(state)
+            self._evaluations = Evaluations(self._session.client, self._folder, roll_out)
         return self._evaluations
 
     def connect(self) -> None:

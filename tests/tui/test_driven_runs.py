@@ -1,6 +1,7 @@
 """A run on an environment of one's own, in the app: its failures, its log, and the usual verbs."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from textual.widgets import Button, Input
 from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.rollouts import control
 from hud_tui.rollouts.control import known_runs
+from hud_tui.service.store.events import after
 from hud_tui.settings import Start
 from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.runs import RunDetails, RunsScreen
+from hud_tui.wire import EvaluationJob
 from tests.conftest import Served, until
 from tests.rollouts.driving import (
     SUMS,
@@ -26,6 +29,7 @@ from tests.rollouts.driving import (
 from tests.service.clients import fork_of, over_socket
 from tests.service.headless import point_at
 from tests.tui.cockpit import Cockpit, cockpit
+from tests.tui.test_evaluating import asks
 
 BROKEN = [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}]
 
@@ -105,6 +109,55 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         assert {"--turns=4", "--failed=stop:3", "--env=SHOP_TOKEN", str(source)} <= set(words)
         folder.ask_to_cancel()
         await until(lambda: not folder.is_driven)
+
+
+async def test_e_evaluates_on_the_environment_of_the_run(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point_at(monkeypatch, served.url, served.api_key)
+    state, rows = tmp_path / "state", [*SUMS[:6]]
+    for row in rows[:2]:
+        row["columns"] = {"split": "heldout"}
+    source = write_sums(tmp_path / "env", rows)
+    stand_in_venv(tmp_path / "env")
+    async with over_socket(served) as client:
+        model = await fork_of(client)
+        parameters = {"steps": 2, "tasks_per_step": 3, "eval_every": 1}
+        order = order_for(model, source, served.service.data_dir, parameters=parameters)
+        folder = begun(state, order)
+        driver = driver_of(folder, settings_of(served.url, served.api_key))
+        assert await asyncio.wait_for(driver.run(), 120) == "succeeded"
+    read = await served.service.parts.store.read(after, model.id, 0, 10_000)
+    done = [json.loads(event.body) for event in read if event.type == "rollout"]
+    heldout = {event["task_slug"] for event in done if event["heldout"]}
+    trained = {event["task_slug"] for event in done if not event["heldout"]}
+    assert len(heldout) == 2
+    assert not heldout & trained, "a rollout of an evaluation is none of the next step's"
+    start = Start("checkpoints", model=model.model_name)
+    async with cockpit(served, start, state=lambda: state) as flown:
+        await flown.until_view("checkpoints")
+        await flown.until(lambda: len(flown.view.run.tree) == 2)
+        assert not flown.view.run.rollouts.keys() & heldout
+        await flown.press("E")
+        await flown.until_dialog()
+        await flown.until(lambda: "2 held out, 4 to train on" in asks(flown))
+        await flown.press("end", "backspace", "3", "enter")
+
+        def own() -> list[EvaluationJob]:
+            known = flown.view.run.evaluations.values()
+            return [one for one in known if one.name == "sums" and one.status == "succeeded"]
+
+        await flown.until(lambda: bool(own()))
+        [own_one] = own()
+        assert (own_one.samples, own_one.num_tasks, own_one.done, own_one.split) == (
+            3,
+            2,
+            6,
+            "heldout",
+        )
+        await flown.until(
+            lambda: any(one.id == own_one.id for one in flown.view.run.head.evaluations or ())
+        )
 
 
 async def type_options(flown: Cockpit, view: LaunchScreen) -> None:

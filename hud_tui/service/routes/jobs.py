@@ -34,7 +34,7 @@ from hud_tui.service.http import (
 )
 from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.runner import Runner
-from hud_tui.service.store import events, jobs, models, runs, traces
+from hud_tui.service.store import evaluations, events, jobs, models, runs, traces
 from hud_tui.service.store import traces as trace_store
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.traces import payload
@@ -352,6 +352,9 @@ def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
     trace = traces.get(db, trace_id)
     if not first or not trace["model"]:
         return
+    evaluation_id = evaluations.known(db, trace["job_id"] or "")
+    if evaluation_id is not None:
+        evaluations.count(db, evaluation_id, trace["reward"])
     try:
         model = models.find(db, trace["model"])
     except Refused:
@@ -365,6 +368,7 @@ def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
         rollout=traces.place(db, trace),
         reward=trace["reward"],
         status=trace["status"],
+        heldout=evaluation_id is not None,
         num_tokens=trace["num_tokens"],
     )
     events.append(db, model.id, [done])

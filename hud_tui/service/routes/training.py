@@ -44,11 +44,11 @@ from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Asked, Kept
 from hud_tui.wire import (
-    DriveEvaluation,
     DriveReport,
     DriveRun,
     EvaluationJob,
     JobStatus,
+    KeepEvaluation,
     SubmitEvaluation,
     SubmitJob,
 )
@@ -140,6 +140,13 @@ async def get_evaluation(request: Request) -> Response:
     return reply(await store.read(evaluations.whole, evaluation_id))
 
 
+async def keep_evaluation(request: Request) -> Response:
+    """Said twice, it changes nothing."""
+    body, store = await read(request, KeepEvaluation), parts_of(request).store
+    evaluation_id = wanted_id("evaluation", path(request, "evaluation_id"))
+    return reply(await store.write(evaluations.keep, evaluation_id, body))
+
+
 async def resume_evaluation(request: Request) -> Response:
     service = service_of(request)
     request.state.body = await read_bytes(request)
@@ -152,6 +159,7 @@ EVALUATION_ROUTES = [
     Route("/v1/models/{model_id:path}/evaluations", list_evaluations),
     Route("/v1/models/{model_id:path}/evaluations/tasks", usual_tasks),
     Route("/v1/evaluations/{evaluation_id}", get_evaluation),
+    Route("/v1/evaluations/{evaluation_id}", keep_evaluation, methods=["PUT"]),
     Route("/v1/evaluations/{evaluation_id}/resume", resume_evaluation, methods=["POST"]),
 ]
 
@@ -172,15 +180,8 @@ async def report(request: Request) -> Response:
     return reply(await store.write(jobs.report, path(request, "job_id"), body))
 
 
-async def keep_evaluation(request: Request) -> Response:
-    """Once per checkpoint: a repeated request gets the first answer."""
-    body, store = await read(request, DriveEvaluation), parts_of(request).store
-    return reply(await store.write(evaluations.record_driven, path(request, "job_id"), body))
-
-
 RUN_ROUTES = [
     Route("/v1/training/jobs", submit, methods=["POST"]),
-    Route("/v1/training/jobs/{job_id}/drive/evaluations", keep_evaluation, methods=["POST"]),
     Route("/v1/training/jobs/{job_id}/drive", drive, methods=["PUT"]),
     Route("/v1/training/jobs/{job_id}/drive", report, methods=["PATCH"]),
     Route("/v1/training/jobs/{ref:path}/raw-status", raw_status),

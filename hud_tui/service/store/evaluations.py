@@ -10,12 +10,12 @@ from typing import Any
 from hud_tui.events import EvaluationChanged
 from hud_tui.rl.evaluation import sum_up
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, not_found, now
-from hud_tui.service.store import checkpoints, events, jobs
+from hud_tui.service.store import checkpoints, events, jobs, models
 from hud_tui.service.store.checkpoints import STATE, Node
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.jobs import RESUMABLE, End
 from hud_tui.service.store.traces import TraceRow, keep_rollouts
-from hud_tui.wire import DriveEvaluation, Evaluation, EvaluationJob, Group, JobError
+from hud_tui.wire import Evaluation, EvaluationJob, Group, JobError, KeepEvaluation
 
 INTERRUPTED = JobError(
     code="interrupted",
@@ -101,7 +101,10 @@ def of_model(db: Db, model_id: str) -> list[sqlite3.Row]:
 def requeue(db: Db, evaluation_id: str) -> EvaluationJob:
     """Queue an evaluation again that ended before its last rollout. Raises Refused, 404 or 409."""
     row = get(db, evaluation_id)
-    if row["status"] not in RESUMABLE or row["tasks"] is None:
+    if row["status"] in RESUMABLE and row["tasks"] is None:
+        why = "its rollouts are made by a client, which resumes it: hud-tui eval --resume"
+        raise Refused(409, f"evaluation {row['id']}: {why}")
+    if row["status"] not in RESUMABLE:
         raise Refused(409, f"evaluation {row['id']} is {row['status']}: nothing is left to sample")
     db.execute(
         "UPDATE evaluation SET status = 'queued', finished_at = NULL, error = NULL WHERE id = ?",
@@ -170,7 +173,8 @@ def stopped(ends_as: str) -> End:
 
 
 def interrupt_all(db: Db) -> None:
-    """After a crash: mark queued and running evaluations as interrupted; they can be resumed."""
+    """After a crash: what was queued or running is interrupted, and can be resumed. A client that
+    still makes the rollouts of one says so."""
     query = "SELECT id FROM evaluation WHERE status IN ('queued', 'running')"
     for [evaluation_id] in db.execute(query).fetchall():
         finish(db, evaluation_id, stopped("interrupted"))
@@ -302,38 +306,106 @@ def record(db: Db, new: Kept) -> EvaluationJob:
         created_at=at,
         finished_at=at,
     )
-    found = _told(id_, new.job_id, get(db, id_), new.found, at)
-    text = found.model_dump_json(exclude_none=True)
-    db.execute("UPDATE evaluation SET result = ? WHERE id = ?", (text, id_))
-    db.execute("UPDATE job SET note = NULL WHERE id = ?", (new.job_id,))
-    if checkpoint_id is not None:
-        _tell_checkpoint(db, new.model_id, checkpoint_id, found)
+    _keep_result(db, id_, new.found)
     return _changed(db, id_)
 
 
-def record_driven(db: Db, job_id: str, body: DriveEvaluation) -> EvaluationJob:
-    """`record` for a run that a client drives.
+# Those whose rollouts a client makes.
+
+
+def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
+    """How such an evaluation is doing; one that has succeeded stays as it is.
+
+    Args:
+        db: The store's.
+        evaluation_id: In its usual spelling; its rollouts' job has the same.
+        body: As the client says it.
 
     Raises:
-        Refused: 404, no such run or checkpoint; 422, a reward is not finite.
+        Refused: 404, no such model, checkpoint or run; 409, the service makes it itself; 422, a
+            reward is not finite, or there is none.
     """
-    run = jobs.driven(db, job_id)
-    query = "SELECT id FROM evaluation WHERE job_id = ? AND checkpoint_id IS ?"
-    row = db.execute(query, (run["id"], canonical(body.checkpoint_id or "") or None)).fetchone()
-    if row is not None:
-        return status(get(db, row["id"]))
     if not all(isfinite(reward) for group in body.groups for reward in group.rewards):
         raise bad_field("groups", "a reward is not finite")
-    id_ = body.checkpoint_id
-    found = None if id_ is None else checkpoints.find(db, run["model_id"], id_)
-
-    kept = Kept(
-        model_id=run["model_id"],
-        job_id=run["id"],
-        node=found,
-        samples=body.samples,
-        parameters=json.loads(run["parameters"]),
-        groups=body.groups,
-        found=sum_up(body.groups),
+    rewards = [reward for group in body.groups for reward in group.rewards]
+    if body.status == "succeeded" and not rewards:
+        raise bad_field("groups", "it has succeeded without a rollout")
+    if known(db, evaluation_id) is None:
+        _begin_kept(db, evaluation_id, body)
+    row = get(db, evaluation_id)
+    if row["tasks"] is not None:
+        raise Refused(409, f"evaluation {evaluation_id} is made by the service itself")
+    if row["status"] == "succeeded":
+        return status(row)
+    at = None if body.status == "running" else now()
+    error = body.error.model_dump_json() if body.error else None
+    db.execute(
+        "UPDATE evaluation SET status = ?, done = ?, reward_sum = ?, seconds = ?, finished_at = ?,"
+        " error = ?, groups = ? WHERE id = ?",
+        (
+            body.status,
+            len(rewards),
+            sum(rewards),
+            body.seconds,
+            at,
+            error,
+            _dump(body.groups),
+            evaluation_id,
+        ),
     )
-    return record(db, kept)
+    if body.status == "succeeded":
+        found = sum_up(body.groups, body.parameters.get("solved_at", 1.0))
+        _keep_result(db, evaluation_id, found)
+    return _changed(db, evaluation_id)
+
+
+def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
+    model, node = models.find(db, body.model_id), None
+    if body.checkpoint_id is not None:
+        node = checkpoints.find(db, model.id, body.checkpoint_id)
+    run_id = None if body.run_id is None else jobs.driven(db, body.run_id)["id"]
+    of = "base" if node is None else node.name
+    title = f"evaluation of {of} of {model.slug}" + (f" on {body.name}" if body.name else "")
+    at = now()
+    db.execute(
+        "INSERT OR IGNORE INTO job (id, kind, name, created_at, group_size, model_id)"
+        " VALUES (?, 'reported', ?, ?, ?, ?)",
+        (evaluation_id, title[:200], at, body.samples, model.id),
+    )
+    insert(
+        db,
+        "evaluation",
+        id=evaluation_id,
+        model_id=model.id,
+        checkpoint_id=None if node is None else node.id,
+        job_id=run_id or evaluation_id,
+        status="running",
+        split=body.split,
+        name=body.name,
+        samples=body.samples,
+        num_tasks=body.num_tasks,
+        parameters=json.dumps(body.parameters),
+        created_at=at,
+    )
+
+
+def _keep_result(db: Db, evaluation_id: str, found: Evaluation) -> None:
+    """What it found; the checkpoint says so too."""
+    row = get(db, evaluation_id)
+    told = _told(row["id"], row["job_id"], row, found, now())
+    text = told.model_dump_json(exclude_none=True)
+    db.execute("UPDATE evaluation SET result = ? WHERE id = ?", (text, row["id"]))
+    db.execute("UPDATE job SET note = NULL WHERE id = ?", (row["job_id"],))
+    if row["checkpoint_id"] is not None:
+        _tell_checkpoint(db, row["model_id"], row["checkpoint_id"], told)
+
+
+def count(db: Db, evaluation_id: str, reward: float | None) -> None:
+    """A client's rollout of it has ended."""
+    if reward is not None:
+        db.execute(
+            "UPDATE evaluation SET done = done + 1, reward_sum = reward_sum + ?"
+            " WHERE id = ? AND status = 'running' AND tasks IS NULL",
+            (reward, evaluation_id),
+        )
+    _changed(db, evaluation_id)

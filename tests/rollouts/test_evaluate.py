@@ -1,0 +1,145 @@
+"""``eval`` on an environment of one's own: kept beside the checkpoint, cancelled and resumed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hud_tui.client.evaluate import Evaluations
+from hud_tui.errors import HudUsage
+from hud_tui.rollouts.evaluate import roll_out_in
+from tests.conftest import Served
+from tests.rollouts.driving import SUMS, write_sums
+from tests.rollouts.test_train import FLAGS, hud, source
+from tests.service.clients import over_socket
+from tests.service.headless import Command
+
+__all__ = ["hud", "source"]
+MODEL = ("-m", "arith-rl")
+EVAL = (*MODEL, "--max-tokens", "20")
+
+
+async def trained(hud: Command, source: Path) -> None:
+    """Two steps; the model's checkpoints are step-000001 and step-000002."""
+    done = await hud(
+        "train", str(source), *MODEL, "-y", "--follow", "--no-trial", "--steps", "2", *FLAGS
+    )
+    assert done.code == 0, done.err
+
+
+async def test_any_checkpoint_is_evaluated_and_compared_by_task(
+    hud: Command, served: Served, source: Path
+) -> None:
+    await trained(hud, source)
+    names = ("--checkpoint", "step-000001", "--checkpoint", "step-000002")
+    done = await hud("eval", str(source), *EVAL, *names, "--samples", "2")
+    assert done.code == 0, done.err
+    *both, compared = [one["data"] for one in done.documents]
+    for one, name in zip(both, names[1::2], strict=True):
+        found = one["evaluation"]
+        assert (found["status"], found["checkpoint"]) == ("succeeded", name)
+        assert (found["samples"], found["num_tasks"], found["done"]) == (2, 12, 24)
+        assert len(found["groups"]) == 12
+        assert found["result"]["mean_reward"] == pytest.approx(found["mean_reward"])
+    assert compared["tasks"] == 12
+    listed = (await hud("eval", *MODEL, "--list")).data["evaluations"]
+    wanted = [one["evaluation"]["id"] for one in both]
+    assert [one["id"] for one in listed if one["name"] == "sums"] == wanted, "each of them once"
+    tree = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
+    kept = [one["id"] for node in tree for one in node["evaluations"] or ()]
+    assert set(wanted) <= set(kept), "beside the checkpoints"
+    job = (await hud("jobs", wanted[0])).data
+    assert json.dumps(job).count("succeeded") >= 1
+    failed = await hud("eval", str(source), *EVAL, "--samples", "1", "--fail-under", "1.5")
+    assert failed.code == 6
+    async with over_socket(served) as client:
+        run = await client.model("arith-rl")
+        [node] = [n for n in await client.checkpoints(run.id) if n.name == "step-000002"]
+        rollouts = await Evaluations(client, lambda: None).rollouts(
+            next(one for one in node.evaluations or () if one.id == wanted[1]), node, "add-bfb36f31"
+        )
+        assert len(rollouts.rewards) == 2
+
+
+async def test_one_that_fails_is_resumed_and_samples_what_is_missing(
+    hud: Command, tmp_path: Path, source: Path
+) -> None:
+    await trained(hud, source)
+    write_sums(source.parent, [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}])
+    failed = await hud("eval", str(source), *EVAL, "--samples", "2")
+    assert failed.code == 1
+    assert "sums.py:12 in add: KeyError" in failed.error["message"]
+    assert "2 of 8 rollouts failed" in failed.error["message"]
+    [kept] = (tmp_path / "state" / "evaluations").glob("*.json")
+    told = json.loads(kept.read_text())
+    told["tasks"][-1]["args"].pop("fault")
+    kept.write_text(json.dumps(told))
+    done = await hud("eval", "--resume", kept.stem)
+    assert done.code == 0, done.err
+    found = done.data["evaluation"]
+    assert (found["status"], found["done"], found["total"]) == ("succeeded", 8, 8)
+
+
+async def test_one_that_is_left_is_cancelled_and_goes_on_where_it_was(
+    hud: Command, served: Served, tmp_path: Path, source: Path
+) -> None:
+    await trained(hud, source)
+    begun = await hud("eval", str(source), *EVAL, "--samples", "1")
+    state = tmp_path / "state"
+    async with over_socket(served) as client:
+        evaluations = Evaluations(client, lambda: state / "evaluations", roll_out_in(state))
+        file = state / "evaluations" / f"{begun.data['evaluation']['id']}.json"
+        told = json.loads(file.read_text())
+        told["evaluation"] |= {"id": "3f2a91bc-0000-4000-8000-000000000000", "status": "queued"}
+        told["evaluation"] |= {"done": 0, "groups": [], "result": None}
+        (file.parent / f"{told['evaluation']['id']}.json").write_text(json.dumps(told))
+        following = evaluations.follow(told["evaluation"]["id"])
+        async for now in following:
+            if now.done >= 3:
+                break
+        await following.aclose()
+        left = await evaluations.get(told["evaluation"]["id"])
+        assert left.status == "cancelled"
+        assert 3 <= left.done < 12
+        await evaluations.resume(left.id)
+        done = [now.done async for now in evaluations.follow(left.id)]
+        assert done[0] >= left.done
+        assert done[-1] == 12
+        traces = await client.job_traces(left.id)
+        graded = [one for one in traces if one.reward is not None]
+        assert 12 <= len(graded) <= 12 + 8, "those that were under way were lost at most"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("arith", "--turns", "4"), "--turns is for an environment"),
+        (("{}", "--runtime", "moon"), "no such runtime"),
+        (("{}", "--checkpoint", "base"), "what a model started from"),
+        (("{}", "--split", "heldout"), "is in heldout"),
+    ],
+)
+async def test_what_cannot_be_evaluated_is_refused(
+    hud: Command, source: Path, flags: tuple[str, ...], said: str
+) -> None:
+    await trained(hud, source)
+    words = [word.format(source) for word in flags]
+    done = await hud("eval", *words, *EVAL)
+    assert done.code == 2
+    assert said in done.error["message"] + done.error["hint"]
+
+
+async def test_nobody_rolls_out_an_environment_without_a_worker(
+    hud: Command, served: Served, tmp_path: Path, source: Path
+) -> None:
+    await trained(hud, source)
+    begun = await hud("eval", str(source), *EVAL, "--samples", "1")
+    folder = tmp_path / "state" / "evaluations"
+    file = folder / f"{begun.data['evaluation']['id']}.json"
+    told = json.loads(file.read_text())
+    told["evaluation"] |= {"status": "queued", "done": 0}
+    file.write_text(json.dumps(told))
+    async with over_socket(served) as client:
+        following = Evaluations(client, lambda: folder).follow(file.stem)
+        with pytest.raises(HudUsage, match="on an environment"):
+            await anext(following)
