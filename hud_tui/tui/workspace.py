@@ -10,6 +10,7 @@ from asyncio import sleep, to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -36,7 +37,7 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
-from hud_tui.service_file import costs_said, keep_budgets
+from hud_tui.service_file import Rental, costs_said, keep_budgets, read_rentals
 from hud_tui.settings import Start, read_paths
 from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
@@ -320,8 +321,12 @@ class Workspace:
             return
         if self.set_ups is None:
             self.set_ups = SetUps(self._app, machines_in(state), self._reopen)
-        screen = MachinesScreen(state, self.set_ups, self.writes, time)
+        screen = MachinesScreen(state, self.set_ups, self.writes, time, self._models_there)
         self._app.push_screen(screen)
+
+    def _models_there(self) -> tuple[str, ...]:
+        """Names of the models that were made where training is now."""
+        return tuple(one.model_name for one in self.session.catalog if one.forked_from)
 
     async def _watch_machines(self) -> None:
         """Keep what the top line says of the used machine and of costs."""
@@ -333,7 +338,7 @@ class Workspace:
             if state is not None:
                 with suppress(HudError, OSError):
                     await to_thread(keep_budgets, read_paths(str(state)), time())
-            found = await to_thread(aside, state, time())
+            found = await to_thread(aside, state, time(), self.session.mode == "local")
             if found != self._aside:
                 self._aside = found
                 if self.view is not None:
@@ -360,18 +365,21 @@ class Workspace:
     def leave(self) -> None:
         """Quit; ask first while a run trains. A replayed run does not train."""
         job = self.session.run.job if self.session.run.training else None
-        asks = job is not None or bool(self.session.evaluation_runner.running)
+        costs = costs_now(self._store.directory)
+        asks = job is not None or bool(costs or self.session.evaluation_runner.running)
         if not asks or self._leaving or self.session.replays:
             self._exit()
         else:
-            self._app.run_worker(self._ask_to_leave(job), exclusive=True, group="quit")
+            self._app.run_worker(self._ask_to_leave(job, costs), exclusive=True, group="quit")
 
-    async def _ask_to_leave(self, job: JobStatus | None) -> None:
+    async def _ask_to_leave(self, job: JobStatus | None, costs: str) -> None:
         self._leaving = True
         try:
             leave = await may_end_evaluations(self._app, self.session)
             if leave and job is not None:
                 leave = await may_leave(self._app, self.session, self.writes, job)
+            if leave and costs:
+                leave = await self._may_leave_costs()
         except HudError as error:
             tell(self._app, error)
             leave = False
@@ -379,10 +387,26 @@ class Workspace:
         if leave:
             self._exit()
 
+    async def _may_leave_costs(self) -> bool:
+        """Say what goes on costing money, and until when; whether to leave now."""
+        state = self._store.directory
+        rentals = [] if state is None else [one for one in read_rentals(state) if one.runs]
+        lines = [one_line(_goes_on(one, time()), 200) for one in rentals]
+        machines = keyed("{app.machines} ends it there; hud-tui pods terminate does it anywhere.")
+        dialog = ConfirmDialog("Rented machines run on", [*lines, machines], "Quit", keep="Stay")
+        return await self._app.push_screen_wait(dialog)
+
     def _exit(self) -> None:
         """Leave, and say what still costs money where the app was."""
         said = costs_now(self._store.directory)
         self._app.exit(message=clean(said, 1000) if said else None)
+
+
+def _goes_on(one: Rental, now: float) -> str:
+    """E.g. ``hud-h100-1a2b: $4.20 per hour, $1.10 so far, ends by 18:40 at the latest``."""
+    until = datetime.fromtimestamp(one.deadline).strftime("%H:%M")
+    costs = f"${one.price_hr:.2f} per hour, ${one.spent(now):.2f} so far"
+    return f"{one.name}: {costs}, ends by {until} at the latest"
 
 
 def costs_now(state: Path | None) -> str:

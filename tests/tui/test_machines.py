@@ -10,6 +10,7 @@ from time import time
 import pytest
 
 from hud_tui.audit_log import CommandLog, as_hud_tui
+from hud_tui.keys import VIEWS
 from hud_tui.remote.facts import Facts, Gpu
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
@@ -85,8 +86,8 @@ async def test_hosts_and_pods_with_their_use_and_cost(served: Served, state: Pat
     write_rental(state, replace(POD, at=time() - 7200))
     async with shown(served, state) as app:
         assert rows(app) == [
-            ["▶", "gpubox", "2×H100", "up", "85 %, 60 of 160 GB", "Qwen/Qwen3-4B", "", ""],
-            [" ", "hud-a100-1", "1×A100", "rented", "", "", "1.50", "3.00"],
+            ["▶", "gpubox", "2×H100", "used, up", "85 %, 60 of 160 GB", "Qwen/Qwen3-4B", "", ""],
+            [" ", "hud-a100-1", "1×A100", "not set up", "", "", "1.50", "3.00"],
         ]
         assert "$3.00 so far, $1.50 per hour" in app.said("#machines-title")
         assert "23 ms, 1 break" in app.said("#machines-text")
@@ -99,17 +100,72 @@ async def test_hosts_and_pods_with_their_use_and_cost(served: Served, state: Pat
 async def test_the_top_line_says_where_and_what_costs(served: Served, state: Path) -> None:
     machines = use_box(state)
     said = aside(state, time())
+    assert said.machine == "tinker @ gpubox · 2×H100"
     assert said.place == "23 ms · 85 %, 60 of 160 GB · 819 GB free"
+    assert aside(state, time(), local=False).machine == "", "on HUD nothing is trained there"
     assert said.warning == ""
     machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60, "at": time()})
     write_rental(state, replace(POD, at=time() - 3600))
     said = aside(state, time())
     assert said.place == ""
-    assert said.warning == "⚠ gpubox: broken 1 m · $1.50 at $1.50/h"
+    assert said.warning == "⚠ broken 1 m · $1.50 at $1.50/h"
+    async with shown(served, state, width=80) as app:
+        await app.press("escape")
+        for number, view in enumerate(VIEWS, 1):
+            await app.press(str(number))
+            await app.until_view(view)
+            await app.until(
+                lambda: (
+                    "tinker @ gpubox · 2×H100" in top_of(app)
+                    and "⚠ broken 1 m · $1.50 at $1.50/h" in top_of(app)
+                )
+            )
+
+
+def top_of(app: Opened) -> str:
+    return str(app.screen.query_one("TopLine").render())
+
+
+async def test_leaving_says_what_runs_on(served: Served, state: Path) -> None:
+    write_rental(state, replace(POD, at=time() - 3600))
     async with shown(served, state) as app:
+        await app.press("escape", "q")
+        said = await app.until_dialog()
+        assert "hud-a100-1: $1.50 per hour, $1.50 so far, ends by " in said
         await app.press("escape")
         await app.until_view("models")
-        await app.until(lambda: "$1.50 at $1.50/h" in str(app.screen.query_one("TopLine").render()))
+        await app.press("q")
+        await app.until_dialog()
+        await app.press("y")
+        await app.until(lambda: app.app._exit)
+
+
+async def test_details_and_logs(served: Served, state: Path) -> None:
+    machines = use_box(state)
+    write_rental(state, replace(POD, at=time() - 7200, provider="runpod", idle_min=60))
+    (machines.place("gpubox") / "setup.log").write_text("[engine] log: fetched 1\x1b[2J\n")
+    async with shown(served, state) as app:
+        said = app.said("#machines-text")
+        assert "2 breaks" not in said
+        assert "trains   skyrl-ray Qwen/Qwen3-4B" in said
+        assert "fetched 1␛[2J" in said
+        await app.press("v")
+        await app.until(lambda: "the set-up's log" in app.said("#machines-text"))
+        await app.press("v", "v", "down")
+        await app.until(lambda: "1×A100 at runpod" in app.said("#machines-text"))
+        said = app.said("#machines-text")
+        assert "or after 60 min without use" in said
+        assert "none runs on it yet; nothing here keeps its budget" in said
+        assert "not complete · enter goes on" in said
+
+
+async def test_columns_are_as_wide_as_what_is_in_them(served: Served, state: Path) -> None:
+    use_box(state)
+    async with shown(served, state, width=80) as app:
+        text = str(screen(app).list.render_line(1).text)
+        assert "Qwen/Qwen3-4B" in text
+        assert "85 %, 60 of 160 GB" in text
+        assert [one.title for one in screen(app).list.columns][-1] == "model"
 
 
 def test_gpus_that_say_nonsense() -> None:

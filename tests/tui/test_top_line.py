@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from hud_tui.keys import VIEWS
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
-from hud_tui.tui.screens.base import bar, duration, fresh, top_line
+from hud_tui.tui.screens.base import Aside, bar, duration, fresh, top_line
 from hud_tui.wire import EngineState
 from tests.tui import runs
 
@@ -120,3 +121,17 @@ def test_a_view_with_a_status_line_of_its_own_is_not_told_twice() -> None:
     assert "▶ step-000060" in said
     assert "job" not in said
     assert "↻" not in said
+
+
+@pytest.mark.parametrize("width", [160, 120, 80])
+def test_it_names_the_machine_and_what_it_costs(width: int) -> None:
+    machine = "tinker @ gpubox · 2×H100"
+    costs = Aside(machine, "23 ms · 85 %, 60 of 160 GB", "⚠ broken 41 m · $13.50 at $4.50/h")
+    for view in VIEWS:
+        said = top_line(view, "HUD local", RUN, LIVE, width, aside=costs).plain
+        assert len(said) <= width
+        assert machine in said
+        assert "⚠ broken 41 m · $13.50 at $4.50/h" in said
+    assert ("85 %" in top_line("jobs", "HUD", Run(), LIVE, width, aside=costs).plain) is (
+        width > 80
+    )

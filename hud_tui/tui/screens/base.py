@@ -274,20 +274,27 @@ def top_line(
     aside: Aside | None = None,
 ) -> Content:
     """The line, `width` cells at most; that it is read-only always fits."""
-    where = engine_place(run.model) or service
+    where = engine_place(run.model) or (aside.machine if aside is not None else "") or service
     title = Content.styled(f" {view.capitalize()} ", "bold $background on $primary")
     name = title.stylize(does("app.views"))
     guarded = [(1, Content.styled("read-only", "bold $warning"))] if read_only else []
-    left = [(1, name), *guarded, (8, Content.styled(where, "$text-muted")), *_model(run)]
-    right = [*_alarms(run), *_job(run, freshness), (2, _fresh(freshness))]
+    far = "@" in where
+    place = (2, clicked(Content.styled(where, "$text"), "app.machines"))
+    left = [(1, name), *guarded, place if far else (8, Content.styled(where, "$text-muted"))]
+    left += _model(run)
+    calm = freshness.state is State.LIVE and not freshness.behind_s
+    right = [*_alarms(run), *_job(run, freshness), (3 if far and calm else 2, _fresh(freshness))]
     if run.model is None or view in OWN_STATUS:
         right = _alarms(run)
-    right = [*_aside(aside or Aside()), *right]
-    for least in range(MOST, 1, -1):
+    right = [*_aside(aside or Aside(), width), *right]
+    for least in range(MOST, 2, -1):
         if _length(left) + _length(right) + 3 <= width:
             break
         left = [part for part in left if part[0] != least]
         right = [part for part in right if part[0] != least]
+    for parts in (right, left):  # what matters goes singly, the last first
+        while _length(left) + _length(right) + 3 > width and (2 in [rank for rank, _ in parts]):
+            parts.pop(max(at for at, (rank, _) in enumerate(parts) if rank == 2))
     gap = " " * max(1, width - _length(left) - _length(right) - 1)
     return Content.assemble(_join(left), gap, _join(right), " ")
 
@@ -296,11 +303,12 @@ Part = tuple[int, Content]
 """(rank, text): of parts that do not fit, the highest rank goes first."""
 
 
-def _aside(aside: Aside) -> list[Part]:
-    """The machine that is used, and what costs money; a click goes to the machines."""
+def _aside(aside: Aside, width: int) -> list[Part]:
+    """The machine that is used, and what costs money, which stays where there is any room; a
+    click goes to the machines."""
     parts = [
         (9, Content.styled(one_line(aside.place, 60), "$text-muted")),
-        (2, Content.styled(one_line(aside.warning, 80), "bold $warning")),
+        (1 if width >= 60 else 2, Content.styled(one_line(aside.warning, 80), "bold $warning")),
     ]
     return [(rank, clicked(text, "app.machines")) for rank, text in parts if text.plain]
 
@@ -426,6 +434,8 @@ def _length(parts: Sequence[Part]) -> int:
 class Aside:
     """What the top line says beside the run: the machine that is used, and what costs money."""
 
+    machine: str = ""
+    """E.g. ``tinker @ gpubox · 2×H100``; empty: this one."""
     place: str = ""
     """Latency, GPU use and memory, disk."""
     warning: str = ""

@@ -11,7 +11,8 @@ from asyncio import to_thread
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from time import time
 from typing import Any, ClassVar
@@ -24,10 +25,11 @@ from textual.widgets import Static
 
 from hud_tui.audit_log import CommandLog, command_entry
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.keys import key
 from hud_tui.remote.engines import find_engine
 from hud_tui.remote.facts import look
 from hud_tui.remote.keeper import use
-from hud_tui.remote.machines import Machine, Machines, machines_in
+from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
 from hud_tui.remote.pods import (
     WORK,
     Filter,
@@ -46,14 +48,17 @@ from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, counted, one_line, size
 from hud_tui.service_file import (
     Rental,
+    budget_kept,
     keep_budgets,
     line_of,
+    line_said,
     read_rentals,
     used_machine,
     with_machine,
     write_rental,
 )
 from hud_tui.settings import every_variable, read_paths
+from hud_tui.storage import tail
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, WritePolicy
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog, Leavable, say
@@ -67,18 +72,28 @@ SET_UPS = "machines"
 """The group of workers that set machines up: they outlive screens, and the service."""
 KEPT = 12
 """Lines of a set-up that are shown."""
+LOG_BYTES = 20_000
+"""Of the end of a set-up's log that is read."""
 COLUMNS = (
     Column("", 1),
     Column("machine", 0),
-    Column("GPUs", 12),
-    Column("state", 12),
-    Column("GPU use", 22, rank=2),
-    Column("model", 22, rank=3),
-    Column("$/h", 6, right=True, rank=1),
-    Column("spent", 7, right=True),
+    Column("GPUs", 1, rank=1),
+    Column("state", 1),
+    Column("GPU use", 1, rank=3),
+    Column("model", 1, rank=4),
+    Column("$/h", 1, right=True, rank=2),
+    Column("spent", 1, right=True),
 )
+MOST_CELLS = {"GPUs": 20, "model": 40}
+"""Cells that a column takes at most; each is as wide as what is in it."""
+NAME_CELLS, MOST_NAME = 20, 40
+"""Cells of a name that other columns fold away for, and that it takes at most."""
+PANES = ("details", "set-up", "server")
+"""What stands below the list: what is known, the set-up's log, the server's log."""
+LOG_LINES, MOST_LINES = 4, 200
+"""Lines of a log: beside the details, and as a pane of its own."""
 _RENT = re.compile(r"\d{1,4}[x×][A-Za-z0-9_ -]+")
-ON_MACHINE = frozenset({"choose", "copy", "end", "protect"})
+ON_MACHINE = frozenset({"choose", "copy", "end", "pane", "protect"})
 """Actions that need a machine under the cursor."""
 EMPTY = "No machines but this one. Add one that you can ssh to, or rent one."
 
@@ -92,6 +107,10 @@ class Entry:
     rental: Rental | None
     line: Mapping[str, Any]
     used: bool
+    log: tuple[str, ...] = ()
+    """The end of what its set-up printed."""
+    models: tuple[str, ...] = ()
+    """Models that were made there, where it is used."""
 
     @property
     def state(self) -> tuple[str, str]:
@@ -99,13 +118,14 @@ class Entry:
         if self.rental is not None and not self.rental.id:
             return "unclear", "bold $warning"
         if self.machine is None:
-            return "rented", "bold $warning"
+            done = self.rental is not None and self.rental.done
+            return ("rented", "") if done else ("not set up", "bold $warning")
         if not self.machine.ready:
-            return "not set up", "$warning"
+            return "not set up", "bold $warning"
         if not self.used:
             return "ready", "$text-muted"
-        shown = str(self.line.get("state") or "connecting")
-        return shown, "$accent" if shown == "up" else "bold $warning"
+        shown = one_line(self.line.get("state") or "connecting", 20)
+        return f"used, {shown}", "bold $accent" if shown == "up" else "bold $warning"
 
 
 def read_entries(machines: Machines) -> list[Entry]:
@@ -114,9 +134,28 @@ def read_entries(machines: Machines) -> list[Entry]:
     rentals = {one.name: one for one in read_rentals(machines.state) if one.runs}
     used = machines.used()
     return [
-        Entry(name, known.get(name), rentals.get(name), machines.line(name), name == used)
+        Entry(
+            name,
+            known.get(name),
+            rentals.get(name),
+            machines.line(name),
+            name == used,
+            tuple(tail(machines.place(name) / LOG, LOG_BYTES).splitlines()[-MOST_LINES:]),
+        )
         for name in sorted({*known, *rentals})
     ]
+
+
+def laid_out(rows: Sequence[Row]) -> tuple[list[Column], list[Row]]:
+    """The columns that say something, each as wide as what is in it, and their rows."""
+    columns, kept = [], []
+    for at, column in enumerate(COLUMNS):
+        cells = max((row.cells[at].cell_length for row in rows), default=0)
+        wide = min(max(cells, len(column.title)), MOST_CELLS.get(column.title, 1000))
+        if cells or column.width == 0:
+            columns.append(replace(column, width=wide) if column.width else column)
+            kept.append(at)
+    return columns, [replace(row, cells=tuple(row.cells[at] for at in kept)) for row in rows]
 
 
 def machine_rows(entries: Sequence[Entry], now: float) -> list[Row]:
@@ -159,38 +198,82 @@ def _numbers(words: Sequence[str]) -> bool:
     return all(re.fullmatch(r" *\d{1,9}(\.\d{1,3})? *", word) for word in words)
 
 
-def entry_text(one: Entry, steps: Sequence[str], now: float) -> Iterator[Content]:
-    """What is known of one, in lines; then what its set-up says."""
-    machine, rental, line = one.machine, one.rental, one.line
-    if machine is not None:
-        yield _field("address", str(machine.address))
-        yield _field("engine", f"{machine.engine} {machine.model}")
-        yield _field("folder", machine.root)
+def entry_text(
+    one: Entry, steps: Sequence[str], now: float, kept: bool = True
+) -> Iterator[Content]:
+    """What is known of one, in lines; then what its set-up says.
+
+    Args:
+        one: The machine.
+        steps: What its set-up says now; empty: the end of its log is shown.
+        now: Unix seconds.
+        kept: Whether a process here keeps the budget of what is rented.
+    """
+    if one.machine is not None:
+        yield from _machine_text(one, one.machine)
     if one.used:
-        took = line.get("latency_s")
-        known = f"{took * 1000:.0f} ms, " if isinstance(took, int | float) else ""
-        breaks = counted(int(line.get("breaks") or 0), "break")
-        why = one_line(line.get("why") or "up", 200)
-        yield _field("tunnel", f"{why}: {known}{breaks}, seen {age(line.get('at'), now)} ago")
-        free = (line.get("pulse") or {}).get("free_kb")
-        if isinstance(free, int):
-            yield _field("disk", f"{size(free * 1024)} free there")
-    if rental is not None:
-        spent = f"${rental.spent(now):.2f} of at most ${rental.most:.2f}"
-        late = " · over its budget" if now > rental.deadline else ""
-        yield _field("costs", f"${rental.price_hr:.2f} per hour, {spent}{late}")
-        if rental.protected:
-            yield _field("", "protected: its name is asked for before it is terminated")
-    for text in steps:
+        yield from _line_text(one.line, now)
+    if one.rental is not None:
+        yield from _rental_text(one.rental, now, kept)
+    for text in steps or one.log[-LOG_LINES:]:
         yield Content.styled(one_line(text, 300), "$text-muted")
+
+
+def _machine_text(one: Entry, machine: Machine) -> Iterator[Content]:
+    facts = machine.facts
+    yield _field("address", str(machine.address))
+    yield _field("is", "; ".join(facts.lines()[:2]))
+    yield _field("trains", " ".join(filter(None, (machine.engine, machine.model))))
+    if one.models:
+        yield _field("models", ", ".join(one.models))
+    yield _field("folder", machine.root)
+    if not machine.ready:
+        done = ", ".join(machine.done) or "nothing"
+        yield _field("set-up", f"not complete: {done} done · {key('machines.choose')} goes on")
+
+
+def _line_text(line: Mapping[str, Any], now: float) -> Iterator[Content]:
+    breaks = counted(int(line.get("breaks") or 0), "break")
+    seen = age(line.get("at"), now)
+    yield _field("tunnel", f"{line_said(line, now)}, {breaks}, seen {seen} ago")
+    pulse = line.get("pulse") or {}
+    free = pulse.get("free_kb")
+    disk = f"{size(free * 1024)} of disk free" if isinstance(free, int) else ""
+    if there := " · ".join(filter(None, (gpu_use(pulse), disk))):
+        yield _field("now", there)
+
+
+def _rental_text(rental: Rental, now: float, kept: bool) -> Iterator[Content]:
+    spot = f"{rental.gpus} at {rental.provider}" if rental.provider else rental.gpus
+    known = f"Prime's {rental.id}" if rental.id else "Prime's answer was lost"
+    yield _field("rented", f"{spot}, {age(rental.at, now)} ago; {known}")
+    spent = f"${rental.spent(now):.2f} of at most ${rental.most:.2f}"
+    late = " · over its budget" if now > rental.deadline else ""
+    yield _field("costs", f"${rental.price_hr:.2f} per hour, {spent}{late}")
+    idle = f"or after {rental.idle_min} min without use" if rental.idle_min else "used or not"
+    until = datetime.fromtimestamp(rental.deadline).strftime("%d %b %H:%M")
+    yield _field("ends", f"{until}, {idle}")
+    there = "one runs on it" if rental.watched else "none runs on it yet"
+    here = "a process here keeps its budget" if kept else "nothing here keeps its budget"
+    yield _field("watcher", f"{there}; {here}")
+    if rental.unfinished:
+        yield _field("set-up", f"not complete · {key('machines.choose')} goes on")
+    if rental.protected:
+        yield _field("", "protected: its name is asked for before it is terminated")
 
 
 def _field(name: str, value: str) -> Content:
     return Content.assemble((f"{name:<9}", "$text-muted"), one_line(value, 300))
 
 
-def aside(state: Path | None, now: float) -> Aside:
-    """What the top line of every view says of the machine that is used, and of costs."""
+def aside(state: Path | None, now: float, local: bool = True) -> Aside:
+    """What the top line of every view says of the machine that is used, and of costs.
+
+    Args:
+        state: The state directory.
+        now: Unix seconds.
+        local: Whether what is open is trained here, or on that machine; else on HUD.
+    """
     if state is None:
         return Aside()
     try:
@@ -200,20 +283,22 @@ def aside(state: Path | None, now: float) -> Aside:
     running = [one for one in rentals if one.runs]
     sums = totals(rentals, now)
     costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h" if running else ""
-    if used is None:
+    if used is None or not local:
         return Aside(warning=costs)
+    machine = f"{used.speaks} @ {one_line(used.label, 60)}"
     line = line_of(state, used.name)
     at = line.get("at")
     if line.get("state") != "up" or not isinstance(at, int | float) or now - at > FRESH_S:
         since = age(line.get("since"), now) if line.get("since") else "now"
-        warning = f"⚠ {one_line(used.name, 20)}: {line.get('state') or 'no tunnel'} {since}"
-        return Aside(warning=" · ".join(filter(None, (one_line(warning, 60), costs))))
+        warning = f"⚠ {one_line(line.get('state') or 'no tunnel', 20)} {since}"
+        said = " · ".join(filter(None, (one_line(warning, 60), costs)))
+        return Aside(machine, warning=said)
     took, pulse = line.get("latency_s"), line.get("pulse") or {}
     parts = [f"{took * 1000:.0f} ms"] if isinstance(took, int | float) else []
     parts += [one for one in (gpu_use(pulse),) if one]
     free = pulse.get("free_kb")
     parts += [f"{size(free * 1024)} free"] if isinstance(free, int) else []
-    return Aside(" · ".join(parts), costs)
+    return Aside(machine, " · ".join(parts), costs)
 
 
 # Setting up and renting, as workers of the app.
@@ -426,16 +511,31 @@ class MachinesScreen(Leavable[None]):
     AUTO_FOCUS: ClassVar[str | None] = "RowList"
 
     def __init__(
-        self, state: Path, set_ups: SetUps, writes: WritePolicy, clock: Callable[[], float]
+        self,
+        state: Path,
+        set_ups: SetUps,
+        writes: WritePolicy,
+        clock: Callable[[], float],
+        models: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        """`state` is the state directory; `clock` gives Unix seconds, for costs and ages."""
+        """
+        Args:
+            state: The state directory.
+            set_ups: The set-ups of the app.
+            writes: What may be changed.
+            clock: Unix seconds, for costs and ages.
+            models: Names of the models that were made on the machine that is used.
+        """
         super().__init__()
         self._machines, self._set_ups = machines_in(state), set_ups
-        self._writes, self._clock = writes, clock
+        self._writes, self._clock, self._models = writes, clock, models
         self._entries: list[Entry] | None = None
         self._trouble = ""
         """Why what is kept of machines cannot be read."""
-        self.list = RowList(COLUMNS, id="machines", least=14)
+        self._kept, self._pane = True, PANES[0]
+        self._server_log: dict[str, list[str]] = {}
+        """The end of each server's log, as it was read last."""
+        self.list = RowList(COLUMNS, id="machines", least=NAME_CELLS)
 
     def compose(self) -> ComposeResult:
         yield Static(id="machines-title", markup=False)
@@ -457,6 +557,10 @@ class MachinesScreen(Leavable[None]):
     async def read(self) -> None:
         try:
             self._entries, self._trouble = await to_thread(read_entries, self._machines), ""
+            self._kept = await to_thread(budget_kept, self._machines.state, time())
+            self._entries = [
+                replace(one, models=self._models()) if one.used else one for one in self._entries
+            ]
         except HudUsage as error:
             self._entries, self._trouble = [], f"{error.message}: {error.hint}"
         self.show()
@@ -464,7 +568,10 @@ class MachinesScreen(Leavable[None]):
     def show(self) -> None:
         """Draw what was read last."""
         entries, now = self._entries or [], self._clock()
-        self.list.show(machine_rows(entries, now))
+        columns, rows = laid_out(machine_rows(entries, now))
+        self.list.most = min(MOST_NAME, max([NAME_CELLS, *(len(one.name) for one in entries)]))
+        self.list.lay(columns)
+        self.list.show(rows)
         rentals = [one.rental for one in entries if one.rental is not None]
         sums = totals(rentals, now)
         said = f"  {counted(len(entries), 'machine')}"
@@ -484,10 +591,21 @@ class MachinesScreen(Leavable[None]):
         loose = [*self._set_ups.lines.get("", ())]
         text = Content.styled("\n".join([self._trouble or EMPTY, *loose]), "$text-muted")
         if one is not None:
-            steps = [*self._set_ups.lines.get(one.name, ()), *loose[-1:]]
-            text = Content("\n").join(entry_text(one, steps, self._clock()))
+            text = Content("\n").join(self._pane_text(one, loose[-1:]))
         self.query_one("#machines-text", Static).update(text)
         self.refresh_bindings()
+
+    def _pane_text(self, one: Entry, loose: Sequence[str]) -> list[Content]:
+        """What the pane shows of a machine, the end of a log as far as there is room."""
+        room = max(3, self.size.height // 2 - 3)
+        if self._pane == "details":
+            steps = [*self._set_ups.lines.get(one.name, ()), *loose]
+            return [*entry_text(one, steps, self._clock(), self._kept)]
+        lines = one.log if self._pane == "set-up" else self._server_log.get(one.name, ())
+        title = Content.styled(f"{one_line(one.name, 40)}: the {self._pane}'s log", "bold")
+        none = "nothing yet" if self._pane == "set-up" else "nothing was read"
+        shown = [one_line(text, 300) for text in lines[-room:]] or [none]
+        return [title, *(Content.styled(text, "$text-muted") for text in shown)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         one = self.entry
@@ -569,6 +687,18 @@ class MachinesScreen(Leavable[None]):
             async with Prime(read_prime(every_variable())) as prime:
                 await Pods(prime, self._machines.state).reconcile()
         self.read()
+
+    @work(exclusive=True, group="log")
+    async def action_pane(self) -> None:
+        """What is known, the set-up's log, or the server's log, which is read there."""
+        self._pane = PANES[(PANES.index(self._pane) + 1) % len(PANES)]
+        self._show_text()
+        one = self.entry
+        if self._pane == "server" and one is not None and one.machine is not None:
+            setup = Setup(self._machines, one.machine, patience_s=0)
+            async with aclosing(setup):
+                self._server_log[one.name] = (await setup.log(MOST_LINES)).splitlines()
+            self._show_text()
 
     def action_copy(self) -> None:
         """Copy the command that opens a shell on it."""
