@@ -1,4 +1,4 @@
-"""What ``doctor`` says of machines: ssh, its keys and agent, tunnels, and what is rented."""
+"""``doctor``'s checks of machines: ssh, its keys and agent, tunnels, and rented machines."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ AGENT_S = 5.0
 
 
 def check_machines(machines: Machines) -> Iterator[Found]:
-    """Everything that is to be said; machines are asked whether they answer."""
+    """All findings; each machine is asked whether it answers."""
     try:
         known, rentals = machines.all(), read_rentals(machines.state)
     except HudUsage as error:
@@ -48,7 +48,7 @@ def check_machines(machines: Machines) -> Iterator[Found]:
 
 
 async def _asked(machines: Machines, known: Sequence[Machine]) -> list[HudError | None]:
-    """Of each machine, why it does not answer; None where it does."""
+    """For each machine why it does not answer; None if it does."""
 
     async def ask(machine: Machine) -> HudError | None:
         ssh = machines.ssh(machine)
@@ -85,7 +85,7 @@ def check_agent() -> Found:
 
 
 def check_keys(machines: Machines, machine: Machine) -> Iterator[Found]:
-    """Whether key files are there, and nobody else can read them."""
+    """Whether key files exist, and are private."""
     if machine.address.key is not None:
         file = Path(expanduser(machine.address.key))
         shown = one_line(file, 300)
@@ -109,7 +109,7 @@ def check_keys(machines: Machines, machine: Machine) -> Iterator[Found]:
 
 
 def check_line(machines: Machines, machine: Machine) -> Iterator[Found]:
-    """How the tunnel of the machine that is used is."""
+    """The state of the tunnel to the machine in use."""
     if machines.used() != machine.name:
         return
     line = machines.line(machine.name)
@@ -128,7 +128,7 @@ def check_line(machines: Machines, machine: Machine) -> Iterator[Found]:
 
 
 def check_costs(state: Path, now: float) -> Iterator[Found]:
-    """What is rented, and what is overdue."""
+    """What is rented, and what should have ended."""
     for rental in read_rentals(state):
         if not rental.runs:
             continue

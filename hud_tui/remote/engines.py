@@ -1,8 +1,8 @@
-"""What can be set up on a machine: how each is installed there, started, and asked for health.
+"""Engines that can be set up on a machine: how each is installed, started and checked.
 
 SkyRL's commands are those of its own documentation (docs/content/docs/tinker of its repository),
-pinned to one version. ``skyrl-cpu`` and ``hud-tui`` are tried by this project's tests; what needs
-a GPU is not (docs/gpus.md says how to try it).
+for one pinned version. ``skyrl-cpu`` and ``hud-tui`` run in this project's tests; the engines for
+GPUs do not (docs/gpus.md says how to try them).
 """
 
 import json
@@ -19,38 +19,38 @@ from hud_tui.remote.ssh import quote
 SKYRL = "0.4.0"
 GB = 10**9
 ADAPTERS = 8
-"""LoRA adapters that a server holds at once: a run, and the checkpoints that are compared."""
+"""LoRA adapters that a server holds at the same time: a run, and the compared checkpoints."""
 RANK = 32
 FIRST_MODEL, SMALL_MODEL = "Qwen/Qwen3-4B-Instruct-2507", "Qwen/Qwen3-0.6B"
 ENOUGH_GPU = 40 * 2**30
-"""Memory of all GPUs from which the 4B model is the default."""
+"""Total GPU memory from which the 4B model is the default, bytes."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """One thing that serves training on a machine. The scripts are POSIX sh; they know ``$R``
-    (our folder), ``$ENV`` (the Python environment), ``$MODEL``, ``$PACKAGE`` and ``$PORT``."""
+    """A server for training on a machine. Its scripts are POSIX sh with ``$R`` (our folder),
+    ``$ENV`` (the Python environment), ``$MODEL``, ``$PACKAGE`` and ``$PORT``."""
 
     name: str
     about: str
     speaks: Literal["tinker", "hud"]
-    """``tinker``: the service here trains through it; ``hud``: it is a whole service itself."""
+    """``tinker``: the local service trains through it; ``hud``: it is a whole service itself."""
     package: str
-    """The requirement that is installed, as pip has it."""
+    """Requirement to install, in pip's format."""
     install: str
     installed: str
-    """Succeeds where the environment has it."""
+    """A script that succeeds if the environment has it."""
     serve: Callable[[Machine], str]
     """The server's command."""
     health: str
-    """A path that answers as soon as it serves."""
+    """A path that answers once it serves."""
     start_s: int
-    """Longest until it does."""
+    """Longest start, seconds."""
     disk_bytes: int
-    """What its packages take."""
+    """Disk space of its packages."""
     python: str = "3.12"
     weights: bool = True
-    """Whether it needs a model's weights there."""
+    """Whether it needs a model's weights on the machine."""
     needs_gpu: bool = False
 
 
@@ -79,7 +79,7 @@ def _jax_cpu(machine: Machine) -> dict[str, object]:
 
 
 def _megatron(machine: Machine) -> dict[str, object]:
-    """Half of the GPUs train, half sample: several adapters at once need them apart."""
+    """Half of the GPUs train and half sample: several adapters need them separate."""
     half = max(1, len(machine.facts.gpus) // 2)
     lora = "trainer.policy.model.lora"
     return {
@@ -102,7 +102,8 @@ _HAS_SKYRL = (
     '"$ENV/bin/python" -c "import importlib.util as u, sys;'
     " sys.exit(u.find_spec('skyrl.tinker.api') is None)\" 2>/dev/null"
 )
-"""Without importing it: that takes long, and needs Python 3.12 or what skyrl_server.py does."""
+"""Checked without importing it, which is slow, and needs Python 3.12 or what skyrl_server.py
+does."""
 _REPOSITORY = "https://github.com/NovaSky-AI/SkyRL"
 ENGINES = {
     one.name: one
@@ -170,19 +171,19 @@ ENGINES = {
 
 
 def choose_engine(facts: Facts) -> str:
-    """The engine for what was found: Ray where there are several GPUs."""
+    """The engine for a machine: with Ray if there are several GPUs."""
     return "skyrl-cpu" if not facts.gpus else "skyrl-gpu" if len(facts.gpus) == 1 else "skyrl-ray"
 
 
 def choose_model(engine: Engine, facts: Facts) -> str:
-    """The default model; empty where the engine brings its own."""
+    """The default model; empty if the engine brings its own."""
     if not engine.weights:
         return ""
     return FIRST_MODEL if facts.gpu_bytes >= ENOUGH_GPU else SMALL_MODEL
 
 
 def find_engine(name: str) -> Engine:
-    """Raises HudUsage: there is none of this name."""
+    """The engine with this name. Raises HudUsage: there is none."""
     if name not in ENGINES:
         raise HudUsage(f"no engine named {name[:40]!r}", f"choose from {', '.join(ENGINES)}")
     return ENGINES[name]

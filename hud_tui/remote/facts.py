@@ -1,4 +1,4 @@
-"""What a machine is and how busy it is: asked by one script, read from ``name=value`` lines."""
+"""Facts about a machine and its load: read by one script, as ``name=value`` lines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,28 +35,29 @@ class Gpu:
     total_mb: int
     used_mb: int
     use: int
-    """Percent of the last second in which it computed."""
+    """Percent of the last second with computation."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found; None and empty where it was not."""
+    """The facts; None or empty if unknown."""
 
     os: str = ""
     arch: str = ""
     home: str = ""
     user: str = ""
     boot: str = ""
-    """Differs after each start of the machine."""
+    """Differs after each boot of the machine."""
     cores: int | None = None
     memory_bytes: int | None = None
     free_bytes: int | None = None
-    """Of the disk that the home directory is on."""
+    """Free space on the disk of the home directory."""
     cuda: str = ""
-    """The newest CUDA that the driver supports."""
+    """Newest CUDA version that the driver supports."""
     gpus: tuple[Gpu, ...] = ()
     tools: Mapping[str, str] = field(default_factory=dict)
-    """Where uv, tmux, curl … are; the version of python; ``systemd``: whether the user has one."""
+    """Paths of uv, tmux, curl …; the version of python; ``systemd``: whether the user has an
+    instance."""
 
     @property
     def gpu_label(self) -> str:
@@ -72,7 +73,7 @@ class Facts:
         return sum(gpu.total_mb for gpu in self.gpus) * 2**20
 
     def lines(self) -> list[str]:
-        """For people, one fact each."""
+        """The facts as text, one per line."""
         gpus = [f"{gpu.name}, {gpu.total_mb / 1024:.0f} GB" for gpu in self.gpus[:1]]
         more = f" ×{len(self.gpus)}, driver {self.gpus[0].driver}, CUDA {self.cuda}" if gpus else ""
         tools = [name for name, where in self.tools.items() if where and name != "python"]
@@ -88,7 +89,7 @@ TOOLS = ("uv", "tmux", "curl", "wget", "git", "nvcc", "python", "systemd")
 
 
 def short_gpu(name: str) -> str:
-    """A GPU's name without its maker and its memory: ``NVIDIA H100 80GB HBM3`` is ``H100``."""
+    """A GPU's name without maker and memory: ``NVIDIA H100 80GB HBM3`` is ``H100``."""
     words = [word for word in name.replace("-", " ").replace("_", " ").split() if word]
     kept = [word for word in words if word not in ("NVIDIA", "GeForce", "Tesla")]
     bare = [word for word in kept if not word.endswith("GB") and word not in ("PCIe", "HBM3")]
@@ -96,7 +97,7 @@ def short_gpu(name: str) -> str:
 
 
 async def look(ssh: Ssh) -> Facts:
-    """Ask a machine.
+    """Read a machine's facts.
 
     Raises:
         HudError: As `Ssh.check`.
@@ -105,7 +106,7 @@ async def look(ssh: Ssh) -> Facts:
 
 
 def read_facts(text: str) -> Facts:
-    """Facts from what the script prints; what is not as expected is left out."""
+    """Facts from the script's output; unexpected lines are ignored."""
     found: dict[str, str] = {}
     gpus: list[Gpu] = []
     for line in text.splitlines():

@@ -1,8 +1,8 @@
-"""The process that keeps a tunnel: ``python -m hud_tui.remote.keeper STATE DATA NAME``.
+"""The process that keeps a tunnel open: ``python -m hud_tui.remote.keeper STATE DATA NAME``.
 
-It opens the tunnel, opens it again when the line breaks, starts the server there where it does not
-run, and writes what it finds to ``line.json`` every few seconds. It ends when the machine is
-neither used nor trained on from here.
+It opens the tunnel, reopens it when the connection breaks, starts the server there if it does not
+run, and writes its state to ``line.json`` every few seconds. It exits when the machine is neither
+used nor trained on from here.
 """
 
 import asyncio
@@ -35,28 +35,28 @@ from hud_tui.service_file import (
 from hud_tui.settings import Paths
 
 LOOK_S = 5.0
-"""Between two looks at the line and the machine."""
+"""Seconds between two checks of tunnel and machine."""
 ANSWER_S = 5.0
 UNWANTED_S = 10.0
-"""How long nobody may want it until it ends."""
+"""Seconds until it exits after nobody needs the tunnel."""
 
 
 @dataclass
 class Line:
-    """What is known of a tunnel and of the machine at its end, as it is written to line.json."""
+    """State of a tunnel and of the machine at its end; the content of line.json."""
 
     pid: int
     state: str = "connecting"
     """``connecting``, ``up``, ``silent`` (the server there does not answer) or ``broken``."""
     why: str = "connecting"
     since: float = 0.0
-    """Unix seconds; of the state."""
+    """Since when, Unix seconds."""
     at: float = 0.0
-    """Unix seconds; of the last look."""
+    """Time of the last check, Unix seconds."""
     latency_s: float | None = None
-    """Of one call to the server and back."""
+    """Round trip of one call to the server."""
     breaks: int = 0
-    """How often the line has broken since the process started."""
+    """Number of broken connections since the process started."""
     pulse: dict[str, Any] = field(default_factory=dict)
     """As `Setup.pulse`."""
 
@@ -77,7 +77,7 @@ class Keeper:
         self._tunnel: Tunnel | None = None
 
     async def run(self) -> None:
-        """Until nobody wants it."""
+        """Run until the tunnel is not needed."""
         with self._machines.alone(self._name, "keeper"):
             keeping = asyncio.create_task(self._keep())
             try:
@@ -88,7 +88,7 @@ class Keeper:
                     await keeping
 
     async def _wanted(self) -> None:
-        """Return once it has not been wanted for a while."""
+        """Return once the tunnel has not been needed for a while."""
         until = monotonic() + UNWANTED_S
         while monotonic() < until:
             if wanted(self._machines, self._data, self._name):
@@ -112,7 +112,7 @@ class Keeper:
             await asyncio.sleep(pause)
 
     async def _once(self) -> HudError:
-        """One life of the tunnel; why it ended."""
+        """Open the tunnel once; returns why it ended."""
         machine = self._machines.get(self._name)
         self._check_pod(machine)
         setup = Setup(self._machines, machine, patience_s=0)
@@ -132,7 +132,7 @@ class Keeper:
     async def _watch(
         self, going: "asyncio.Task[HudError]", setup: Setup, machine: Machine, port: int
     ) -> HudError:
-        """Look at the line while it lasts; why it ended."""
+        """Check the tunnel while it is open; returns why it ended."""
         url = machine.url + find_engine(machine.engine).health
         quick = 0.1  # until it is up for the first time
         while True:
@@ -161,7 +161,7 @@ class Keeper:
                 return HudUsage("the server there has another port now")
 
     def _check_pod(self, machine: Machine) -> None:
-        """Raises HudUsage: the machine was rented, and has ended."""
+        """Raises HudUsage: the machine was rented, and its rental has ended."""
         for rental in read_rentals(self._machines.state):
             if rental.id and rental.id == machine.pod and not rental.runs:
                 fix = "train here: hud-tui remote use --off"
@@ -173,7 +173,7 @@ class Keeper:
 
 
 def answers(url: str) -> float | None:
-    """Seconds until a server answers a GET, whatever it says; None if it does not."""
+    """Seconds until a server answers a GET with any status; None if it does not."""
     began = monotonic()
     try:
         with urllib.request.urlopen(url, timeout=ANSWER_S):
@@ -186,7 +186,7 @@ def answers(url: str) -> float | None:
 
 
 USE_S = 60.0
-"""Longest wait for a tunnel."""
+"""Longest wait for a tunnel, seconds."""
 
 
 async def use(
@@ -198,10 +198,10 @@ async def use(
         machines: All of them.
         machine: One that is set up.
         paths: This program's directories, without those of a machine.
-        report: Told what is being waited for.
+        report: Called with what is being waited for.
 
     Raises:
-        HudUnreachable: It does not answer; the one that was used before still is.
+        HudUnreachable: It does not answer; the previous machine stays in use.
     """
     before = machines.used()
     machines.use(machine, find_engine(machine.engine).speaks)
@@ -216,7 +216,7 @@ async def use(
 async def _up(
     machines: Machines, machine: Machine, paths: Paths, report: Callable[[str], None]
 ) -> None:
-    """Wait until the tunnel to a machine that is used is up."""
+    """Wait until the tunnel to a machine in use is up."""
     began = time()
     await asyncio.to_thread(keep_line, with_machine(paths), machine.name)
     while True:
@@ -232,7 +232,7 @@ async def _up(
 
 
 def wanted(machines: Machines, data: Path, name: str) -> bool:
-    """Whether a machine is used, or a service here trains on it."""
+    """Whether a machine is in use, or a local service trains on it."""
     if name not in machines.names():
         return False
     with suppress(HudUsage):
@@ -246,7 +246,7 @@ def wanted(machines: Machines, data: Path, name: str) -> bool:
 
 def main() -> None:
     state, data, name = sys.argv[1:]
-    with suppress(HudUsage):  # another one keeps it
+    with suppress(HudUsage):  # another process keeps it
         asyncio.run(Keeper(machines_in(Path(state)), Path(data), name).run())
 
 

@@ -1,8 +1,8 @@
-"""The machines that are known here: one folder each in the state directory, and which is used.
+"""The known machines: one folder each in the state directory, and which one is in use.
 
-``remotes/NAME/machine.json`` says what it is and how far its set-up is; ``key`` is the key of its
-server, for its owner only; ``setup.log`` what its set-up printed; ``line.json`` what the process
-that keeps its tunnel found last.
+``remotes/NAME/machine.json`` describes the machine and the progress of its set-up; ``key`` is the
+key of its server, private to the user; ``setup.log`` is the output of its set-up; ``line.json`` is
+the state of its tunnel.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine, and how far its set-up is."""
+    """One machine, and the progress of its set-up."""
 
     name: str
     address: Address
@@ -42,23 +42,23 @@ class Machine:
     root: str = ""
     """Our folder there."""
     env: str = ""
-    """A Python environment there that has the engine already; empty: one is made."""
+    """An existing Python environment there with the engine; empty to create one."""
     port: int = 0
-    """Of the server, on the loopback there."""
+    """Port of the server, on the loopback there."""
     local_port: int = 0
-    """Of the tunnel, on the loopback here: it stays, as checkpoints are known by it."""
+    """Port of the tunnel, on the loopback here. It never changes, since checkpoints refer to it."""
     supervisor: str = ""
     """What keeps the server running there: ``tmux``, ``systemd`` or ``nohup``."""
     secrets: tuple[str, ...] = ()
-    """Names of variables that were sent there."""
+    """Names of the variables sent there."""
     done: tuple[str, ...] = ()
-    """Names of the steps that are done."""
+    """Names of the finished steps."""
     job: Mapping[str, str] = field(default_factory=dict)
-    """The job that runs there for a step, by the step's name."""
+    """Id of the job of each running step, by the step's name."""
     facts: Facts = field(default_factory=Facts)
     added_at: float = 0.0
     pod: str = ""
-    """Prime's id where it is rented."""
+    """Prime's id if it is rented."""
 
     @property
     def ready(self) -> bool:
@@ -67,7 +67,7 @@ class Machine:
 
     @property
     def url(self) -> str:
-        """Of its server, through the tunnel."""
+        """URL of its server, through the tunnel."""
         return f"http://127.0.0.1:{self.local_port}"
 
     @property
@@ -76,7 +76,7 @@ class Machine:
         return f"{self.name} · {self.facts.gpu_label}"
 
     def with_done(self, step: str, **more: Any) -> "Machine":
-        """With one step more done."""
+        """The machine with one more finished step."""
         return replace(self, done=tuple(dict.fromkeys((*self.done, step))), **more)
 
 
@@ -84,11 +84,11 @@ class Machines:
     """All machines of a state directory."""
 
     def __init__(self, state: Path, ssh_config: Path | None = None) -> None:
-        """`ssh_config`: another than the user's (HUD_TUI_SSH_CONFIG)."""
+        """`ssh_config`: replaces the user's (HUD_TUI_SSH_CONFIG)."""
         self.state, self.folder, self._ssh_config = state, state / REMOTES, ssh_config
 
     def names(self) -> list[str]:
-        """In the order of the alphabet."""
+        """In alphabetical order."""
         return sorted(one.parent.name for one in self.folder.glob(f"*/{MACHINE}"))
 
     def all(self) -> list[Machine]:
@@ -99,7 +99,7 @@ class Machines:
         """One machine.
 
         Raises:
-            HudUsage: There is none of this name, or its file is unreadable.
+            HudUsage: There is none with this name, or its file cannot be read.
         """
         file = self.place(name) / MACHINE
         try:
@@ -112,29 +112,29 @@ class Machines:
             raise HudUsage(what, "fix it, or remove it and add the machine again") from error
 
     def place(self, name: str) -> Path:
-        """Its folder. Raises HudUsage: not a name."""
+        """Its folder. Raises HudUsage: not a valid name."""
         if not NAME.fullmatch(name):
             hint = "letters, digits, dots, dashes; 63 at most"
             raise HudUsage(f"not a machine's name: {one_line(name, 80)}", hint)
         return self.folder / name
 
     def write(self, machine: Machine) -> Machine:
-        """Keep what is known of it."""
+        """Store a machine."""
         file = self.place(machine.name) / MACHINE
         write_atomic(file, json.dumps({"version": 1, **asdict(machine)}, indent=1) + "\n")
         return machine
 
     def forget(self, name: str) -> None:
-        """Everything that is kept of it here."""
+        """Delete everything that is stored of it here."""
         if self.used() == name:
             self.use(None)
         shutil.rmtree(self.place(name), ignore_errors=True)
 
     def key(self, name: str, prefix: str = "tml-") -> str:
-        """The key of its server, made at first, with this beginning.
+        """The key of its server, created on first use, with this prefix.
 
         Raises:
-            HudUsage: Others can read it.
+            HudUsage: Others can read the file.
         """
         file = self.place(name) / KEY
         try:
@@ -147,7 +147,7 @@ class Machines:
             raise HudUsage(what, "chmod 600 it, or remove the machine and add it again") from error
 
     def set_key(self, name: str, key: str) -> None:
-        """Take over the key of a server that runs already."""
+        """Store the key of a server that runs already."""
         write_atomic(self.place(name) / KEY, key)
 
     def ssh(self, machine: Machine) -> Ssh:
@@ -158,22 +158,22 @@ class Machines:
         return Ssh(address, self.folder / "known_hosts", self._ssh_config)
 
     def files(self, name: str) -> Path:
-        """Where the small files of its model are here."""
+        """Folder of the model's small files here."""
         return self.place(name) / "models"
 
     def used(self) -> str | None:
-        """The name of the machine that is used; None: this one."""
+        """Name of the machine in use; None for this one."""
         with suppress(HudUsage):
             used = used_machine(self.state)
             return used.name if used is not None else None
         return None
 
     def use(self, machine: Machine | None, speaks: str = "") -> None:
-        """Use a machine from now on; None: this one.
+        """Set the machine in use; None for this one.
 
         Args:
             machine: One that is set up.
-            speaks: As its engine's.
+            speaks: Its engine's `speaks`.
         """
         if machine is None:
             use_machine(self.state, None)
@@ -182,7 +182,7 @@ class Machines:
         use_machine(self.state, Used(machine.name, machine.label, machine.url, speaks, files))
 
     def line(self, name: str) -> dict[str, Any]:
-        """What the process that keeps the tunnel found last; empty if it never ran."""
+        """The last state of the tunnel; empty if there was none."""
         return line_of(self.state, name)
 
     def set_line(self, name: str, found: Mapping[str, Any]) -> None:
@@ -192,10 +192,10 @@ class Machines:
 
     @contextmanager
     def alone(self, name: str, what: str = "setup") -> Iterator[None]:
-        """Hold a lock of a machine's, so that no two programs do the same to it.
+        """Hold a lock of a machine, so that no two programs do the same with it.
 
         Raises:
-            HudUsage: Another program does.
+            HudUsage: Another program holds it.
         """
         self.place(name).mkdir(parents=True, exist_ok=True, mode=0o700)
         with held(self.place(name) / f"{what}.lock") as ours:
@@ -214,7 +214,7 @@ class Machines:
 
 @contextmanager
 def held(file: Path) -> Iterator[bool]:
-    """Hold a lock, which ends with this program at the latest; whether it is held."""
+    """Try to hold a lock, which ends with this program at the latest; yields whether it is held."""
     lock = open_or_make(file)
     try:
         try:
@@ -228,7 +228,7 @@ def held(file: Path) -> Iterator[bool]:
 
 
 def _read(found: dict[str, Any]) -> Machine:
-    """A machine as it was written. Raises ValueError, TypeError or KeyError."""
+    """Parse a stored machine. Raises ValueError, TypeError or KeyError."""
     if found.pop("version") != 1:
         raise ValueError("of another version")
     address, facts = Address(**found.pop("address")), facts_of(found.pop("facts"))
@@ -237,6 +237,6 @@ def _read(found: dict[str, Any]) -> Machine:
 
 
 def machines_in(state: Path) -> Machines:
-    """The machines of a state directory, by the ssh_config that HUD_TUI_SSH_CONFIG names."""
+    """The machines of a state directory, with the ssh_config in HUD_TUI_SSH_CONFIG."""
     config = os.environ.get("HUD_TUI_SSH_CONFIG")
     return Machines(state, Path(config).expanduser() if config else None)

@@ -1,6 +1,6 @@
-"""Prime Intellect's API: what can be rented, renting it, and ending it.
+"""Prime Intellect's API: offers, renting and terminating pods.
 
-Reads are tried again; a rental is asked for once, and a lost answer is an unknown outcome.
+Reads are retried; a pod is requested once, and a lost answer is an unknown outcome.
 
 Source: the `prime` package 0.18 (its CLI and client); the same paths, bodies and settings.
 """
@@ -38,7 +38,7 @@ API = "/api/v1"
 PAGE = 100
 MOST_PAGES = 100
 MOST_BYTES = 32_000_000
-"""Of one answer."""
+"""Maximum size of an answer, bytes."""
 TRIES, PAUSE_S, LONGEST_PAUSE_S = 4, 0.5, 30.0
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 HINTS = {
@@ -55,7 +55,7 @@ class PrimeSettings:
     """As the ``prime`` CLI reads them."""
 
     url: str
-    """With the API's path, without a slash at its end."""
+    """With the API's path, without a trailing slash."""
     key: str = field(repr=False)
     team: str | None = None
     ssh_key: str = "~/.ssh/id_rsa"
@@ -90,13 +90,13 @@ def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
 
 
 class Read(BaseModel):
-    """What the API answers; unknown fields are ignored."""
+    """An answer of the API; unknown fields are ignored."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
 
 class Size(Read):
-    """How much of something comes with an offer."""
+    """How much of something is included in an offer."""
 
     min_count: float | None = None
     default_count: float | None = None
@@ -114,7 +114,7 @@ class Prices(Read):
 
 
 class Offer(Read):
-    """Something that can be rented."""
+    """A machine that can be rented."""
 
     cloud_id: str
     gpu_type: str
@@ -137,7 +137,7 @@ class Offer(Read):
     prepaid_time: int | None = None
 
     def price(self, disk: int | None = None) -> float | None:
-        """Dollars per hour, with a disk of so many GB; None where it is not said."""
+        """Dollars per hour, with a disk of this size in GB; None if unknown."""
         base = self.prices.community_price
         base = self.prices.on_demand if base is None else base
         more = max(0.0, (disk or 0) - (self.disk.default_count or 0))
@@ -149,7 +149,7 @@ class Offer(Read):
         return f"{self.gpu_count}×{one_line(self.gpu_type, 30)}"
 
     def is_same(self, other: "Offer") -> bool:
-        """Whether it is the same offer, whatever it costs by now."""
+        """Whether it is the same offer, at any price."""
         return all(getattr(self, name) == getattr(other, name) for name in IDENTITY)
 
 
@@ -157,11 +157,11 @@ IDENTITY = (
     *("cloud_id", "gpu_type", "gpu_count", "socket", "provider", "data_center"),
     *("is_spot", "security"),
 )
-"""Fields that tell one offer from another."""
+"""Fields that identify an offer."""
 
 
 class Pod(Read):
-    """A rented machine; also an entry of what has ended."""
+    """A rented machine, or an entry of the history."""
 
     id: str
     name: str | None = None
@@ -177,12 +177,12 @@ class Pod(Read):
 
 
 class PodStatus(Read):
-    """How far a pod is."""
+    """Progress of a pod."""
 
     pod_id: str
     status: str
     ssh_connection: str | None = None
-    """Of its first node, e.g. ``root@1.2.3.4 -p 1234``."""
+    """To its first node, e.g. ``root@1.2.3.4 -p 1234``."""
     price_hr: float | None = None
     installation_failure: str | None = None
     installation_progress: int | None = None
@@ -190,7 +190,7 @@ class PodStatus(Read):
     @field_validator("ssh_connection", mode="before")
     @classmethod
     def _first(cls, value: object) -> object:
-        """Several nodes have a list; one that is not there yet has ``[null]``."""
+        """Pods with several nodes have a list; one without address yet has ``[null]``."""
         return (value[0] if value else None) if isinstance(value, list) else value
 
     @property
@@ -200,7 +200,7 @@ class PodStatus(Read):
 
     @property
     def why_failed(self) -> str:
-        """Why it will never be ready; empty where it may be."""
+        """Why it will never be ready; empty otherwise."""
         if self.installation_failure:
             return f"its installation failed: {one_line(self.installation_failure, 300)}"
         if self.status in ("ERROR", "TERMINATED", "STOPPED", "DELETED"):
@@ -216,7 +216,7 @@ M = TypeVar("M", bound=Read)
 
 
 class Prime:
-    """One account of Prime Intellect's."""
+    """One account at Prime Intellect."""
 
     def __init__(
         self, settings: PrimeSettings, transport: httpx.AsyncBaseTransport | None = None
@@ -246,10 +246,10 @@ class Prime:
         await self._http.aclose()
 
     async def offers(self, count: int | None = None, regions: Sequence[str] = ()) -> list[Offer]:
-        """Everything that can be rented, cheapest first.
+        """All offers, cheapest first.
 
         Raises:
-            HudError: As every call here.
+            HudError: As all calls here.
         """
         asked: dict[str, Any] = {"regions": list(regions)} if regions else {}
         asked |= {"gpu_count": str(count)} if count else {}
@@ -271,7 +271,7 @@ class Prime:
         return found
 
     async def pods(self) -> list[Pod]:
-        """Every pod that there is."""
+        """All pods."""
         return await self._listed("/pods")
 
     async def history(self) -> list[Pod]:
@@ -280,7 +280,7 @@ class Prime:
         return [_as(Pod, item) for item in _list(answer, "data")]
 
     async def ssh_keys(self) -> list[str]:
-        """Public keys that are let into new pods, as lines of authorized_keys.
+        """Public keys that new pods accept, as lines of authorized_keys.
 
         Source: the API's reference, "Get Ssh Keys".
         """
@@ -298,7 +298,7 @@ class Prime:
         return found
 
     async def status(self, pod_id: str) -> PodStatus:
-        """How far a pod is. Raises HudNotFound: there is none."""
+        """Progress of a pod. Raises HudNotFound: there is no such pod."""
         answer = await self._read("/pods/status", {"pod_ids": pod_id})
         for item in _list(answer, "data"):
             if (found := _as(PodStatus, item)).pod_id == pod_id:
@@ -311,15 +311,15 @@ class Prime:
         """Rent a pod, which costs money from then on. Sent once.
 
         Args:
-            offer: What is rented.
+            offer: What to rent.
             name: Unique: a lost answer is looked up by it.
-            image: The system that it starts with.
-            disk: GB; None: the offer's own.
-            max_price: Dollars per hour beyond which the API refuses.
+            image: The system image.
+            disk: GB; None for the offer's own.
+            max_price: Dollars per hour above which the API refuses.
 
         Raises:
-            HudUnclear: Nobody knows whether it was rented.
-            HudRefused: It was not.
+            HudUnclear: Whether it was rented is unknown.
+            HudRefused: It was not rented.
         """
         pod: dict[str, Any] = {
             "name": name,
@@ -346,10 +346,10 @@ class Prime:
         return _as(Pod, await self._send("POST", "/pods", body))
 
     async def terminate(self, pod_id: str) -> None:
-        """End a pod, and its costs; one that has ended already is fine. Can be repeated.
+        """Terminate a pod, and its costs; safe to repeat, also for one that has ended.
 
         Raises:
-            HudUnclear: Nobody knows whether it ended.
+            HudUnclear: Whether it ended is unknown.
         """
         try:
             await self._send("DELETE", f"/pods/{pod_id}", None)
@@ -358,7 +358,7 @@ class Prime:
                 raise
 
     async def _read(self, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """A GET, again where it is worth it."""
+        """A GET, retried if that may help."""
         for attempt in range(TRIES):
             try:
                 return await self._call("GET", path, params=asked)
@@ -373,7 +373,7 @@ class Prime:
     async def _send(
         self, method: Literal["POST", "DELETE"], path: str, body: object
     ) -> dict[str, Any]:
-        """A write, once; where nobody knows what became of it, that is said."""
+        """A write, sent once; raises HudUnclear if its outcome is unknown."""
         try:
             return await self._call(method, path, json=body)
         except (HudUnreachable, HudMalformed) as error:
@@ -408,7 +408,7 @@ class Prime:
         return found
 
     def _detail(self, body: bytes) -> str:
-        """What a refusal says, one line, without the key."""
+        """The message of a refusal in one line, without the key."""
         try:
             detail = json.loads(body)["detail"]
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -419,7 +419,7 @@ class Prime:
 
 
 def _problem(one: object) -> str:
-    """One line of a 422: which field, and what is wrong with it."""
+    """One line of a 422: the field, and what is wrong with it."""
     if not isinstance(one, dict):
         return str(one)
     place = one.get("loc")

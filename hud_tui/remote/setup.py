@@ -1,9 +1,9 @@
-"""Setting a machine up, step by step, and undoing it.
+"""Setting a machine up step by step, and undoing it.
 
-A step has a check, which says whether it is done already, and what does it. What may take long
-runs as a job of the machine's own, which a broken line does not end: it is started once, under an
-id that is written down here before, and its log is read from where reading stopped. So a set-up
-can be cut anywhere and be resumed.
+A step has a check, which says whether it is done already, and a script. A long step runs as a job
+on the machine, which survives a broken connection: it is started once, under an id that is stored
+here first, and its log is read from the last position. So a set-up can be interrupted anywhere and
+resumed.
 """
 
 import asyncio
@@ -39,30 +39,30 @@ T = TypeVar("T")
 State = Literal["check", "do", "log", "done", "there", "failed", "undone"]
 UV_INSTALLER = "https://astral.sh/uv/0.9.11/install.sh"
 SENDABLE = ("HF_TOKEN", "WANDB_API_KEY", "HUD_API_KEY", "PRIME_API_KEY")
-"""Secrets that may be sent to a machine, where they are named."""
+"""Secrets that may be sent to a machine, if requested by name."""
 POLL_S, SLOW_POLL_S = 0.2, 2.0
-"""Between two looks at a job: at first, and once it has said nothing for a while."""
+"""Seconds between two checks of a job: at first, and after it was silent for a while."""
 QUIET_S = 60
-"""Longer than a job that waits may say nothing."""
+"""Seconds: longer than a waiting job is ever silent."""
 PIECE = 200_000
-"""Bytes of a job's log that are read at once."""
+"""Bytes of a job's log that are read at a time."""
 TOKENIZER = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"),
 )
-"""Files of a model that the service here needs: it renders and reads tokens itself."""
+"""Files of a model that the local service needs to render and tokenize."""
 LARGEST_FILE = 64_000_000
 
 
 @dataclass(frozen=True)
 class StepSaid:
-    """Something that a step says."""
+    """A message of a step."""
 
     step: str
     state: State
     text: str = ""
     number: int = 0
-    """Of the step, from 1."""
+    """Number of the step, from 1."""
     total: int = 0
 
 
@@ -74,12 +74,13 @@ class Step:
     about: str
     """What it does, for people, e.g. ``install uv``."""
     check: str
-    """A script that succeeds where nothing is to be done; empty: it is done each time."""
+    """A script that succeeds if there is nothing to do; empty if the step is always run."""
     do: str
     job: bool = False
-    """Whether it may take long, and runs as a job there. A job's script holds no secret."""
+    """Whether it runs as a job there because it may take long. A job's script has no secrets in
+    it."""
     timeout_s: float = 60.0
-    """Longest that it takes; of a job, longest that it says nothing."""
+    """Longest duration, seconds; of a job the longest silence."""
 
 
 # Scripts that several steps need.
@@ -199,17 +200,17 @@ case $MODEL in /*) echo "$MODEL" ;;
 
 
 def is_folder(model: str) -> bool:
-    """Whether a model is a folder of the machine's, not a name on the Hub."""
+    """Whether a model is a folder on the machine, not a name on the Hub."""
     return model.startswith("/")
 
 
 def steps_of(machine: Machine, engine: Engine, package: str = "") -> list[Step]:
-    """Everything that a machine needs, in order.
+    """All steps for a machine, in order.
 
     Args:
         machine: With its facts.
-        engine: What is set up.
-        package: Installed instead of the engine's own requirement.
+        engine: The engine to set up.
+        package: Replaces the engine's own requirement.
     """
     given = f"PACKAGE={quote(package or engine.package)}\n"
     made = [
@@ -259,13 +260,13 @@ def _weights(model: str) -> Step:
 
 
 def choose_supervisor(tools: Mapping[str, str]) -> str:
-    """What keeps the server running there, by what was found."""
+    """What will keep the server running there, chosen by the available tools."""
     return "tmux" if tools.get("tmux") else "systemd" if tools.get("systemd") else "nohup"
 
 
 @dataclass(frozen=True)
 class Wish:
-    """How a machine is to be set up; empty: what fits what is found there."""
+    """How a machine is to be set up; empty fields are chosen to fit the machine."""
 
     name: str = ""
     engine: str = ""
@@ -276,13 +277,13 @@ class Wish:
 
 
 async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
-    """A machine as it is to be set up: what is known of it, or what is found there now.
+    """A machine as it is to be set up: as known, or as found there.
 
-    Nothing is changed there. A machine that is known already keeps its engine, model and folder.
+    Nothing is changed there. A known machine keeps its engine, model and folder.
 
     Raises:
         HudUsage: A wish does not fit it.
-        HudError: It cannot be reached, or asked.
+        HudError: It cannot be reached or read.
     """
     name = wish.name or name_of(address)
     place = machines.place(name)
@@ -316,7 +317,7 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
 
 
 def _same(known: Machine, address: Address, wish: Wish) -> None:
-    """Raises HudUsage: the machine of this name is another, or set up otherwise."""
+    """Raises HudUsage: the known machine of this name is another one, or set up differently."""
     fix = f"choose another --name, or hud-tui remote remove {known.name} first"
     if known.address != address and not known.pod:
         raise HudUsage(f"{known.name} is {known.address} already", fix)
@@ -327,7 +328,8 @@ def _same(known: Machine, address: Address, wish: Wish) -> None:
 
 
 def _absolute(path: str, home: str) -> str:
-    """A path there. Raises HudUsage: it is relative, or has characters that shells act on."""
+    """An absolute path there. Raises HudUsage: it is relative, or has characters that are special
+    in shells."""
     whole = f"{home}{path[1:]}" if path[:2] in ("~", "~/") else path
     bare = whole.rstrip("/")
     if path and (not bare.startswith("/") or not bare.isprintable() or "'" in bare):
@@ -343,17 +345,17 @@ def name_of(address: Address) -> str:
 
 
 def free_port() -> int:
-    """A port of this machine's loopback that nobody listens on."""
+    """An unused port on this machine's loopback."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return int(bound.getsockname()[1])
 
 
 def secret_values(names: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The secrets that are to be sent, by name.
+    """The secrets to send, by name.
 
     Raises:
-        HudUsage: One may not be sent, is not set, or cannot be written.
+        HudUsage: One may not be sent, is not set, or has unsupported characters.
     """
     values = {}
     for name in names:
@@ -367,7 +369,7 @@ def secret_values(names: Iterable[str], variables: Mapping[str, str]) -> dict[st
 
 
 class Setup:
-    """The set-up of one machine, as far as it is; each call goes on from there."""
+    """The set-up of one machine; each call continues where the last one stopped."""
 
     def __init__(
         self,
@@ -379,11 +381,11 @@ class Setup:
     ) -> None:
         """
         Args:
-            machines: Where it is written down.
-            machine: What is known of it; its name need not be known yet.
-            tell: Told what each step does.
-            package: Installed instead of the engine's own requirement.
-            patience_s: How long the machine may be away at a time.
+            machines: Where it is stored.
+            machine: The machine; its name may be new.
+            tell: Called with what each step does.
+            package: Replaces the engine's own requirement.
+            patience_s: How long the machine may be unreachable at a time, seconds.
         """
         self.machine, self.engine = machine, find_engine(machine.engine)
         self._machines, self._tell, self._package = machines, tell, package
@@ -391,13 +393,13 @@ class Setup:
         self._at = StepSaid("", "check")
 
     async def run(self, values: Mapping[str, str]) -> Machine:
-        """Do what is not done yet, and say it; the machine, ready to be used.
+        """Run the missing steps; returns the machine, ready for use.
 
         Args:
-            values: The secrets that go there, by name.
+            values: The secrets to send, by name.
 
         Raises:
-            HudError: A step failed; what is done stays done, and `run` goes on from there.
+            HudError: A step failed; finished steps are kept, and `run` can be called again.
         """
         steps = steps_of(self.machine, self.engine, self._package)
         names = [step.name for step in steps]
@@ -447,15 +449,15 @@ class Setup:
         self._say("undone", f"removed {self.machine.root}")
 
     async def start(self) -> str:
-        """Start the server there where it does not run; what was done."""
+        """Start the server there if it does not run; returns what was done."""
         return (await self._direct(START)).strip()
 
     async def stop(self) -> None:
-        """Stop the server there; what it saved stays."""
+        """Stop the server there; what it saved is kept."""
         await self._direct(STOP, timeout_s=90)
 
     async def port(self) -> int:
-        """Of the server, on the loopback there. Raises HudMalformed: it has none."""
+        """Port of the server, on the loopback there. Raises HudMalformed: it has none."""
         text = (await self._direct('cat "$R/port"')).strip()
         if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) < 2**16):
             raise HudMalformed(f"{self.machine.name}: the server has no port", "see its log")
@@ -477,7 +479,7 @@ class Setup:
         }
 
     async def aclose(self) -> None:
-        """End the connection; what runs there goes on."""
+        """Close the connection; what runs there continues."""
         await self._ssh.aclose()
 
     async def log(self, lines: int) -> str:
@@ -505,7 +507,7 @@ class Setup:
         self._say("done", one_line(lines[-1] if lines else step.about, 300))
 
     async def _write_files(self, values: Mapping[str, str]) -> str:
-        """Write everything that jobs and the server read there."""
+        """Write all files that jobs and the server read there."""
         await self._agree_on_key()
         files = {"names": self._names(), "serve.sh": SERVE, "server.sh": self._server()}
         if self.engine.name.startswith("skyrl"):
@@ -523,17 +525,17 @@ class Setup:
         return f"{len(files)} files" + (f", with {', '.join(values)}" if values else "")
 
     async def _agree_on_key(self) -> None:
-        """Take over the key of a server that was set up from elsewhere."""
+        """Store the key of a server that was set up from another machine."""
         found = (await self._direct('cat "$R/key" 2>/dev/null || true')).strip()
         if found.startswith(tuple(KEYS.values())) and found.isascii() and found.isprintable():
             self._machines.set_key(self.machine.name, found[:200])
 
     def _server(self) -> str:
-        """The script that is the server's process."""
+        """The script of the server's process."""
         return f'. "$(dirname "$0")/names"\nPORT=$1\nexec {self.engine.serve(self.machine)}\n'
 
     def _names(self) -> str:
-        """What every script there knows."""
+        """Variables of every script there."""
         machine = self.machine
         env = machine.env or f"{machine.root}/env"
         session = "hud-tui-" + machine.name.replace(".", "-")
@@ -544,10 +546,10 @@ class Setup:
         return "\n".join([*lines, f"START_S={self.engine.start_s}", path, ALIVE])
 
     async def _job(self, step: Step) -> str:
-        """Run a job there to its end; its log.
+        """Run a job there to its end; returns its log.
 
         Raises:
-            ScriptFailed: It failed, or said nothing for too long.
+            ScriptFailed: It failed, or was silent for too long.
         """
         id_ = self.machine.job.get(step.name) or self._new_job(step)
         offset, said, heard, gone = 0, "", monotonic(), 0
@@ -561,7 +563,7 @@ class Setup:
             if state.startswith("rc ") and not count:
                 break
             gone = gone + 1 if state == "gone" else 0
-            if gone > GONE:  # the machine was started anew, or somebody killed it
+            if gone > GONE:  # the machine was rebooted, or the job was killed
                 self._forget_job(step)
                 return await self._job(step)
             silent = monotonic() - heard
@@ -587,7 +589,7 @@ class Setup:
         self._keep(replace(self.machine, job=left))
 
     async def _fetch_tokenizer(self) -> str:
-        """Copy the model's small files here, so that the service here can render and read."""
+        """Copy the model's small files here, so that the local service can render and tokenize."""
         folder = (await self._direct(MODEL_FOLDER)).strip().rpartition("\n")[2]
         place = model_files(self._machines.files(self.machine.name), self.machine.model)
         count = 0
@@ -609,7 +611,7 @@ class Setup:
         return await self._patient(lambda: self._ssh.run(f"{self._names()}\n{script}"))
 
     async def _direct(self, script: str, timeout_s: float = 60.0) -> str:
-        """Run a short script, again where the line breaks; what it printed."""
+        """Run a short script, retried if the connection breaks; returns its output."""
         whole = f"{self._names()}\n{script}"
         return await self._patient(lambda: self._ssh.check(whole, timeout_s))
 
@@ -625,7 +627,7 @@ class Setup:
         self._log(f"[{self._at.step}] {state}: {text}")
 
     def _tell_log(self, piece: str) -> None:
-        """Pass on what a job printed: all of it to the log, its last line to who watches."""
+        """Pass on a job's output: all of it to the log, its last line to `tell`."""
         lines = [line.rpartition("\r")[2] for line in piece.splitlines()]
         self._log("\n".join(lines))
         if last := next((line for line in reversed(lines) if line.strip()), ""):
@@ -640,11 +642,11 @@ class Setup:
 
 
 KEYS = {"tinker": "tml-", "hud": "hud-local-"}
-"""How the keys of each kind of server begin."""
+"""Prefix of the keys of each kind of server."""
 MOST_LOG = 20_000_000
-"""Bytes of a set-up's log."""
+"""Most bytes of a set-up's log."""
 GONE = 10
-"""Looks that find no trace of a job, one after another, until it counts as gone."""
+"""Consecutive checks without a trace of a job after which it counts as lost."""
 _REMOVE = """\
 if [ -e "$R" ]; then
   [ -f "$R/names" ] || { echo "$R was not made by hud-tui: remove it by hand" >&2; exit 1; }
@@ -668,20 +670,20 @@ _BILLIONS = re.compile(r"(\d{1,4}(?:\.\d{1,2})?)B\b", re.IGNORECASE)
 
 
 def weight_bytes(model: str) -> int:
-    """About what a model's weights take, by the size in its name: two bytes a parameter."""
+    """Approximate size of a model's weights from the size in its name: two bytes per parameter."""
     found = _BILLIONS.search(model)
     return int(float(found[1]) * 2.2e9) if found else 2 * 10**9
 
 
 def _written(name: str, text: str) -> str:
-    """The script that writes a file whole, or not at all; its mode is the umask's."""
+    """A script that writes a file atomically; its mode follows the umask."""
     end = f"EOF-{random.token_hex(8)}"
     part = f'"$R/{name}.part"'
     return f"cat > {part} <<'{end}' && mv {part} \"$R/{name}\" || return 1\n{text}\n{end}\n"
 
 
 def _start_job(id_: str, script: str) -> str:
-    """The script that starts a job, once: whoever makes its folder starts it."""
+    """A script that starts a job once: only who creates its folder starts it."""
     body = (
         f'. "$(dirname "$0")/../../names"; J="$R/jobs/{id_}"; cd "$R" || exit 1\n'
         'ln -s "$$@$(boot)" "$J/job" || exit 1\n'
@@ -698,7 +700,7 @@ def _start_job(id_: str, script: str) -> str:
 
 
 def _poll(id_: str, offset: int) -> str:
-    """The script that says how a job is, and what it printed since `offset`."""
+    """A script that prints a job's state, and its output since `offset`."""
     return (
         f'J="$R/jobs/{id_}"\n'
         'if [ -f "$J/rc" ]; then state="rc $(cat "$J/rc")"\n'
@@ -711,7 +713,7 @@ def _poll(id_: str, offset: int) -> str:
 
 
 def _progress(text: str) -> tuple[str, str, int]:
-    """A job's state, what it printed, and how many bytes that is."""
+    """A job's state, its output, and the number of bytes of that."""
     state, _, rest = text.partition("\n")
     count, _, piece = rest.partition("\n")
     number = count.strip()

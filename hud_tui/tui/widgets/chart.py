@@ -1,4 +1,4 @@
-"""BrailleChart: one metric in a few cells; MetricGrid: one for every metric that arrives."""
+"""BrailleChart: one metric in a few cells; MetricGrid: one chart for every metric."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,12 @@ from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.theme import BRAILLE
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
-# A curve as braille: two dots a cell across, four down, an average over its extremes.
+# A curve as braille: two dots per cell across, four down; an average over the range of its values.
 #
 # Each chart column is one integer whose bits are its dots, lowest dot first.
 #
-# Source: Unicode 15, Braille Patterns (U+2800); bits 0–2 and 6 are the left column from
-# above, bits 3–5 and 7 the right one.
+# Source: Unicode 15, Braille Patterns (U+2800); bits 0–2 and 6 are the left column from the top,
+# bits 3–5 and 7 the right one.
 
 
 _FROM_BELOW = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
@@ -50,7 +50,8 @@ LEFT, RIGHT = _cell_bits(0), _cell_bits(1)
 
 
 class Drawing(NamedTuple):
-    """Dots of a chart, each layer one integer per dot column; the first lies on top."""
+    """Dots of a chart; each layer is one integer per dot column, and the first layer lies on
+    top."""
 
     line: list[int]
     other: list[int]
@@ -61,7 +62,7 @@ class Drawing(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Neighbouring cells of one row that are drawn alike."""
+    """Neighbouring cells of one row with the same style."""
 
     text: str
     kind: str
@@ -78,17 +79,17 @@ def draw(
     others: Sequence[Bucket] = (),
     limit: float | None = None,
 ) -> Drawing:
-    """Draw the average as a line over the range of the raw values, and another curve's between.
+    """Draw the average as a line over the range of the raw values, and another curve's in between.
 
     Args:
-        buckets: One a dot column at most, left to right.
-        scale: The y axis over all the dots.
+        buckets: At most one per dot column, left to right.
+        scale: The y axis over all dots.
         columns: Dot columns.
         dots: Dot rows, at least 1.
         smoothed: Whether there is an average; without one the raw values are the line.
         ranged: Whether the raw values are drawn beside an average.
-        others: What is compared.
-        limit: Where an alarm's limit is drawn, dashed; None for nowhere.
+        others: Buckets of the compared curve.
+        limit: An alarm's limit, drawn dashed; None for no line.
     """
     layer = _average if smoothed else extents
     line = layer(buckets, scale, columns, dots - 1)
@@ -104,7 +105,7 @@ def draw(
 
 
 def dashed(limit: float | None, scale: Scale, columns: int, top: int) -> list[int]:
-    """A line through every other cell; none where the value is off the scale."""
+    """A dashed horizontal line; empty if the value is off the scale."""
     if limit is None or not scale.low <= limit <= scale.high:
         return [0] * columns
     dot = 1 << round(scale.share(limit) * top)
@@ -112,7 +113,7 @@ def dashed(limit: float | None, scale: Scale, columns: int, top: int) -> list[in
 
 
 def extents(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
-    """From the lowest to the highest value of each column, without holes between columns."""
+    """From the lowest to the highest value of each column, connected between columns."""
     spans = [(round(scale.share(b.low) * top), round(scale.share(b.high) * top)) for b in buckets]
     raw = [0] * columns
     for bucket, (low, high) in zip(buckets, spans, strict=True):
@@ -124,7 +125,7 @@ def extents(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> 
 
 
 def bars(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
-    """From the lowest to the highest value of each column, each alone."""
+    """From the lowest to the highest value of each column, not connected."""
     drawn = [0] * columns
     for bucket in buckets:
         low, high = round(scale.share(bucket.low) * top), round(scale.share(bucket.high) * top)
@@ -146,7 +147,7 @@ def _average(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) ->
 def rows(drawing: Drawing, height: int) -> list[list[Span]]:
     """The drawing as text rows, top first, each of len(line) // 2 cells.
 
-    A cell that the line crosses shows the line alone, so that it can be followed.
+    A cell on the line shows the line only, so that it can be followed.
     """
     layers = [(k, dots) for k, dots in zip(Drawing._fields, drawing, strict=True) if any(dots)]
     columns = len(drawing.line)
@@ -177,7 +178,7 @@ def _cell(layers: Layers, column: int, shift: int) -> tuple[str, int]:
 
 
 def crossed(runs: Sequence[Span], cell: int | None) -> list[Span]:
-    """A row with the crosshair in one cell, where no curve is in its way."""
+    """A row with the crosshair in one cell, unless a curve is there."""
     free = cell is not None and is_blank(runs, cell)
     return put(runs, cell, Span("┊", "cross")) if free and cell is not None else list(runs)
 
@@ -205,7 +206,7 @@ def put(runs: Sequence[Span], cell: int, mark: Span) -> list[Span]:
 
 
 def signed_rows(rows: Sequence[list[Span]], marks: Mapping[int, Sign]) -> list[list[Span]]:
-    """Rows with a sign in each of these cells, in the lowest row where nothing is in its way."""
+    """Rows with a sign in each of these cells, in the lowest row that is blank there."""
     drawn = list(rows)
     for cell, sign in marks.items():
         free = (at for at in range(len(rows) - 1, -1, -1) if is_blank(rows[at], cell))
@@ -215,7 +216,7 @@ def signed_rows(rows: Sequence[list[Span]], marks: Mapping[int, Sign]) -> list[l
 
 
 def _connect(masks: list[int], column: int, height: int, last: int, end: int) -> None:
-    """Set the dots on the way from one point to another, without holes."""
+    """Set the dots between one point and the next, without gaps."""
     before = height
     for step in range(1, last - column + 1):
         now = height + round((end - height) * step / (last - column))
@@ -224,23 +225,23 @@ def _connect(masks: list[int], column: int, height: int, last: int, end: int) ->
 
 
 def _end(here: tuple[int, int], there: tuple[int, int]) -> int:
-    """The dot of `here` that is nearest to `there`."""
+    """The dot of `here` that is closest to `there`."""
     return min(here[1], max(here[0], (there[0] + there[1]) // 2))
 
 
 def _between(one: int, other: int) -> int:
-    """The dots from one height to another, both included."""
+    """The dots from one height to another, inclusive."""
     low, high = min(one, other), max(one, other)
     return (1 << high + 1) - (1 << low)
 
 
-# The curves and positions of the run on the screen, shared by its charts.
+# The curves and positions of the displayed run, shared by its charts.
 
 
 KEPT = 200
-"""Charts whose buckets are kept."""
+"""Charts whose buckets are cached."""
 FENCE = 3.0
-"""A value is an outlier where it lies so many interquartile ranges beyond the quartiles."""
+"""A value is an outlier if it lies this many interquartile ranges beyond the quartiles."""
 
 
 @dataclass
@@ -254,14 +255,14 @@ class ChartData:
     spreads: Spreads = field(default_factory=Spreads)
     held_out: HeldOut = field(default_factory=HeldOut)
     _kept: dict[tuple[str, int], tuple[object, list[Bucket]]] = field(default_factory=dict)
-    """Buckets by metric and columns, with what they were made of."""
+    """Buckets by metric and columns, with what they were computed from."""
 
     def curve(self, run: Run, key: str, chart_view: ChartView) -> Curve:
         """The metric's curve, up to date with the run."""
         return self._curves.of(run.series, key, chart_view.weight)
 
     def buckets(self, run: Run, key: str, chart_view: ChartView, columns: int) -> list[Bucket]:
-        """The metric spread over a chart's columns, on the chart view's x axis."""
+        """The metric in a chart's columns, on the chart view's x axis."""
         axis, reach = self.axis(run, chart_view), self.reach(run, chart_view)
         rows = chart_view.rows(run.series.length)
         stamp = run.series, axis, reach, rows, chart_view.weight
@@ -297,7 +298,7 @@ class ChartData:
         return chart_view.axis if length < 2 or at[length - 1] > at[0] else Axis.STEP
 
     def reach(self, run: Run, chart_view: ChartView) -> tuple[float, float]:
-        """The x of a chart's two sides: steps, seconds or tokens."""
+        """x at the chart's two sides: steps, seconds or tokens."""
         axis, length = self.axis(run, chart_view), run.series.length
         at = self._positions.of(run, axis)
         if not length:
@@ -319,7 +320,7 @@ class ChartData:
         return at[other.run.series.length - 1] + other.offset(self._positions, run, axis)
 
     def column(self, run: Run, chart_view: ChartView, row: int, columns: int) -> int | None:
-        """The chart column that a step stands in; None where it is out of sight."""
+        """The chart column of a step; None if it is not visible."""
         start, stop = chart_view.rows(run.series.length)
         if not start <= row < stop:
             return None
@@ -344,7 +345,7 @@ class ChartData:
     def cells(
         self, run: Run, chart_view: ChartView, marks: Mapping[int, Sign], cells: int
     ) -> dict[int, Sign]:
-        """Signs by the chart cell that their step stands in, those in sight."""
+        """Visible signs by the chart cell of their step."""
         found: dict[int, Sign] = {}
         for row, sign in marks.items():
             column = self.column(run, chart_view, row, 2 * cells)
@@ -353,7 +354,7 @@ class ChartData:
         return found
 
     def x_said(self, run: Run, chart_view: ChartView, row: int) -> str:
-        """Where a step stands on the axis, in its unit; empty where its number says it."""
+        """A step's x in its unit; empty if the step's number says it."""
         axis = self.axis(run, chart_view)
         x = self._positions.of(run, axis)[row]
         if axis is Axis.TIME:
@@ -361,7 +362,7 @@ class ChartData:
         return f" at {short(x)} tokens" if axis is Axis.TOKENS else ""
 
     def row(self, run: Run, chart_view: ChartView, column: int, columns: int) -> int | None:
-        """The step nearest to a chart column; None where there are none."""
+        """The step closest to a chart column; None if there are none."""
         low, high = self.reach(run, chart_view)
         start, stop = chart_view.rows(run.series.length)
         if start == stop:
@@ -382,7 +383,7 @@ def y_scale(
     """The y axis that holds all of a chart and an alarm's limit, or all but its outliers; see
     `hud_tui.rl.axes.fit`."""
     values = [value for b in buckets for value in (b.low, b.high)] if chart_view.ranged else []
-    if chart_view.weight:  # of a close look, the average may lie beside all of the raw values
+    if chart_view.weight:  # zoomed in, the average may lie beside all raw values
         values += [bucket.smooth for bucket in buckets]
     if chart_view.log and min(values, default=1.0) <= 0:
         values = [v for v in values if v > 0] or values  # zeros stand on the floor
@@ -397,17 +398,17 @@ def y_scale(
 
 
 def beyond(buckets: Sequence[Bucket], scale: Scale) -> int:
-    """Columns with a value that is off the scale."""
+    """Number of columns with a value that is off the scale."""
     return sum(bucket.low < scale.low or bucket.high > scale.high for bucket in buckets)
 
 
 def _rows_between(at: Sequence[float], low: float, high: float, length: int) -> tuple[int, int]:
-    """The rows whose x is in [low, high]: first, and one past the last."""
+    """The rows whose x is in [low, high]: first, and last + 1."""
     return bisect_left(at, low, 0, length), bisect_right(at, high, 0, length)
 
 
 def _last_step(run: Run) -> int | None:
-    """How long the lineage will be when the job is done; None where none is under way."""
+    """Length of the lineage when the job is done; None without a job in progress."""
     if not run.training or run.job is None:
         return None
     length, job = run.series.length, run.job
@@ -415,7 +416,7 @@ def _last_step(run: Run) -> int | None:
 
 
 NUMBERS = 10
-"""Cells right of the curve, for the value and its change."""
+"""Cells to the right of the curve, for the value and its change."""
 TONES = {
     "line": "accent",
     "other": "plain",
@@ -428,7 +429,7 @@ TONES = {
     "blank": "plain",
     "cross": "dim",
 }
-"""How each layer of a drawing is drawn."""
+"""Style of each layer of a drawing."""
 
 
 @dataclass(frozen=True)
@@ -441,7 +442,7 @@ class Look:
     tones: Mapping[str, Style]
     """Styles by name; ``cursor`` is that of a chosen title."""
     alarms: Mapping[str, Alarm]
-    """The worst alarm on each metric that has one."""
+    """The most severe alarm of each metric that has one."""
     signs: Mapping[int, Sign]
     """By row of the lineage."""
     cursor: int | None
@@ -459,9 +460,9 @@ class Look:
 
 @dataclass
 class BrailleChart:
-    """A metric's small multiple: a title over a curve with two numbers beside it.
+    """A metric's small chart: a title above a curve, with two numbers beside it.
 
-    The curve is kept, so that moving the crosshair draws no curve anew.
+    The curve is cached, so that moving the crosshair does not draw it again.
     """
 
     key: str
@@ -471,7 +472,7 @@ class BrailleChart:
     _rows: list[list[Span]] = field(default_factory=list)
 
     def drawn(self, look: Look) -> bool:
-        """Whether its last lines have the size that is asked for."""
+        """Whether its last lines have the requested size."""
         wanted = look.height + 1
         return len(self.last) == wanted and self.last[0].cell_length == look.width
 
@@ -480,7 +481,7 @@ class BrailleChart:
 
         Args:
             look: How to draw it.
-            chosen: Whether this metric is the one in the focus chart.
+            chosen: Whether this metric is in the focus chart.
         """
         run, chart_data, chart_view, tones, cursor = (
             look.run,
@@ -547,12 +548,12 @@ def alarm_tone(alarm: Alarm | None) -> str:
 
 
 def limit_said(alarm: Alarm) -> tuple[str, str]:
-    """An alarm's limit beside its chart, and the tone of that."""
+    """An alarm's limit as text beside its chart, and its tone."""
     return ("" if alarm.limit is None else f"╌ {short(alarm.limit)}", "warm")
 
 
 class RunChart(LinesView):
-    """A pane of curves of the run; it is drawn anew when a step or the view changes."""
+    """A pane of curves of the run; drawn again when a step arrives or the view changes."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
     chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
@@ -569,7 +570,7 @@ class RunChart(LinesView):
 
     @property
     def pointed(self) -> int | None:
-        """The row under the crosshair, as far as there is such a row."""
+        """The row under the crosshair, if it exists."""
         here = self.cursor
         return here if here is not None and here < self.run.series.length else None
 
@@ -592,24 +593,24 @@ class RunChart(LinesView):
 
 
 CELL_COLUMNS = 36
-"""Cells of the narrowest chart: about 25 of a curve and its numbers, which can be read."""
+"""Cells of the narrowest readable chart: about 25 for the curve, and its numbers."""
 GAP = 2
 PATIENCE_S = 0.006
-"""Seconds of a frame for redrawing charts; the others follow in the next frames."""
+"""Seconds per frame for redrawing charts; the others follow in the next frames."""
 ROOMY = 32
-"""Rows of a screen on which a curve has three rows instead of two."""
+"""Rows of a screen from which a curve has three rows instead of two."""
 CELL_TONES = ("plain", "strong", "dim", "faint", "accent", "second", "warm", "hot")
 
 
 class MetricGrid(RunChart):
-    """The chosen metric stays chosen, whatever others arrive."""
+    """The charts of all metrics. The chosen metric stays chosen when others arrive."""
 
     keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
     """The metrics to show, in this order."""
     hidden: reactive[int] = reactive(0, repaint=False)
     """How many metrics the user has hidden."""
     constant: reactive[int] = reactive(0, repaint=False)
-    """How many others are not drawn, as they never change."""
+    """How many others are not drawn because they are constant."""
     chosen: reactive[str] = reactive("", repaint=False)
     """The metric of the focus chart, under the cursor here."""
 
@@ -621,24 +622,24 @@ class MetricGrid(RunChart):
 
     @dataclass
     class Pointed(Message):
-        """The user wants the crosshair at this row."""
+        """The user moved the crosshair to this row."""
 
         row: int
 
     @dataclass
     class Opened(Message):
-        """The user wants what enter does on the chosen metric."""
+        """The user pressed enter, or clicked twice, on the chosen metric."""
 
     def __init__(self, chart_data: ChartData) -> None:
         super().__init__(chart_data)
         self._charts: dict[str, BrailleChart] = {}
         self._until = inf
         self._late = False
-        """Whether a chart is still to be drawn anew."""
+        """Whether a chart is still to be redrawn."""
 
     @property
     def index(self) -> int:
-        """Where the chosen metric is; the first place where it is not among those shown."""
+        """Index of the chosen metric; 0 if it is not shown."""
         return self.keys.index(self.chosen) if self.chosen in self.keys else 0
 
     @property
@@ -653,12 +654,12 @@ class MetricGrid(RunChart):
 
     @property
     def grid_rows(self) -> int:
-        """Charts one below another."""
+        """Charts in a column."""
         return -(-len(self.keys) // self.per_row)
 
     @property
     def per_row(self) -> int:
-        """Charts side by side."""
+        """Charts in a row."""
         return max(1, (self.width + GAP) // (CELL_COLUMNS + GAP))
 
     def watch_keys(self) -> None:
@@ -720,7 +721,7 @@ class MetricGrid(RunChart):
         ]
 
     def _chart(self, key: str, look: Look, chosen: bool) -> Sequence[Strip]:
-        """A chart as it is; as it was, where the others have taken long already."""
+        """A chart's lines; the previous ones if this frame has no time left."""
         chart = self._charts[key]
         if perf_counter() < self._until or not chart.drawn(look):
             return chart.strips(look, chosen)
@@ -728,16 +729,16 @@ class MetricGrid(RunChart):
         return chart.last
 
     def move(self, columns: int, rows: int) -> None:
-        """Choose the metric so many places away."""
+        """Move the choice by columns and rows."""
         self.move_to(self.index + columns + rows * self.per_row)
 
     def move_to(self, place: int) -> None:
-        """Choose the metric at a place, if there is one."""
+        """Choose the metric at an index, if there is one."""
         if 0 <= place < len(self.keys):
             self.post_message(self.Chosen(self.keys[place]))
 
     def move_page(self, pages: int) -> None:
-        """Choose one as many rows away as are in sight, or as far as there are any."""
+        """Move the choice by as many rows as are visible."""
         rows = max(1, self.body_rows // self.tall)
         ways = range(rows, 0, -1)
         steps = (pages * way * self.per_row for way in ways)
@@ -746,13 +747,14 @@ class MetricGrid(RunChart):
             self.move(step, 0)
 
     def _show_chosen(self) -> None:
-        """Bring the chosen metric into sight."""
+        """Scroll to the chosen metric."""
         row = self.index // self.per_row * self.tall
         low, high = row + self.tall - self.body_rows, row
         self.scroll_to(y=min(high, max(low, self.scroll_offset.y)), animate=False)
 
     def on_click(self, event: Click) -> None:
-        """Choose a metric; in the curve of the chosen one, point at a step; twice, open that."""
+        """Choose a metric; a click on the curve of the chosen one moves the crosshair, a second one
+        opens it."""
         cell = (self.width + GAP) // self.per_row
         column, line_ = min(self.per_row - 1, event.x // cell), event.y - 1 + self.scroll_offset.y
         place = line_ // self.tall * self.per_row + column
@@ -766,7 +768,7 @@ class MetricGrid(RunChart):
             self.post_message(self.Pointed(row))
 
     def _row_at(self, place: int, cells: int) -> int | None:
-        """The step nearest to a cell of a curve; None beside it."""
+        """The step closest to a cell of a curve; None outside it."""
         inside = 0 <= place < cells
         return (
             self.chart_data.row(self.run, self.chart_view, 2 * place, 2 * cells) if inside else None

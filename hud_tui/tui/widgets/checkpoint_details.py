@@ -1,4 +1,4 @@
-"""CheckpointDetails: all that is known of the checkpoint under the cursor."""
+"""CheckpointDetails: everything known about the checkpoint under the cursor."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob
 
 TITLE = 9
-"""Cells of a line's title."""
+"""Width of a line's title, cells."""
 METRIC = 18
-"""Cells of a metric's title."""
+"""Width of a metric's title, cells."""
 COLUMN = 36
-"""Cells of one column of lines; a pane with room for two has two."""
+"""Width of one column of lines, cells; a pane wide enough has two columns."""
 STATES = {
     "full": "full (weights + optimizer)",
     "weights": "◐ weights only",
@@ -35,7 +35,7 @@ STATES = {
     "damaged": "✘ damaged: its file is missing or corrupted",
 }
 GROUPS_MOST = 6
-"""Regressed tasks, and improved ones, listed at most."""
+"""Most regressed tasks, and most improved ones, that are listed."""
 GROUP_NAME = 18
 """Cells of a group's name."""
 IN_LINES = frozenset(
@@ -44,12 +44,12 @@ IN_LINES = frozenset(
         *("num_traces", "num_datums", "num_tokens"),
     }
 )
-"""Metrics that the lines above the tables say already."""
+"""Metrics that the lines above the tables show already."""
 UNSAMPLED = "not sampled yet"
 EVALUATIONS_MOST = 3
-"""Evaluations of one checkpoint that are told in full, the newest."""
+"""Evaluations of one checkpoint that are shown in full, the newest."""
 NEAR = 5
-"""Checkpoints of the head's lineage that are asked for own numbers to compare with."""
+"""Checkpoints of the head's lineage searched for own numbers to compare with."""
 
 
 class CheckpointDetails(TextPane):
@@ -57,14 +57,14 @@ class CheckpointDetails(TextPane):
 
 
 UNDER_WAY_MOST = 3
-"""Evaluations under way that have a line each; the others are counted."""
+"""Most running evaluations with a line each; the others are counted."""
 PROGRESS = 16
-"""Cells of a progress bar."""
+"""Width of a progress bar, cells."""
 
 
 def evaluations_under_way(run: Run) -> list[Content]:
-    """A line for each evaluation that is not over; else for the last one that somebody asked for,
-    where it was cut short."""
+    """A line for each evaluation in progress; else for the last requested one, if it was
+    interrupted."""
     told = list(run.evaluations.values())
     active = [one for one in told if not has_ended(one.status)]
     lines = [_under_way(one) for one in active[:UNDER_WAY_MOST]]
@@ -81,7 +81,7 @@ def evaluations_under_way(run: Run) -> list[Content]:
 
 
 def is_cut_short(one: EvaluationJob) -> bool:
-    """Whether an evaluation has ended before its last rollout, and can be resumed."""
+    """Whether an evaluation ended before its last rollout, so that it can be resumed."""
     return has_ended(one.status) and one.status not in SUCCEEDED and one.done < one.total
 
 
@@ -102,7 +102,7 @@ def _under_way(one: EvaluationJob) -> Content:
 
 
 Beside = Sequence[tuple[str, Paired]]
-"""What a checkpoint is compared with by its evaluations, and how they differ."""
+"""What a checkpoint is compared with, and the paired differences of their evaluations."""
 
 
 def details(
@@ -191,7 +191,7 @@ def _ranked(own: Own, name: str = "") -> str:
 
 
 def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
-    """The alarms that began with this step."""
+    """The alarms with this step as their onset."""
     for alarm in (*run.alarms.alarms, *run.alarms.left):
         if alarm.checkpoint_id == checkpoint_id:
             over = (
@@ -201,7 +201,7 @@ def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
 
 
 def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
-    """The lines that every checkpoint has."""
+    """The lines of every checkpoint."""
     tree, node = run.tree, run.tree[position]
     known = metrics_of(node)
     parent = tree.parent(position)
@@ -228,7 +228,7 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
 def _evaluations(
     run: Run, position: int, now: float, width: int, beside: Beside
 ) -> Iterator[Content]:
-    """Everything that it was evaluated as, newest first, and how it compares."""
+    """Its evaluations, newest first, and the comparisons."""
     found = run.evaluations_of(position)[::-1]
     if not found:
         yield _line("eval", keyed("none yet · {checkpoints.evaluate} evaluates it"))
@@ -279,8 +279,8 @@ def _change(run: Run, position: int) -> str:
 
 
 def _reference(run: Run, position: int) -> int | None:
-    """What a checkpoint is compared with: the head, or while nobody sampled that the newest
-    before it that has own numbers; for that one itself, its parent."""
+    """The checkpoint to compare with: the head, or while it has no own numbers, the newest before
+    it that has; for that one itself, its parent."""
     tree = run.tree
     line = islice(tree.lineage(tree.head), NEAR)
     found = next((p for p in line if tree.own(p).known), None)
@@ -298,7 +298,7 @@ def _count(number: int | None) -> str:
 
 
 def _lineage(run: Run, lanes: Lanes, newest: int, first: int, width: int) -> Iterator[Content]:
-    """The reward along the way there, in the ramp's colours."""
+    """The reward along the lineage, in the ramp's colours."""
     rewards = curve(run, lanes, newest, first, max(8, width - TITLE))
     top = max(1.0, run.tree.peak)
     if len(rewards) < 2:
@@ -314,7 +314,7 @@ def _lineage(run: Run, lanes: Lanes, newest: int, first: int, width: int) -> Ite
 
 
 def _metrics(run: Run, position: int) -> Iterator[Content]:
-    """Every other metric: of its own rollouts, and of its step; and how far from others'."""
+    """All other metrics: of its own rollouts, and of its step, with differences."""
     tree, other = run.tree, _reference(run, position)
     against = "" if other is None else f"vs {_called(run, other)}"
     own = tree.own_metrics(position)
@@ -365,7 +365,7 @@ def _groups(run: Run, position: int) -> Iterator[Content]:
 
 
 def _columns(lines: list[Content], width: int) -> list[Content]:
-    """Lines in two columns where there is room, read downwards."""
+    """Lines in two columns if there is room, read downwards."""
     if width < 2 * COLUMN + 2:
         return lines
     half = -(-len(lines) // 2)

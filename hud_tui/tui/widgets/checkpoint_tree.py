@@ -1,4 +1,4 @@
-"""CheckpointTree: the tree in lanes, newest first, of any size; only what is seen is drawn."""
+"""CheckpointTree: the tree in lanes, newest first, of any size; only visible rows are drawn."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
 from hud_tui.tui.widgets.lines import resize_virtually
 from hud_tui.wire import Estimate, Evaluation
 
-# The columns of the checkpoint tree: which of them fit, and what they say of a node.
+# The columns of the checkpoint tree: which of them fit, and their text for a node.
 
 
 GAP = 2
 """Cells between two columns."""
 MARKS = 4
-"""Cells at the left: marked, served, best, and pinned or noted."""
+"""Width of the gutter, cells: marked, head, best, and pinned or noted."""
 LANES_MOST = 24
-"""Cells that lanes may take; deeper ones are cut at the left."""
+"""Most cells for lanes; more are cut off at the left."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Column:
     title: str
     width: int
     rank: int
-    """The column of the highest rank is the first to go where the screen is narrow."""
+    """On a narrow screen, columns with the highest rank are left out first."""
     right: bool = True
     """Whether it is aligned to the right, as numbers are."""
     key: str = ""
-    """The metric that it shows, where it shows one."""
+    """The metric it shows; empty if it shows none."""
 
     def pad(self, text: str) -> str:
-        """A text brought to the column's width in cells."""
+        """A text padded or cut to the column's width in cells."""
         if (space := self.width - cell_len(text)) >= 0:
             return " " * space + text if self.right else text + " " * space
         return set_cell_size(text, self.width - 1) + "…"
@@ -64,16 +64,17 @@ class Column:
 
 NAME = Column("checkpoint", 12, 0, right=False)
 REWARD = Column("reward", 8, 1)
-"""Its own: of rollouts that its weights sampled."""
+"""The checkpoint's own reward: of rollouts sampled from its weights."""
 DELTA = Column("Δ", 8, 2)
 HELDOUT = Column("held-out", 12, 5)
 """Its own, and of how many rollouts."""
 ERROR_BAR = 8
-"""Cells of an interval, on one scale for all."""
+"""Width of an interval, cells; all share one scale."""
 EVALUATION = Column("evaluation", ERROR_BAR + 12, 4)
-"""Mean reward on held-out tasks with its interval, tasks × rollouts; where any was evaluated."""
+"""Mean reward on held-out tasks with its interval and tasks × rollouts; shown if anything was
+evaluated."""
 NOTE = Column("note", 19, 6, right=False)
-"""Where there is any note, it comes before how the step was trained."""
+"""If there are notes, they come before how the step was trained."""
 LOSS = Column("loss", 19, 7, right=False)
 RATE = Column("lr", 6, 8)
 TRACES = Column("rollouts", 8, 9)
@@ -92,15 +93,15 @@ PLAIN = Style()
 
 
 def lanes_width(lanes: int) -> int:
-    """Cells that a drawing of this many lanes takes, of LANES_MOST at most."""
+    """Width of a drawing of this many lanes, cells; at most LANES_MOST."""
     return min(2 * lanes - 1, LANES_MOST)
 
 
 def fit(width: int, lanes: int, noted: bool = False, evaluated: bool = False) -> list[Column]:
-    """The columns that a line of `width` cells has room for, in order; always the name.
+    """The columns that fit into a line of `width` cells, in order; always with the name.
 
     Args:
-        noted: Whether there is any note to show.
+        noted: Whether there is any note.
         evaluated: Whether anything was evaluated.
     """
     room = width - MARKS - lanes_width(lanes)
@@ -111,7 +112,7 @@ def fit(width: int, lanes: int, noted: bool = False, evaluated: bool = False) ->
         if column is HELDOUT and EVALUATION in kept:  # which says it too
             continue
         if room < GAP + column.width and kept:
-            if column is EVALUATION:  # the widest: the held-out reward alone may fit
+            if column is EVALUATION:  # evaluations are wide: the held-out reward alone may fit
                 continue
             break
         room -= GAP + column.width
@@ -122,12 +123,12 @@ def fit(width: int, lanes: int, noted: bool = False, evaluated: bool = False) ->
 def cell(
     column: Column, tree: Tree, position: int, now: float, top: float, dim: Style
 ) -> list[Segment]:
-    """What a column says of a checkpoint, at the column's width.
+    """A column's text for a checkpoint, padded to the column's width.
 
     Args:
         now: Unix seconds, for its age.
-        top: The reward that is drawn brightest.
-        dim: The style of what matters less.
+        top: The reward drawn brightest.
+        dim: Style of secondary text.
     """
     node = tree[position]
     if column is REWARD:
@@ -154,11 +155,11 @@ def cell(
 def evaluation_cell(
     found: Evaluation | None, scale: tuple[float, float], dim: Style, heldout: Own = NONE
 ) -> list[Segment]:
-    """The interval as an error bar, the mean, and the size, EVALUATION.width cells.
+    """The interval as an error bar, the mean, and the size; EVALUATION.width cells.
 
     Args:
-        heldout: What stands there for a checkpoint without an evaluation: its held-out reward,
-            where that has no column of its own.
+        heldout: Shown for a checkpoint without an evaluation: its held-out reward, if that has
+            no column of its own.
     """
     if found is None:
         return [Segment(EVALUATION.pad(_heldout(heldout)), dim)]
@@ -180,7 +181,7 @@ def _heldout(own: Own) -> str:
 
 
 def error_bar(mean: Estimate, scale: tuple[float, float]) -> tuple[str, str, str]:
-    """An interval on a scale in ERROR_BAR cells: what is before the mean, the mean, the rest."""
+    """An interval in ERROR_BAR cells: the part before the mean, the mean, the rest."""
     low, high = scale
     width = high - low
 
@@ -196,14 +197,14 @@ def error_bar(mean: Estimate, scale: tuple[float, float]) -> tuple[str, str, str
 
 
 def _metric(key: str, tree: Tree, position: int) -> float | None:
-    """A checkpoint's own, where the metric tells of weights; else its step's."""
+    """The checkpoint's own metric if it is about weights; else its step's."""
     if of_weights(key):
         return own_metric(tree.steps(position), key)
     return tree[position].metrics.get(key)
 
 
 def reward_cell(reward: float | None, top: float, dim: Style) -> list[Segment]:
-    """A reward behind a bar whose height and colour say the same, REWARD.width cells."""
+    """A reward with a bar of the same height and colour, REWARD.width cells."""
     if reward is None or reward != reward:
         return [Segment(REWARD.pad("–"), dim)]
     bar = Segment(eighth(max(reward, 1e-6) / top), reward_style(reward, 0.0, top))
@@ -211,7 +212,7 @@ def reward_cell(reward: float | None, top: float, dim: Style) -> list[Segment]:
 
 
 def spark(values: Sequence[float], top: float) -> list[Segment]:
-    """Rewards as a row of bars, one cell each, in the colours of the ramp; NaN is a gap."""
+    """Rewards as a row of bars, one cell each, in the ramp's colours; NaN is a gap."""
     return [
         Segment(eighth(max(value, 1e-6) / top), reward_style(value, 0.0, top))
         if value == value
@@ -220,16 +221,16 @@ def spark(values: Sequence[float], top: float) -> list[Segment]:
     ]
 
 
-# Lines of the checkpoint tree: its lanes, and what the columns say of each row.
+# Lines of the checkpoint tree: its lanes, and the columns of each row.
 
 
 SPARK = 24
-"""Cells of a folded run's curve, at most."""
+"""Most cells of a folded run's curve."""
 KEPT = {"weights": "◐", "expired": "◌", "damaged": "✘"}
-"""A node's glyph where not its whole state is kept."""
+"""Glyph of a node whose full state is not kept."""
 PINNED, NOTED = "◆", "✎"
 ONSET = "⚑ "
-"""Between the name and the reward, where an alarm began."""
+"""Between the name and the reward, at the onset of an alarm."""
 
 
 @dataclass(frozen=True)
@@ -238,15 +239,15 @@ class Marks:
 
     notes: Mapping[str, str] = field(default_factory=dict)
     marked: Sequence[str] = ()
-    """To be compared: A, then B."""
+    """Marked for comparison: A, then B."""
     onsets: frozenset[str] = frozenset()
     """Checkpoints at which alarms began."""
     evaluated: frozenset[str] = frozenset()
-    """Checkpoints that somebody had evaluated."""
+    """Checkpoints with a requested evaluation."""
 
     @property
     def ids(self) -> set[str]:
-        """Every checkpoint that has any."""
+        """Every checkpoint with a note or mark."""
         return {*self.notes, *self.marked, *self.onsets, *self.evaluated}
 
     def letter(self, checkpoint_id: str) -> str:
@@ -257,19 +258,19 @@ class Marks:
 
 @dataclass(frozen=True)
 class Look:
-    """What all lines share; rebuilt only when it changes."""
+    """What all lines share; made again only when it changes."""
 
     width: int = 80
     lanes: int = 1
     top: float = 1.0
-    """The reward that is drawn brightest."""
+    """The reward drawn brightest."""
     served: Style = field(default_factory=Style)
     dim: Style = field(default_factory=Style)
     alarm: Style = field(default_factory=Style)
     columns: tuple[Column, ...] = ()
     marks: Marks = field(default_factory=Marks)
     scale: tuple[float, float] | None = None
-    """Ends of the error bars; None where nothing was evaluated."""
+    """Range of the error bars; None if nothing was evaluated."""
 
     @classmethod
     def of(
@@ -281,9 +282,9 @@ class Look:
     ) -> Look:
         """
         Args:
-            measures: Its width, its lanes, and the reward that is drawn brightest.
-            scale: Ends of the error bars; None where nothing was evaluated.
-            styles: Of what is served, of what matters less, of an alarm.
+            measures: Width, number of lanes, and the reward drawn brightest.
+            scale: Range of the error bars; None if nothing was evaluated.
+            styles: Of the head, of secondary text, of an alarm.
             marks: On checkpoints.
         """
         columns = tuple(fit(*measures[:2], bool(marks.notes), scale is not None))
@@ -295,7 +296,7 @@ class Look:
         return MARKS + lanes_width(self.lanes) + GAP
 
     def cells_of(self, column: Column) -> range:
-        """The cells of a line that a column is in; none where there is no room for it."""
+        """The cells of a line for a column; empty if the column does not fit."""
         if column not in self.columns:
             return range(0)
         before = self.columns[: self.columns.index(column)]
@@ -304,7 +305,7 @@ class Look:
 
 
 def header_line(look: Look) -> list[Segment]:
-    """The columns' titles; of the error bars, the ends of their scale."""
+    """The columns' titles; for the error bars, the ends of their scale."""
     titles = (" " * GAP).join(_title(look, column) for column in look.columns)
     return [Segment(" " * look.gutter + titles, look.dim)]
 
@@ -317,7 +318,7 @@ def _title(look: Look, column: Column) -> str:
 
 
 def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[Segment]:
-    """One row: marks, lanes, and what it stands for."""
+    """One row: marks, lanes, and the columns."""
     line = [Segment(_marks(look.marks, run, row), look.served), *_lanes(look, run, row)]
     if row.kind is Kind.NODE:
         line += _node(look, run, row, now)
@@ -329,7 +330,7 @@ def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[S
 
 
 def _base(look: Look, run: Run) -> Iterator[Segment]:
-    """What training starts from, and what that was evaluated as."""
+    """The base weights, and their evaluation."""
     yield Segment("  base", look.served)
     cells = look.cells_of(EVALUATION)
     name = f"  {base_name(run)}"
@@ -342,13 +343,13 @@ def _base(look: Look, run: Run) -> Iterator[Segment]:
 
 
 def base_name(run: Run) -> str:
-    """What the base weights are: a base, or where the fork starts; empty where nobody says."""
+    """Name of the base weights: a base, or the start of the fork; empty if unknown."""
     model = run.model
     return one_line(origin(model) or model.base_model or "", 100) if model else ""
 
 
 def curve(run: Run, lanes: Lanes, newest: int, oldest_depth: int, cells: int) -> list[float]:
-    """Rewards along a lineage, evenly spaced: one a cell, or one a step where they are fewer."""
+    """Rewards along a lineage, evenly spaced: one per cell, or one per step if there are fewer."""
     last = run.tree.depth(newest)
     count = min(cells, last - oldest_depth + 1)
     span = last - oldest_depth
@@ -358,7 +359,7 @@ def curve(run: Run, lanes: Lanes, newest: int, oldest_depth: int, cells: int) ->
 
 
 def _marks(marks: Marks, run: Run, row: Row) -> str:
-    """A or B, served, best, and pinned or noted: MARKS cells."""
+    """A or B, head, best, and pinned or noted: MARKS cells."""
     head = run.tree.head
     if row.kind is not Kind.NODE:
         served = row.kind is Kind.BASE and head is None and run.loaded
@@ -373,7 +374,7 @@ def _marks(marks: Marks, run: Run, row: Row) -> str:
 
 
 def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
-    """The lanes' glyphs in pairs of cells; the deepest stay where there are too many."""
+    """The lanes' glyphs in pairs of cells; if there are too many, the rightmost stay."""
     width = lanes_width(look.lanes)
     glyphs, served = row.lanes, list(row.served)
     if row.kind is Kind.NODE and (kept := KEPT.get(run.tree[row.newest].state or "")):
@@ -424,11 +425,11 @@ HEADER = 1
 """Lines above the rows that do not scroll."""
 UNMATCHED = "  No checkpoint matches. {^checkpoints.leave} shows all."
 AGE_S = 1.0
-"""Seconds between two looks at whether an age on the screen has changed."""
+"""Seconds between two checks of the displayed ages."""
 
 
 class TreeCanvas(ScrollView, inherit_bindings=False):
-    """A tree and a cursor in it, on lines under a header. Who moves the cursor builds on it."""
+    """A tree with a cursor, under a header. Subclasses move the cursor."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -450,9 +451,9 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         self.marks = Marks()
         self._look: Look | None = None
         self._scale: tuple[float, float] | None = None
-        """Ends of the error bars."""
+        """Range of the error bars."""
         self._drawn: dict[int, str] = {}
-        """The age that a row was last drawn with."""
+        """The age last drawn, by row."""
 
     def on_mount(self) -> None:
         self.set_interval(AGE_S, self._grow_older)
@@ -467,7 +468,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
 
     @property
     def rows(self) -> Lanes | Matches:
-        """What is listed: the whole tree, or what the filter left of it."""
+        """The listed rows: the whole tree, or what matches the filter."""
         return self.cursor.rows
 
     @property
@@ -489,7 +490,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         return self._strip(row_line(look, self.run, self.lanes, row, now), over)
 
     def mark(self, marks: Marks) -> None:
-        """Draw these notes and marks; what has one does not fold."""
+        """Draw these notes and marks; runs with one are not folded."""
         self.marks, self._look = marks, None
         self.cursor.keep(marks.ids)
         self._resize()
@@ -506,17 +507,17 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
 
     @property
     def width(self) -> int:
-        """Cells across, without the scrollbar's."""
+        """Width in cells, without the scrollbar."""
         return self.scrollable_content_region.width
 
     @property
     def _scroll(self) -> int:
-        """The row at the top."""
+        """The first visible row."""
         return self.scroll_offset.y
 
     @property
     def _page(self) -> int:
-        """Rows that are seen at once."""
+        """Number of visible rows."""
         return max(1, self.size.height - HEADER)
 
     @property
@@ -525,7 +526,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         return self.get_component_rich_style(name)
 
     def _look_now(self) -> Look:
-        """What the lines share, made anew where a measure or the theme has changed."""
+        """What the lines share, made again if a measure or the theme has changed."""
         lanes = self.lanes.lanes if self.cursor.matches is None else 1
         measures = self.width, lanes, max(1.0, self.checkpoints.peak)
         if self._look is None or measures != (self._look.width, self._look.lanes, self._look.top):
@@ -536,7 +537,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         return self._look
 
     def _measure(self, run: Run) -> None:
-        """Take the scale of the error bars anew; all lines are drawn again where it has changed."""
+        """Update the scale of the error bars; if it changed, all lines are redrawn."""
         base = run.base_evaluation
         found = [run.tree.evaluated_range, None if base is None else ends([base])]
         told = [one for one in found if one is not None]
@@ -557,7 +558,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         resize_virtually(self, Size(self.width, len(self.rows) + HEADER))
 
     def _reveal(self) -> None:
-        """Scroll as little as shows the cursor."""
+        """Scroll just far enough to show the cursor."""
         row, top = self.cursor.number, self._scroll
         if row < top:
             self._scroll_rows(row)
@@ -573,7 +574,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
             self.refresh(Region(0, y, self.width, 1))
 
     def _grow_older(self) -> None:
-        """Repaint the ages that read otherwise than when they were drawn."""
+        """Repaint the ages that have changed since they were drawn."""
         cells = self._look_now().cells_of(AGE)
         if not self.is_on_screen or not cells:
             return
@@ -588,20 +589,20 @@ T = TypeVar("T")
 
 
 class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
-    """Every checkpoint of a model. The cursor stays on its checkpoint when data arrives."""
+    """Every checkpoint of a model. The cursor stays on its checkpoint when steps arrive."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
     follow: reactive[bool] = reactive(True)
-    """Whether the cursor goes with the head."""
+    """Whether the cursor follows the head."""
 
     @dataclass
     class Moved(Message):
-        """The cursor is on another row, or its row says something else."""
+        """The cursor is on another row, or its row has changed."""
 
         position: int
-        """Of the checkpoint; of a folded run its newest; ROOT for the base weights."""
+        """Position of the checkpoint; for a folded run of its newest; ROOT for the base weights."""
         oldest: int
-        """The same, except on a folded run."""
+        """The same, except for a folded run: its oldest."""
         folded: bool
 
     @dataclass
@@ -610,12 +611,12 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
 
     @property
     def at(self) -> Moved:
-        """What is under the cursor."""
+        """The row under the cursor."""
         row = self.cursor.row
         return self.Moved(row.newest, row.oldest, row.kind is Kind.FOLD)
 
     def watch_run(self, before: Run, run: Run) -> None:
-        """Draw what came, and leave the cursor where it was on the screen."""
+        """Draw new steps, and leave the cursor at its place on the screen."""
         self._measure(run)
         if run.tree is self.checkpoints and run.model is before.model:
             return
@@ -628,7 +629,7 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
         self._resize()
         if self.follow and (seen or other):
             self._reveal()
-        elif self.follow:  # the wheel has left the head: what is read stays where it is
+        elif self.follow:  # after scrolling away from the head, the visible rows stay
             self._scroll_rows(self._scroll + len(self.rows) - size)
         elif self._scroll or self.cursor.number >= self._page:
             self._scroll_rows(self.cursor.number - place)
@@ -636,34 +637,34 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
         self.post_message(self.at)
 
     def watch_follow(self, follow: bool) -> None:
-        """What the cursor walks among does not fold away under it while steps arrive."""
+        """The rows around the cursor are not folded while steps arrive."""
         if follow:
             self.lanes.release()
         else:
             self.lanes.hold()
 
     def filter(self, keep: Predicate | None) -> None:
-        """List only what `keep` lets through; None lists all again."""
+        """List only what `keep` accepts; None lists everything again."""
         self.follow = self.follow and keep is None
         self._change(lambda: self.cursor.filter(keep))
         self.refresh()
 
     def go(self, position: int) -> None:
-        """Put the cursor on a checkpoint, or on ROOT."""
+        """Move the cursor to a checkpoint, or to ROOT."""
         self.follow = False
         self._change(lambda: self.cursor.go(position))
 
     def go_to_head(self) -> None:
-        """Put the cursor on what is served."""
+        """Move the cursor to the head."""
         self.follow = False
         self._change(self.cursor.go_to_head)
 
     def toggle(self) -> bool:
-        """Fold or unfold the run under the cursor; False where there is nothing to."""
+        """Fold or unfold the run under the cursor; returns False if there is none."""
         return self.unfold() or self.fold()
 
     def unfold(self) -> bool:
-        """Show every step of the folded run under the cursor; False where there is none."""
+        """Unfold the folded run under the cursor; returns False if there is none."""
         return self._change(self.cursor.unfold)
 
     def fold(self) -> bool:
@@ -671,16 +672,16 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
         return self._change(self.cursor.fold)
 
     def unfold_only(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Show the steps of these runs, by their checkpoints' ids, and fold all others."""
+        """Unfold these runs, by their checkpoints' ids, and fold all others."""
         self._change(lambda: self.cursor.unfold_only(runs))
 
     def fold_all(self) -> None:
-        """Unfold every straight run; fold them all again where none is folded."""
+        """Unfold every straight run; fold them all again if none is folded."""
         rows = self.rows
         self._change(rows.fold_all if self.lanes.all_open else rows.unfold_all)
 
     def action_move(self, rows: int) -> None:
-        """Move over joints, which stand for no checkpoint."""
+        """Move the cursor; rows that only join lanes are skipped."""
         self._step_to(self.cursor.number + rows, 1 if rows > 0 else -1)
 
     def action_page(self, pages: int) -> None:
@@ -694,7 +695,7 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
         self._step_to(len(self.rows) - 1, -1)
 
     def on_click(self, event: Click) -> None:
-        """Select a row; a second click does what enter does."""
+        """Select a row; a second click opens it."""
         offset = event.get_content_offset(self)
         if offset is None or offset.y < HEADER:
             return
@@ -710,7 +711,7 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
         self._change(lambda: self.cursor.step_to(number, way))
 
     def _change(self, change: Callable[[], T]) -> T:
-        """Change what is folded or where the cursor is; repaint what that moves."""
+        """Change folds or the cursor, and repaint what moved."""
         old, size, scroll = self.cursor.number, len(self.rows), self._scroll
         drawing = self.lanes.drawing
         done = change()

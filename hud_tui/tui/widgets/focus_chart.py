@@ -1,4 +1,4 @@
-"""FocusChart: the metric that is looked at, large, with its axes."""
+"""FocusChart: the chosen metric, large, with axes."""
 
 from __future__ import annotations
 
@@ -43,60 +43,60 @@ from hud_tui.tui.widgets.chart import ChartData, RunChart, alarm_tone, beyond, y
 from hud_tui.tui.widgets.lines import fit_text, line
 
 NEARER = 0.75
-"""What a notch of the wheel leaves of the steps in sight."""
+"""Factor of the visible steps per notch of the wheel."""
 DRAWN = 2
-"""Cells from which on a span was meant, and not a click."""
+"""Cells from which dragging selects a span instead of clicking."""
 
 
 class ChartMouse(RunChart):
-    """It says what the user wants; its screen does it, as for a key."""
+    """Mouse actions of the chart, as messages; the screen carries them out as for keys."""
 
     band: reactive[tuple[int, int] | None] = reactive[tuple[int, int] | None](None, repaint=False)
-    """Cells of the span that is being drawn, from left to right, both in it."""
+    """First and last cell of the span that is being dragged."""
     _from: int | None = None
     """The cell where the button was pressed."""
     _was_drawn = False
-    """Whether the button went up at the end of a span, so that it is no click."""
+    """Whether the button was released after a span, so that it was no click."""
 
     @dataclass
     class Pointed(Message):
-        """The user wants the crosshair at this row."""
+        """The user moved the crosshair to this row."""
 
         row: int
 
     @dataclass
     class Opened(Message):
-        """The user wants what enter does at the crosshair."""
+        """The user pressed enter at the crosshair, or clicked it."""
 
     @dataclass
     class Scaled(Message):
-        """The user wants `factor` times as many steps, this row where it is."""
+        """The user zoomed: `factor` times as many steps, with this row fixed."""
 
         factor: float
         row: int
         share: float
-        """How far along the chart it is, in [0, 1]."""
+        """Position of the row in the chart, in [0, 1]."""
 
     @dataclass
     class Spanned(Message):
-        """The user wants these rows to fill the chart, both ends among them."""
+        """The user zoomed to these rows, both inclusive."""
 
         first: int
         last: int
 
     @dataclass
     class Panned(Message):
-        """The user wants earlier steps, or later ones."""
+        """The user panned to earlier or later steps."""
 
         halves: int
 
     @abstractmethod
     def row_at(self, cell: int, within: bool = True) -> int | None:
-        """The step nearest to a cell; beside the curves None, or their end if not `within`."""
+        """The step closest to a cell. Beside the curves None, or with `within` their end."""
 
     @abstractmethod
     def share_at(self, cell: int) -> float:
-        """How far along the curves a cell is, in [0, 1]."""
+        """Position of a cell along the curves, in [0, 1]."""
 
     def watch_band(self) -> None:
         self.redraw()
@@ -156,14 +156,14 @@ class ChartMouse(RunChart):
 
 # One figure by plotext, as lines of styled text.
 #
-# plotext is loaded when the first figure is drawn. It gets shares of the plot's area and
-# not the data, so no value is too large for it and it has nothing left to scale.
+# plotext is loaded when the first figure is drawn. It gets shares of the plot's area instead of the
+# data, so no value is too large for it and it does no scaling.
 #
 # Source: plotext 5.3; its figure is one global, so two are never drawn at a time.
 
 
 LABEL = 5
-"""Least cells of the labels left of the y axis, so that the plot does not move with them."""
+"""Least width of the y axis' labels, cells, so that the plot stays in place."""
 _ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
 _COLOUR = re.compile(r"(?:^|;)38;5;(\d+)$")
 
@@ -180,16 +180,16 @@ class Signal:
 
 
 Tick = tuple[float, str]
-"""(place, label): in dots on the x axis, a share on the y axis."""
+"""(position, label): position in dots on the x axis, a share on the y axis."""
 
 
 def area(width: int, labels: Sequence[str]) -> int:
-    """Cells across that a figure of `width` has for its curves."""
+    """Width left for the curves in a figure of `width` cells."""
     return max(1, width - label_width(labels) - 1)
 
 
 def label_width(labels: Sequence[str]) -> int:
-    """Cells that the y axis' labels take."""
+    """Width of the y axis' labels, cells."""
     return max(LABEL, *map(len, labels)) if labels else LABEL
 
 
@@ -201,7 +201,7 @@ def plot(
     height: int,
     axis: Style,
 ) -> list[list[Segment]]:
-    """Draw a figure of `width` × `height` cells, its axes at the left and below included."""
+    """Draw a figure of `width` × `height` cells, including its axes."""
     figure: Any = plotext
     figure.clear_figure()
     figure.limit_size(False, False)
@@ -222,12 +222,12 @@ def plot(
 
 
 def segments(text: str, styles: Mapping[str, Style], plain: Style) -> list[Segment]:
-    """One line of text with escape sequences as styled text without any.
+    """One line of text with escape sequences as styled text.
 
     Args:
-        text: As plotext builds it.
-        styles: What to draw instead of each of its colours, by number.
-        plain: The style of all else.
+        text: As plotext returns it.
+        styles: Styles by plotext's colour number.
+        plain: Style of everything else.
     """
     found, style = [], plain
     for place, part in enumerate(_ESCAPE.split(text)):
@@ -240,11 +240,11 @@ def segments(text: str, styles: Mapping[str, Style], plain: Style) -> list[Segme
 
 
 TICK_ROWS = (3, 2, 4)
-"""Rows from one tick of the y axis to the next; whichever leaves the least empty."""
+"""Rows between ticks of the y axis; the one that leaves the fewest rows empty is used."""
 AXIS_ROWS = 2
 """Rows of a figure below its curves."""
 TICK_CELLS = 16
-"""Cells between two ticks of the x axis, about."""
+"""Approximate cells between two ticks of the x axis."""
 
 
 @dataclass(frozen=True)
@@ -257,20 +257,20 @@ class Figure:
     cells: int
     """Cells of the curves."""
     off: int
-    """Columns with a value that the scale leaves out."""
+    """Columns with a value that is off the scale."""
     points: Sequence[tuple[int, int]] = ()
-    """Cells and rows of the held-out rewards, where there are few enough to mark each."""
+    """Cells and rows of the held-out rewards, if there are few enough to mark each."""
 
 
 EMPTY = Figure((), 0, 0, 0)
 HELD_MARK = "■"
 APART = 4
-"""Cells a held-out reward has at least on the average where each is marked."""
+"""Average distance in cells from which held-out rewards are marked."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What a figure is of."""
+    """The content of a figure."""
 
     tone: Callable[[str], Style]
     run: Run
@@ -279,20 +279,20 @@ class Curves:
     chart_data: ChartData
     chart_view: ChartView
     alarm: Alarm | None = None
-    """The worst one on the metric."""
+    """The most severe one on the metric."""
 
     @property
     def limit(self) -> float | None:
-        """Where the alarm's limit is drawn."""
+        """The alarm's limit, if it is drawn."""
         return None if self.alarm is None else self.alarm.limit
 
     @property
     def own(self) -> Style:
-        """The style of the metric's curve."""
+        """Style of the metric's curve."""
         return self.tone(alarm_tone(self.alarm) or "accent")
 
     def figure(self, width: int, height: int) -> Figure:
-        """The curves and their axes; the scale is found first, for its labels take room."""
+        """The curves and their axes. The scale comes first, since its labels take room."""
         raw, others = self._buckets(area(width, []))
         rows = max(2, height - 3)  # from the lowest row of the plot to its highest
         band = self._band(raw)
@@ -324,11 +324,11 @@ class Curves:
 
     @property
     def _of_rewards(self) -> bool:
-        """Whether held-out rewards are drawn beside the curve, and how sure both are."""
+        """Whether held-out rewards and intervals are drawn with the curve."""
         return self.key == REWARD
 
     def _held(self, cells: int) -> list[Bucket]:
-        """The newest held-out reward of each column, its interval as its lowest and highest."""
+        """The newest held-out reward of each column, with its interval as range."""
         if not self._of_rewards:
             return []
         run, held_out = self.run, self.chart_data.held_out
@@ -343,7 +343,7 @@ class Curves:
         return found
 
     def _band(self, raw: Sequence[Bucket]) -> list[Bucket]:
-        """The curve's 95 % interval, where its width is known."""
+        """The curve's 95 % interval, if its width is known."""
         if not self._of_rewards or not self.chart_view.envelope:
             return []
         spreads, weight = self.chart_data.spreads, self.chart_view.weight
@@ -379,7 +379,7 @@ class Curves:
     ) -> list[Signal]:
         """The moving averages, the run's own on top.
 
-        Where nothing is smoothed, one point of the curve, without which there are no axes.
+        Without smoothing, one point of the curve: plotext draws no axes without any.
         """
         joined = [bucket for bucket in held if bucket.joined]
         beside = Signal(*_average(joined, scale), self.tone("second"))
@@ -404,11 +404,11 @@ class Curves:
         cells: int,
         rows: int,
     ) -> list[list[tuple[str, Style | None]]]:
-        """What lies behind the averages, row by row: each a text and its style, None where blank.
+        """What lies behind the averages, row by row: texts with a style, None for blanks.
 
-        The intervals of both rewards, or the range of another metric's raw values; where nothing
-        is smoothed, the raw values. A noisy curve is a solid block of dots, which plotext would
-        take long to fill.
+        The intervals of both rewards, or the range of another metric's raw values; without
+        smoothing, the raw values. A noisy curve is a solid block of dots, which plotext fills
+        slowly.
         """
         smoothed, ranged = self.chart_view.weight > 0, self.chart_view.ranged
         columns, top = 2 * cells, 4 * rows - 1
@@ -442,12 +442,12 @@ class Curves:
 
 
 def _spaced(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """The same in columns of dots, two a cell."""
+    """The same in dot columns, two per cell."""
     return [bucket._replace(column=2 * bucket.column) for bucket in buckets]
 
 
 def _under(strip: Strip, left: int, behind: Sequence[tuple[str, Style | None]]) -> Strip:
-    """The line with others behind it, seen where it is blank."""
+    """The line with others behind it, visible where it is blank."""
     if all(style is None for _, style in behind):
         return strip
     front = [(char, segment.style) for segment in strip for char in segment.text]
@@ -476,14 +476,14 @@ def _average(buckets: Sequence[Bucket], scale: Scale) -> tuple[list[float], list
     return xs, ys
 
 
-# The line above the focus chart: what the crosshair, or the newest step, reads.
+# The line above the focus chart: the values at the crosshair, or of the newest step.
 
 
 DELTA, RAW, SURE, FLAG = f"Δ{DELTA_STEPS}", "raw", "±", "⚑"
 OTHER = "vs "
-"""How the overlay's number is called, with its name after it."""
+"""Prefix of the overlay's number, followed by its name."""
 SPARED = (OTHER, RAW, FLAG, DELTA, SURE)
-"""What a narrow line can do without, the last of them first."""
+"""What a narrow line leaves out, the last of them first."""
 
 
 @dataclass(frozen=True)
@@ -495,10 +495,10 @@ class Heading:
     """Name, number, and tone of the number."""
     meaning: str
     words: Sequence[str]
-    """Where the crosshair is, and what is not as usual."""
+    """Position of the crosshair, and anything unusual."""
 
     def strip(self, tones: Mapping[str, Style], width: int) -> Strip:
-        """The line in exactly `width` cells; what has no room is left out."""
+        """The line in exactly `width` cells; parts that do not fit are left out."""
         words, numbers = list(self.words), list(self.numbers)
         parts = self._left(numbers, tones)
         where = len(words[0]) + 3 if words else 0
@@ -532,15 +532,15 @@ def _spared(number: tuple[str, str, str]) -> int:
 def focus_heading(
     key: str, run: Run, chart_data: ChartData, chart_view: ChartView, cursor: int | None, off: int
 ) -> Heading:
-    """What there is to say of a metric of the run.
+    """The heading for a metric of the run.
 
     Args:
         key: The metric.
-        run: Whose it is.
-        chart_data: Where its curve is.
-        chart_view: How it is looked at.
+        run: The run.
+        chart_data: Its curves.
+        chart_view: How they are shown.
         cursor: The row under the crosshair; None for the newest.
-        off: Columns with a value that the chart leaves out.
+        off: Columns with a value that is off the scale.
     """
     curve, known = chart_data.curve(run, key, chart_view), metric(key)
     length = run.series.length if cursor is None else cursor + 1
@@ -585,7 +585,7 @@ def focus_heading(
 def _compared(
     key: str, chart_data: ChartData, chart_view: ChartView, length: int, own: Readout
 ) -> list[tuple[str, str, str]]:
-    """The overlay's number at the same place, and how far the run's own is from it."""
+    """The overlay's number at the same position, and the run's difference from it."""
     other = chart_view.overlay
     if other is None:
         return []
@@ -607,7 +607,7 @@ def _where(run: Run, chart_data: ChartData, chart_view: ChartView, cursor: int |
 
 
 def steps_said(run: Run) -> str:
-    """How many steps the curves are long; their last one by name where it has another number."""
+    """Length of the curves in steps; the last one by name if it has another number."""
     length, head = run.series.length, run.head
     if head is None or head.step in (None, length):
         return f"step {length}"
@@ -630,15 +630,15 @@ def _zoom_said(run: Run, chart_view: ChartView) -> str:
 
 HEADING_TONES = ("strong", "dim", "plain", "second", "warm", "hot")
 LEGEND_FROM = 7
-"""Rows below the heading from which there is room for a legend."""
+"""Rows below the heading from which there is a legend."""
 LEAST_ROWS, LEAST_CELLS = 3, 20
-"""Room that a figure needs."""
+"""Least size of a figure."""
 
 
 class FocusChart(ChartMouse, can_focus=False):
     """A figure, with the crosshair and the alarms' flags over it.
 
-    The figure is kept, so that moving the crosshair draws no curve anew.
+    The figure is cached, so that moving the crosshair does not draw it again.
     """
 
     key: reactive[str] = reactive("", repaint=False)
@@ -694,7 +694,7 @@ class FocusChart(ChartMouse, can_focus=False):
         return [*plotted, _put(axis, cell, foot), lines[-1], *below]
 
     def _signed(self, figure: Figure) -> Sequence[Strip]:
-        """The figure with its held-out rewards marked, and the signs on its x axis."""
+        """The figure with held-out rewards marked, and the signs on its x axis."""
         *plotted, axis, labels = figure.lines
         for cell, row in figure.points:
             mark = Segment(HELD_MARK, self.tone("second"))
@@ -711,13 +711,13 @@ class FocusChart(ChartMouse, can_focus=False):
 
     @property
     def _figure_rows(self) -> int:
-        """Rows of the figure: all, or all but that of the legend."""
+        """Rows of the figure: all, or all but the legend's."""
         rows = self.body_rows
         told = self.key == REWARD or any(self._signs(2 * self.width))
         return rows - 1 if told and rows >= LEGEND_FROM else rows
 
     def _legend(self, width: int) -> Strip:
-        """What is drawn: the rewards and what their intervals are over, and the signs."""
+        """The curves, what their intervals are over, and the signs."""
         parts: list[tuple[str, Style]] = []
         if self.key == REWARD and self.run.series.length:
             parts += self._rewards_legend()
@@ -743,7 +743,7 @@ class FocusChart(ChartMouse, can_focus=False):
         return parts
 
     def _banded(self, lines: Sequence[Strip]) -> Sequence[Strip]:
-        """The figure with the span that is being drawn on another ground, between two lines."""
+        """The figure with the dragged span highlighted between two lines."""
         if self.band is None:
             return lines
         first, last = self.band

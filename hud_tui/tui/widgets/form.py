@@ -1,4 +1,5 @@
-"""RunForm: a run's parameters, one line a field, errors beside it; its findings; FilterField."""
+"""RunForm: a run's parameters, one line per field, with errors beside it; its findings;
+FilterField."""
 
 from __future__ import annotations
 
@@ -64,29 +65,29 @@ CHECKS = {
 }
 """Every check, in the order they are shown."""
 SHOWN = frozenset(list(CHECKS)[:7])
-"""Checks that have a line when they pass; the others have one only where they found something."""
+"""Checks with a line when they pass; the others only if they find something."""
 TOLD = ("signal", "rollout")
-"""Checks that are made on demand, and then have a line when they pass too."""
+"""Checks on demand; they have a line when they pass, too."""
 BY_NAME = ("environments", "scenarios", "args")
 """Checks made once per environment; a passed one shows the name only."""
 GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": ("✘", "$error")}
 LABEL = 14
 SHORT, LONG = 300, 4000
-"""Characters of one part of a finding, in the pane and where all of it is shown."""
+"""Most characters of one part of a finding, in the pane and where it is shown in full."""
 MORE = "{launch.details} shows all findings"
 
 
 class Findings(ClickableText):
-    """Checks that passed share a line; a warning or a failure has its own, with the fix.
+    """The findings of preflight. Passed checks share a line; a warning or a failure has its own,
+    with the fix.
 
-    Where there is no room for all of it, what fails comes first, then what was asked for, then
-    what is doubtful.
+    If there is not enough room, failures come first, then checks on demand, then warnings.
     """
 
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False)
     checking: reactive[bool] = reactive(False, init=False)
     source: reactive[str] = reactive("", init=False)
-    """What is checked, by its name."""
+    """Name of what is checked."""
 
     def watch_findings(self) -> None:
         self._draw()
@@ -132,14 +133,14 @@ class Findings(ClickableText):
 
 
 def whole_lines(findings: Sequence[Finding], width: int) -> Iterator[Content]:
-    """Every finding in full, what is wrong first, `width` cells wide."""
+    """Every finding in full, failures first, `width` cells wide."""
     by_level = ("failure", "warning", "ok")
     for finding in sorted(in_order(findings), key=lambda one: by_level.index(one.level)):
         yield from _wrapped(finding, width, LONG)
 
 
 def _wrapped(finding: Finding, width: int, most: int = SHORT) -> Iterator[Content]:
-    """A finding over as many lines as it takes, each part cut at `most` characters."""
+    """A finding wrapped to `width`, each part cut at `most` characters."""
     glyph, style = GLYPHS[finding.level]
     room = max(12, width - LABEL - 2)
     advice = [finding.where, finding.fix] if finding.level != "ok" else []
@@ -167,7 +168,7 @@ def worst(findings: Sequence[Finding]) -> Finding | None:
 
 
 class Picker(Widget, can_focus=True):
-    """One of a few words: ``‹ ppo ›``; left and right change it."""
+    """One of several words: ``‹ ppo ›``; left and right change it."""
 
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = bindings("picker")
@@ -185,14 +186,14 @@ class Picker(Widget, can_focus=True):
         self.set_reactive(Picker.value, options[0] if options else "")
 
     def action_pick(self, by: int) -> None:
-        """The next word, or the one before."""
+        """Pick the next word, or the previous one."""
         if self.options:
             at = self.options.index(self.value) if self.value in self.options else -by
             self.value = self.options[(at + by) % len(self.options)]
             self.post_message(self.Changed(self))
 
     def on_click(self, event: Click) -> None:
-        """The next word; on the mark before it, the one before."""
+        """Pick the next word; on the mark before it, the previous one."""
         self.action_pick(-1 if event.x < 2 else 1)
 
     def render(self) -> Content:
@@ -201,14 +202,14 @@ class Picker(Widget, can_focus=True):
 
 
 class Field(Horizontal):
-    """A label, what is typed, and the limits or what is wrong."""
+    """A label, an input, and its limits or its error."""
 
     def __init__(self, label: str, field: Widget, limits: str = "", folded: bool = False) -> None:
-        """`folded` says whether it is seen only once the others are unfolded."""
+        """`folded`: whether it is shown only when the others are unfolded."""
         super().__init__(classes="field")
         self.label, self.field, self.limits, self.folded = label, field, limits, folded
         self.offered = True
-        """Whether it is the user's to set: of the model's service, and for this run."""
+        """Whether the user can set it: the model's service has it, and it applies to this run."""
         self._said = Static(limits, classes="limits")
 
     def compose(self) -> ComposeResult:
@@ -227,15 +228,15 @@ class Field(Horizontal):
 TOKENS_FIELD = NumberField("max_tokens", "tokens a turn", 1, 1_000_000, optional=True)
 AT_ONCE_FIELD = NumberField("at_once", "runs at once", 1, MOST_AT_ONCE)
 SEVERAL = ","
-"""Between the values of a field that has more than one: then the form is a sweep's."""
+"""Separates several values of a field, which make the form a sweep's."""
 LONGEST = 200
-"""Characters of a field."""
+"""Most characters of a field."""
 
 
 class RunForm(Grid):
-    """Numbers are typed, words are picked; the limits stand beside and turn into the fault.
+    """Numbers are typed, words are picked; the limits are beside the field and turn into the error.
 
-    Several values with commas between make a sweep. How a step is taken is folded under one row.
+    Several comma-separated values make a sweep. The optimizer's fields are folded under one row.
     """
 
     @dataclass
@@ -246,13 +247,13 @@ class RunForm(Grid):
         super().__init__(id=id)
         self.unfolded = False
         self.swept: dict[str, tuple[Value, ...]] = {}
-        """The parameters that were given several values, as they were read last."""
+        """The parameters with several values, as last read."""
         self.is_of_environment = False
         """Whether the run is on an environment of the user's own."""
         self._given: Collection[str] = ()
-        """The parameters that the model's service takes."""
+        """The parameters that the model's service accepts."""
         self.options: dict[str, Any] = {}
-        """How its rollouts are made, as it was read last; fields of `Options`."""
+        """How its rollouts are made, as last read; fields of `Options`."""
 
     def compose(self) -> ComposeResult:
         for spec in NUMBERS:
@@ -282,12 +283,12 @@ class RunForm(Grid):
         swept: Mapping[str, Sequence[Value]] | None = None,
         at_once: int = AT_ONCE,
     ) -> None:
-        """Put in values; a field without one is not the user's to set, and is hidden.
+        """Fill in values; a field without one cannot be set, and is hidden.
 
         Args:
-            values: By the wire's names.
-            losses: What the loss can be.
-            swept: Parameters with several values, which take the place of the others.
+            values: By their wire names.
+            losses: Choices of the loss.
+            swept: Parameters with several values, which replace those in `values`.
             at_once: Runs of a sweep that train at the same time.
         """
         several = {key: f"{SEVERAL} ".join(map(write, them)) for key, them in (swept or {}).items()}
@@ -305,13 +306,13 @@ class RunForm(Grid):
         self._fold()
 
     def _offers(self, key: str, values: Collection[str]) -> bool:
-        """Whether a field is the user's to set: of the model's service, and for this run."""
+        """Whether the user can set a field."""
         if self.is_of_environment:
             return key in OF_ENVIRONMENT or (key in values and key not in OF_MANAGED)
         return key in values and key not in OF_ENVIRONMENT
 
     def offer_options(self, is_of_environment: bool) -> None:
-        """Offer the fields of how rollouts are made, or not: the service makes a managed run's."""
+        """Show or hide the options of rollouts, which a managed run does not have."""
         self.is_of_environment = is_of_environment
         for field in self.query(Field):
             field.offered = self._offers(field.field.id or "", self._given)
@@ -329,7 +330,7 @@ class RunForm(Grid):
         picker.value = value if value in picker.options else picker.options[0]
 
     def read(self) -> dict[str, Value] | None:
-        """The values, of several the first; None where one is wrong, which is then marked.
+        """The values, the first one of several; None if a value is invalid, which is then marked.
         Afterwards `swept` has the parameters with several values."""
         values: dict[str, Value] = {}
         good = True
@@ -355,7 +356,7 @@ class RunForm(Grid):
         return values if good else None
 
     def _read_field(self, field: Field) -> tuple[Value, ...] | None:
-        """One value, or several; None where one of them is wrong."""
+        """One value, or several; None if one of them is invalid."""
         if isinstance(field.field, Picker):
             picked = field.field.value
             if field.field.options == (NO, YES):
@@ -369,13 +370,13 @@ class RunForm(Grid):
             words = typed.split(SEVERAL) if key != AT_ONCE_FIELD.key else [typed]
             found = tuple(_SPECS[key].read(word.strip()) for word in words)
             for value in found if key != AT_ONCE_FIELD.key else ():
-                parameters({key: value})  # what the wire takes is less than the limits, of some
+                parameters({key: value})  # the wire accepts less than the limits for some fields
         except ValueError:
             return None
         return found
 
     def _read_option(self, field: Field) -> dict[str, Any] | None:
-        """Fields of `Options`; None where what is typed is wrong."""
+        """Fields of `Options`; None if the input is invalid."""
         assert isinstance(field.field, Input)
         try:
             return _OPTIONS[field.field.id or ""].read(field.field.value.strip())
@@ -383,7 +384,7 @@ class RunForm(Grid):
             return None
 
     def _is_set(self, field: Field) -> bool:
-        """Whether a folded field says anything else than what is usual."""
+        """Whether a folded field differs from its default."""
         option = _OPTIONS.get(field.field.id or "")
         if option is not None and isinstance(field.field, Input):
             return field.field.value.strip() != option.usual
@@ -400,20 +401,20 @@ class RunForm(Grid):
 
     @property
     def faults(self) -> list[str]:
-        """Labels of the fields that are wrong."""
+        """Labels of the invalid fields."""
         return [field.label for field in self._offered() if field.has_class("wrong")]
 
     def _offered(self) -> Iterable[Field]:
         return (field for field in self.query(Field) if field.offered)
 
     def _offer_at_once(self) -> None:
-        """How many runs at once is asked only where there are several."""
+        """Show `at_once` only for sweeps."""
         for field in self.query(Field):
             if field.field.id == AT_ONCE_FIELD.key and field.offered is not bool(self.swept):
                 field.offered = field.display = bool(self.swept)
 
     def _fold(self) -> None:
-        """Show what is offered, and of the folded fields their number only."""
+        """Show the available fields; of the folded ones only their number."""
         folded = [field for field in self._offered() if field.folded]
         for field in self.query(Field):
             field.display = field.offered and (self.unfolded or not field.folded)
@@ -461,14 +462,14 @@ _SPECS: dict[str, NumberField] = {
 
 
 def _id(option: Option) -> str:
-    """Of its field: a sweep has an `at_once` of its own."""
+    """Id of its field: a sweep has an `at_once` of its own."""
     return f"rollouts-{option.key}"
 
 
 _OPTIONS = {_id(option): option for option in OPTIONS}
 OF_ENVIRONMENT = frozenset({*_OPTIONS, TOKENS_FIELD.key})
 OF_MANAGED = frozenset({"reasoning_effort", "norm_adv_by_std", "baseline"})
-"""Parameters that only a managed run has."""
+"""Parameters of managed runs only."""
 
 
 def _number_field(spec: NumberField, folded: bool = False) -> Field:
@@ -477,15 +478,15 @@ def _number_field(spec: NumberField, folded: bool = False) -> Field:
 
 
 class FilterField(Input):
-    """It has the focus only where it was asked to: a list that has no rows for a moment, as while
-    they are read, would leave the focus to it, and keys that act would be typed."""
+    """A filter's input. It takes the focus only on request: otherwise a list without rows, as while
+    they are read, would lose the focus to it, and action keys would be typed into it."""
 
     def __init__(self, placeholder: str, id: str) -> None:
         super().__init__(placeholder=placeholder, id=id, compact=True)
         self.can_focus = False
 
     def focus(self, scroll_visible: bool = True) -> FilterField:
-        """Be typed into, until it is left."""
+        """Take the focus until the user leaves it."""
         self.can_focus = self.display = True
         super().focus(scroll_visible)
         return self
@@ -494,5 +495,5 @@ class FilterField(Input):
         self.focus()
 
     def on_blur(self, event: Blur) -> None:
-        if self.app.app_focus:  # not where another window has the keys for a while
+        if self.app.app_focus:  # not when another window has the focus for a while
             self.can_focus = False

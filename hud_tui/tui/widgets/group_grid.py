@@ -1,4 +1,5 @@
-"""GroupGrid: the groups of one step, of many steps, or their waste: one pane, three views."""
+"""GroupGrid: the groups of one step, of many steps, or the rollouts without gradient: one pane,
+three views."""
 
 from __future__ import annotations
 
@@ -41,17 +42,17 @@ from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED, eighth, mark_glyph, reward_style
 from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line
 
-# The groups of one step: one row per task, its rewards, and its history.
+# The groups of one step: one row per task, with its rewards and its history.
 
 
 BINS = 10
 VERDICT = 12
 NUMBERS = 17
-"""Cells of ``mean ± std`` and the space after it."""
+"""Width of ``mean ± std`` and the space after it, cells."""
 NARROW = 58
-"""Cells across below which there is no room for the verdict."""
+"""Width below which there is no room for the verdict, cells."""
 LEAST_STRIP = 10
-"""Cells that a history is worth drawing in."""
+"""Least width of a history, cells."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class RewardFace:
 
 
 def bars(rewards: Sequence[float], low: float, high: float, empty: Segment) -> list[Segment]:
-    """A histogram in BINS cells: one bar a bin, the fullest as high as the row."""
+    """A histogram in BINS cells: one bar per bin, the fullest as high as the row."""
     counts = histogram(rewards, BINS, low, high)
     drawn = []
     for place, count in enumerate(counts):
@@ -113,7 +114,7 @@ def bars(rewards: Sequence[float], low: float, high: float, empty: Segment) -> l
 
 
 def verdict(row: GroupRow) -> str:
-    """Why a group has no signal, in few words; empty where it has."""
+    """Why a group has no signal, in few words; empty if it has."""
     if row.stats is None:
         return "waiting"
     if not row.whole:
@@ -131,16 +132,16 @@ def strip(marks: Sequence[Mark], width: int, groups: GroupRows) -> list[Segment]
 
 @lru_cache(1 << 14)
 def mark_cell(mark: Mark, low: float, high: float) -> Segment:
-    """One group of one step; no group in [low, high] can spread further than a full cell.
+    """One group of one step. A full cell is the largest std that is possible in [low, high].
 
-    The same groups are drawn again and again, so their cells are kept.
+    Cells are cached, since the same groups are drawn repeatedly.
     """
     glyph = mark_glyph(mark.std, mark.has_signal, mark.all_solved, (high - low) / 2)
     return Segment(glyph, reward_style(mark.mean, low, high))
 
 
 def _slug_width(width: int) -> int:
-    """Cells of a task's name; where it is narrow, what the numbers and bars leave."""
+    """Width of a task's name; on narrow panes, what the numbers and bars leave."""
     if width < NARROW:
         return max(6, width - NUMBERS - BINS - 2)
     return 24 if width >= 140 else 20 if width >= 100 else 16
@@ -150,36 +151,37 @@ def _strip_room(width: int) -> int:
     return width - (_slug_width(width) + 2 + NUMBERS + BINS + 2 + VERDICT) - 3
 
 
-# The groups of many steps: a column a step, its groups one above another, best at the top.
+# The groups of many steps: a column per step, its groups from best to worst.
 
 
 MARGIN = 1
-"""Cells at either side."""
+"""Margin on both sides, cells."""
 LEGENDS = (
     f"colour mean · height std · {ALL_SOLVED} all solved · {ALL_FAILED} all failed",
     f"colour mean, height std, {ALL_SOLVED} {ALL_FAILED} none",
 )
-"""What the field's cells mean; the longest that has room."""
+"""Legends of the cells; the longest that fits is used."""
 
 
 @dataclass(frozen=True)
 class StripFace:
-    """Draws the columns in sight with a pane's tones.
+    """Draws the visible columns.
 
-    Where there are more steps than cells, a column is a bin of steps: it shows the last of
-    them, or the one under the crosshair.
+    If there are more steps than cells, a column is a bin of steps: it shows the last of them, or
+    the
+    one under the crosshair.
     """
 
     tone: Toned
     run: Run
     marks: StepMarks
     span: tuple[int, int]
-    """The rows of the lineage in sight: first, and one past the last."""
+    """The visible rows of the lineage: first, and last + 1."""
     cursor: int | None
     """The row of the lineage under the crosshair."""
 
     def lines(self, width: int, height: int) -> list[Strip]:
-        """`height` lines: where the crosshair is, the groups, and what they are."""
+        """`height` lines: the position of the crosshair, the groups, and the legend."""
         cells = max(1, width - 2 * MARGIN)
         rows = self.rows(cells)
         steps = [self._step(row) for row in rows]
@@ -193,12 +195,12 @@ class StripFace:
         return [self._above(here, cells), *body, self._below(width)][:height]
 
     def rows(self, cells: int) -> Sequence[int]:
-        """The row of the lineage that each column shows."""
+        """The row of the lineage in each column."""
         found = bins(*self.span, cells)
         return [self._shown(max(first, self.span[0]), first + found.step) for first in found]
 
     def said(self, width: int) -> str:
-        """How many steps a column is; empty where it is one."""
+        """Number of steps per column; empty if it is one."""
         every = bins(*self.span, max(1, width - 2 * MARGIN)).step
         return f"a column is {every} steps, the last one drawn" if every > 1 else ""
 
@@ -219,9 +221,9 @@ class StripFace:
         scale: tuple[float, float],
         here: int | None,
     ) -> Strip:
-        """One row of the field; where there are more groups than rows, every n-th of a step.
+        """One row of groups. If there are more groups than rows, every n-th is shown.
 
-        The best and the worst are among them.
+        The best and the worst are always among them.
         """
         cells = [Segment(" " * MARGIN)]
         under = self.tone("cursor-blurred")
@@ -260,12 +262,12 @@ def _on(style: Style | None, under: Style) -> Style:
     return (style or Style()) + Style(bgcolor=under.bgcolor)
 
 
-# What moved nothing: rollouts and tokens without gradient, task by task, worst first.
+# Rollouts and tokens without gradient, by task, worst first.
 
 
 BAR = 10
 NARROW_WASTE = 78
-"""Cells across below which only the shares are shown."""
+"""Width below which only the shares are shown, cells."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,7 @@ class WasteFace:
 
     tone: Toned
     exact: bool
-    """Whether the tokens were counted, not shared out evenly."""
+    """Whether the tokens were counted, instead of distributed evenly."""
 
     def names(self, width: int) -> Strip:
         """The header line."""
@@ -302,7 +304,7 @@ class WasteFace:
 
 
 def said(total: Total, exact: bool) -> str:
-    """The sums in a line, e.g. ``12 % of 18k rollouts and 14 % of tokens had no gradient``."""
+    """The sums in one line, e.g. ``12 % of 18k rollouts and 14 % of tokens had no gradient``."""
     if not total.rollouts:
         return ""
     of_tokens = f"{'' if exact else '≈ '}{total.token_share:.0%} of {short(total.tokens)} tokens"
@@ -315,11 +317,11 @@ def _waste_slug_width(width: int) -> int:
 
 
 NAMES_FROM = 8
-"""Rows of the pane from which there is room for the columns' names."""
+"""Rows of the pane from which it has column titles."""
 
 
 class Face(StrEnum):
-    """What the pane shows."""
+    """The pane's view."""
 
     REWARDS = "rewards"
     STRIP = "by step"
@@ -332,30 +334,30 @@ class Face(StrEnum):
 
 
 class GroupGrid(LinesView):
-    """A cursor goes through the tasks, and stays on its task whatever arrives."""
+    """A cursor moves through the tasks, and stays on its task when steps arrive."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
     order: reactive[Order] = reactive(Order.SIGNAL, repaint=False)
     face: reactive[Face] = reactive(Face.REWARDS, repaint=False)
     chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
-    """What of it the charts show; the strip shows the same steps."""
+    """Range and axis of the charts; the strip shows the same steps."""
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
-    """The row of the lineage under the crosshair; None for the step under way."""
+    """The row of the lineage under the crosshair; None for the step in progress."""
     picked: reactive[str] = reactive("", repaint=False)
-    """The task under the cursor; the first where it is not among those shown."""
+    """The task under the cursor; the first one if it is not shown."""
     pinned: reactive[int | str | None] = reactive[int | str | None](None, repaint=False)
-    """The number of the step that is shown whatever is taken after it, or where it has none its
-    checkpoint's id: a cursor that was moved stays in the step it was moved in. None follows."""
+    """The number of the step that stays shown when others arrive, or its checkpoint's id if it has
+    no number: moving the cursor pins its step. None follows the newest."""
 
     @dataclass
     class Opened(Message):
-        """The user wants to read a group of this step."""
+        """The user opened a group of this step."""
 
         found: StepGroups
 
     @dataclass
     class Pointed(Message):
-        """The user wants the crosshair at this row of the lineage."""
+        """The user moved the crosshair to this row of the lineage."""
 
         row: int
 
@@ -398,21 +400,21 @@ class GroupGrid(LinesView):
 
     @property
     def pointed(self) -> int | None:
-        """The row under the crosshair, as far as there is such a row."""
+        """The row under the crosshair, if it exists."""
         row = self.cursor
         return row if row is not None and row < self.run.series.length else None
 
     @property
     def position(self) -> int | None:
-        """The checkpoint under the crosshair, in the tree, else the one of the pinned step; None
-        without either, and while the pinned step is sampled."""
+        """Position in the tree of the checkpoint under the crosshair, else of the pinned step's;
+        None without either, and while the pinned step is sampled."""
         row, tree = self.pointed, self.run.tree
         if row is not None:
             return tree.find(self.run.series.id_at(row))
         return tree.of_step(self.pinned) if isinstance(self.pinned, int) else tree.find(self.pinned)
 
     def pin(self) -> None:
-        """Stay with the step that is shown."""
+        """Stay on the displayed step."""
         if self.cursor is None and self.pinned is None and self.groups.rows:
             node = self.groups.node
             self.pinned = self.groups.step or (None if node is None else node.id)
@@ -423,11 +425,12 @@ class GroupGrid(LinesView):
         self.groups = group_rows(self.run, self.history, self.order, self.position)
         node = self.groups.node
         if self.pinned not in (None, self.groups.step, node and node.id):
-            self.pinned = None  # it was given up while it was sampled
+            self.pinned = None  # its batch was discarded while it was sampled
         self.redraw()
 
     def _count(self) -> bool:
-        """Count the waste; of a long run some steps now, the rest between two frames."""
+        """Count rollouts without gradient: some steps now, the rest of a long run in the next
+        frames."""
         done = self.waste.follow(self.run)
         if not done and self.is_attached:
             self.call_later(self._count_on)
@@ -435,11 +438,11 @@ class GroupGrid(LinesView):
         return done
 
     async def _count_on(self) -> None:
-        await sleep(0)  # a key that waits goes first
+        await sleep(0)  # let a waiting key go first
         if self._count() or self.face is Face.WASTE:
             self.redraw()
 
-    # What is drawn
+    # Drawing
 
     def title(self, width: int) -> str:
         words = self._words()
@@ -467,20 +470,20 @@ class GroupGrid(LinesView):
 
     @property
     def slugs(self) -> list[str]:
-        """The tasks that the cursor goes through."""
+        """The tasks, in the cursor's order."""
         if self.face is Face.WASTE:
             return [task.task_slug for task in self._wasted]
         return [row.task_slug for row in self.groups.rows] if self.face is Face.REWARDS else []
 
     @property
     def index(self) -> int:
-        """Where the cursor is among them."""
+        """Index of the cursor in them."""
         slugs = self.slugs
         return slugs.index(self.picked) if self.picked in slugs else 0
 
     @property
     def named(self) -> int:
-        """1 where there is room for a header line."""
+        """1 if there is room for a header line."""
         least = NAMES_FROM if self.face is Face.REWARDS else 3
         return int(bool(self.slugs) and self.body_rows >= least)
 
@@ -504,7 +507,7 @@ class GroupGrid(LinesView):
         return StripFace(self.tone, self.run, self.marks, span, self.pointed)
 
     def _line(self, at: int, width: int, picked: bool) -> Strip:
-        """A task's row; the columns' names where `at` is below 0."""
+        """A task's row; the column titles for `at` below 0."""
         if self.face is Face.WASTE:
             waste = WasteFace(self.tone, self.waste.exact)
             return waste.names(width) if at < 0 else waste.row(self._wasted[at], width, picked)
@@ -519,7 +522,7 @@ class GroupGrid(LinesView):
     # The cursor
 
     def move(self, rows: int) -> None:
-        """Put the cursor so many tasks further, as far as there are any, and show it."""
+        """Move the cursor by this many tasks, and scroll to it."""
         slugs = self.slugs
         if slugs:
             at = max(0, min(len(slugs) - 1, self.index + rows))
@@ -528,13 +531,13 @@ class GroupGrid(LinesView):
             self.scroll_to(y=min(at, max(low, self.scroll_offset.y)), animate=False)
 
     def pick(self, task_slug: str) -> None:
-        """Put the cursor on a task, and stay with the step whose task it is."""
+        """Move the cursor to a task, and pin its step."""
         self.picked = task_slug
         if self.face is Face.REWARDS:
             self.pin()
 
     def open(self) -> None:
-        """Ask for the group under the cursor; from the strip, first for the step's rewards."""
+        """Open the group under the cursor; from the strip, first the step's rewards."""
         if self.face is Face.STRIP:
             self.face = Face.REWARDS
         elif self.slugs:
@@ -544,8 +547,8 @@ class GroupGrid(LinesView):
                 self.post_message(self.Opened(found))
 
     def groups_of(self, task_slug: str) -> StepGroups | None:
-        """The groups of the step that is shown, with the place of a task's; None where the task
-        is not among its tasks."""
+        """The groups of the displayed step, with the index of a task's; None if the step does not
+        have the task."""
         shown = self.groups
         rows = [row for row in shown.rows if row.rewards or shown.node is None]
         slugs = [row.task_slug for row in rows]
@@ -555,7 +558,7 @@ class GroupGrid(LinesView):
         return StepGroups(shown.name, own, place, self._model_id, shown.node, shown.step)
 
     def last_of(self, task_slug: str) -> StepGroups | None:
-        """The groups of the last step that sampled a task; None where no step has."""
+        """The groups of the last step that sampled a task; None if no step has."""
         for position in self.run.tree.lineage(self.run.tree.head):
             node = self.run.tree[position]
             own = [group for group in node.groups if group.rewards]

@@ -24,20 +24,20 @@ from textual.widget import Widget
 from hud_tui.tui.keys import bindings
 
 APART = 8
-"""Cells."""
+"""Least distance of two repainted stretches, cells."""
 Toned = Callable[[str], Style]
 """A pane's style by its name."""
 
 
 class _AbstractWidget(ABCMeta, _MessagePumpMeta):
-    """The metaclass of a widget that cannot be made before it is finished."""
+    """Metaclass of a widget with abstract methods."""
 
 
 class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
-    """A pane under a heading that stays, and scrolls up and down by its screen's keys.
+    """A pane with a fixed heading, scrolled up and down by its screen's keys.
 
-    A subclass says how many lines there are and draws those asked for. It calls `redraw`
-    when what they show changes.
+    A subclass gives the number of lines and draws the requested ones. It calls `redraw` when their
+    content changes.
     """
 
     ALLOW_SELECT = False
@@ -58,24 +58,24 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     }
 
     shown: reactive[tuple[Strip, ...]] = reactive((), repaint=False)
-    """The lines in sight, the heading first."""
+    """The visible lines, with the heading first."""
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many lines there are below the heading."""
+        """Number of lines below the heading."""
 
     @abstractmethod
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         """These lines of the pane, each at most `width` cells."""
 
     def title(self, width: int) -> str:
-        """What the pane shows, in at most `width` cells."""
+        """The pane's title, in at most `width` cells."""
         return ""
 
     @property
     def width(self) -> int:
-        """Cells across, without the scrollbar's."""
+        """Width in cells, without the scrollbar."""
         return self.scrollable_content_region.width
 
     @property
@@ -92,7 +92,8 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         return line((rule, lines), title, (rule * (width - cell_len(text) - 3), lines))
 
     def redraw(self) -> None:
-        """Draw what is in sight, and repaint the lines that differ. Out of sight, wait."""
+        """Draw the visible lines, and repaint those that changed. Does nothing while not
+        visible."""
         width, height = self.width, self.size.height
         if not (width and height and self.is_attached):
             return
@@ -115,11 +116,11 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
                 self.repaint_cells(row, changed_cells(old, new))
 
     def repaint_cells(self, row: int, stretches: Sequence[tuple[int, int]]) -> None:
-        """Repaint parts of a line: a slow terminal is sent no more than has changed."""
+        """Repaint parts of a line: a slow terminal gets no more than what changed."""
         self.refresh(*(Region(start, row, stop - start, 1) for start, stop in stretches))
 
     def _resize_virtually(self, size: Size) -> None:
-        """Grow or shrink what can be scrolled; the screen's layout is not concerned."""
+        """Change the scrollable size without a layout of the screen."""
         if size != self.virtual_size:
             self.set_reactive(Widget.virtual_size, size)
             self._scroll_update(size)
@@ -133,7 +134,7 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         if self.is_attached:
-            self.call_later(self.redraw)  # the component styles are set after this
+            self.call_later(self.redraw)  # the component styles are set only after this
 
     def watch_has_focus(self, focused: bool) -> None:
         super().watch_has_focus(focused)
@@ -144,7 +145,7 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         self.redraw()
 
     def tone(self, name: str) -> Style:
-        """One of the pane's styles, e.g. ``dim``, on whatever background it lies."""
+        """One of the pane's styles, e.g. ``dim``, for any background."""
         return self.get_component_rich_style(f"lines--{name}", partial=True)
 
     def scroll_rows(self, rows: int) -> None:
@@ -158,15 +159,16 @@ def line(*parts: tuple[str, Style]) -> Strip:
 
 
 def joined(cells: Sequence[Segment]) -> list[Segment]:
-    """The same cells; those side by side that have one and the same style are one segment."""
+    """The same cells, with neighbours of equal style joined to one segment."""
     runs = ([*run] for _, run in groupby(cells, key=lambda cell: id(cell.style)))
     return [Segment("".join(cell.text for cell in run), run[0].style) for run in runs]
 
 
 def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:
-    """Where two lines of one width differ: from which cell up to which, left to right.
+    """The stretches in which two lines of one width differ, left to right: first cell, last cell +
+    1.
 
-    Stretches less than APART apart are one: moving a terminal's cursor takes bytes too.
+    Stretches less than APART apart are joined: moving a terminal's cursor takes bytes too.
     """
     width = new.cell_length
     if old.cell_length != width or len(new.text) != width or len(old.text) != width:
@@ -181,7 +183,7 @@ def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:
 
 
 def _differing(old: list[Segment], new: list[Segment]) -> Iterator[tuple[int, int]]:
-    """The cells that differ, in stretches that may touch; both lines are equally long."""
+    """The cells that differ, in stretches that may touch; both lines have the same length."""
     place = one = other = 0
     while old and new:
         length = min(len(old[0].text) - one, len(new[0].text) - other)
@@ -206,7 +208,7 @@ def fit_text(text: str, width: int) -> str:
 
 
 def resize_virtually(view: ScrollView, size: Size) -> None:
-    """Grow or shrink what can be scrolled; the screen's layout is not concerned.
+    """Change the scrollable size without a layout of the screen.
 
     Setting `virtual_size` lays the whole screen out again, which costs more than a repaint.
     """
@@ -216,12 +218,12 @@ def resize_virtually(view: ScrollView, size: Size) -> None:
 
 
 class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
-    """A pane of lines, none of them wrapped; Tab goes to it, and a list's keys scroll it."""
+    """A pane of lines without wrapping; Tab focuses it, and a list's keys scroll it."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
 
     class Resized(Message):
-        """There is another width to lay the lines out for."""
+        """The width has changed, so the lines need a new layout."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -229,7 +231,7 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def width(self) -> int:
-        """Cells across, without the scrollbar's."""
+        """Width in cells, without the scrollbar."""
         return self.scrollable_content_region.width
 
     @property
@@ -258,7 +260,7 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
         return strips[0].adjust_cell_length(width, self.rich_style).apply_offsets(0, number)
 
     def _shaded(self, number: int) -> Content:
-        """A line, with what is selected of it in the selection's colours."""
+        """A line, with its selected part in the selection's colours."""
         line, selection = _line(self.lines, number), self.text_selection
         span = None if selection is None else selection.get_span(number)
         if not line or span is None:
@@ -268,7 +270,7 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
         return line.stylize(style, start, len(line) if stop < 0 else stop)
 
     def get_selection(self, selection: Selection) -> tuple[str, str]:
-        """The text that is selected, as it is broken into lines here."""
+        """The selected text, with its line breaks here."""
         return selection.extract(self.plain), "\n"
 
     def on_resize(self) -> None:

@@ -1,4 +1,4 @@
-"""RolloutPane: one rollout as it was said, token by token, in which one can search."""
+"""RolloutPane: one rollout with its conversation, token by token, and a search."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample, call_text
 
 MUTED = "$text-muted"
 TOKENS_MOST = 600
-"""Tokens that are listed one by one of one turn; the rest is counted."""
+"""Most tokens of a turn that are listed one by one; the rest is counted."""
 CELL = 20
 """Cells of one token and its value."""
 MEANINGS = {
@@ -90,9 +90,9 @@ def _colour(place: float | None) -> str:
     return RAMP[round(min(1.0, max(0.0, place)) * (len(RAMP) - 1))]
 
 
-# A rollout as lines: what was asked, what was answered, how it was graded.
+# A rollout as lines: prompt, answer and grading.
 #
-# Every text here was written by a model or a client: it is cleaned, and never parsed.
+# All texts come from a model or a client: they are cleaned, and never parsed as markup.
 
 
 ROLES = {
@@ -110,15 +110,15 @@ class Reading:
 
     shade: Shade = Shade.LOGPROB
     advantage: float | None = None
-    """The rollout's; None where it is not trained on."""
+    """The rollout's advantage; None if it is not trained on."""
     most: float = 0.0
-    """The largest advantage of its group, by amount."""
+    """Largest absolute advantage in its group."""
     now: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    """Logprobs under the policy of now, by the turn's number among those with tokens."""
+    """Logprobs under the current policy, by turn; only turns with tokens are counted."""
     waits: str = ""
-    """What they wait for; empty where they are known, or not asked for."""
+    """What the current logprobs wait for; empty if they are known or not requested."""
     grade: object = None
-    """The evaluation's result as the service keeps it."""
+    """The grading as the service stores it."""
 
 
 def rollout_lines(
@@ -127,10 +127,10 @@ def rollout_lines(
     """The conversation, `width` cells wide.
 
     Args:
-        trace: Its row; what it says in short stands in where there are no events.
+        trace: Its row; shown in short if there are no events.
         events: Its turns; None while they are being read.
-        reading: How it is read.
-        width: Cells of a line.
+        reading: How it is shown.
+        width: Width of a line, cells.
     """
     if events is None:
         return [Content.styled("reading the conversation …", MUTED)]
@@ -167,7 +167,7 @@ def role_of(event: TraceEvent) -> str:
 
 
 def _badge(events: TraceEvents, width: int) -> Iterator[Content]:
-    """Which control characters were replaced, and by what."""
+    """Which control characters were replaced, and how."""
     found: Counter[str] = Counter()
     for event in events.events:
         for text in _texts(event):
@@ -181,7 +181,7 @@ def _badge(events: TraceEvents, width: int) -> Iterator[Content]:
 
 
 def _graded(trace: Trace, reading: Reading, width: int) -> Iterator[Content]:
-    """The reward, and what it is made of where that is known."""
+    """The reward, and its components if known."""
     parts, notes = subscores(reading.grade), grade_notes(reading.grade)
     if parts:
         made = "  ".join(
@@ -231,10 +231,9 @@ def _said(role: str, text: str, width: int) -> Iterator[Content]:
 def _sampled(
     event: TraceEvent, sample: TurnSample, reading: Reading, turn: int, width: int
 ) -> Iterator[Content]:
-    """An answer with its tokens in their shades, the legend, and each token by itself.
+    """An answer with shaded tokens, the legend, and the list of tokens.
 
-    Where the service does not say what text each token is, the answer is its text alone: ids
-    tell a reader nothing.
+    If the service does not give the tokens' texts, only the answer's text is shown.
     """
     pieces = event.tokens or ()
     if len(pieces) != len(sample.output_token_ids):
@@ -254,7 +253,7 @@ def _sampled(
 
 
 def _summed(sample: TurnSample, more: str = "") -> Content:
-    """How many tokens there are, and their logprobs in sum, in nats."""
+    """Number of tokens, and the sum of their logprobs in nats."""
     logprobs = [each for each in sample.output_logprobs if each == each]
     text = f"{len(sample.output_token_ids)} tokens"
     if logprobs:
@@ -290,9 +289,9 @@ def _texts(event: TraceEvent) -> Iterator[str]:
 
 
 LEAST = 20
-"""Cells that its lines are laid out for at least."""
+"""Least width of a layout, cells."""
 HIT, AT = "reverse", "bold reverse $warning"
-"""Styles of what was found, and of the one that the cursor is on."""
+"""Styles of matches, and of the current match."""
 
 
 class RolloutPane(TextPane):
@@ -301,11 +300,11 @@ class RolloutPane(TextPane):
         self._rollout: tuple[Trace, TraceEvents | None, Reading] | None = None
         self._plain: list[Content] = []
         self.wanted = ""
-        """The text that is looked for."""
+        """The search text."""
         self.hits: list[tuple[int, int]] = []
-        """Where the text was found: its line, and the character there."""
+        """The matches: line, and index of the first character in it."""
         self.hit = 0
-        """Which of them is looked at."""
+        """Index of the current match."""
 
     def show_rollout(self, trace: Trace, turns: TraceEvents | None, reading: Reading) -> None:
         """Show a rollout; its turns are None while they are being read."""
@@ -317,20 +316,20 @@ class RolloutPane(TextPane):
             self.scroll_home(animate=False)
 
     def lay_out(self) -> None:
-        """Break the lines anew for the pane's width."""
+        """Wrap the lines to the pane's width."""
         if self._rollout is not None:
             self._plain = rollout_lines(*self._rollout, max(LEAST, self.width))
             self._search()
 
     def find(self, text: str) -> None:
-        """Look for a text, in any case; an empty one is found nowhere."""
+        """Search for a text, case-insensitively; an empty text has no matches."""
         if text != self.wanted:
             self.wanted, self.hit = text, 0
             self._search()
             self._reveal()
 
     def next_hit(self, way: int) -> None:
-        """Go to the next place where the text was found, or to the one before; round the end."""
+        """Go to the next or previous match, wrapping around."""
         if self.hits:
             self.hit = (self.hit + way) % len(self.hits)
             self._paint()
@@ -361,7 +360,7 @@ class RolloutPane(TextPane):
 
 
 LEAST_COLUMN, MOST_COLUMN = 24, 60
-"""Cells of a column."""
+"""Smallest and largest width of a column, cells."""
 GAP = 2
 FACTS = 3
 """Lines above a rollout's text."""
@@ -376,7 +375,7 @@ class Answer:
     reward: float
     advantage: float
     trace_id: str | None = None
-    """None where the service does not say."""
+    """None if the service does not give it."""
     tokens: int | None = None
     text: str | None = None
     """Its text; None until it is read."""
@@ -400,15 +399,16 @@ def answers(group: Group, rule: Advantages = PLAIN) -> list[Answer]:
 
 
 class RolloutColumns(LinesView, can_focus=True):
-    """←/→ go from one to the next; up and down scroll all texts together.
+    """A group's rollouts side by side. ←/→ move between them; up and down scroll all texts
+    together.
 
-    Where they are short, what has no room beside the others is shown below them.
+    Short texts are shown in several rows of columns.
     """
 
     answers: reactive[Sequence[Answer]] = reactive[Sequence[Answer]]((), repaint=False)
     picked: reactive[int] = reactive(0, repaint=False)
     unread = ""
-    """Stands in place of the texts where none can be read."""
+    """Shown in place of the texts if they cannot be read."""
 
     def watch_answers(self) -> None:
         self.redraw()
@@ -418,12 +418,12 @@ class RolloutColumns(LinesView, can_focus=True):
 
     @property
     def across(self) -> int:
-        """Columns in sight."""
+        """Number of visible columns."""
         return max(1, min(len(self.answers), (self.width + GAP) // (LEAST_COLUMN + GAP)))
 
     @property
     def cell(self) -> int:
-        """Cells of a column."""
+        """Width of a column, cells."""
         return min(MOST_COLUMN, (self.width + GAP) // self.across - GAP)
 
     @property
@@ -433,13 +433,13 @@ class RolloutColumns(LinesView, can_focus=True):
 
     @property
     def banks(self) -> int:
-        """Rows of rollouts, one below another: more than one only where they are short."""
+        """Number of rows of columns; more than one only for short texts."""
         needed = ceil(len(self.answers) / self.across)
         return max(1, min(needed, (self.body_rows + 1) // (self.tall + 1)))
 
     @property
     def first(self) -> int:
-        """The first in sight."""
+        """Index of the first visible rollout."""
         seen = self.across * self.banks
         return max(0, min(self.picked - seen // 2, len(self.answers) - seen))
 

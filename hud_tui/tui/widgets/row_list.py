@@ -1,8 +1,8 @@
-"""RowList and RunTable: tables with a cursor, drawn a visible line at a time.
+"""RowList and RunTable: tables with a cursor, of which only visible lines are drawn.
 
-The cursor stays on its row, by the row's key, when rows come, go or change: arriving data
-never moves it. A RowList's columns fold away from the least important until the rest fits; a
-RunTable has more of both than fit, and makes its lines when they come into sight.
+The cursor stays on its row, by the row's key, when rows come, go or change. A RowList leaves out
+its least important columns until the rest fits; a RunTable scrolls in both directions, and makes
+its lines when they become visible.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ GAP = 2
 
 @dataclass(frozen=True)
 class Column:
-    """One column; the one with width 0 takes what is left."""
+    """One column; the one with width 0 takes the remaining width."""
 
     title: str
     width: int = 0
     right: bool = False
-    """Whether its text ends at the right, as numbers do."""
+    """Whether its text is aligned to the right, as numbers are."""
     rank: int = 0
-    """Of columns that do not fit, the highest rank is left out first; 0 always stays."""
+    """Columns with the highest rank are left out first if they do not fit; 0 always stays."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line. A heading spans all columns, and the cursor passes over it."""
+    """One line. A heading spans all columns, and the cursor skips it."""
 
     key: str
     cells: tuple[Content, ...]
@@ -62,7 +62,7 @@ class Row:
 
 
 class RowList(ScrollView, can_focus=True):
-    """Rows under a line of titles. Enter is its screen's business."""
+    """Rows under a line of titles. Its screen handles enter."""
 
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
@@ -107,8 +107,8 @@ class RowList(ScrollView, can_focus=True):
         Args:
             columns: From left to right.
             id: The widget's.
-            least: Cells that the flexible column wants; others fold away for it.
-            most: Cells that it takes, however many there are.
+            least: Least width of the flexible column, cells; others are left out for it.
+            most: Its largest width, cells.
         """
         super().__init__(id=id)
         self.columns, self.least, self.most = columns, least, most
@@ -121,13 +121,13 @@ class RowList(ScrollView, can_focus=True):
         return self.rows[self.cursor].key if 0 <= self.cursor < len(self.rows) else None
 
     def lay(self, columns: Sequence[Column]) -> None:
-        """Take other columns; the rows that fit them come with the next `show`."""
+        """Replace the columns; the matching rows come with the next `show`."""
         if columns != self.columns:
             self.columns = columns
             self.refresh()
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Replace the rows; the cursor stays on its key, else near where it was."""
+        """Replace the rows; the cursor stays on its key, else close to its place."""
         before, key, offset = self.rows, self.key, self.cursor
         self.rows = rows
         kept = next((at for at, row in enumerate(rows) if row.key == key and not row.heading), None)
@@ -143,13 +143,13 @@ class RowList(ScrollView, can_focus=True):
             self._moved()
 
     def select(self, key: str) -> None:
-        """Put the cursor on a row, if it is there."""
+        """Move the cursor to a row, if it exists."""
         for at, row in enumerate(self.rows):
             if row.key == key and not row.heading:
                 self._go(at)
 
     def _near(self, at: int) -> int:
-        """The row at `at` or after it, else before it, that is no heading; −1 for none."""
+        """The first row from `at` on, else before it, that is no heading; −1 for none."""
         free = [i for i, row in enumerate(self.rows) if not row.heading]
         after = [i for i in free if i >= at]
         return after[0] if after else free[-1] if free else -1
@@ -239,13 +239,13 @@ class RowList(ScrollView, can_focus=True):
 def fold(
     columns: Sequence[Column], width: int, least: int, most: int = 1000
 ) -> list[tuple[Column, int, int]]:
-    """The columns that fit, with their widths and their places in `columns`.
+    """The columns that fit, with their widths and their indices in `columns`.
 
     Args:
         columns: All of them.
-        width: Cells there are, one of margin at either side included.
-        least: What the flexible column wants.
-        most: What it takes.
+        width: Available cells, including a margin of one on both sides.
+        least: Least width of the flexible column.
+        most: Its largest width.
     """
     kept = list(enumerate(columns))
     while _wanted(kept, least) > width - 2:
@@ -271,7 +271,7 @@ def _fit(text: Content, width: int, right: bool) -> Content:
     return text.pad_left(room) if right else text.pad_right(room)
 
 
-# The table of runs. How the table is laid out, kept as the texts that the command line takes.
+# The table of runs. Its arrangement is stored in the form of the command line's values.
 
 
 @dataclass(frozen=True)
@@ -280,13 +280,13 @@ class Arrangement:
 
     columns: tuple[RunColumn, ...]
     sort: str = ""
-    """As `sort_rows` takes it; empty for the newest first."""
+    """As in `sort_rows`; empty for the newest first."""
     group: str = ""
-    """As `group_rows` takes it; empty for none."""
+    """As in `group_rows`; empty for none."""
 
     @classmethod
     def of(cls, shown: str, sort: str, group: str) -> Arrangement:
-        """As it was kept; the usual one in place of what makes no sense any more."""
+        """The stored arrangement, with defaults for invalid parts."""
         try:
             sort_rows((), sort)
             group_rows((), group)
@@ -296,12 +296,13 @@ class Arrangement:
 
     @property
     def sorted_by(self) -> tuple[str, bool]:
-        """The column that comes first in the order, and whether its greatest is first."""
+        """The first column of the sort order, and whether it is descending."""
         first = self.sort.partition(",")[0].strip()
         return first.removeprefix("-"), first.startswith("-")
 
     def sorting(self, one: RunColumn) -> str:
-        """What sorts by a column: numbers the greatest first, and the second time the other way."""
+        """The sort order after a click on a column: descending for numbers; reversed by a second
+        click."""
         key, down = self.sorted_by
         return f"-{one.key}" if (not down if key == one.key else one.number) else one.key
 
@@ -317,27 +318,27 @@ class Arrangement:
         return lines
 
 
-# The table: lines are made when they come into sight.
+# The table: lines are made when they become visible.
 
 
 NAME = "name"
 LEAST_CELLS = {"name": 16, "spark": 12, "steps": 7, "state": 9, "reward": 11}
-"""Cells that a column begins with; it grows with what comes into sight, and never shrinks."""
+"""Initial widths, cells; a column grows with its visible content, and never shrinks."""
 MOST_CELLS = {"name": 40, "note": 60, "eval": 28}
 WIDEST = 24
-"""Cells of a column that is not named there."""
+"""Largest width of the other columns, cells."""
 TONES: Mapping[str, str] = {"spark": "accent", "model": "dim", "age": "dim", "id": "dim"}
 """Tones of columns that are not plain."""
 STATES = {"running": "accent", "failed": "warm", "error": "warm", "interrupted": "warm"}
 MARKED, FOLLOWED = "✔", "●"
 KEPT = 500
-"""Rows whose texts are kept."""
+"""Rows whose texts are cached."""
 FRESH_S = 5.0
-"""Seconds until an age is told anew."""
+"""Seconds until an age is updated."""
 
 
 class RunTable(LinesView, can_focus=True):
-    """Lines of runs and headings. The cursor stays on its run, by id, whatever comes or moves."""
+    """Lines of runs and headings. The cursor stays on its run, by id."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
 
@@ -365,19 +366,19 @@ class RunTable(LinesView, can_focus=True):
         self.lines: Sequence[RunRow | RunGroup] = ()
         self.cursor = -1
         self.marked: dict[str, None] = {}
-        """Ids of the runs that are to be compared, in the order in which they were marked."""
+        """Ids of the runs marked for comparison, in the order they were marked."""
         self.followed = ""
-        """Id of the model that the other views show."""
+        """Id of the selected model."""
         self.arrangement = Arrangement(tuple(columns("")))
         self.left = 0
-        """Columns after the name that are out of sight at the left."""
+        """Columns after the name that are scrolled out at the left."""
         self._titles: Counter[str] = Counter()
         self._texts: dict[str, tuple[RunRow, float, dict[str, str]]] = {}
-        """What is written of the runs that are or were in sight, and as of when."""
+        """Cached texts of runs, with their row and the time they were made."""
         self._places: dict[str, int] = {}
         self._widths: dict[str, int] = {}
         self._spelled_out = False
-        """Whether titles are in whole words."""
+        """Whether titles are in full words."""
         self._clock = clock
 
     @property
@@ -391,11 +392,11 @@ class RunTable(LinesView, can_focus=True):
         return len(self.lines)
 
     def show(self, lines: Sequence[RunRow | RunGroup], titles: Counter[str]) -> None:
-        """Replace the lines; the cursor stays on its run, else near where it was.
+        """Replace the lines; the cursor stays on its run, else close to its place.
 
         Args:
-            lines: From above.
-            titles: How often each name is given: of several runs it is shown with their ids.
+            lines: From the top.
+            titles: How many runs have each name: equal names are shown with their ids.
         """
         before = self.row
         self.lines, self._titles = lines, titles
@@ -409,7 +410,7 @@ class RunTable(LinesView, can_focus=True):
             self.post_message(self.Moved(_id(after)))
 
     def lay(self, arrangement: Arrangement) -> None:
-        """Other columns, or their order; the lines that fit them come with the next `show`."""
+        """Change the columns or their order; the matching lines come with the next `show`."""
         self.arrangement, self._widths = arrangement, {}
         self._texts.clear()
         self.left = min(self.left, max(0, len(arrangement.columns) - 2))
@@ -419,19 +420,19 @@ class RunTable(LinesView, can_focus=True):
         super().on_resize()
 
     def select(self, run_id: str) -> None:
-        """Put the cursor on a run, if it is there."""
+        """Move the cursor to a run, if it exists."""
         if run_id in self._places:
             self._go(self._places[run_id])
 
     def shift(self, by: int) -> None:
-        """So many columns to the right, as long as there are any out of sight; or to the left."""
+        """Scroll by this many columns to the right, or to the left."""
         wanted = self.left + by
         if by < 0 or len(self._in_sight(self.width)) < len(self._behind):
             self.left = max(0, min(wanted, len(self._rest) - 1))
             self.redraw()
 
     def _near(self, at: int) -> int:
-        """The line at `at` or after it, else before it, that is a run; −1 for none."""
+        """The first line from `at` on, else before it, that is a run; −1 for none."""
         last = len(self.lines)
         ways = (*range(min(at, last), last), *range(min(at, last) - 1, -1, -1))
         return next((one for one in ways if isinstance(self.lines[one], RunRow)), -1)
@@ -444,7 +445,7 @@ class RunTable(LinesView, can_focus=True):
             self.post_message(self.Moved(_id(self.row)))
 
     def _redraw_lines(self, *lines: int) -> None:
-        """Draw only these, where they are in sight."""
+        """Redraw only these lines, if they are visible."""
         spans, inks, base, shown = (
             self._spans(self.width),
             self._inks,
@@ -465,7 +466,7 @@ class RunTable(LinesView, can_focus=True):
 
     def _reveal(self) -> None:
         top, height = self.scroll_offset.y, self.body_rows
-        # A heading above the first run stays in sight with it.
+        # a heading above the first run scrolls into view with it
         first = self.cursor - (self.cursor == 1)
         if first < top:
             self.scroll_to(y=first, animate=False)
@@ -506,7 +507,7 @@ class RunTable(LinesView, can_focus=True):
 
     @property
     def _rest(self) -> list[RunColumn]:
-        """The columns after the name, which stays where it is."""
+        """The columns after the name, which does not scroll."""
         return [one for one in self.arrangement.columns if one.key != NAME]
 
     @property
@@ -518,20 +519,20 @@ class RunTable(LinesView, can_focus=True):
         return max(self._widths.get(one.key, 0), LEAST_CELLS.get(one.key, 0), title)
 
     def _title(self, one: RunColumn) -> str:
-        """A column's title, with an arrow if it is sorted by."""
+        """A column's title, with an arrow if the table is sorted by it."""
         by, down = self.arrangement.sorted_by
         said = one.long_title if self._spelled_out else one.title
         return said if one.key != by else f"{said} {'↓' if down else '↑'}"
 
     def _spell_out(self, width: int) -> None:
-        """Titles in whole words, if every column has room with them."""
+        """Use full words in titles, if every column has room for them."""
         self._spelled_out = True
         shown = self._all
         used = sum(map(self._width, shown)) + GAP * (len(shown) - 1)
         self._spelled_out = used + 3 <= width
 
     def _in_sight(self, width: int) -> list[RunColumn]:
-        """Those after the name that have room."""
+        """The columns after the name that fit."""
         room = width - 3 - self._name_width(width)
         found = []
         for one in self._behind:
@@ -542,7 +543,7 @@ class RunTable(LinesView, can_focus=True):
         return found
 
     def _spans(self, width: int) -> list[tuple[RunColumn, int, int]]:
-        """Each column in sight, and its cells from where to where; the name takes what is left."""
+        """Each visible column with its first and last cell; the name takes the remaining width."""
         behind = self._in_sight(width)
         wide, name = sum(GAP + self._width(one) for one in behind), COLUMNS[NAME]
         stop = 3 + min(self._width(name), max(self._name_width(width), width - 3 - wide))
@@ -553,11 +554,11 @@ class RunTable(LinesView, can_focus=True):
         return found
 
     def _name_width(self, width: int) -> int:
-        """Cells that the names get at least."""
+        """Least width of the names, cells."""
         return min(self._width(COLUMNS[NAME]), max(LEAST_CELLS[NAME], 3 * width // 10))
 
     def _measure(self, rows: Iterable[RunRow], width: int) -> None:
-        """Let the columns grow with what is in sight, and find out how their titles are written."""
+        """Let the columns grow with their visible content, and choose the form of their titles."""
         widths, most = self._widths, {one.key: MOST_CELLS.get(one.key, WIDEST) for one in self._all}
         for row in rows:
             for key, text in self._told(row).items():
@@ -570,12 +571,12 @@ class RunTable(LinesView, can_focus=True):
         return (COLUMNS[NAME], *self._rest)
 
     def name_of(self, row: RunRow) -> str:
-        """What a run is called; of several with one name each with how its id begins."""
+        """A run's name; with the beginning of its id if several runs have it."""
         title = row.title
         return f"{title} {row.id[:4]}" if self._titles[title] > 1 else title
 
     def _told(self, row: RunRow) -> dict[str, str]:
-        """What a row says, by column. It is written once, and again when an age may be another."""
+        """A row's texts by column, cached until an age may have changed."""
         now, kept = self._clock(), self._texts.get(row.id)
         if kept is not None and kept[0] is row and now - kept[1] < FRESH_S:
             return kept[2]
@@ -587,7 +588,7 @@ class RunTable(LinesView, can_focus=True):
         return texts
 
     def heading(self, width: int) -> Strip:
-        """The columns' titles, the one that is sorted by with an arrow."""
+        """The columns' titles, with an arrow at the one that is sorted by."""
         top = self.scroll_offset.y
         rows = self.lines[top : top + self.body_rows]
         self._measure((row for row in rows if isinstance(row, RunRow)), width)
@@ -637,7 +638,7 @@ class RunTable(LinesView, can_focus=True):
 
 
 def _shortened(text: str, width: int) -> str:
-    """A name cut in its middle: forks of a sweep differ in the end of theirs."""
+    """A name shortened in its middle: forks of a sweep differ at the end."""
     if cell_len(text) <= width or width < 12:
         return text
     kept = (width - 1) // 3

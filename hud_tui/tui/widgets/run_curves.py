@@ -1,4 +1,4 @@
-"""RunCurves and RunLegend: runs in one chart, and beside it what they differ in."""
+"""RunCurves and RunLegend: several runs in one chart, and beside it what they differ in."""
 
 from __future__ import annotations
 
@@ -33,26 +33,27 @@ from hud_tui.tui.widgets import chart
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
 HUES = ("#56b4e9", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#f0e442", "#3d8fd1")
-"""Of curves, told apart by colour-blind eyes too; each has a letter besides.
+"""Colours of curves, distinguishable with colour blindness; each curve also has a letter.
 
-Source: Okabe and Ito 2008, "Color Universal Design", the blue lifted for dark terminals."""
+Source: Okabe and Ito 2008, "Color Universal Design", the blue lightened for dark terminals.
+"""
 HUES_ON_LIGHT = ("#0072b2", "#b26a00", "#00795a", "#c04c00", "#a8517f", "#857400", "#2a6496")
 LETTERS = ascii_letters
 POINT = "●"
 MOST_INTERVALS = 6
-"""Runs whose intervals are drawn together; of more only that of the chosen one."""
+"""Runs whose intervals are drawn together; with more, only the chosen one's."""
 MARGIN, AXIS_ROWS = 2, 2
-"""Cells right of the curves, for their letters; rows below them, for the axis."""
+"""Cells to the right of the curves, for their letters; rows below them, for the axis."""
 LABEL = 5
-"""Least cells of the labels at the left."""
+"""Least width of the labels at the left, cells."""
 ROWS_APART, CELLS_APART = (3, 2, 4), 16
-"""Rows between two ticks of the y axis, whichever leaves the least empty; cells between two of the
-x axis, about."""
+"""Rows between ticks of the y axis (the one that leaves the fewest rows empty is used), and cells
+between ticks of the x axis."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The runs in the chart, and how they are looked at."""
+    """The runs in the chart, and how they are shown."""
 
     runs: tuple[tuple[RunRow, RunSeries], ...] = ()
     key: str = REWARD
@@ -64,9 +65,9 @@ class Compared:
     hidden: frozenset[str] = frozenset()
     """Ids of runs whose curves are not drawn."""
     at: float | None = None
-    """Where the crosshair is on the x axis; None for nowhere."""
+    """Position of the crosshair on the x axis; None for none."""
     steps: tuple[int, ...] = ()
-    """How long each of the runs was when this was made: they grow in place."""
+    """Number of steps of each run when this was made: the runs grow in place."""
 
     @property
     def weight(self) -> float:
@@ -81,7 +82,7 @@ class Compared:
 
     @property
     def of_scores(self) -> bool:
-        """Whether held-out rewards are shown: single points, which are not averaged."""
+        """Whether held-out rewards are shown: single points without smoothing."""
         return canonical(self.key) == HELDOUT
 
     def value(self, series: RunSeries) -> float:
@@ -90,7 +91,7 @@ class Compared:
         return nan if at is None else value_at(series, self.key, self.axis, at, self.weight)
 
     def score(self, series: RunSeries) -> Score | None:
-        """A run's held-out reward under the crosshair, else its newest."""
+        """A run's held-out reward at the crosshair, else its newest."""
         at = self._at(series)
         return None if at is None or not self.of_scores else score_at(series, self.axis, at)
 
@@ -101,25 +102,25 @@ class Compared:
 
     @property
     def ranked(self) -> list[tuple[RunRow, float]]:
-        """The runs with their values, the best first: under the crosshair where there is one."""
+        """The runs with their values, best first; at the crosshair if there is one."""
         valued = [(row, self.value(series)) for row, series in self.runs]
         return best_first(((one, one[1]) for one in valued), self.key)
 
     def x_said(self, at: float) -> str:
-        """A place on the x axis, in its unit."""
+        """A position on the x axis, in its unit."""
         if self.axis is Axis.TIME:
             return time_said(at)
         return f"step {at:.0f}" if self.axis is Axis.STEP else f"{short(at)} tokens"
 
 
 def letter(place: int) -> str:
-    """What a curve is called in the chart."""
+    """Letter of a curve in the chart."""
     return LETTERS[place] if place < len(LETTERS) else "·"
 
 
 @dataclass
 class Canvas:
-    """Curves as braille, the later ones on top: a character and whose it is for every cell."""
+    """Curves as braille, later ones on top: a character and an owner for every cell."""
 
     cells: int
     rows: int
@@ -131,7 +132,7 @@ class Canvas:
         self._owner = [[-1] * self.cells for _ in range(self.rows)]
 
     def add(self, owner: int, dots: Sequence[int]) -> None:
-        """Draw a curve; `dots` is an integer for each of 2 × `cells` columns, lowest dot first."""
+        """Draw a curve; `dots` has an integer for each of 2 × `cells` columns, lowest dot first."""
         for cell in range(self.cells):
             left, right = dots[2 * cell], dots[2 * cell + 1]
             both = left | right
@@ -146,13 +147,13 @@ class Canvas:
                     self._owner[place][cell] = owner
 
     def mark(self, owner: int, points: Iterable[tuple[int, int]]) -> None:
-        """Put a mark on points, each a cell and a row from above."""
+        """Mark points, each a cell and a row from the top."""
         for cell, row in points:
             self._text[row][cell], self._owner[row][cell] = POINT, owner
 
     def lines(self) -> list[list[tuple[str, int]]]:
-        """Each row as stretches of cells of one curve, the blanks after them with them; −1 is
-        nobody's."""
+        """Each row as stretches of cells of one curve, including the blanks after them; −1 is no
+        owner."""
         found = []
         for text, owners in zip(self._text, self._owner, strict=True):
             at, now, row = 0, owners[0], []
@@ -166,20 +167,20 @@ class Canvas:
 
 
 class RunCurves(LinesView, can_focus=False):
-    """The chart: a curve for each run, its letter where it ends, axes and crosshair."""
+    """The chart: a curve per run with its letter at the end, axes and crosshair."""
 
     def __init__(self) -> None:
         super().__init__(id="compared-chart")
         self.compared = Compared()
         self.chosen = ""
-        """Id of the run whose curve lies on top."""
+        """Id of the run whose curve is on top."""
         self.order: tuple[str, ...] = ()
-        """Ids of the runs as they were marked: so are their letters and hues, which stay with a
-        run whatever is shown of it."""
+        """Ids of the runs in the order they were marked, which determines their letters and
+        colours."""
         self._stamp: object = None
         self._drawn: list[Strip] = []
         self._frame = (0, 0, 0.0, 1.0)
-        """Cells left of the curves, cells of the curves, least and greatest x."""
+        """Cells left of the curves, cells of the curves, smallest and largest x."""
 
     @property
     def count(self) -> int:
@@ -297,13 +298,13 @@ def _ticks(scale: Scale) -> list[tuple[float, str]]:
 
 
 def _marks(drawn: RunLine, scale: Scale, rows: int) -> list[tuple[int, int]]:
-    """The cell and the row of each point of a line; none where they would hide the line."""
+    """The cell and the row of each point of a line; empty if they would hide the line."""
     shares = ((bucket.column // 2, scale.share(bucket.smooth)) for bucket in drawn.buckets)
     return [(cell, rows - 1 - round(share * (4 * rows - 1)) // 4) for cell, share in shares]
 
 
 def _letters(ends: Mapping[int, float], rows: int) -> dict[int, int]:
-    """The row of each curve's letter: where the curve ends, else the nearest that is free."""
+    """The row of each curve's letter: at the curve's end, else the closest free one."""
     found: dict[int, int] = {}
     for place, share in sorted(ends.items()):
         wanted = round((1 - share) * (rows - 1))
@@ -322,9 +323,9 @@ def _put(strip: Strip, cell: int, text: str, style: Style, free: bool = False) -
 
 
 INTERVAL = 12
-"""Cells of an interval in the legend, with the gap before it."""
+"""Width of an interval in the legend, with the gap before it, cells."""
 NAME_CELLS = (12, 40)
-"""Of a run's name in the legend, at least and at most."""
+"""Smallest and largest width of a run's name in the legend, cells."""
 
 
 class RunLegend(LinesView, can_focus=True):
@@ -334,7 +335,7 @@ class RunLegend(LinesView, can_focus=True):
         super().__init__(id="compared-legend")
         self.curves = curves
         self.rows: list[tuple[RunRow, float]] = []
-        """With each run's value, the best first."""
+        """The runs with their values, best first."""
         self.differences = Differences((), (), ())
         self.names: Mapping[str, str] = {}
         self.cursor = 0
@@ -349,7 +350,7 @@ class RunLegend(LinesView, can_focus=True):
 
     @property
     def _same(self) -> list[str]:
-        """What all have in common, over as many lines as it takes."""
+        """What all runs have in common, on as many lines as needed."""
         if not self.rows:
             return []
         shared = [(key, text) for key, text in self.differences.same if text != "–"]
@@ -372,13 +373,13 @@ class RunLegend(LinesView, can_focus=True):
             self.redraw()
 
     def _layout(self, width: int) -> tuple[int, list[tuple[int, str, int]]]:
-        """Cells of the name, and the place, title and width of each difference that has room."""
+        """Width of the name; and index, title and width of each difference that fits."""
         table = dict(self.differences.rows)
         width -= INTERVAL * self.curves.compared.of_scores
         wide = max((cell_len(self.names.get(row.id, "")) for row, _ in self.rows), default=0)
         columns, room = [], width - 12 - NAME_CELLS[0]
         for place, key in enumerate(self.differences.keys):
-            if key == "model":  # the name says it
+            if key == "model":  # the name says it already
                 continue
             said = SHORT.get(key, key)
             cells = max(cell_len(said), *(min(24, cell_len(v[place])) for v in table.values()))
@@ -444,13 +445,13 @@ class RunLegend(LinesView, can_focus=True):
 
 
 def _interval(score: Score | None) -> str:
-    """E.g. ``.61–.72``; empty where nobody says."""
+    """E.g. ``.61–.72``; empty if unknown."""
     if score is None or score.low is None or score.high is None:
         return ""
     return f"{short(score.low)}–{short(score.high)}"
 
 
 def _middle(text: str, width: int) -> str:
-    """A name cut in its middle: forks of a sweep differ in the end of theirs."""
+    """A name shortened in its middle: forks of a sweep differ at the end."""
     kept = (width - 1) // 3
     return text if cell_len(text) <= width else f"{text[:kept]}…{text[-(width - 1 - kept) :]}"

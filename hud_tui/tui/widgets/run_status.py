@@ -1,4 +1,4 @@
-"""What a run says in words: its status line, why it failed, its constant metrics, its events."""
+"""A run in words: its status line, why it failed, its constant metrics, its events."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
 MARGIN = 11
-"""Cells left of a text, for its time."""
+"""Cells to the left of a text, for its time."""
 
 
 class EventLog(LinesView):
     """A scrolled log keeps its place while newer events arrive above.
 
-    Where it has no room but for its heading, that says the newest event and how to read on.
+    If there is room for the heading only, it shows the newest event and the key that opens the log.
     """
 
     run: reactive[Run] = reactive(Run, repaint=False)
     pane: reactive[str] = reactive("", repaint=False)
-    """The pane that has the focus."""
+    """The pane with the focus."""
 
     def watch_pane(self) -> None:
         self.redraw()
@@ -84,13 +84,13 @@ class EventLog(LinesView):
 
 @lru_cache(1024)
 def wrapped(text: str, width: int) -> tuple[str, ...]:
-    """Text from anywhere as lines of at most `width` cells, all of it; at least one line."""
+    """Text as lines of at most `width` cells; at least one line."""
     lines = Content(one_line(text, LIMIT)).wrap(width)
     return tuple(line.plain for line in lines) or ("",)
 
 
 def local_time(at: float) -> str:
-    """Unix seconds as ``07:12:41``, by this machine's clock; empty where unknown."""
+    """Unix seconds as ``07:12:41``, in local time; empty if unknown."""
     try:
         return datetime.fromtimestamp(at).strftime("%H:%M:%S") if at else ""
     except (OverflowError, OSError, ValueError):
