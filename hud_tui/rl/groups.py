@@ -436,6 +436,10 @@ AT_ONCE = 1500
 """Groups counted at a time, and steps: about 5 ms."""
 
 
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
 @dataclass(frozen=True)
 class Total:
     """Sums over the steps up to one."""
@@ -449,12 +453,12 @@ class Total:
     @property
     def share(self) -> float:
         """Share of rollouts without gradient, from 0 to 1."""
-        return self.idle / self.rollouts if self.rollouts else 0.0
+        return _share(self.idle, self.rollouts)
 
     @property
     def token_share(self) -> float:
         """Share of tokens without gradient, from 0 to 1."""
-        return self.idle_tokens / self.tokens if self.tokens else 0.0
+        return _share(self.idle_tokens, self.tokens)
 
 
 @dataclass
@@ -472,7 +476,7 @@ class TaskWaste:
     @property
     def share(self) -> float:
         """Share of rollouts without gradient, from 0 to 1."""
-        return self.idle / self.rollouts if self.rollouts else 0.0
+        return _share(self.idle, self.rollouts)
 
 
 class Waste:

@@ -7,12 +7,10 @@ models and every dialog, some 250 ms.
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from time import time
 from typing import ClassVar
@@ -30,10 +28,8 @@ from hud_tui.notebook import LastKnown
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
 from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label, own
-from hud_tui.rl.evaluation import size
+from hud_tui.rl.checkpoint_tree import own
 from hud_tui.rl.head import Move, named
-from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
@@ -43,17 +39,14 @@ from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
-from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.base import Aside, HudScreen, ViewContext, WritePolicy
 from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, say, tell
-from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
-from hud_tui.tui.screens.models import ModelsScreen
-from hud_tui.tui.screens.palette import BLOCK, Place, Section
+from hud_tui.tui.screens.palette import Places
 from hud_tui.tui.session import RunSession
-from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model
+from hud_tui.wire import Job, JobStatus, Model
 
 ASIDE_S = 5.0
 """Between two looks at the machine that is used, and at costs."""
@@ -513,203 +506,3 @@ def _model_of(job: Job, models: list[Model]) -> Model | None:
     """The model that a managed run trains; None if it is not in the catalog."""
     wanted = job_model_id(job)
     return next((model for model in models if model.id == wanted), None)
-
-
-MOST_JOBS = {True: 10_000, False: 1000}
-"""Newest jobs that are read for the palette: of the embedded service, and of HUD."""
-NEW_JOBS = 100
-"""Of these, the newest that are read again when the palette is opened another time."""
-TASK_STEPS = 200
-"""Newest steps whose tasks can be gone to."""
-
-
-class Places:
-    """What the palette goes to: models, checkpoints, runs, jobs, and the tasks of the run."""
-
-    def __init__(self, app: App[None], session: RunSession) -> None:
-        self._app, self._session = app, session
-        self._jobs: dict[str, Job] = {}
-        """By id, newest first, as far as they have been read."""
-        self._others: dict[str, Section] = {}
-        """Checkpoints of models that are not followed, by the model's id."""
-        self._scored: dict[str, list[str]] = {}
-        """Tasks by the evaluation's id."""
-
-    async def sections(self) -> AsyncIterator[Section]:
-        """What is known, then the jobs; one that has grown is given again.
-
-        Jobs that cannot be read are left out: the view of the jobs says why.
-        """
-        self._others.clear()
-        yield self._models()
-        yield self._tasks()
-        with suppress(HudError):  # those that are known do
-            self._session.catalog = tuple(await self._session.client.models())
-            yield self._models()
-        with suppress(HudError):  # then only those that are trained on are found
-            if (heldout := await self._heldout()) is not None:
-                yield heldout
-        tree = self._session.run.tree
-        checkpoints = Section("checkpoint", lambda at: self._checkpoint(tree, len(tree) - 1 - at))
-        async for section in _filled(checkpoints, tree):
-            yield section
-        for section in self._known_jobs():
-            yield section
-        if await self._read_jobs():
-            for section in self._known_jobs():
-                yield section
-
-    async def within(self, words: Sequence[str]) -> Section | None:
-        """The checkpoints of another model that some of the words name; None where none do."""
-        followed = self._session.run.model
-        others = [one for one in self._session.catalog if followed is None or one.id != followed.id]
-        named = [one for one in others if _named(one, words)]
-        if not named:
-            return None
-        model = max(named, key=lambda one: (_named(one, words), -len(one.model_name)))
-        if model.id not in self._others:
-            try:
-                nodes = await self._session.client.checkpoints(model.id)
-            except HudError:
-                return None  # it has none, or the service does not answer, which is told elsewhere
-            place = partial(self._checkpoint_of, model, nodes)
-            section = Section("checkpoint", place, model.model_name)
-            async for _ in _filled(section, nodes):
-                pass
-            self._others[model.id] = section
-        return self._others[model.id]
-
-    def _models(self) -> Section:
-        models = list(self._session.catalog)
-
-        def place(at: int) -> Place:
-            one = models[at]
-            return Place(one.model_name, partial(self._open, one))
-
-        section = Section("model", place)
-        section.add([one.model_name for one in models], [one.id for one in models])
-        return section
-
-    async def _open(self, model: Model) -> None:
-        """As Enter in Models does; one's own model without a look at Models."""
-        if kind(model) is Kind.OWN:
-            self._session.choose(model)
-            await self._app.switch_mode("launch" if model.checkpoint_count == 0 else "live")
-            return
-        await self._show("models", model.id)
-        if isinstance(self._app.screen, ModelsScreen):
-            self._app.screen.open(model)
-
-    async def _heldout(self) -> Section | None:
-        """The tasks of the newest evaluation on held-out ones, of the head's lineage if it can be;
-        None without one."""
-        run = self._session.run
-        known = dict(run.tree.evaluations())
-        lineage = set(run.tree.lineage(run.tree.head))
-        position = max(known, key=lambda at: (at in lineage, at), default=None)
-        node = None if position is None else run.tree[position]
-        found = known.get(position) if position is not None else run.base_evaluation
-        if found is None or not found.id:
-            return None
-        if found.id not in self._scored:
-            groups = (await self._session.evaluations.get(found.id)).groups
-            self._scored[found.id] = sorted(group.task_slug for group in groups)
-        slugs = self._scored[found.id]
-
-        def place(at: int) -> Place:
-            return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), label(node))
-
-        section = Section("held-out task", place)
-        section.add(slugs)
-        return section
-
-    async def _rollouts(self, found: Evaluation, node: Checkpoint | None, slug: str) -> None:
-        """Show an evaluation's rollouts of a task."""
-        group = await self._session.evaluations.rollouts(found, node, slug)
-        name = f"{label(node)}, evaluated on {size(found.num_tasks, found.samples or 1)}"
-        step = StepGroups(name, [group], place=0, node=node, names=[name])
-        await self._app.push_screen(GroupScreen(self._session.client, step))
-
-    def _tasks(self) -> Section:
-        tree = self._session.run.tree
-        newest = (tree[at] for at in islice(tree.lineage(tree.head), TASK_STEPS))
-        found = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
-        slugs = sorted(slug for slug in found if slug)
-        section = Section("task", lambda at: Place(slugs[at], self._live(slugs[at])))
-        section.add(slugs)
-        return section
-
-    def _live(self, slug: str) -> Callable[[], Awaitable[None]]:
-        return partial(self._show, "live", slug)
-
-    def _checkpoint(self, tree: Tree, position: int) -> Place:
-        node, own = tree[position], tree.own(position)
-        values = {
-            f"held-out {short(own.heldout)}": (own.heldout, own.over_briefly),
-            f"reward {short(own.reward)}": (own.reward, str(own.sampled or "")),
-        }
-        said = (
-            f"{told} ({of})" if of else told
-            for told, (value, of) in values.items()
-            if value is not None
-        )
-        go = partial(self._show, "checkpoints", node.id)
-        return Place(label(node), go, next(said, ""))
-
-    def _checkpoint_of(self, model: Model, nodes: Sequence[Checkpoint], at: int) -> Place:
-        node = nodes[-1 - at]
-
-        async def go() -> None:
-            self._session.choose(model)
-            await self._show("checkpoints", node.id)
-
-        return Place(f"{model.model_name} {label(node)}", go)
-
-    def _known_jobs(self) -> list[Section]:
-        """The runs, and the other jobs."""
-        runs = [one for one in self._jobs.values() if job_model_id(one) is not None]
-        others = [one for one in self._jobs.values() if job_model_id(one) is None]
-        return [self._job_section("run", runs), self._job_section("job", others)]
-
-    def _job_section(self, kind: str, jobs: Sequence[Job]) -> Section:
-        def place(at: int) -> Place:
-            one = jobs[at]
-            note = f"{one.id[:8]} {one.status or ''}"
-            return Place(one.name or one.id, partial(self._show, f"{kind}s", one.id), note)
-
-        section = Section(kind, place)
-        section.add([one.name or "" for one in jobs], [one.id for one in jobs])
-        return section
-
-    async def _read_jobs(self) -> bool:
-        """Read the jobs, the second time only the newest; whether any is new."""
-        most = NEW_JOBS if self._jobs else MOST_JOBS[self._session.client.settings.local]
-        try:
-            newest = {job.id: job for job in await self._session.client.jobs(most)}
-        except HudError:
-            return False
-        before, self._jobs = (
-            self._jobs,
-            newest | {id_: job for id_, job in self._jobs.items() if id_ not in newest},
-        )
-        return self._jobs != before
-
-    async def _show(self, view: str, name: str) -> None:
-        """Show a view, with the cursor on what has this name."""
-        await self._app.switch_mode(view)
-        if isinstance(self._app.screen, HudScreen):
-            self._app.screen.go_to(name)
-
-
-async def _filled(section: Section, nodes: Sequence[Checkpoint] | Tree) -> AsyncIterator[Section]:
-    """Add checkpoints, the newest first; given after every part, for keys to be let in."""
-    for end in range(len(nodes), 0, -BLOCK):
-        part = [nodes[at] for at in range(end - 1, max(0, end - BLOCK) - 1, -1)]
-        section.add([label(node) for node in part], [node.id for node in part])
-        yield section
-        await sleep(0)
-
-
-def _named(model: Model, words: Sequence[str]) -> int:
-    """How many of the words are in the model's name."""
-    return sum(word in model.model_name.casefold() for word in words)

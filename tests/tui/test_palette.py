@@ -10,9 +10,9 @@ from textual.widgets import Static
 
 from hud_tui.client.client import HudClient
 from hud_tui.settings import Start
-from hud_tui.tui import workspace
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import doable
+from hud_tui.tui.screens import palette
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
@@ -357,5 +357,5 @@ async def test_jobs_are_read_once_and_then_only_the_newest(
             await at.go(at.job_id[:8], "run")
             await at.flown.until_view("runs")
             await at.flown.until(lambda: asked)
-        assert asked.count(workspace.MOST_JOBS[True]) == 1
-        assert workspace.NEW_JOBS in asked
+        assert asked.count(palette.MOST_JOBS[True]) == 1
+        assert palette.NEW_JOBS in asked

@@ -297,17 +297,23 @@ LEAST = 16
 """Least width of an action's description, cells."""
 
 
+LIST_KEYS: list[BindingType] = [
+    Binding("escape", "dismiss", "back", show=False),
+    Binding("down", "move(1)", "down", show=False),
+    Binding("up", "move(-1)", "up", show=False),
+    Binding("pagedown", "page(1)", "page down", show=False),
+    Binding("pageup", "page(-1)", "page up", show=False),
+]
+"""Keys of a list below a search field, which keeps the focus."""
+
+
 class HelpScreen(Over[Doable | None]):
     """The keys of a screen, with a search; closes with the chosen action."""
 
     LEAVE: ClassVar[str] = "dismiss"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss", "back", show=False),
-        Binding("down", "move(1)", "down", show=False),
-        Binding("up", "move(-1)", "up", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
+        *LIST_KEYS,
         Binding("home", "edge(-1)", "first", show=False, priority=True),
         Binding("end", "edge(1)", "last", show=False, priority=True),
     ]

@@ -1,7 +1,7 @@
 """Palette: go to anything by its name: a view, an action, a model, checkpoint, run, job or task.
 
-What there is to go to comes in sections, one for each kind, which may still grow while the palette
-is open. A search gives way to keys every few milliseconds, however many names there are.
+Places come in sections, one per kind, which may grow while the palette is open. A search yields to
+keys every few milliseconds, however many names there are.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from asyncio import sleep
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -16,34 +17,45 @@ from time import monotonic
 from typing import ClassVar, Protocol
 
 from textual import on, work
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import Input
 
+from hud_tui.errors import HudError
+from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
+from hud_tui.rl.evaluation import size
+from hud_tui.rl.metrics import short
+from hud_tui.rl.run import job_model_id
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import doable, shows_view
-from hud_tui.tui.screens.dialogs import Over
+from hud_tui.tui.rollout_reader import StepGroups
+from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.dialogs import LIST_KEYS, Over
+from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.session import RunSession
 from hud_tui.tui.theme import TITLES
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.wire import Checkpoint, Evaluation, Job, Model
 
 BLOCK = 2048
-"""Names that are searched in one go: about a millisecond."""
+"""Names searched without a pause: about 1 ms."""
 LONGEST = 200
-"""Characters of a name that are searched and shown."""
+"""Most characters of a name that are searched and shown."""
 PER_SECTION, MOST = 30, 100
-"""Results of one kind, and of all together."""
+"""Most results of one kind, and in total."""
 MOST_LETTERS = 200
-"""Names of a block that are compared by how close together the letters are."""
+"""Most names of a block that are ranked by how close together the letters are."""
 SHORTEST_ID = 4
-"""Characters from which the beginning of an id is looked for."""
+"""Shortest text that is searched for in ids."""
 SLICE_S = 0.004
-"""Longest search between two looks for keys."""
+"""Longest search without yielding to keys, seconds."""
 BEGINS = " -_/.:,("
-"""What a word begins after."""
+"""Characters before the beginning of a word."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +65,12 @@ class Place:
     name: str
     go: Callable[[], Awaitable[object]]
     note: str = ""
-    """Shown dim beside it: the key of an action, the state of a run."""
+    """Shown dim beside the name: the key of an action, the state of a run."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some names of a section, folded; a line break before and after each."""
+    """Some names of a section, case-folded, with a line break before and after each."""
 
     first: int
     """The position of its first name in the section."""
@@ -67,14 +79,14 @@ class Block:
 
 
 class Section:
-    """All places of one kind, by name and id; those added first are shown first."""
+    """All places of one kind, by name and id, in the order they were added."""
 
     def __init__(self, kind: str, place: Callable[[int], Place], within: str = "") -> None:
         """
         Args:
             kind: Shown dim at the right.
-            place: Makes the place of a position, once it is to be shown.
-            within: What the names belong to, e.g. another model: only a search that names it too
+            place: Makes the place at an index when it is shown.
+            within: Owner of the places, e.g. another model: only a search that names it as well
                 finds them.
         """
         self.kind, self.place = kind, place
@@ -83,27 +95,27 @@ class Section:
         self.size = 0
 
     def add(self, names: Sequence[str], ids: Sequence[str] = ()) -> None:
-        """Add places after those that are there; `ids` has one for each name, or none."""
+        """Append places; `ids` has one for each name, or is empty."""
         for at in range(0, len(names), BLOCK):
             part = slice(at, at + BLOCK)
             self.blocks.append(Block(self.size + at, _lines(names[part]), _lines(ids[part])))
         self.size += len(names)
 
     def wanted(self, words: Sequence[str]) -> str:
-        """What is looked for in the names: the words without those that say where they belong;
-        empty where nothing of this section is meant."""
+        """The text to search for: the words without those that name the owner; empty if the
+        words do not name it."""
         rest = [word for word in words if not self.within or word not in self.within]
         return " ".join(rest) if len(rest) < len(words) or not self.within else ""
 
 
 def _lines(names: Iterable[str]) -> str:
-    """Texts of a server, folded, one a line."""
+    """Names, which may come from a server, case-folded, one per line."""
     lines = (" ".join(name[:LONGEST].split()) for name in names)
     return "\n".join(("", *lines, "")).casefold()
 
 
 def search(sections: Sequence[Section], text: str) -> Iterator[tuple[Section, int] | None]:
-    """Find names, the best match first; None between two blocks, where a key may be let in.
+    """Find names, the best match first; yields None between two blocks, to let keys go first.
 
     Whole names come first, then their beginnings, beginnings of words, parts of words, beginnings
     of ids, names with all words in any order, and names with the letters in this order.
@@ -124,7 +136,7 @@ def search(sections: Sequence[Section], text: str) -> Iterator[tuple[Section, in
 
 
 def _places(text: str, part: str) -> Iterator[int]:
-    """Numbers of the lines that hold a part, each once; it may begin with the line break."""
+    """Numbers of the lines with a text, each once; it may begin with the line break."""
     at, line, counted = text.find(part), -1, 0
     while at >= 0:
         at += part[0] == "\n"
@@ -156,7 +168,7 @@ def _id(block: Block, phrase: str) -> Iterator[int]:
 
 
 def _all_words(block: Block, phrase: str) -> Iterator[int]:
-    """The rarest word is looked for, then the others beside it."""
+    """Search for the rarest word, then for the others in its line."""
     words = phrase.split()
     if len(words) > 1 and all(word in block.names for word in words):
         lines = block.names.split("\n")
@@ -167,7 +179,7 @@ def _all_words(block: Block, phrase: str) -> Iterator[int]:
 
 
 def _letters(block: Block, phrase: str) -> Iterator[int]:
-    """The closest together first."""
+    """Names with the letters closest together come first."""
     first, *others = list(phrase.replace(" ", ""))
     steps = (f"[^\n{re.escape(one)}]*{re.escape(one)}" for one in others)
     pattern = re.compile(re.escape(first) + "".join(steps))
@@ -184,32 +196,26 @@ WAYS = (_whole, _beginning, _word, _part, _id, _all_words, _letters)
 
 
 class Atlas(Protocol):
-    """What there is to go to, beside the views and the actions."""
+    """Places beside the views and the actions."""
 
     def sections(self) -> AsyncIterator[Section]:
-        """Sections; one that has grown is given again."""
+        """Sections; a section that has grown is given again."""
 
     async def within(self, words: Sequence[str]) -> Section | None:
-        """The checkpoints of another model that some words name; None where they name none."""
+        """The checkpoints of another model that some words name; None if they name none."""
 
 
 class Palette(Over[Place | None]):
-    """Closes with the place that was chosen."""
+    """A search over places; closes with the chosen one."""
 
     LEAVE: ClassVar[str] = "dismiss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss", "back", show=False),
-        Binding("down", "move(1)", "down", show=False),
-        Binding("up", "move(-1)", "up", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = LIST_KEYS
 
     def __init__(self, below: Screen[object], atlas: Atlas | None) -> None:
         """
         Args:
             below: The screen whose actions are listed.
-            atlas: What else there is to go to; None before there is a service.
+            atlas: The service's places; None before there is a service.
         """
         super().__init__()
         self._actions = list(action_sections(below))
@@ -219,7 +225,7 @@ class Palette(Over[Place | None]):
         self._places: dict[str, Place] = {}
         """The listed places, by their rows' keys."""
         self._listed_for: str | None = None
-        """The text of the search that is listed whole."""
+        """The text whose search is complete."""
         self.field = Input(placeholder=HINT, id="palette-search", compact=True)
         self.list = RowList(COLUMNS, id="palette-list", least=20)
         self.list.can_focus = False
@@ -246,7 +252,7 @@ class Palette(Over[Place | None]):
 
     @work(group="gather")
     async def _gather(self, atlas: Atlas) -> None:
-        """Add the sections as they come, and search again."""
+        """Add sections as they come, and search again."""
         async for section in atlas.sections():
             self._more[section.kind, section.within] = section
             if self.text and len(self._places) < MOST:
@@ -268,7 +274,7 @@ class Palette(Over[Place | None]):
 
     @work(exclusive=True, group="find")
     async def _find(self, text: str) -> None:
-        """List what matches."""
+        """List the matches."""
         found: list[tuple[Section, int]] = []
         began = monotonic()
         for one in self._matches(text):
@@ -304,7 +310,7 @@ class Palette(Over[Place | None]):
     def on_input_submitted(self) -> None:
         if self._listed_for == self.text:
             self._choose()
-        else:  # what is listed is of fewer letters
+        else:  # the list is still of a shorter text
             best = next((one for one in self._matches(self.text) if one is not None), None)
             self._show([] if best is None else [best])
             self._choose()
@@ -335,10 +341,10 @@ def action_sections(screen: Screen[object]) -> Iterator[Section]:
     """The views, what can be done on a screen now, and the themes."""
     able = [one for one in doable(screen) if one.action.name not in HIDDEN]
     app = screen.app
-    for kind, wanted in (("view", True), ("action", False)):
+    for title, wanted in (("view", True), ("action", False)):
         of_kind = [one for one in able if shows_view(one.action) is wanted]
         yield _section(
-            kind,
+            title,
             [
                 Place(
                     f"{one.action.label.capitalize()}: {one.action.help}",
@@ -353,10 +359,213 @@ def action_sections(screen: Screen[object]) -> Iterator[Section]:
 
 
 HIDDEN = frozenset({"command_palette", "interrupt"})
-"""Actions that are not listed: one is open, the other is quitting by another name."""
+"""Actions that are not listed: the first is open already, the second is another name of quit."""
 
 
 def _section(kind: str, places: Sequence[Place]) -> Section:
     section = Section(kind, places.__getitem__)
     section.add([place.name for place in places])
     return section
+
+
+# Places of the service, beside views and actions.
+
+
+MOST_JOBS = {True: 10_000, False: 1000}
+"""Newest jobs that are read: from the embedded service, and from HUD."""
+NEW_JOBS = 100
+"""Newest jobs that are read again when the palette is opened another time."""
+TASK_STEPS = 200
+"""Newest steps whose tasks are listed."""
+
+
+class Places:
+    """The service's places: models, checkpoints, runs, jobs, and tasks."""
+
+    def __init__(self, app: App[None], session: RunSession) -> None:
+        self._app, self._session = app, session
+        self._jobs: dict[str, Job] = {}
+        """The jobs read so far, by id, newest first."""
+        self._others: dict[str, Section] = {}
+        """Checkpoints of models that are not selected, by the model's id."""
+        self._scored: dict[str, list[str]] = {}
+        """Tasks of evaluations, by the evaluation's id."""
+
+    async def sections(self) -> AsyncIterator[Section]:
+        """Known places first, then the jobs; a section that has grown is given again.
+
+        Jobs that cannot be read are left out: their view says why.
+        """
+        self._others.clear()
+        yield self._models()
+        yield self._tasks()
+        with suppress(HudError):  # the known ones suffice
+            self._session.catalog = tuple(await self._session.client.models())
+            yield self._models()
+        with suppress(HudError):  # then only tasks that are trained on are listed
+            if (heldout := await self._heldout()) is not None:
+                yield heldout
+        tree = self._session.run.tree
+        checkpoints = Section("checkpoint", lambda at: self._checkpoint(tree, len(tree) - 1 - at))
+        async for section in _filled(checkpoints, tree):
+            yield section
+        for section in self._known_jobs():
+            yield section
+        if await self._read_jobs():
+            for section in self._known_jobs():
+                yield section
+
+    async def within(self, words: Sequence[str]) -> Section | None:
+        """The checkpoints of another model that some of the words name; None if they name none."""
+        followed = self._session.run.model
+        others = [one for one in self._session.catalog if followed is None or one.id != followed.id]
+        named = [one for one in others if _named(one, words)]
+        if not named:
+            return None
+        model = max(named, key=lambda one: (_named(one, words), -len(one.model_name)))
+        if model.id not in self._others:
+            try:
+                nodes = await self._session.client.checkpoints(model.id)
+            except HudError:
+                return None  # it has none; or the service does not answer, which other views show
+            place = partial(self._checkpoint_of, model, nodes)
+            section = Section("checkpoint", place, model.model_name)
+            async for _ in _filled(section, nodes):
+                pass
+            self._others[model.id] = section
+        return self._others[model.id]
+
+    def _models(self) -> Section:
+        models = list(self._session.catalog)
+
+        def place(at: int) -> Place:
+            one = models[at]
+            return Place(one.model_name, partial(self._open, one))
+
+        section = Section("model", place)
+        section.add([one.model_name for one in models], [one.id for one in models])
+        return section
+
+    async def _open(self, model: Model) -> None:
+        """What Enter does in Models; the user's own model is selected at once."""
+        if kind(model) is Kind.OWN:
+            self._session.choose(model)
+            await self._app.switch_mode("launch" if model.checkpoint_count == 0 else "live")
+            return
+        await self._show("models", model.id)
+        if isinstance(self._app.screen, ModelsScreen):
+            self._app.screen.open(model)
+
+    async def _heldout(self) -> Section | None:
+        """The tasks of the newest held-out evaluation, in the head's lineage if there is one there;
+        None without any."""
+        run = self._session.run
+        known = dict(run.tree.evaluations())
+        lineage = set(run.tree.lineage(run.tree.head))
+        position = max(known, key=lambda at: (at in lineage, at), default=None)
+        node = None if position is None else run.tree[position]
+        found = known.get(position) if position is not None else run.base_evaluation
+        if found is None or not found.id:
+            return None
+        if found.id not in self._scored:
+            groups = (await self._session.evaluations.get(found.id)).groups
+            self._scored[found.id] = sorted(group.task_slug for group in groups)
+        slugs = self._scored[found.id]
+
+        def place(at: int) -> Place:
+            return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), label(node))
+
+        section = Section("held-out task", place)
+        section.add(slugs)
+        return section
+
+    async def _rollouts(self, found: Evaluation, node: Checkpoint | None, slug: str) -> None:
+        """Show an evaluation's rollouts of a task."""
+        group = await self._session.evaluations.rollouts(found, node, slug)
+        name = f"{label(node)}, evaluated on {size(found.num_tasks, found.samples or 1)}"
+        step = StepGroups(name, [group], place=0, node=node, names=[name])
+        await self._app.push_screen(GroupScreen(self._session.client, step))
+
+    def _tasks(self) -> Section:
+        tree = self._session.run.tree
+        newest = (tree[at] for at in islice(tree.lineage(tree.head), TASK_STEPS))
+        found = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
+        slugs = sorted(slug for slug in found if slug)
+        section = Section("task", lambda at: Place(slugs[at], self._live(slugs[at])))
+        section.add(slugs)
+        return section
+
+    def _live(self, slug: str) -> Callable[[], Awaitable[None]]:
+        return partial(self._show, "live", slug)
+
+    def _checkpoint(self, tree: Tree, position: int) -> Place:
+        node, own = tree[position], tree.own(position)
+        values = {
+            f"held-out {short(own.heldout)}": (own.heldout, own.over_briefly),
+            f"reward {short(own.reward)}": (own.reward, str(own.sampled or "")),
+        }
+        said = (
+            f"{told} ({of})" if of else told
+            for told, (value, of) in values.items()
+            if value is not None
+        )
+        go = partial(self._show, "checkpoints", node.id)
+        return Place(label(node), go, next(said, ""))
+
+    def _checkpoint_of(self, model: Model, nodes: Sequence[Checkpoint], at: int) -> Place:
+        node = nodes[-1 - at]
+
+        async def go() -> None:
+            self._session.choose(model)
+            await self._show("checkpoints", node.id)
+
+        return Place(f"{model.model_name} {label(node)}", go)
+
+    def _known_jobs(self) -> list[Section]:
+        """The runs, and the other jobs."""
+        runs = [one for one in self._jobs.values() if job_model_id(one) is not None]
+        others = [one for one in self._jobs.values() if job_model_id(one) is None]
+        return [self._job_section("run", runs), self._job_section("job", others)]
+
+    def _job_section(self, kind: str, jobs: Sequence[Job]) -> Section:
+        def place(at: int) -> Place:
+            one = jobs[at]
+            note = f"{one.id[:8]} {one.status or ''}"
+            return Place(one.name or one.id, partial(self._show, f"{kind}s", one.id), note)
+
+        section = Section(kind, place)
+        section.add([one.name or "" for one in jobs], [one.id for one in jobs])
+        return section
+
+    async def _read_jobs(self) -> bool:
+        """Read the jobs, after the first time only the newest. Returns whether any has changed."""
+        most = NEW_JOBS if self._jobs else MOST_JOBS[self._session.client.settings.local]
+        try:
+            newest = {job.id: job for job in await self._session.client.jobs(most)}
+        except HudError:
+            return False
+        before, self._jobs = (
+            self._jobs,
+            newest | {id_: job for id_, job in self._jobs.items() if id_ not in newest},
+        )
+        return self._jobs != before
+
+    async def _show(self, view: str, name: str) -> None:
+        """Show a view, with the cursor on what has this name."""
+        await self._app.switch_mode(view)
+        if isinstance(self._app.screen, HudScreen):
+            self._app.screen.go_to(name)
+
+
+async def _filled(section: Section, nodes: Sequence[Checkpoint] | Tree) -> AsyncIterator[Section]:
+    """Add checkpoints, newest first; yields after every part, so that keys go first."""
+    for end in range(len(nodes), 0, -BLOCK):
+        part = [nodes[at] for at in range(end - 1, max(0, end - BLOCK) - 1, -1)]
+        section.add([label(node) for node in part], [node.id for node in part])
+        yield section
+        await sleep(0)
+
+
+def _named(model: Model, words: Sequence[str]) -> int:
+    """Number of the words that are in the model's name."""
+    return sum(word in model.model_name.casefold() for word in words)
