@@ -1,4 +1,5 @@
-"""The client that the command line asks for, guarded, its writes logged; commands run on it."""
+"""The client for the command line's flags, guarded and with a command log; and running commands
+with it."""
 
 import argparse
 import asyncio
@@ -32,7 +33,12 @@ class Connector:
         guard: Callable[[], Guard],
         observe: Callable[[AuditEntry], None],
     ) -> None:
-        """`guard` builds the guard of every client; `observe` is called with every write."""
+        """
+        Args:
+            paths: This program's directories.
+            guard: Makes the guard of each client.
+            observe: Called with every write.
+        """
         self._paths, self._guard, self._observe = paths, guard, observe
 
     async def __call__(
@@ -59,8 +65,8 @@ def connector_of(args: argparse.Namespace) -> Connector:
 
 
 def paths_of(args: argparse.Namespace) -> Paths:
-    """This program's directories, as the flags and the environment say, and the machine that
-    is used; --data-dir means that of a service here."""
+    """This program's directories by flags, environment and the machine in use; with --data-dir the
+    machine is ignored."""
     paths = read_paths(args.state_dir, args.data_dir)
     return paths if args.data_dir is not None else with_machine(paths)
 
@@ -101,7 +107,7 @@ def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
 
 
 def say_costs(args: argparse.Namespace) -> None:
-    """Say on stderr what is rented and costs money, where anything is, and have its budget kept."""
+    """Print on stderr what is rented, if anything, and ensure that its budget is watched."""
     try:
         paths = paths_of(args)
         said = costs_said(paths.state, time())
@@ -130,8 +136,8 @@ async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) ->
 
 
 def progress(each: bool = False) -> Callable[[str], None]:
-    """Reports progress on one line of a terminal; elsewhere the first report only, or `each` that
-    says something else than the one before."""
+    """Prints progress on one line of a terminal; elsewhere only the first report, or with `each`
+    every report that differs from the last one."""
     said, began = "", monotonic()
 
     def progress(text: str) -> None:
@@ -149,7 +155,7 @@ def progress(each: bool = False) -> Callable[[str], None]:
 
 
 def stop(args: argparse.Namespace) -> int:
-    """Stop the embedded service, and say which process it was; returns the exit code."""
+    """Stop the embedded service, and print its process id; returns the exit code."""
     guard_of(args).check("stop the embedded service")
     paths = paths_of(args)
     anywhere = args.data_dir is None and machine_of(paths) is None

@@ -1,4 +1,4 @@
-"""``doctor``: what is set, what answers, what this machine has, and what to do about it."""
+"""``doctor``: checks settings, hosts and this machine, with a fix for each problem."""
 
 import argparse
 import asyncio
@@ -32,7 +32,7 @@ from hud_tui.wire import ServiceReady
 
 Level = Literal["failure", "warning", "ok"]
 NEEDED = {"api": "HUD_API_URL", "rl": "HUD_RL_URL", "gateway": "HUD_GATEWAY_URL"}
-"""Hosts without which nothing trains; of the others, only reports and links are lost."""
+"""Hosts that training needs; without the others only reports and links are missing."""
 PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
 PACKAGES = ("hud-tui", "textual", "rich", "httpx", "pydantic", "numpy", "starlette", "ruamel.yaml")
 OPTIONAL = {
@@ -47,7 +47,7 @@ LITTLE, TOO_LITTLE = 2 * 10**9, 10**8
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem, or one thing that is well; `code` is a failure's exit code."""
+    """One problem, or one passed check; `code` is the exit code of a failure."""
 
     level: Level
     message: str
@@ -60,9 +60,9 @@ class Finding:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Look at everything and say it, in a document or for people; returns the exit code.
+    """Check everything and print it, as a document or for people; returns the exit code.
 
-    With ``--local``: at the embedded service, and want no key; else at HUD's hosts.
+    With ``--local``: checks the embedded service, and needs no key; else HUD's hosts.
     """
     report = examine(paths_of(args), args.local)
     if args.headless:
@@ -73,12 +73,12 @@ def doctor(args: argparse.Namespace) -> int:
 
 
 def exit_code(findings: Iterable[Finding], fail_on: Level = "failure") -> int:
-    """The largest code of all failures; 0 without one, or 1 where warnings count too."""
+    """The largest exit code of all failures; 0 without one, or 1 if warnings count too."""
     return max((one.code or 1 for one in findings if one.level in ("failure", fail_on)), default=0)
 
 
 def examine(paths: Paths, local: bool) -> dict[str, Any]:
-    """The document: all facts, and what each check finds. Only the hosts are waited for."""
+    """The document: all facts, and the findings of each check. Only hosts are waited for."""
     places = configured.read_places()
     settings, problems = configured.usable_settings(places, needs_key=not local)
     ready, on_service = find_service(paths)
@@ -110,7 +110,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """By name, from installed metadata; None if it is not installed."""
+    """Versions by name, from installed metadata; None if not installed."""
     python = f"{python_version()} ({python_implementation()}, {system()} {machine()})"
     found = {name: [*distributions(name=name)] for name in (*PACKAGES, *OPTIONAL)}
     return {"python": python} | {name: d[0].version if d else None for name, d in found.items()}
@@ -121,7 +121,7 @@ def _failed(error: HudError) -> Finding:
 
 
 def _open_to(file: Path | None, mode: int, what: str) -> Iterator[Finding]:
-    """Whether others may use a file so."""
+    """Whether others can access a file in this way."""
     with suppress(OSError):
         if file is not None and file.stat().st_mode & mode:
             name = one_line(file)
@@ -131,7 +131,7 @@ def _open_to(file: Path | None, mode: int, what: str) -> Iterator[Finding]:
 def check_settings(
     settings: Settings, problems: Sequence[HudError], places: Sequence[Place]
 ) -> Iterator[Finding]:
-    """Whether they can be used, and who else can read a key."""
+    """Whether the settings are valid, and whether others can read a key."""
     yield from map(_failed, problems)
     for place in places:
         if {"HUD_API_KEY", *configured.OTHERS} & {*place.variables}:
@@ -148,7 +148,7 @@ def check_settings(
 def check_hosts(
     hosts: Sequence[Host], has_key: bool, environ: Mapping[str, str], local: bool = False
 ) -> Iterator[Finding]:
-    """What the answers mean, to the API with a key or without, of the embedded service or HUD."""
+    """The meaning of the hosts' answers."""
     for host in hosts:
         is_api, status, seconds = "api" in host.names, host.status or 0, host.seconds or 0
         named, detail = ", ".join(host.names), f": {host.detail}" if host.detail else ""
@@ -180,7 +180,7 @@ def _unreachable(host: Host, said: str, environ: Mapping[str, str], local: bool)
 
 
 def check_tinker(environ: Mapping[str, str]) -> Finding:
-    """Whether ``serve --engine tinker`` would work; without it everything else does."""
+    """Whether ``serve --engine tinker`` would work; nothing else needs it."""
     if not configured.is_set_up(environ):
         return Finding("ok", NO_TINKER)
     try:
@@ -201,7 +201,7 @@ def check_tinker(environ: Mapping[str, str]) -> Finding:
 
 
 def check_versions(found: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Whether Python is supported and all that is needed is installed."""
+    """Whether Python is supported and all requirements are installed."""
     missing = ", ".join(name for name in PACKAGES if found[name] is None)
     if not (supported := (3, 11) <= sys.version_info[:2] < (3, 14)):
         said = f"Python {python_version()} is not supported"
@@ -213,7 +213,7 @@ def check_versions(found: Mapping[str, str | None]) -> Iterator[Finding]:
 
 
 def check_terminal(found: Terminal) -> Iterator[Finding]:
-    """What keeps the app from drawing or copying as it should."""
+    """What keeps the app from drawing or copying correctly."""
     here, pipe = "the app can draw and copy here", "stdout is not a terminal: the app needs one"
     problems = [Finding("warning", said, fix) for said, fix in shortcomings(found)]
     if found.term == "dumb":
@@ -222,7 +222,7 @@ def check_terminal(found: Terminal) -> Iterator[Finding]:
 
 
 def check_config(environ: Mapping[str, str]) -> Finding:
-    """What the app would say of the config file when it starts."""
+    """Problems of the config file."""
     file = (directory := config_dir(environ)) / CONFIG_NAME
     try:
         changed = len(read_config(directory).keys)
@@ -236,7 +236,7 @@ def check_config(environ: Mapping[str, str]) -> Finding:
 def check_directories(
     found: Sequence[Directory], service_file: Path, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Whether the embedded service can keep what it makes, and its key from others."""
+    """Whether the embedded service can store its files, and whether its key is private."""
     problems = [*_open_to(service_file, 0o077, "holds the service's key and is open to others")]
     for one in found:
         if not one.writable:
@@ -258,7 +258,7 @@ def check_directories(
 
 
 def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
-    """The service that ``--local`` would find, where it runs; and what is to be said of it."""
+    """The service that ``--local`` would find, if it runs; and the finding."""
     try:
         found = [ready for _, ready in named(paths)]
     except HudUsage as error:
@@ -273,7 +273,8 @@ def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
 
 
 def check_data(data_dir: Path, served: bool) -> Iterator[Finding]:
-    """What a start would say of the data directory, and what starts have moved aside."""
+    """Problems that a start would report for the data directory, and what starts have moved
+    aside."""
     for level, message, fix in [] if served else look_into(data_dir):
         yield Finding(level, message, fix, level == "failure")
     fix = "remove it where nothing in it is missed; or stop the service, put back the service.db"
@@ -284,7 +285,7 @@ def check_data(data_dir: Path, served: bool) -> Iterator[Finding]:
 
 
 def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The report for people: a mark, as `print_rows` has them, and the line behind it."""
+    """The report for people: a mark, as for `print_rows`, and the line after it."""
     sections = {
         "settings": [("ok" if one.set else "off", one) for one in report["settings"]],
         "hosts": [("ok" if one.reachable else "failure", one) for one in report["hosts"]],

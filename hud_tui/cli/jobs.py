@@ -83,7 +83,7 @@ async def _listed(client: HudClient, job_id: str) -> Job | None:
         return None
 
 
-# ``traces``: a job's rollouts: the newest, those of one step, or all in pages.
+# ``traces``: a job's rollouts: the newest, those of one step, or all pages.
 
 
 PAGE = 1000
@@ -131,7 +131,7 @@ async def _all(client: HudClient, job_id: str, step: int | None) -> int:
 
 
 async def _pages(client: HudClient, job_id: str, offset: int) -> AsyncIterator[list[Trace]]:
-    """The rollouts from an offset on."""
+    """The rollouts from an offset on, by page."""
     while True:
         page = await client.trace_page(job_id, PAGE, offset)
         if page.items:
@@ -148,11 +148,11 @@ def _print_traces(
     emit("traces", {"job_id": job_id, "step": step, **place, "traces": page})
 
 
-# ``runs``: the table of all runs, some of them side by side, a name or a note for one of them.
+# ``runs``: the table of all runs, several runs side by side, and renaming or annotating one.
 
 
 WIDEST = 40
-"""Characters of a cell."""
+"""Most characters of a cell."""
 KIND = "runs"
 
 
@@ -161,7 +161,7 @@ def runs(args: argparse.Namespace) -> int:
 
     Raises:
         HudError: The service does not answer.
-        HudUsage: No such column, run or field; the filter makes no sense.
+        HudUsage: Unknown column, run or field; or an invalid filter.
     """
     if args.limit < 1:
         raise HudUsage(f"--limit {args.limit}: expected 1 or more")
@@ -204,7 +204,7 @@ async def _work(
 
 
 async def _whole(table: RunList, named: Sequence[RunRow]) -> list[RunRow]:
-    """These runs, read before others where they have to be put together."""
+    """These runs, read before the others if their rows have to be computed."""
     if all(row.whole for row in named):
         return list(named)
     wanted = [row.id for row in named]
@@ -215,7 +215,7 @@ async def _whole(table: RunList, named: Sequence[RunRow]) -> list[RunRow]:
 async def _change(
     args: argparse.Namespace, client: HudClient, notes: Notebook, table: RunList, row: RunRow
 ) -> int:
-    """Give a run its name or its note."""
+    """Rename a run, or store a note on it."""
     if args.note is not None:
         try:
             notes.write(row.id, args.note)
@@ -235,7 +235,7 @@ async def _change(
 
 
 def run_document(row: RunRow) -> dict[str, Any]:
-    """A run as documents have it: its row, with what follows from it."""
+    """A run in documents: its row and derived values."""
     found = {one.name: plain(getattr(row, one.name)) for one in fields(row)}
     return {**found, "active": row.active, "step_s": row.step_s, "eta_s": row.eta_s}
 
@@ -308,7 +308,7 @@ def _print_rows(rows: Sequence[RunRow], chosen: Sequence[Column]) -> None:
 
 
 def _print_differences(rows: Sequence[RunRow]) -> None:
-    """A row a setting that is not the same in all, a column a run."""
+    """One row per setting that differs, one column per run."""
     told = differences(rows)
     print()
     names = [_cell(row.name or row.id[:8]) for row in rows]
@@ -340,7 +340,7 @@ def _print_table(
 
 
 def _cut(line: str) -> str:
-    """To the terminal's width; whole where nobody looks at it there."""
+    """Cut to the terminal's width; unchanged if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return line
     width = get_terminal_size().columns

@@ -1,6 +1,6 @@
-"""``hud-tui``: read the command line and run the command, headless or in the app.
+"""``hud-tui``: parse the command line and run the command, headless or in the app.
 
-Nothing that a command needs is imported before it is known which: ``--help`` is printed at once.
+Imports that only some commands need are made when they run, so ``--help`` is fast.
 """
 
 import argparse
@@ -70,8 +70,8 @@ def _main(argv: Sequence[str]) -> int:
 
 
 COLLECT_EVERY = 50_000
-"""New objects after which garbage is collected, headless. With Python's 700, collections while
-modules are imported take a tenth of a short command's time and free nothing."""
+"""New objects after which garbage is collected, headless. With Python's default of 700, collections
+during imports take a tenth of a short command's time and free nothing."""
 
 
 def script() -> NoReturn:
@@ -149,7 +149,7 @@ def _app(args: argparse.Namespace) -> int:
     session = Session(lambda: paths().state, read_config(config_dir(os.environ)), args.record)
     if args.demo is None and args.command != "replay":
         return run(connect, mode, start_of(args), session)
-    from hud_tui.client.replay import player  # reads all of it, before there is an app
+    from hud_tui.client.replay import player  # reads the whole file before the app starts
 
     file = args.file if args.command == "replay" else None
     play = player(args.demo, file, args.speed if file else DEMO_SPEED)
@@ -179,7 +179,7 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def _fill_in(args: argparse.Namespace) -> None:
-    """Take the lock file's primary data set where ``preflight`` and ``run`` have no SOURCE.
+    """For ``preflight`` and ``run`` without SOURCE, use the lock file's primary data set.
 
     Raises:
         HudUsage: A file cannot be read; or, headless, there is no SOURCE at all.

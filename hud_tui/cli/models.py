@@ -43,11 +43,11 @@ async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
 
 
 def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | None:
-    """A checkpoint as documents have it; None for the base weights.
+    """A checkpoint in documents; None for the base weights.
 
-    The wire's fields describe its step; ``own_reward`` of ``sampled`` rollouts and
-    ``own_heldout_reward`` of ``own_heldout_tasks`` and ``own_heldout_rollouts`` its own weights:
-    null and 0 if nothing was sampled from them, or nobody says of how many.
+    The wire's fields describe its step. ``own_reward`` of ``sampled`` rollouts, and
+    ``own_heldout_reward`` of ``own_heldout_tasks`` and ``own_heldout_rollouts``, describe its own
+    weights: null and 0 if nothing was sampled from them, or if the numbers are unknown.
     """
     if position is None:
         return None
@@ -262,7 +262,7 @@ async def _change(args: argparse.Namespace, kept: Protection) -> None:
 
 
 async def _named(client: HudClient, args: argparse.Namespace, kept: Protection) -> tuple[str, str]:
-    """Id and name of a model; a deleted one is found among the protected."""
+    """Id and name of a model; a deleted one is looked up among the protected ones."""
     if args.off and args.model in kept.models:
         return args.model, kept.models[args.model]
     model = await client.model(args.model)
@@ -301,7 +301,7 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
 
 
 async def _job_id(client: HudClient, model: Model, ref: str | None) -> str:
-    """What the job is asked for by: its own id where that was given, else the model's."""
+    """Reference of the job in requests: the given job id, else the model's id."""
     try:
         return model.id if ref is None else find_model(ref, [model]).id
     except HudUsage:
@@ -316,7 +316,7 @@ def silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:
 
 
 async def newest(client: HudClient) -> Model | None:
-    """The model of the newest run, or one of one's own; None if there is none."""
+    """The model of the newest run, else the user's newest; None if there is none."""
     return current_model(*await asyncio.gather(client.models(), client.jobs(limit=20)))
 
 

@@ -63,18 +63,18 @@ BOUNDS = {
     "less_than": ("is not below", "lt"),
     "less_than_equal": ("is above the most,", "le"),
 }
-"""What pydantic calls a value beyond a bound: our words, and where the bound is."""
+"""Pydantic's names of bounds: our words, and the key of the bound."""
 EXAMPLES = {
     **{"learning_rate": "1e-4", "beta1": ".9", "beta2": ".95", "eps": "1e-8"},
     **{"weight_decay": ".01", "reward_scale": "1", "temperature": "1"},
     **{"steps": "60", "group_size": "8", "tasks_per_step": "16", "max_tokens": "256"},
     **{"seed": "0", "eval_every": "10", "eval_samples": "4", "samples": "4"},
 }
-"""Values that can be written, by the parameter."""
+"""Examples of valid values, by parameter."""
 
 
 def bad_value(error: ValidationError) -> HudUsage:
-    """What is wrong with the first value that does not fit its flag, and one that does."""
+    """What is wrong with the first invalid value of a flag, with a valid example."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
     said, bound = BOUNDS.get(first["type"], ("", ""))
@@ -157,7 +157,7 @@ def alarm_report(
 
 
 def require_consent(args: argparse.Namespace, client: "HudClient | None" = None) -> None:
-    """Refuse early what must not be sent, or cannot be confirmed.
+    """Refuse a write early if it is not allowed or cannot be confirmed.
 
     Args:
         args: The command line.

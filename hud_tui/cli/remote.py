@@ -1,4 +1,4 @@
-"""``remote``: machines over ssh; documents, or lines for people."""
+"""``remote``: machines over ssh. Prints documents, or lines for people."""
 
 import argparse
 import asyncio
@@ -26,7 +26,7 @@ from hud_tui.storage import read_regular
 
 MARKS = {"done": "✔", "there": "✔", "failed": "✘", "undone": "✔", "log": " ", "do": "…"}
 MOST_LOG = 4_000_000
-"""Bytes of a log that are shown."""
+"""Most bytes of a log that are shown."""
 
 
 def remote(args: argparse.Namespace) -> int:
@@ -44,17 +44,17 @@ def remote(args: argparse.Namespace) -> int:
 
 
 def machines_of(args: argparse.Namespace) -> Machines:
-    """The machines of the state directory, whichever is used and whether that can be read."""
+    """The machines of the state directory, whatever machine is in use."""
     return machines_in(read_paths(args.state_dir, args.data_dir).state)
 
 
 def log_command(args: argparse.Namespace, subject: str, flags: Sequence[str] = ()) -> None:
-    """Write an action that was done to the command log, as the command that repeats it.
+    """Add a completed action to the command log, as the command that repeats it.
 
     Args:
         args: The command line.
         subject: The machine's name or address.
-        flags: Names of those of its flags that are given again.
+        flags: Names of the flags to repeat.
     """
     words = [args.command, args.action, subject, *_given(args, flags)]
     words += ["-y"] if "yes" in vars(args) else []
@@ -79,7 +79,7 @@ SET_UP_FLAGS = ("engine", "model", "root", "env", "package", "send")
 
 
 async def add(args: argparse.Namespace) -> int:
-    """Check a machine, say what will be done, ask, and do it."""
+    """Examine a machine, print what will be done, ask, and do it."""
     if not args.dry_run:
         guard_of(args).check("set a machine up")
         require_consent(args)
@@ -96,7 +96,7 @@ async def add(args: argparse.Namespace) -> int:
 async def set_up(
     args: argparse.Namespace, address: Address, wish: Wish, values: Mapping[str, str]
 ) -> int:
-    """What ``remote add`` does once it is known with which machine."""
+    """The rest of ``remote add`` once the machine is known."""
     machines = machines_of(args)
     machine = await describe(machines, address, wish)
     with machines.alone(machine.name):
@@ -122,14 +122,14 @@ async def set_up(
 
 
 def go_on(machine: Machine) -> str:
-    """The command by which a machine's set-up goes on."""
+    """The command that resumes a machine's set-up."""
     if machine.pod:
         return f"hud-tui pods setup {machine.name}"
     return f"hud-tui remote add {machine.address} --name {machine.name}"
 
 
 def _planned(args: argparse.Namespace, machines: Machines, machine: Machine, plan: Any) -> int:
-    """Say what would be done; nothing was."""
+    """Print what would be done, without doing it."""
     if args.headless:
         steps = [{"step": one.name, "about": one.about, "done": there} for one, there in plan]
         emit("plan", {**document(machines, machine), "steps": steps})
@@ -152,7 +152,7 @@ def _about(machine: Machine, plan: Any, values: Mapping[str, str]) -> list[str]:
 
 
 def _watcher(args: argparse.Namespace) -> Callable[[StepSaid], None]:
-    """Prints what a set-up says: a document each, or a line for people."""
+    """Returns a function that prints the set-up's messages: as documents, or as lines."""
 
     def said(one: StepSaid) -> None:
         if args.headless:
@@ -165,7 +165,7 @@ def _watcher(args: argparse.Namespace) -> Callable[[StepSaid], None]:
 
 
 async def listed(args: argparse.Namespace) -> int:
-    """All machines that are known here."""
+    """List all known machines."""
     machines = machines_of(args)
     found = [document(machines, machine) for machine in machines.all()]
     if args.headless:
@@ -193,7 +193,7 @@ async def listed(args: argparse.Namespace) -> int:
 
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns for people; those that are empty in every row are left out."""
+    """Print columns for people; columns without any value are left out."""
     shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
     rows = [tuple(row[place] for place in shown) for row in rows]
     head = tuple(head[place] for place in shown)
@@ -205,7 +205,7 @@ def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
 
 
 async def status(args: argparse.Namespace) -> int:
-    """One machine, as it is now; exit code 3 where it does not answer."""
+    """Print a machine's present state; exit code 3 if it does not answer."""
     machines = machines_of(args)
     machine = machines.get(args.name)
     found = document(machines, machine)
@@ -237,7 +237,8 @@ def _server_said(server: Mapping[str, Any]) -> str:
 
 
 async def use(args: argparse.Namespace) -> int:
-    """Train on a machine from now on; or here again. Without either: which is used.
+    """Train on a machine from now on, or on this one again; without arguments, print which is in
+    use.
 
     Raises:
         HudUnreachable: Its server does not answer through the tunnel; nothing has changed.
@@ -274,7 +275,7 @@ async def _use(args: argparse.Namespace, machines: Machines, machine: Machine) -
 
 
 async def log(args: argparse.Namespace) -> int:
-    """The end of a log, of the server there or of the set-up here."""
+    """Print the end of a log: the server's there, or the set-up's here."""
     machines = machines_of(args)
     machine, count = machines.get(args.name), max(1, min(args.lines, 100_000))
     if args.setup:
@@ -317,7 +318,7 @@ async def remove(args: argparse.Namespace) -> int:
 
 
 def forget(args: argparse.Namespace, machines: Machines, name: str) -> bool:
-    """Forget a machine, and say what that means for what is trained; whether it was used."""
+    """Forget a machine, and print what that means for training; returns whether it was in use."""
     was_used = machines.used() == name
     machines.forget(name)
     if was_used:

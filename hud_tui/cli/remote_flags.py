@@ -1,4 +1,4 @@
-"""The flags of ``remote`` and ``pods``: each has actions with flags of their own."""
+"""The flags of ``remote`` and ``pods``, whose actions have flags of their own."""
 
 import argparse
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from hud_tui.cli.parser import Parser, consent, finite_number, global_flags, who
 
 
 def _actions(parser: Parser) -> Callable[..., Parser]:
-    """(name, about) → the parser of one action of a command."""
+    """Returns a function (name, about) → the parser of one action."""
     group = parser.add_subparsers(title="actions", metavar="ACTION")
 
     def add(name: str, about: str) -> Parser:
@@ -62,7 +62,7 @@ def _remote_add(parser: Parser) -> None:
 
 
 def _setup_flags(parser: Parser) -> None:
-    """How a machine is set up."""
+    """Flags for the set-up of a machine."""
     about = "skyrl-gpu, skyrl-ray, skyrl-cpu or hud-tui; default: by its GPUs"
     parser.add_argument("--engine", metavar="E", help=about)
     about = "a model of the Hub, or a folder there; default: by the GPUs' memory"
@@ -111,7 +111,7 @@ def pods(parser: Parser) -> None:
 
 
 def _offer_flags(parser: Parser) -> None:
-    """Which offers are meant."""
+    """Flags that select offers."""
     absent = argparse.SUPPRESS
     about = "e.g. 2xH100, or A100 for any number"
     parser.add_argument("--gpus", metavar="NxTYPE", default=absent, help=about)

@@ -1,4 +1,4 @@
-"""``preflight``, ``run``, and ``sweep``: several runs out of one."""
+"""``preflight``, ``run`` and ``sweep``."""
 
 import argparse
 import asyncio
@@ -69,7 +69,7 @@ from hud_tui.rl.text import age, one_line
 from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
 
-# Choosing the model, and printing everything that a submission sends.
+# Choosing the model, and printing what a submission sends.
 
 
 LISTED = 50
@@ -121,8 +121,8 @@ def say_what_is_sent(
     findings: Iterable[Finding],
     start: str,
 ) -> None:
-    """Print everything that the submission sends, one line each; `start` is the checkpoint that
-    the run starts from."""
+    """Print everything that the submission sends, one line each; `start` is the checkpoint that the
+    run starts from."""
     train = sum(not task.heldout for task in tasks)
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
     lines = [
@@ -163,10 +163,10 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
 
 
 async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
-    """The model's name; else None, and a finding that no model is checked.
+    """The model's name; or None and a finding that no model is checked.
 
     Raises:
-        HudUsage: Sampling needs a model, and it is ambiguous.
+        HudUsage: Sampling needs a model, and several are possible.
     """
     if args.model:
         return args.model, []
@@ -180,8 +180,8 @@ async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | Non
 
 
 async def run(client: HudClient, args: argparse.Namespace) -> int:
-    """Check, submit once; with ``--follow`` print events until the run ends. Several values of a
-    parameter are a sweep."""
+    """Check, then submit once; with ``--follow`` print events until the run ends. Several values of
+    a parameter make a sweep."""
     if not args.dry_run:
         require_consent(args, client)
     several = swept(args)
@@ -241,7 +241,7 @@ def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
 def _unsent(
     model: Model, tasks: Sequence[Task], origin: dict[str, Any], asked: JobParameters
 ) -> dict[str, Any]:
-    """What ``--dry-run`` says of a run."""
+    """The document of ``--dry-run``."""
     given = asked.model_dump(exclude_none=True)
     size = run_size(model, given, tasks)
     return {
@@ -256,10 +256,10 @@ def _unsent(
 
 
 def _largest(args: argparse.Namespace, several: dict[str, tuple[Any, ...]]) -> JobParameters:
-    """Of a sweep's runs the one with the largest batch, every one of them checked.
+    """The parameters of a sweep's largest batch, after checking those of all runs.
 
     Raises:
-        HudUsage: One cannot be asked for, or there are too many; or ``--fail-on`` an alarm.
+        HudUsage: Invalid parameters, too many runs, or ``--fail-on`` an alarm.
     """
     if any(level in args.fail_on for level in ("warn", "critical")):
         raise HudUsage("--fail-on an alarm is for one run", "watch the runs of a sweep one by one")
@@ -272,7 +272,7 @@ def _parameters(args: argparse.Namespace) -> JobParameters:
 
 
 def checked_parameters(given: dict[str, Any]) -> JobParameters:
-    """Parameters as the command line gives them. Raises HudUsage: one is out of its bounds."""
+    """Parameters from the command line. Raises HudUsage: one is out of bounds."""
     try:
         return JobParameters(**given)
     except ValidationError as error:
@@ -376,7 +376,7 @@ def _show(progress: Progress) -> None:
     print(f"\r\x1b[K{bar} {done}/{total} rollouts", end=end, file=sys.stderr, flush=True)
 
 
-# Sweeps: several runs out of one ``run``, and ``sweep``: list, look at, cancel, resume.
+# Sweeps: several runs from one ``run``, and ``sweep``: list, show, cancel, resume.
 
 
 SWEEP, MEMBER = "sweep", "sweep_run"
@@ -390,15 +390,15 @@ async def begin(
     source: TaskSource,
     name: str,
 ) -> int:
-    """Say what a sweep costs, then fork and submit; returns the exit code.
+    """Print the cost of a sweep, then fork and submit; returns the exit code.
 
     Args:
         client: Of the service.
         args: The command line, with several values of some parameters.
-        model: What the forks are made from.
-        tasks: That were checked.
-        source: What they came from.
-        name: What they are called.
+        model: The model to fork.
+        tasks: The checked tasks.
+        source: Their source.
+        name: Their name.
     """
     files = SweepFiles(paths_of(args).state)
     sweep = await plan_sweep(
@@ -412,7 +412,7 @@ async def begin(
         args.leave_out,
     )
     like = None
-    if model.training_defaults is not None:  # HUD has no list to ask at once
+    if model.training_defaults is not None:  # HUD has no list of all runs
         like = paced_like(await RunList(client).read(), model, name)
     size = sweep_size(sweep, model, tasks, like)
     _say_sweep(sweep, size, model, tasks)
@@ -435,7 +435,7 @@ def _at_once(args: argparse.Namespace) -> int | None:
 
 
 def _say_sweep(sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task]) -> None:
-    """What it is and costs, on stderr."""
+    """Print a sweep's runs and cost on stderr."""
     tell(f"sweep {sweep.name}: {size.said}")
     lines = sweep_facts(sweep, size, model, tasks)
     lines += [(one.level, one.message) for one in check_room(model, size.steps)]
@@ -443,7 +443,7 @@ def _say_sweep(sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task
 
 
 def _say(lines: Iterable[tuple[str, str]]) -> None:
-    """Labels and texts, on stderr."""
+    """Print labels and texts on stderr."""
     for label, text in lines:
         print(f"  {label:<{LABEL}} {one_line(text, 300)}", file=sys.stderr, flush=True)
 
@@ -487,8 +487,8 @@ def sweep(args: argparse.Namespace) -> int:
     """List the sweeps; show, cancel or resume one; returns the exit code.
 
     Raises:
-        HudUsage: There is no such sweep, or its tasks are others by now.
-        HudError: The service cannot be asked, or refuses.
+        HudUsage: No such sweep, or its tasks have changed.
+        HudError: The service does not answer, or refuses.
     """
     files = SweepFiles(paths_of(args).state)
     if args.sweep is None:

@@ -1,4 +1,5 @@
-"""``train``: train on an environment of one's own; ``init-env``: begin with a small one."""
+"""``train``: train on an environment of the user's own; ``init-env``: write a small one to start
+from."""
 
 import argparse
 import asyncio
@@ -70,7 +71,7 @@ class _Command:
         self._paths = paths_of(args)
 
     async def run(self) -> int:
-        """Check; then begin, and follow where that is asked for."""
+        """Check, begin, and follow if requested."""
         args = self._args
         if not args.check:
             require_consent(args, self._client)
@@ -92,7 +93,7 @@ class _Command:
         return 0
 
     def _order(self, model: Model) -> Order:
-        """What is to be done. Raises HudUsage: a number or a name."""
+        """The order of the command line. Raises HudUsage: an invalid number or name."""
         args = self._args
         return control.order_of(
             self._client,
@@ -110,7 +111,7 @@ class _Command:
         )
 
     async def _preflight(self, order: Order, model: Model) -> dict[str, Any]:
-        """Load, check, and one rollout with the head; as a document."""
+        """Load and check the environment, and make one rollout with the head; as a document."""
         log = log_of_checks(self._paths.state, order.source)
         setting = setting_of(order, self._client.settings, log)
         worker = WorkerProcess(setting)
@@ -167,7 +168,7 @@ class _Command:
         return await self._follow(run_folder(self._paths.state, order.job_id), order)
 
     async def _has_driven_runs(self) -> bool:
-        """Whether the service tells of runs that are driven: the embedded one does."""
+        """Whether the service has driven runs: the embedded one does."""
         return self._client.settings.local
 
     async def _begin(self, order: Order) -> Submission:
@@ -176,7 +177,7 @@ class _Command:
         return Submission(order.job_id, before=before)
 
     async def _follow(self, folder: RunFolder, order: Order) -> int:
-        """Tell of each step until the run ends, by its files."""
+        """Print each step until the run ends, from its files."""
         tell(f"job {order.job_id} began; it continues if this command is interrupted")
         shown, lost = 0, 0
         while True:
@@ -244,7 +245,7 @@ def _document(
 
 
 def _check_text(document: Mapping[str, Any]) -> str:
-    """What was checked, for a person."""
+    """The checks, for people."""
     about = document["interpreter"]
     lines = [
         f"environment  {document['source']}",
@@ -293,7 +294,7 @@ def _job_text(document: Mapping[str, Any]) -> str:
 
 
 def init_env(args: argparse.Namespace) -> int:
-    """Write a small environment; returns the exit code. Raises HudUsage: it cannot be."""
+    """Write a small environment; returns the exit code. Raises HudUsage: it cannot be written."""
     files = write_environment(args.name, Path(args.output or "."))
     shown = [one_line(file) for file in files]
     begin = f"hud-tui train {shown[0]} -m MODEL"

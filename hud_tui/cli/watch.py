@@ -217,7 +217,7 @@ async def watch(client: HudClient, args: argparse.Namespace) -> int:
     """Print events and alarms until the goal is reached, or the run ends before it.
 
     Returns:
-        0 where the goal was reached; for ``done``, where the run succeeded. Else 1.
+        0 if the goal was reached, and for ``done`` if the run succeeded. Else 1.
 
     Raises:
         HudAlarm: An alarm of level ``--fail-on``.

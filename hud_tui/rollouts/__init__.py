@@ -1,1 +1,2 @@
-"""Training on an environment of one's own: rollouts by the `hud` SDK in a process of its own."""
+"""Training on an environment of the user's own: the `hud` SDK makes the rollouts in a separate
+process."""

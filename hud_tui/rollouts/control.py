@@ -1,4 +1,4 @@
-"""Runs that are driven from this machine: begun, cancelled and resumed from any program."""
+"""Runs driven from this machine: begin, cancel and resume them, from any program."""
 
 import asyncio
 import json
@@ -22,9 +22,9 @@ from hud_tui.storage import open_or_make, tail
 from hud_tui.wire import CancelJobResult, JobError, JobStatus, Model
 
 START_S = 30.0
-"""Longest wait for a driver to say that it began; it starts in a second."""
+"""Longest wait for a driver to begin, seconds; usually it takes one."""
 STOP_S = 20.0
-"""Longest wait for a driver to stop: rollouts are dropped, a step is completed."""
+"""Longest wait for a driver to stop, seconds: it discards rollouts and completes a step."""
 LOOK_S = 0.1
 LOG_LINES = 5
 HUD_USUAL: Mapping[str, Any] = {
@@ -34,11 +34,12 @@ HUD_USUAL: Mapping[str, Any] = {
     "learning_rate": 1e-5,
     "max_tokens": 1024,
 }
-"""Of HUD's public training scripts, where the service publishes no defaults."""
+"""Defaults of HUD's public training scripts, for services that publish none."""
 
 
 def parameters_of(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every parameter of a run, with the service's defaults for the model, or HUD's scripts'."""
+    """All parameters of a run, with the service's defaults for the model, else those of HUD's
+    scripts."""
     usual = dict(HUD_USUAL)
     if model.training_defaults is not None:
         usual = model.training_defaults.model_dump(include=set(HUD_USUAL))
@@ -54,20 +55,20 @@ def mode_of(client: HudClient) -> Literal["local", "hud"]:
 def order_of(
     client: HudClient, model: Model, source: Path, given: Mapping[str, Any], **more: Any
 ) -> Order:
-    """A run on an environment that is to be begun.
+    """The order of a new run on an environment.
 
     Args:
-        client: Of its service.
-        model: That is trained.
+        client: Of the service.
+        model: The model to train.
         source: The environment's file or directory.
-        given: Parameters by the wire's names.
+        given: Parameters by their wire names.
         more: Further fields of the order.
 
     Raises:
-        HudUsage: A field is out of its bounds.
+        HudUsage: A field is out of bounds.
     """
     fields = {key: value for key, value in more.items() if value is not None}
-    if "tasks" in fields and Path(fields["tasks"]).exists():  # else it is a taskset's name
+    if "tasks" in fields and Path(fields["tasks"]).exists():  # else it is the name of a taskset
         fields["tasks"] = str(Path(fields["tasks"]).absolute())
     try:
         return Order(
@@ -88,10 +89,10 @@ def order_of(
 
 
 async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
-    """Write a run down, and start its driver in the background.
+    """Store a new run, and start its driver in the background.
 
     Raises:
-        HudError: It did not begin; the message ends with what it logged.
+        HudError: It did not begin; the message ends with the driver's log.
     """
     folder = run_folder(state, order.job_id)
     folder.begin(order)
@@ -110,7 +111,7 @@ async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
 
 
 async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus:
-    """Start a driver, and wait until the service, or its state, says that the run goes on."""
+    """Start a driver, and wait until the service, or the run's state, shows that it works."""
     logged = len(tail(folder.driver_log))
     _spawn(folder, state)
     until, job_id = monotonic() + START_S, folder.path.name
@@ -119,7 +120,8 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
         if folder.state().status == "queued":
             continue
         status = await status_of(client, folder, job_id)
-        if status.status == "running" or not folder.is_driven:  # or so short that it has ended
+        # or so short that it has ended already
+        if status.status == "running" or not folder.is_driven:
             return status
     said = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
     why = one_line(" · ".join(said[-LOG_LINES:]), 600)
@@ -127,7 +129,7 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
 
 
 def _spawn(folder: RunFolder, state: Path) -> None:
-    """A process of its own, which outlives this program and leaves no zombie."""
+    """Start the driver as a process that outlives this program and leaves no zombie."""
     words = [sys.executable, "-P", "-m", "hud_tui.rollouts.driver", str(state)]
     log = open_or_make(folder.driver_log, os.O_APPEND)
     try:
@@ -145,14 +147,13 @@ def _spawn(folder: RunFolder, state: Path) -> None:
 
 
 async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobStatus:
-    """A run's status, as the service has it; of one that does not know such runs, as its files
-    say."""
+    """A run's status from the service; from its files if the service does not know such runs."""
     known = await client.known_job(job_id)
     return known if known is not None else told_by(folder)
 
 
 def told_by(folder: RunFolder) -> JobStatus:
-    """A run's status by its files alone."""
+    """A run's status from its files alone."""
     order, state = folder.order(), folder.state()
     is_gone = state.status == "running" and not folder.is_driven
     error = state.error or {}
@@ -172,13 +173,13 @@ def told_by(folder: RunFolder) -> JobStatus:
 
 
 def driven_here(state: Path | None, job_id: str) -> RunFolder | None:
-    """The files of a run that was begun from a state directory; None: it was not."""
+    """The files of a run that was begun from this state directory; None if it was not."""
     return None if state is None else known_runs(state).get(job_id)
 
 
 async def cancel(client: HudClient, state: Path | None, job_id: str) -> CancelJobResult:
-    """Cancel any job; the driver of one that is driven here is told directly as well, and waited
-    for: its step is completed, its rollouts are dropped.
+    """Cancel any job. The driver of a run on this machine is told directly as well, and waited for:
+    it completes its step and discards its rollouts.
 
     Raises:
         HudError: The service refused, or did not answer.
@@ -207,7 +208,7 @@ async def _until_stopped(folder: RunFolder) -> None:
 
 
 async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatus:
-    """Resume any run: a managed one by the service, one that was begun here by its driver.
+    """Resume any run: a managed one by the service, one of this machine by its driver.
 
     Raises:
         HudConflict: It is running, or has taken all its steps.
@@ -228,7 +229,7 @@ async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatu
 
 
 def require_absent_run(state: Path, model_id: str) -> None:
-    """Raises HudUsage: a driver of this machine trains the model already."""
+    """Raises HudUsage: a driver on this machine trains the model already."""
     for job_id, folder in known_runs(state).items():
         if folder.is_driven and folder.order().model_id == model_id:
             raise HudUsage(
@@ -238,7 +239,7 @@ def require_absent_run(state: Path, model_id: str) -> None:
 
 
 def report_of(folder: RunFolder) -> dict[str, Any]:
-    """What a document says of a run that is driven here, beside its status."""
+    """Fields of a document about a run driven here, in addition to its status."""
     state: State = folder.state()
     return {
         "driven": folder.is_driven,
@@ -252,6 +253,6 @@ def report_of(folder: RunFolder) -> dict[str, Any]:
 
 
 def log_of(folder: RunFolder) -> Path:
-    """The log that a person wants to see: of the environment; of the driver where it has none."""
+    """The environment's log; the driver's if there is none."""
     log = folder.environment_log
     return log if log.exists() and log.stat().st_size else folder.driver_log

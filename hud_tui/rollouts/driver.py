@@ -1,13 +1,13 @@
-"""Driver: takes the steps of a run on an environment of the user's own; a process of its own.
+"""Driver: takes the steps of a run on an environment of the user's own, in a process of its own.
 
-For each step: rollouts in groups by the worker, what is to be done about those that failed, a
-gradient pass and an optimizer step through our client, and all of it written down before and
-after. So whatever is killed (worker, driver, app or service), the run goes on from the last
-checkpoint: rollouts that were made are used, and no step is taken twice.
+Each step: the worker makes rollouts in groups, failed ones are handled by policy, then a gradient
+pass and an optimizer step through our client. All of it is stored before and after. So whatever is
+killed (worker, driver, app or service), the run continues from the last checkpoint: finished
+rollouts are used, and no step is taken twice.
 
-Nothing is trained twice because every training call has a key that is on disk before the call
-is sent. After a doubt the service is asked by the key (`settle`); one that keeps no keys, as HUD's,
-is asked for its tree: a child of the batch's parent that was not there before is the step.
+No batch is trained on twice, because every training call has a key that is on disk before the call
+is sent. If an answer is lost, the service is asked by the key (`settle`). A service without keys,
+such as HUD's, is asked for its tree: a new child of the batch's parent is the step.
 """
 
 import argparse
@@ -67,22 +67,22 @@ log = logging.getLogger("hud_tui.driver")
 
 T = TypeVar("T")
 BEAT_S = 2.0
-"""Between two reports; the service takes a driver for gone after 30 s."""
+"""Seconds between two reports; the service counts a driver as gone after 30 s."""
 HUD_LOOK_S = 15.0
-"""Between two looks at a job that the service does not tell its driver about."""
+"""Seconds between two checks of a job that its driver gets no answers about."""
 PATIENCE_S = 600.0
-"""How long a service may be away; then the run is left to be resumed."""
+"""Seconds that a service may be away; then the run stops, and can be resumed."""
 RETRY_S = 1.0
 FLAT_IN_A_ROW = 20
-"""Batches without a gradient after which a run ends, as a managed run does."""
+"""Consecutive batches without a gradient after which a run ends, as for managed runs."""
 LOST_IN_A_ROW = 3
-"""Batches of which no group was left after which the environment is taken for broken."""
+"""Consecutive batches without any complete group after which the environment counts as broken."""
 DEATHS_IN_A_ROW = 5
-"""Ends of the worker, without a group between them, after which it is taken for broken."""
+"""Consecutive ends of the worker, without a group in between, after which it counts as broken."""
 CONFLICTS = 3
-"""Refusals of one step, as when its gradients were dropped, after which the run ends."""
+"""Refusals of one step, e.g. because its gradients were dropped, after which the run ends."""
 RESAMPLED = 3
-"""Times that a group is sampled where failed rollouts are resampled."""
+"""Attempts at a group if failed rollouts are resampled."""
 ADAM = ("learning_rate", "beta1", "beta2", "eps", "weight_decay")
 
 MakeWorker = Callable[[Setting, OnRollout], WorkerProcess]
@@ -97,15 +97,16 @@ class Ended(Exception):
 
 
 class Away(Exception):
-    """The service went away while rollouts were made: they failed for no fault of their own."""
+    """The service went away while rollouts were made, so they failed through no fault of their
+    own."""
 
 
 class Moved(Exception):
-    """The head was set elsewhere: the batch is of another policy."""
+    """The head was set elsewhere: the batch is off-policy."""
 
 
 def tasks_of(tasks: Sequence[Task], per_step: int, seed: int, iteration: int) -> list[Task]:
-    """The tasks of one iteration, from 0, in seeded epochs; as a managed run deals them out."""
+    """The tasks of one iteration (from 0), in seeded epochs, as for managed runs."""
     count = min(per_step, len(tasks))
     epoch, place = divmod(iteration, len(tasks) // count)
     order = list(range(len(tasks)))
@@ -113,14 +114,14 @@ def tasks_of(tasks: Sequence[Task], per_step: int, seed: int, iteration: int) ->
     return [tasks[i] for i in order[place * count : (place + 1) * count]]
 
 
-# The service, across its restarts.
+# The service, across restarts.
 
 
 class Service:
-    """Calls a service, which may go away and come back with another port and key."""
+    """Calls a service that may restart with another port and key."""
 
     def __init__(self, connect: Callable[[], HudClient | None], stopping: asyncio.Event) -> None:
-        """`connect` gives a client; None where no service runs now."""
+        """`connect` returns a client; None if no service runs now."""
         self._connect, self._stopping = connect, stopping
         self._client: HudClient | None = None
 
@@ -134,10 +135,10 @@ class Service:
         return self._client
 
     async def call(self, ask: Callable[[HudClient], Awaitable[T]]) -> T:
-        """A call that may be repeated: until it is answered.
+        """A repeatable call, retried until it is answered.
 
         Raises:
-            HudError: It was refused; or the service was away for `PATIENCE_S`.
+            HudError: It was refused, or the service was away for `PATIENCE_S`.
         """
         until = monotonic() + PATIENCE_S
         while True:
@@ -151,7 +152,7 @@ class Service:
             await self.forget()
 
     async def forget(self) -> None:
-        """Look for the service again with the next call."""
+        """Look the service up again for the next call."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -161,7 +162,7 @@ class Service:
 
 
 class Driver:
-    """One run, from where its files say it is."""
+    """One run, from the state in its files on."""
 
     def __init__(
         self,
@@ -172,8 +173,8 @@ class Driver:
         """
         Args:
             folder: Of the run.
-            connect: Gives a client of its service; None where none runs now.
-            make_worker: The process that rolls out.
+            connect: Returns a client of its service; None if none runs now.
+            make_worker: Makes the process for rollouts.
         """
         self._folder = folder
         self._order, self._state = folder.order(), folder.state()
@@ -183,11 +184,11 @@ class Driver:
         self._worker: WorkerProcess | None = None
         self._loaded: Loaded | None = None
         self._is_known = False
-        """Whether the service knows of driven runs."""
+        """Whether the service knows driven runs."""
         self._away = asyncio.Event()
-        """The service did not answer a report."""
+        """Set while the service does not answer reports."""
         self._in_doubt = True
-        """Whether calls of the batch may have been sent before: by a process that was killed."""
+        """Whether an earlier process may have sent calls of the batch."""
         self._deaths = 0
         self._lost_batches = 0
         self._wasted = 0
@@ -195,7 +196,7 @@ class Driver:
         self._began = 0.0
 
     async def run(self) -> str:
-        """Until the run ends, is cancelled, or its service is gone; its last status."""
+        """Run until the end, a cancel, or until the service is gone; returns the last status."""
         self._folder.forget_cancel()
         beating: asyncio.Task[None] | None = None
         try:
@@ -243,7 +244,7 @@ class Driver:
         except HudConflict:
             if self._state.step < int(order.parameters["steps"]):
                 raise
-            self._is_known = True  # it was killed after it had said that the run succeeded
+            self._is_known = True  # the driver was killed after it had reported success
         except HudRefused as error:
             if error.status not in (404, 405):
                 raise
@@ -252,7 +253,7 @@ class Driver:
             await self._service.call(lambda client: client.enter_job(job_id, entered))
 
     async def _beat(self) -> None:
-        """Report, and hear whether the run is to stop."""
+        """Report regularly; the answer says whether to stop."""
         while not self._stopping.is_set():
             try:
                 if self._folder.is_cancelled() or await self._is_asked_to_stop():
@@ -294,7 +295,7 @@ class Driver:
         return DriveReport(busy_s=busy, attempt=attempt, wasted=wasted, note=self._note)
 
     async def _end(self, end: Ended) -> None:
-        """Written here first: the service may be gone."""
+        """Stored here first, since the service may be gone."""
         state = self._state
         state.status = end.status
         if end.error is not None and state.error is None:
@@ -315,7 +316,7 @@ class Driver:
         return int(self._order.parameters["group_size"])
 
     async def _train(self) -> None:
-        """Take the steps that are left. Raises Ended."""
+        """Take the remaining steps. Raises Ended."""
         while self._state.step < int(self._order.parameters["steps"]):
             self._stop_if_asked()
             self._began = monotonic()
@@ -344,10 +345,10 @@ class Driver:
         self._folder.clear_groups()
         self._folder.save(self._state)
 
-    # Sampling a step's groups.
+    # Sampling the groups of a step.
 
     async def _sample(self) -> None:
-        """Roll out a batch of tasks; its groups are kept, and the batch if it has a gradient."""
+        """Roll out a batch of tasks; store its groups, and the batch if it has a gradient."""
         loaded = await self._load()
         head = head_of(await self._service.call(lambda c: c.checkpoints(self._order.model_id)))
         parent = head.id if head else None
@@ -363,7 +364,7 @@ class Driver:
         self._finish_batch(parent, list(self._kept(place).values()))
 
     def _kept(self, place: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """The groups of this batch that are complete, by task."""
+        """The complete groups of this batch, by task."""
         groups = self._folder.groups()
         own = [one for one in groups if all(one.get(key) == place[key] for key in place)]
         if groups and not own:
@@ -371,12 +372,12 @@ class Driver:
         return {one["task"]: one for one in own}
 
     async def _roll_out(self, tasks: Sequence[Task], place: Mapping[str, Any]) -> None:
-        """A group of each task, all at once; the worker does so many rollouts at a time. A worker
-        that ends is replaced.
+        """A group of each task, concurrently; the worker limits its rollouts. A worker that exits
+        is replaced.
 
         Raises:
-            Ended: Asked to stop, or by the policy for failed rollouts.
-            EnvironmentFailed: The worker ends again and again.
+            Ended: A stop was requested, or the policy for failed rollouts demands it.
+            EnvironmentFailed: The worker exits repeatedly.
         """
         left = list(tasks)
         while left:
@@ -389,7 +390,7 @@ class Driver:
                 await self._await_service()
 
     async def _until_rolled_out(self, left: list[Task], place: Mapping[str, Any]) -> None:
-        """Take from `left` what is done. Raises Ended, Away, WorkerGone."""
+        """Remove finished tasks from `left`. Raises Ended, Away, WorkerGone."""
         groups = {create_task(self._group(task, place)): task for task in left}
         events = [create_task(each.wait()) for each in (self._stopping, self._away)]
         try:
@@ -410,8 +411,8 @@ class Driver:
                 await self._worker.cancel()
 
     async def _await_service(self) -> None:
-        """The service is gone: wait until it is back, perhaps at another address, and tell it that
-        the run goes on."""
+        """Wait until the service is back, perhaps with another address, and report that the run
+        continues."""
         if self._worker is not None:
             await self._worker.kill()
         self._worker = None
@@ -431,10 +432,10 @@ class Driver:
         self._worker = None
 
     async def _load(self) -> Loaded:
-        """The environment as its files are now, in a worker that runs.
+        """The environment from its present files, in a running worker.
 
         Raises:
-            EnvironmentFailed: The user's code; or the worker ends again and again.
+            EnvironmentFailed: An error in the user's code; or the worker exits repeatedly.
         """
         while True:
             try:
@@ -463,14 +464,14 @@ class Driver:
         return loaded
 
     def _refuse_wrong(self, loaded: Loaded) -> None:
-        """Args that no longer fit, as after an edit. Raises EnvironmentFailed."""
+        """Raises EnvironmentFailed: args do not fit any more, e.g. after an edit."""
         for finding in check_tasks(loaded):
             if finding.level == "failure":
                 failure = {"type": "Tasks", "phase": "load", "message": finding.message}
                 raise EnvironmentFailed(failure, finding.fix)
 
     async def _group(self, task: Task, place: Mapping[str, Any]) -> None:
-        """One group, sampled again where the policy says so; kept."""
+        """Sample one group, repeatedly if the policy says so, and store it."""
         times = RESAMPLED if self._order.failed == "resample" else 1
         runs: list[dict[str, Any]] = []
         for _ in range(times):
@@ -494,11 +495,11 @@ class Driver:
         try:
             return await self._worker.call("roll_out", **request)
         except EnvironmentFailed:
-            await self._see_service()  # what the SDK says of a service that is gone
+            await self._see_service()  # the SDK's message for a service that is gone
             raise
 
     async def _see_service(self) -> None:
-        """Whether the service is there, as something failed. Raises Away."""
+        """After a failure, check whether the service answers. Raises Away."""
         try:
             await self._service.client.whoami()
         except HudUnreachable:
@@ -512,7 +513,8 @@ class Driver:
             log.info("rollout %s failed: %s", run["trace_id"], one_line(run["error"]))
 
     def _count(self, runs: Sequence[Mapping[str, Any]], task: Task) -> int:
-        """Count a group's rollouts; how many failed. Raises Ended: so many are not allowed."""
+        """Count a group's rollouts; returns the number of failed ones. Raises Ended: too many
+        failed."""
         failed = [run for run in runs if run["error"] is not None]
         state = self._state
         state.rollouts += len(runs)
@@ -540,7 +542,7 @@ class Driver:
     # From groups to a batch.
 
     def _finish_batch(self, parent: str | None, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Make a batch of the groups that are whole, if there is a gradient in it."""
+        """Make a batch of the complete groups, if it has a gradient."""
         whole = [group for group in groups if not group["lost"]]
         rewards = [[run["reward"] for run in group["runs"]] for group in whole]
         if not whole:
@@ -555,7 +557,7 @@ class Driver:
             self._folder.save(self._state)
 
     def _lose_batch(self) -> None:
-        """No group is left of a batch. Raises Ended: again and again."""
+        """Count a batch without any complete group. Raises Ended: too many in a row."""
         self._lost_batches += 1
         if self._lost_batches >= LOST_IN_A_ROW:
             failures = self._folder.failures()
@@ -566,7 +568,7 @@ class Driver:
         self._next_attempt()
 
     def _flatten(self, rewards: Sequence[float]) -> None:
-        """No group of a batch has a gradient. Raises Ended: again and again."""
+        """Count a batch without a gradient. Raises Ended: too many in a row."""
         state = self._state
         state.flat += 1
         low, high = min(rewards), max(rewards)
@@ -591,10 +593,10 @@ class Driver:
         self._folder.clear_groups()
         self._folder.save(self._state)
 
-    # The step: sent once, whatever happens.
+    # The step: sent only once, whatever happens.
 
     async def _step(self) -> None:
-        """Train on the batch: pass by pass, then the optimizer. Raises Moved."""
+        """Train on the batch: all passes, then the optimizer step. Raises Moved."""
         refused = 0
         while True:
             try:
@@ -620,7 +622,7 @@ class Driver:
             await self._await_service()
 
     async def _send(self) -> str:
-        """The passes that were not done, and the step; id of the new checkpoint."""
+        """Send the missing passes and the step; returns the id of the new checkpoint."""
         batch, order, client = self._batch, self._order, self._service.client
         tree = await client.checkpoints(order.model_id)
         head = head_of(tree)
@@ -648,11 +650,11 @@ class Driver:
         return self._state.batch
 
     async def _settled_step(self) -> str | None:
-        """The checkpoint of a step that was asked for and may have been taken; None: it was not,
-        and will not be."""
+        """The checkpoint of a step that may have been taken; None if it was not, and will not
+        be."""
         batch, model_id = self._batch, self._order.model_id
         settled = await self._settle(batch.step_key)
-        if settled is None:  # HUD: only the tree can tell
+        if settled is None:  # HUD has no keys: only the tree tells
             tree = await self._service.call(lambda client: client.checkpoints(model_id))
             children = [one.id for one in tree if one.prev_model_checkpoint_id == batch.parent]
             made = [] if batch.known is None else [c for c in children if c not in batch.known]
@@ -664,8 +666,8 @@ class Driver:
         return None
 
     async def _is_passed(self, number: int) -> bool:
-        """Whether a pass's gradients wait on the service. Where those of any were dropped, all
-        are, and are asked for anew."""
+        """Whether a pass's gradients wait on the service. If those of any pass were dropped, all
+        were, and all passes are repeated."""
         batch = self._batch
         settled = await self._settle(batch.keys[number])
         if settled is not None and settled.state == "done":
@@ -678,7 +680,7 @@ class Driver:
         return False
 
     async def _settle(self, key: str) -> Settled | None:
-        """What became of a call; None where the service keeps no keys."""
+        """The outcome of a call; None if the service has no keys."""
         try:
             return await self._service.call(lambda c: c.settle(self._order.model_id, key))
         except HudRefused as error:
@@ -687,7 +689,7 @@ class Driver:
             raise
 
     def _landed(self, checkpoint_id: str) -> None:
-        """The step is in the tree."""
+        """Record that the step is in the tree."""
         state = self._state
         groups = [one for one in self._folder.groups() if not one["lost"]]
         rewards = [run["reward"] for group in groups for run in group["runs"]]
@@ -704,7 +706,7 @@ class Driver:
     # Held-out tasks.
 
     async def _evaluate(self, at_end: bool) -> None:
-        """Roll out the held-out tasks with the newest checkpoint, where that is due."""
+        """Roll out the held-out tasks with the newest checkpoint, if due."""
         state, every = self._state, self._order.parameters.get("eval_every")
         is_due = at_end or (every and state.step % every == 0)
         if not is_due or state.step in state.evaluated or not state.step:
@@ -787,13 +789,13 @@ def _chunks(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]
 
 
 MOST_TOKENS = 400_000
-"""Numbers in the body of one pass: about 4 MB."""
+"""Most numbers in the body of one pass: about 4 MB."""
 
 
 def _pass_body(
     groups: Sequence[Mapping[str, Any]], size: int, parameters: Mapping[str, Any]
 ) -> ForwardBackward:
-    """The request of a pass. Equal for equal groups, byte for byte, so that a key fits it again."""
+    """The request of a pass; the same bytes for the same groups, so that its key stays valid."""
     inputs: list[Any] = []
     for group in groups:
         for run in group["runs"]:
@@ -812,10 +814,10 @@ def _pass_body(
 
 
 def connect_to(order: Order, paths: Paths) -> HudClient | None:
-    """A client of the order's service; None where the embedded one does not run.
+    """A client of the order's service; None if the embedded one does not run.
 
     Raises:
-        HudNoKey: HUD, without a key.
+        HudNoKey: No key for HUD.
     """
     observe = CommandLog(paths.state, "driver").add
     if order.mode == "hud":
@@ -828,7 +830,7 @@ def connect_to(order: Order, paths: Paths) -> HudClient | None:
 
 
 def main() -> int:
-    """``python -m hud_tui.rollouts.driver STATE_DIR JOB_ID``; 0 where the run succeeded."""
+    """``python -m hud_tui.rollouts.driver STATE_DIR JOB_ID``; returns 0 if the run succeeded."""
     parser = argparse.ArgumentParser()
     parser.add_argument("state")
     parser.add_argument("job_id")

@@ -1,4 +1,4 @@
-"""An environment of a user's own before it is trained on: loaded, checked, tried once."""
+"""Checks of a user's environment before training: import, tasks, and one rollout."""
 
 import os
 import sys
@@ -41,24 +41,24 @@ from hud_tui.settings import Settings
 from hud_tui.wire import JobEnter, Model
 
 LOAD_S = 120.0
-"""Longest time for the environment's import."""
+"""Longest import of the environment, seconds."""
 RUNTIMES = ("subprocess", "local", "docker:IMAGE", "tcp://HOST:PORT", "hud", "hosted")
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What is in an environment's files."""
+    """Content of an environment's files."""
 
     environments: Sequence[Mapping[str, Any]]
-    """Each with name and templates: id, description, and args, a JSON Schema."""
+    """Name and templates of each; a template has id, description, and args (a JSON Schema)."""
     tasks: Sequence[Task]
     origin: str
-    """Where the tasks are from."""
+    """Source of the tasks."""
     unknown: Sequence[str] = ()
-    """Slugs that were to be left out, and that no task has."""
+    """Slugs to leave out that no task has."""
 
     def schemas(self, env: str) -> dict[str, Mapping[str, Any]] | None:
-        """The args of an environment's templates; None: the source has no such environment."""
+        """The args of an environment's templates; None if the source has no such environment."""
         for one in self.environments:
             if one["name"] == env:
                 return {template["id"]: template["args"] for template in one["templates"]}
@@ -77,13 +77,13 @@ def check_source(text: str) -> Path:
 
 
 def environment_at(text: str) -> Path | None:
-    """The environment that a source names; None where it is a taskset, or a file of tasks."""
+    """The environment that a source names; None for a taskset, or a file of tasks."""
     path = Path(text).expanduser().absolute()
     return path if path.suffix == ".py" and path.is_file() else None
 
 
 def check_runtime(text: str) -> str:
-    """A runtime's name. Raises HudUsage: there is no such one."""
+    """A runtime's name. Raises HudUsage: there is no such runtime."""
     kind, _, more = text.partition(":")
     if kind in ("subprocess", "local", "hud", "hosted") and not more:
         return text
@@ -94,17 +94,17 @@ def check_runtime(text: str) -> str:
 
 @dataclass(frozen=True)
 class Option:
-    """How rollouts are made, in one respect, as a person says it."""
+    """One option of how rollouts are made, as text."""
 
     key: str
-    """Of the command's flag."""
+    """Key of the command's flag."""
     label: str
     limits: str
-    """What may be said."""
+    """Valid values, as text."""
     usual: str = ""
 
     def read(self, text: str) -> dict[str, Any]:
-        """Fields of `Options`. Raises ValueError: none of what may be said."""
+        """Fields of `Options`. Raises ValueError: invalid text."""
         try:
             match self.key:
                 case "failed":
@@ -138,8 +138,8 @@ OPTIONS = (
 
 
 def policy_of(text: str) -> dict[str, Any]:
-    """What is done about failed rollouts, as fields of `Options`: ``drop``, ``resample``,
-    ``stop``, or ``stop:N`` after N of them. Raises HudUsage: none of these."""
+    """The policy for failed rollouts as fields of `Options`: ``drop``, ``resample``, ``stop``, or
+    ``stop:N`` after N failures. Raises HudUsage: none of these."""
     policy, colon, after = text.partition(":")
     is_count = policy == "stop" and after.isascii() and after.isdigit() and len(after) < 7
     if policy not in ("drop", "resample", "stop") or (colon and not (is_count and int(after))):
@@ -148,7 +148,7 @@ def policy_of(text: str) -> dict[str, Any]:
 
 
 def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
-    """How an order's worker is run. Raises HudUsage: python, or a variable."""
+    """Settings of an order's worker. Raises HudUsage: an invalid interpreter or variable."""
     source = Path(order.source)
     interpreter = find_interpreter(source, order.python, sys.executable)
     return Setting(
@@ -162,11 +162,11 @@ def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
 
 
 async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded:
-    """Import the environment in its own interpreter; its tasks, or those that are named.
+    """Import the environment in its own interpreter, with its tasks or the named ones.
 
     Raises:
-        EnvironmentFailed: The user's code.
-        HudUsage: No environment, or no task; or the tasks cannot be read.
+        EnvironmentFailed: An error in the user's code.
+        HudUsage: No environment or no task, or the tasks cannot be read.
     """
     is_python = order.tasks is not None and Path(order.tasks).suffix == ".py"
     found = await worker.call(
@@ -203,7 +203,7 @@ def _loaded(
 
 
 def _without_args(environments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A task of each template that needs no args."""
+    """A task for each template without required args."""
     return [
         {"env": one["name"], "id": template["id"], "args": {}}
         for one in environments
@@ -213,7 +213,7 @@ def _without_args(environments: Sequence[Mapping[str, Any]]) -> list[dict[str, A
 
 
 def check(loaded: Loaded, model: Model, parameters: Mapping[str, Any]) -> list[Finding]:
-    """Everything about tasks and model that can be known without a rollout."""
+    """All checks of tasks and model that need no rollout."""
     sizes = (parameters.get("group_size"), parameters.get("tasks_per_step"))
     of_model = [*check_model(model), *check_tokens(model)]
     unknown = [
@@ -224,7 +224,7 @@ def check(loaded: Loaded, model: Model, parameters: Mapping[str, Any]) -> list[F
 
 
 def check_tasks(loaded: Loaded) -> list[Finding]:
-    """Whether the environments have the tasks' templates, which accept their args."""
+    """Whether the environments have the tasks' templates, and whether args fit."""
     tasks = list(loaded.tasks)
     found = [*check_rows(tasks), *check_slugs(tasks)]
     for env, rows in by_environment(tasks).items():
@@ -239,7 +239,7 @@ def check_tasks(loaded: Loaded) -> list[Finding]:
 
 
 def digest_of(source: str) -> str:
-    """Names the content of the environment's Python files."""
+    """Digest of the environment's Python files."""
     path, found = Path(source), sha256()
     for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
         if ".venv" in file.parts or "site-packages" in file.parts:
@@ -257,18 +257,18 @@ def digest_of(source: str) -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """How one rollout went."""
+    """Result of one rollout."""
 
     task: str
     job_id: str
     run: Mapping[str, Any]
-    """As the worker tells it: reward, subscores, info, turns, tokens, seconds, error, failure."""
+    """The worker's report: reward, subscores, info, turns, tokens, seconds, error, failure."""
     capabilities: Sequence[str] = field(default_factory=tuple)
     started_s: float = 0.0
-    """That the environment took to start."""
+    """Start time of the environment, seconds."""
 
     def finding(self, log: Path) -> Finding:
-        """What it says of the environment, which printed to `log`."""
+        """The finding about the environment, which printed to `log`."""
         run, name = self.run, one_line(self.task)
         if run["error"] is not None:
             why = said(run["failure"]) if run.get("failure") else str(run["error"])
@@ -284,7 +284,7 @@ class Trial:
 
 
 def rollout_of(order: Order, job_id: str, task: Task, group: int) -> dict[str, Any]:
-    """The fields of a request for rollouts of a task."""
+    """Fields of a request for rollouts of a task."""
     return {
         "job_id": job_id.replace("-", ""),
         "task": task.row(),
@@ -304,7 +304,7 @@ async def try_once(
     """Start the environment, and roll out its first task with the head.
 
     Returns:
-        How it went, None where it did not start; and findings.
+        The result, None if it did not start; and findings.
     """
     task = loaded.tasks[0]
     begun: dict[str, Any] = {"capabilities": [], "seconds": 0.0}
@@ -327,22 +327,22 @@ async def try_once(
     return trial, [*findings, trial.finding(worker.setting.log)]
 
 
-# All of it, as it goes on: what Launch and the command line show before a run.
+# All checks in order: what Launch and the command line show before a run.
 
 
 async def prepare(
     client: HudClient, order: Order, model: Model, state: Path
 ) -> AsyncGenerator[Loaded | Finding | Trial]:
-    """Import an environment, check its tasks, start it, and roll it out once.
+    """Import an environment, check its tasks, start it, and make one rollout.
 
     Args:
         client: Of the service.
         order: Its source, and how it is run.
-        model: That is to be trained.
-        state: The state directory; what the environment prints is kept there.
+        model: The model to train.
+        state: The state directory, for the environment's output.
 
     Yields:
-        What is in it, then findings, and how the rollout went.
+        The environment's content, then findings, and the result of the rollout.
 
     Raises:
         HudError: It cannot be imported, or has nothing to train on.

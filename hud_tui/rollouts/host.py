@@ -41,19 +41,19 @@ else:
     missing = None
 
 GRACE_S = 2.0
-"""Between the request to a rollout's process to end, and its kill."""
+"""Seconds between asking a rollout's process to end, and killing it."""
 LOOK_S = 0.25
 MEMORY_EVERY_S = 1.0
 LOG_BYTES = 8 << 20
-"""Size at which the environment's log is moved aside; one older file is kept."""
+"""Size at which the environment's log is rotated, bytes; one older file is kept."""
 LINE = 2000
 TAIL = 20
 MOST_PROCESSES = 256
-"""Processes of one rollout."""
+"""Most processes of one rollout."""
 MARK = "HUD_TUI_ROLLOUT"
-"""In the environment of a rollout's processes, so that one which left its group is found."""
+"""Environment variable of a rollout's processes, to find those that left its process group."""
 SECRETS = "HUD_TUI_SECRETS"
-"""Names of variables, with commas, whose values are written nowhere."""
+"""Names of the variables whose values are redacted, comma-separated."""
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -65,7 +65,7 @@ for name, path in (("hud_tui", []), ("hud_tui.rollouts", [sys.argv[1]])):
 from hud_tui.rollouts import {0}
 {0}.main(*sys.argv[2:])
 """
-"""The environment's interpreter need not have `hud_tui`: of it, only this directory is imported."""
+"""The environment's interpreter may not have `hud_tui`: only this directory of it is imported."""
 
 
 def command(python: str, module: str, *arguments: str) -> list[str]:
@@ -74,11 +74,11 @@ def command(python: str, module: str, *arguments: str) -> list[str]:
     return [python, "-P", "-c", BEGIN.format(module), here, *arguments]
 
 
-# What goes wrong in the user's code: where, and their part of the traceback.
+# Errors in the user's code: their place, and the user's part of the traceback.
 
 
 class Redactor:
-    """Replaces the values of some variables in whatever is said."""
+    """Replaces the values of some variables in all output."""
 
     def __init__(self) -> None:
         names = filter(None, os.environ.get(SECRETS, "").split(","))
@@ -86,7 +86,7 @@ class Redactor:
         self._values = [(value, f"<{name}>") for name, value in found if len(value) >= 4]
 
     def __call__(self, value: Any) -> Any:
-        """The value, with them replaced in every text of it."""
+        """The value, with secrets replaced in every text in it."""
         if not self._values:
             return value
         if isinstance(value, str):
@@ -108,12 +108,12 @@ redact = Redactor()
 
 
 def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
-    """What was raised, where in the user's files, and their part of the traceback.
+    """An exception with its place in the user's files, and the user's part of the traceback.
 
     Args:
         error: With its traceback.
         source: The environment's file or directory.
-        phase: What was being done: import, start, setup or grade.
+        phase: import, start, setup or grade.
     """
     told = traceback.TracebackException.from_exception(error, compact=True)
     root = _root(source)
@@ -140,8 +140,8 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
 
 
 def _shown(told: traceback.TracebackException, root: str) -> str:
-    """A traceback from the user's first frame on. What the parser raises is in the file that it
-    names: of the frames that led there, only the user's imports say more."""
+    """A traceback from the user's first frame on. A syntax error's place is the file that it names,
+    so only the user's imports that led there are shown with it."""
     is_syntax = issubclass(told.exc_type or Exception, SyntaxError)
     one: traceback.TracebackException | None = told
     while one is not None:
@@ -168,7 +168,7 @@ def _is_own(file: str, root: str) -> bool:
 
 
 def place_of(frame: FrameType | None, source: str) -> dict[str, Any] | None:
-    """Where in the user's files a frame is executed; None where it is in none of them."""
+    """The place of a frame in the user's files; None if it is in none of them."""
     root, stack = _root(source), traceback.extract_stack(frame) if frame else []
     own = [place for place, one in enumerate(stack) if _is_own(one.filename, root)]
     if not own:
@@ -181,7 +181,8 @@ def place_of(frame: FrameType | None, source: str) -> dict[str, Any] | None:
 
 
 class Watched:
-    """A template's generator: tells of what is raised in it before the SDK makes a line of it."""
+    """Wraps a template's generator and reports exceptions before the SDK turns them into one
+    line."""
 
     def __init__(self, made: Any, source: str, report: Report) -> None:
         self.made, self._source, self._report = made, source, report
@@ -215,7 +216,7 @@ class Watched:
             raise
 
     def _tell_value(self, reward: float) -> None:
-        """A reward that is no number, with the line of the yield."""
+        """Report a reward that is not a number, with the line of the yield."""
         place = place_of(self.made.ag_frame, self._source) or {}
         message = f"the reward is {reward}: yield a finite number"
         self._report(
@@ -239,11 +240,11 @@ def watch(env: Any, source: str, report: Report) -> list[Watched]:
     return begun
 
 
-# What the SDK logs as it ends a rollout, which is no fault.
+# Log messages of the SDK at the end of a rollout that are no errors.
 
 
 class _HungUp(logging.Filter):
-    """Leaves out that a client of MCP closed its stream: each rollout ends with that."""
+    """Drops messages about an MCP client that closed its stream: every rollout ends with one."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         raised = record.exc_info[0] if record.exc_info else None
@@ -257,12 +258,12 @@ def keep_endings_out_of_the_log() -> None:
 
 
 def _tell_unless_cancelled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    # Python before 3.11.8 tells of each connection whose task was cancelled.
+    # Python before 3.11.8 reports each connection whose task was cancelled
     if not isinstance(context.get("exception"), asyncio.CancelledError):
         loop.default_exception_handler(context)
 
 
-# A rollout's process: loads the environment and serves it, or says what is in it.
+# A rollout's process: loads the environment and serves it, or reports its content.
 
 
 def _serve(command: dict[str, Any], report: Report) -> None:
@@ -283,7 +284,7 @@ def _serve(command: dict[str, Any], report: Report) -> None:
 
 
 def _installed(before: Collection[str], source: str) -> list[str]:
-    """Modules that this process had to import, but for the user's own."""
+    """Modules that this process imported, except the user's own."""
     root = _root(source)
     return [
         name
@@ -308,7 +309,7 @@ async def _served(env: Any, report: Report) -> None:
 
 
 def _inspect(command: dict[str, Any], report: Report) -> None:
-    """Say which environments, templates and tasks there are."""
+    """Report the environments, templates and tasks."""
     source = Path(command["source"])
     modules = list(iter_modules(source))
     rows = list(Taskset.from_module(source))
@@ -338,12 +339,12 @@ DUTIES: dict[str, Callable[[dict[str, Any], Report], None]] = {
 }
 
 
-# The host: forks a process a rollout, reads what it says, and kills what is left of it.
+# The host: forks a process per rollout, passes its reports on, and kills what is left of it.
 
 
 @dataclass
 class Child:
-    """A process that was forked, until it and all that it started are gone."""
+    """A forked process, until it and everything that it started are gone."""
 
     number: int
     pid: int
@@ -351,14 +352,14 @@ class Child:
     output: int
     label: str
     memory: int
-    """Bytes that all its processes may have resident."""
+    """Limit of resident memory of all its processes, bytes."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
     rest: bytes = b""
     said: bytes = b""
     kill_at: float | None = None
     status: int | None = None
     why: str | None = None
-    """Why it was killed, if the host did it."""
+    """Why the host killed it; None if it did not."""
 
 
 class Host:
@@ -375,7 +376,7 @@ class Host:
         self._looked_at = 0.0
 
     def run(self) -> None:
-        """Until stdin ends."""
+        """Run until stdin is closed."""
         _preload(self._source)
         wake, woken = os.pipe()
         for end in (wake, woken):
@@ -410,7 +411,8 @@ class Host:
                 self._end(self._children[request["number"]], request["do"])
 
     def _end(self, child: Child, how: str) -> None:
-        """``where`` asks where it is; ``end`` lets it clean up, ``kill`` does not."""
+        """``where`` asks for the present place in the code; ``end`` allows a clean-up, ``kill``
+        does not."""
         with contextlib.suppress(ProcessLookupError):
             if how == "where":
                 os.kill(child.pid, signal.SIGUSR1)
@@ -473,7 +475,7 @@ class Host:
                 self._bury(child)
 
     def _bury(self, child: Child) -> None:
-        """The process ended: kill what it left behind, hear what it said last."""
+        """After the process exited: kill what it left behind, and read its last report."""
         _kill(child)
         for end, read in ((child.control, self._hear), (child.output, self._print)):
             with contextlib.suppress(KeyError):
@@ -502,7 +504,7 @@ class Host:
 
 
 def _import_all(names: Iterable[str]) -> None:
-    """Import what a rollout's process had to, so that the next need not."""
+    """Import what a rollout's process had to import, so that later ones find it loaded."""
     for name in names:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
@@ -520,8 +522,9 @@ def _read_some(end: int) -> bytes:
 
 
 def _preload(source: str) -> None:
-    """Import the SDK, and the installed packages that the environment's files name at their top,
-    so that a rollout's process need not. What fails here fails there again, where it is told."""
+    """Import the SDK, and the installed packages that the environment's files import at their top,
+    so that each rollout's process finds them loaded. Errors are ignored: they occur again there,
+    and are reported."""
     path = Path(source)
     files = sorted(path.glob("*.py")) if path.is_dir() else [path]
     local = {file.stem for file in files[0].parent.glob("*")} if files else set()
@@ -537,7 +540,7 @@ def _preload(source: str) -> None:
 
 
 def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
-    """Do one duty in a forked process, and end it. Never returns."""
+    """Do one task in a forked process, and exit. Never returns."""
     code = 0
     try:
         _settle_child(request, control, printed)
@@ -559,7 +562,8 @@ def _is_started() -> bool:
 
 
 def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
-    """A session, streams, randomness and memory of its own; ends with the host."""
+    """Give the process its own session, streams, random seed and memory limit; it ends with the
+    host."""
     os.setsid()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, Linux
@@ -581,18 +585,18 @@ def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
 
 
 def _report(control: int, told: dict[str, Any]) -> None:
-    # The control pipe is file 3 of a child, whatever it was in the host.
+    # the control pipe is file descriptor 3 of a child, whatever it was in the host
     write_all(3 if control > 3 else control, json.dumps(told, default=str).encode() + b"\n")
 
 
 def write_all(end: int, data: bytes) -> None:
-    """Write to a file descriptor that blocks."""
+    """Write to a blocking file descriptor."""
     while data:
         data = data[os.write(end, data) :]
 
 
 def _marked(pid: int) -> Iterator[int]:
-    """The processes of a rollout that live: its group, and those that left it."""
+    """The living processes of a rollout: its group, and those that left it."""
     mark = f"{MARK}={pid}".encode()
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -604,7 +608,7 @@ def _marked(pid: int) -> Iterator[int]:
 
 
 def _resident(pid: int) -> int:
-    """Bytes of memory that are the process's own."""
+    """Resident memory of the process itself, bytes."""
     try:
         fields = Path("/proc", str(pid), "statm").read_text().split()
     except OSError:
@@ -622,13 +626,13 @@ def _kill(child: Child) -> None:
 
 
 class Log:
-    """What environments print, of bounded size."""
+    """The environments' output, limited in size."""
 
     def __init__(self, path: str) -> None:
         self._path, self._end = path, _append(path)
 
     def add(self, line: str) -> None:
-        """One line; a full file is moved to ``.1``, over the one that is there."""
+        """Append a line; a full file replaces ``.1``."""
         if os.fstat(self._end).st_size > LOG_BYTES:
             os.close(self._end)
             os.replace(self._path, f"{self._path}.1")
@@ -641,6 +645,6 @@ def _append(path: str) -> int:
 
 
 def main(source: str, log: str) -> None:
-    """Fork as the worker asks, until it ends."""
+    """Fork as the worker requests, until it exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Host(source, log).run()

@@ -1,4 +1,4 @@
-"""The worker as its driver sees it: which interpreter, which variables, requests and answers."""
+"""The worker from the driver's side: interpreter, variables, requests and answers."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from hud_tui.settings import Settings
 from hud_tui.storage import open_or_make, tail
 
 HELLO_S = 120.0
-"""Longest time for the worker to import the SDK, which takes seconds."""
+"""Longest wait for the worker to import the SDK, seconds."""
 BYE_S = 5.0
 ALLOWED = frozenset(
     {
@@ -30,23 +30,24 @@ ALLOWED = frozenset(
         *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
     }
 )
-"""Variables that the worker gets; the names of the service are set, and `LC_*` too."""
+"""Variables that the worker inherits, with `LC_*`; those of the service are set in addition."""
 
 
 class EnvironmentFailed(HudError):
-    """The user's environment, or the interpreter that has it, cannot be used."""
+    """The user's environment, or its interpreter, cannot be used."""
 
     kind = "environment"
 
     def __init__(self, failure: Mapping[str, Any], hint: str = "") -> None:
-        """`failure`: type, message and phase; of the user's code with file, line, traceback."""
+        """`failure`: type, message and phase; for errors in the user's code also file, line and
+        traceback."""
         super().__init__(said(failure), hint)
         self.failure = dict(failure)
         self.details = {"failure": self.failure}
 
 
 class WorkerGone(HudError):
-    """The worker ended while it was needed; it is started again."""
+    """The worker exited while it was needed; it is started again."""
 
     kind = "worker"
 
@@ -68,26 +69,26 @@ def said(failure: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What runs the environment's code."""
+    """The interpreter that runs the environment's code."""
 
     python: str
     why: str
-    """How it was found."""
+    """Why it was chosen."""
     before: tuple[str, ...] = ()
-    """Words before it on the command line: ``uv run``."""
+    """Command words before it: ``uv run``."""
 
 
 SDK = ("hud==0.6.21", "typer<0.29")
-"""What pip installs for the SDK; the extra `env` names the same."""
+"""Requirements for pip to install the SDK; the extra `env` has the same."""
 SDK_PYTHONS = ("3.11", "3.12")
 
 
 def how_to_get_the_sdk(python: str, version: str | None) -> str:
-    """What to do about an interpreter without a usable SDK.
+    """How to fix an interpreter without a usable SDK.
 
     Args:
         python: The interpreter.
-        version: Its own, as 3.11.7; None where it cannot be run.
+        version: Its version, e.g. 3.11.7; None if it cannot be run.
     """
     packages = " ".join(f"'{one}'" for one in SDK)
     if version is not None and version.rpartition(".")[0] in SDK_PYTHONS:
@@ -98,15 +99,15 @@ def how_to_get_the_sdk(python: str, version: str | None) -> str:
 
 
 def find_interpreter(source: Path, given: str | None, ours: str) -> Interpreter:
-    """The interpreter that has an environment: the nearest with the SDK.
+    """The interpreter for an environment: the nearest one with the SDK.
 
     Args:
         source: The environment's file or directory.
-        given: ``--python``; or a virtual environment's directory.
-        ours: This program's own interpreter, which is asked after those.
+        given: ``--python``, or a virtual environment's directory.
+        ours: This program's own interpreter, tried last.
 
     Raises:
-        HudUsage: The one that was given does not exist.
+        HudUsage: The given one does not exist.
     """
     if given is not None:
         return Interpreter(_python_of(given), "--python")
@@ -128,7 +129,7 @@ def find_interpreter(source: Path, given: str | None, ours: str) -> Interpreter:
 
 
 def _directories(source: Path) -> Iterator[Path]:
-    """The environment's, and those above it within its repository."""
+    """The environment's directory, and those above it within its repository."""
     first = source if source.is_dir() else source.parent
     for directory in (first, *first.parents):
         yield directory
@@ -137,7 +138,7 @@ def _directories(source: Path) -> Iterator[Path]:
 
 
 def _has_sdk(venv: Path) -> bool:
-    """Whether the SDK is installed in a virtual environment, as far as its files tell."""
+    """Whether a virtual environment has the SDK, judged by its files."""
     return any(venv.glob("lib/python3*/site-packages/hud/__init__.py"))
 
 
@@ -161,10 +162,11 @@ def _is_uv_project(directory: Path) -> bool:
 def variables(
     settings: Settings, named: Sequence[str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """The worker's variables: what every program needs, the service, and what the user names.
+    """The worker's variables: what every program needs, the service's, and those that the user
+    names.
 
     Raises:
-        HudUsage: A name that is not set.
+        HudUsage: A named variable is not set.
     """
     absent = [name for name in named if name not in environ]
     if absent:
@@ -191,27 +193,27 @@ def variables(
 
 @dataclass(frozen=True)
 class Setting:
-    """How a worker is run."""
+    """Settings of a worker."""
 
     interpreter: Interpreter
     variables: Mapping[str, str]
     directory: Path
-    """Where it is run; of the environment."""
+    """Working directory: the environment's."""
     log: Path
-    """Of what it and environments print."""
+    """Log for the output of worker and environments."""
     at_once: int = 8
     memory_mb: int = 4096
-    """That one rollout's processes may have; 0: no limit."""
+    """Memory limit of one rollout's processes; 0 for no limit."""
 
 
 OnRollout = Callable[[Mapping[str, Any]], None]
 
 
 class WorkerProcess:
-    """One worker; `start` it, `close` it."""
+    """One worker; call `start` first, `close` at the end."""
 
     def __init__(self, setting: Setting, on_rollout: OnRollout = lambda event: None) -> None:
-        """`on_rollout` is told of every rollout that ends: trace_id, reward, error …"""
+        """`on_rollout` is called with every finished rollout: trace_id, reward, error …"""
         self.setting = setting
         self.about: dict[str, Any] = {}
         """Its answer to ``hello``: python, hud, pid."""
@@ -223,15 +225,15 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of its process."""
+        """Its process id."""
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        """Start it, and see that it has the SDK.
+        """Start it, and check that it has the SDK.
 
         Raises:
-            EnvironmentFailed: It has not; or its interpreter cannot be run.
-            WorkerGone: It ended before it said.
+            EnvironmentFailed: It has not, or its interpreter cannot be run.
+            WorkerGone: It exited before it answered.
         """
         found = self.setting.interpreter
         self.setting.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -277,11 +279,11 @@ class WorkerProcess:
         return [*found.before, *command(found.python, "worker")]
 
     async def call(self, verb: str, **fields: Any) -> dict[str, Any]:
-        """Ask for something; its result.
+        """Send a request; returns its result.
 
         Raises:
-            EnvironmentFailed: It failed in the user's code or setting.
-            WorkerGone: The worker ended before it answered.
+            EnvironmentFailed: It failed in the user's code or settings.
+            WorkerGone: The worker exited before it answered.
         """
         process = self._process
         if process is None or process.stdin is None or self._reading is None:
@@ -313,7 +315,7 @@ class WorkerProcess:
                     self._on_rollout(told)
                 elif (waiting := self._waiting.get(told.get("id"))) and not waiting.done():
                     waiting.set_result(told)
-        except ValueError:  # it wrote what is no protocol of ours
+        except ValueError:  # its output is not our protocol
             self._end_group(process)
         code = await process.wait()
         for waiting in self._waiting.values():
@@ -321,7 +323,7 @@ class WorkerProcess:
                 waiting.set_exception(WorkerGone(f"the worker ended with code {code}"))
 
     async def cancel(self) -> None:
-        """Stop all rollouts that are being made; nobody waits for them any more."""
+        """Stop all rollouts in progress; their results are discarded."""
         process = self._process
         if process is not None and process.stdin is not None:
             with suppress(OSError):
@@ -329,7 +331,7 @@ class WorkerProcess:
                 await process.stdin.drain()
 
     async def close(self) -> None:
-        """End it and what it started; its last reports are sent first."""
+        """Stop it with everything it started; its last reports are received first."""
         process = self._process
         if process is None:
             return
@@ -341,7 +343,7 @@ class WorkerProcess:
         await self.kill()
 
     async def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -1,9 +1,9 @@
-"""What is kept of a run that is driven from this machine: a folder in the state directory.
+"""The files of a run that is driven from this machine: a folder in the state directory.
 
-``order.json`` says what is to be done, and never changes but for its parameters; ``state.json`` how
-far it is, replaced as a whole; ``groups.jsonl`` has the rollouts of the step that is being sampled,
-a line a group, so that a driver which is killed has lost none of them. ``failures.jsonl`` says
-what went wrong in the user's code; ``environment.log`` and ``driver.log`` what was printed.
+``order.json`` is what was requested, of which only parameters may change; ``state.json`` is the
+progress, replaced atomically; ``groups.jsonl`` has the rollouts of the step in progress, a line per
+group, so that a killed driver loses none of them. ``failures.jsonl`` has the errors in the user's
+code; ``environment.log`` and ``driver.log`` the output.
 """
 
 import fcntl
@@ -23,24 +23,24 @@ from hud_tui.storage import open_or_make, read_regular, write_atomic
 FOLDER = "driven"
 MOST_BYTES = 256 << 20
 MOST_FAILURES = 1000
-"""Lines of failures.jsonl; a run that has so many is not helped by more."""
+"""Most lines of failures.jsonl: further ones are not written."""
 
 M = TypeVar("M", bound=BaseModel)
 FailedPolicy = Literal["drop", "resample", "stop"]
 
 
 class Options(BaseModel):
-    """How rollouts are made, of which tasks."""
+    """How rollouts are made, and of which tasks."""
 
     model_config = ConfigDict(extra="forbid")
 
     tasks: str | None = None
-    """A file or a taskset's name; None: those of the source."""
+    """A file, or the name of a taskset; None for the source's own tasks."""
     left_out: list[str] = Field(default_factory=list)
-    """Slugs of tasks that are not trained on."""
+    """Slugs of tasks to leave out."""
     python: str | None = None
     named: list[str] = Field(default_factory=list)
-    """Variables of the user's that the environment gets."""
+    """The user's variables that the environment gets."""
     runtime: str = "subprocess"
     turns: int = Field(default=10, ge=1, le=1000)
     rollout_timeout: float = Field(default=300.0, gt=0, le=86_400)
@@ -48,11 +48,11 @@ class Options(BaseModel):
     memory_mb: int = Field(default=4096, ge=0)
     failed: FailedPolicy = "drop"
     stop_after: int = Field(default=1, ge=1)
-    """Failed rollouts after which a run whose policy is ``stop`` ends."""
+    """Failed rollouts after which a run with policy ``stop`` ends."""
 
     @property
     def flags(self) -> dict[str, Any]:
-        """By the names of the command's flags; without those that say nothing."""
+        """The options by the command's flags, without defaults."""
         failed = f"stop:{self.stop_after}" if self.failed == "stop" else self.failed
         found = self.model_dump(include={"turns", "rollout_timeout", "at_once", "memory_mb"})
         found |= {"failed": failed, "runtime": self.runtime, "python": self.python}
@@ -61,7 +61,7 @@ class Options(BaseModel):
 
 
 class Order(Options):
-    """What is to be trained on what."""
+    """A run that was requested: model, environment and parameters."""
 
     job_id: str
     """A UUID."""
@@ -71,56 +71,58 @@ class Order(Options):
     """Its slug."""
     mode: Literal["local", "hud"]
     data_dir: str
-    """Whose embedded service it is, with mode ``local``."""
+    """Data directory of the embedded service, with mode ``local``."""
     source: str
     """The environment's file or directory, absolute."""
     parameters: dict[str, Any]
-    """By the wire's names, all of them: steps, group_size, tasks_per_step, learning_rate …"""
+    """All parameters, by their wire names: steps, group_size, tasks_per_step, learning_rate …"""
 
 
 class Batch(BaseModel):
-    """Rollouts that are to be trained on, with the keys under which that is asked for."""
+    """Rollouts to train on, with the keys of the training calls."""
 
     parent: str | None
-    """Id of the head that they were sampled from; None: the weights that the model started from."""
+    """Id of the head that they were sampled from; None for the weights that the model started
+    from."""
     keys: list[str]
-    """Of the gradient passes, in order."""
+    """Keys of the gradient passes, in order."""
     step_key: str
     known: list[str] | None = None
-    """Children of `parent` before it was sent, for services that keep no keys; None: it was not."""
+    """Children of `parent` before the step was sent, for services without keys; None if it was not
+    sent."""
 
 
 class State(BaseModel):
-    """How far a run is."""
+    """Progress of a run."""
 
     status: str = "queued"
-    """A job's words; queued until its driver has begun."""
+    """A job's status; queued until its driver has begun."""
     step: int = 0
     """Optimizer steps taken."""
     iteration: int = 0
-    """Batches of tasks dealt out so far."""
+    """Batches of tasks dealt out so far, including those without a gradient."""
     attempt: int = 1
-    """Which sampling of the next step is due."""
+    """Attempt at the next step, from 1."""
     batch: Batch | None = None
     checkpoint_id: str | None = None
-    """Of its newest step."""
+    """Id of its newest checkpoint."""
     flat: int = 0
-    """Batches in a row without a gradient."""
+    """Consecutive batches without a gradient."""
     flat_low: float | None = None
     flat_high: float | None = None
     rollouts: int = 0
-    """All that were made."""
+    """Number of rollouts made."""
     failed: int = 0
-    """Those of them that failed."""
+    """Number of failed ones among them."""
     groups_lost: int = 0
     busy_s: float = 0.0
     tokens: int = 0
     evaluated: list[int] = Field(default_factory=list)
     """Steps whose checkpoint was evaluated on the held-out tasks."""
     error: dict[str, Any] | None = None
-    """Why it ended: code, message; of the user's code also `failure`."""
+    """Why it ended: code and message; for errors in the user's code also `failure`."""
     digest: str | None = None
-    """Of the environment's files, as they were loaded."""
+    """Digest of the environment's files when they were loaded."""
 
 
 class RunFolder:
@@ -131,7 +133,7 @@ class RunFolder:
 
     @property
     def environment_log(self) -> Path:
-        """What the worker and environments print."""
+        """Output of the worker and of environments."""
         return self.path / "environment.log"
 
     @property
@@ -139,7 +141,7 @@ class RunFolder:
         return self.path / "driver.log"
 
     def begin(self, order: Order) -> None:
-        """Keep a new run."""
+        """Store a new run."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.save_order(order)
         self.save(State())
@@ -148,15 +150,15 @@ class RunFolder:
         write_atomic(self.path / "order.json", order.model_dump_json(indent=1))
 
     def order(self) -> Order:
-        """Raises HudUsage: it cannot be read."""
+        """Raises HudUsage: the file cannot be read."""
         return self._read("order.json", Order)
 
     def state(self) -> State:
-        """Raises HudUsage: it cannot be read."""
+        """Raises HudUsage: the file cannot be read."""
         return self._read("state.json", State)
 
     def save(self, state: State) -> None:
-        """On disk when it returns."""
+        """Store the progress, fsynced."""
         write_atomic(self.path / "state.json", state.model_dump_json())
 
     def _read(self, name: str, kind: type[M]) -> M:
@@ -165,14 +167,14 @@ class RunFolder:
         except (OSError, ValidationError) as error:
             raise HudUsage(f"{self.path / name} cannot be read: {error}") from error
 
-    # The groups of the step that is being sampled.
+    # The groups of the step in progress.
 
     def add_group(self, group: Mapping[str, Any]) -> None:
-        """A group of rollouts is complete; on disk when it returns."""
+        """Append a complete group, fsynced."""
         self._append("groups.jsonl", group)
 
     def groups(self) -> list[dict[str, Any]]:
-        """The groups that are kept; a line that was cut off by a kill is left out."""
+        """The stored groups; a truncated last line is ignored."""
         return list(_lines(self.path / "groups.jsonl"))
 
     def clear_groups(self) -> None:
@@ -181,7 +183,7 @@ class RunFolder:
     # Failures, and logs.
 
     def add_failure(self, failure: Mapping[str, Any]) -> None:
-        """Something went wrong in the user's code."""
+        """Append an error in the user's code."""
         if sum(1 for _ in _lines(self.path / "failures.jsonl")) < MOST_FAILURES:
             self._append("failures.jsonl", failure)
 
@@ -198,11 +200,11 @@ class RunFolder:
         finally:
             os.close(file)
 
-    # Who drives it.
+    # The driver's lock.
 
     @contextmanager
     def driving(self) -> Iterator[None]:
-        """Hold the run's lock; its file says which process does.
+        """Hold the run's lock, a file with this process's id.
 
         Raises:
             HudUsage: Another process drives it.
@@ -220,7 +222,7 @@ class RunFolder:
             os.close(held)
 
     def driver_pid(self) -> int | None:
-        """The process that drives it, or did last."""
+        """Id of the process that drives it, or did last."""
         try:
             return int(read_regular(self.path / "driver.lock", 32))
         except (OSError, ValueError):
@@ -228,7 +230,7 @@ class RunFolder:
 
     @property
     def is_driven(self) -> bool:
-        """Whether a process drives it now."""
+        """Whether a process drives it."""
         try:
             held = os.open(self.path / "driver.lock", os.O_RDWR)
         except OSError:
@@ -241,7 +243,7 @@ class RunFolder:
             os.close(held)
         return False
 
-    # What the driver is asked for, where the service cannot tell it.
+    # Requests to the driver, for services that cannot pass them on.
 
     def ask_to_cancel(self) -> None:
         write_atomic(self.path / "cancel", "")
@@ -261,12 +263,12 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def run_folder(state: Path, job_id: str) -> RunFolder:
-    """Where a run's files are, be there any or not."""
+    """A run's folder, which may not exist."""
     return RunFolder(state / FOLDER / job_id)
 
 
 def log_of_checks(state: Path, source: str) -> Path:
-    """Where is written what an environment prints as it is checked; emptied for the next check."""
+    """Log for an environment's output during checks; emptied for the next check."""
     name = f"{Path(source).stem}-{sha256(source.encode()).hexdigest()[:8]}.log"
     log = state / FOLDER / "checks" / name
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -275,7 +277,7 @@ def log_of_checks(state: Path, source: str) -> Path:
 
 
 def known_runs(state: Path) -> dict[str, RunFolder]:
-    """Every run that was begun from this state directory, by its job's id."""
+    """Every run that was begun from this state directory, by job id."""
     folder = state / FOLDER
     if not folder.is_dir():
         return {}

@@ -170,10 +170,10 @@ if __name__ == "__main__":
 
 
 def write_environment(name: str, directory: Path) -> list[Path]:
-    """Write a small environment into a new folder; its files.
+    """Write a small environment into a new folder; returns its files.
 
     Raises:
-        HudUsage: The name is no plain word, or there is such a folder; or it cannot be written.
+        HudUsage: The name is not a plain word, the folder exists, or it cannot be written.
     """
     plain = name.replace("-", "_")
     if not (plain.isascii() and plain.isidentifier() and len(name) <= 60):

@@ -1,8 +1,8 @@
-"""Rolls out an environment of a user's own with the official ``hud`` SDK.
+"""Makes rollouts of a user's environment with the official ``hud`` SDK.
 
-This runs in the interpreter that has the environment (Python 3.11 or 3.12), so it imports nothing
-but the standard library, `hud`, and `hud_tui.rollouts.host`. `hud_tui.rollouts.process` starts it
-and speaks with it: one JSON document a line, requests on stdin, answers and events on stdout.
+Runs in the environment's interpreter (Python 3.11 or 3.12), so it imports only the standard
+library, `hud`, and `hud_tui.rollouts.host`. `hud_tui.rollouts.process` starts it and exchanges one
+JSON document per line with it: requests on stdin, answers and events on stdout.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ else:
 
 PROTOCOL = 1
 LONGEST = 64 << 20
-"""Bytes of a line; a task's args, and a group's tokens, may be large."""
+"""Maximum size of a line, bytes: a task's args and a group's tokens may be large."""
 READY_S = 120.0
-"""Longest time for an environment to start."""
+"""Longest start of an environment, seconds."""
 ENDED = (0, -9, -15)
 """Exit codes of a rollout's process that was asked to end."""
 WHERE_S = 2.0
-"""How long a process that hangs has to say where."""
+"""Seconds that a hanging process has to report its place in the code."""
 
 
-# The worker's side of the host: a provider, as the SDK calls what places a rollout.
+# The worker's side of the host: a provider, in the SDK's terms, which places a rollout.
 
 
 class EnvironmentFailed(RuntimeError):
@@ -88,7 +88,7 @@ class Forked:
         self._running: dict[str, int] = {}
         self._listening: dict[str, asyncio.Task[None]] = {}
         self.failures: dict[str, dict[str, Any]] = {}
-        """What went wrong in rollouts' processes, by trace id, until it is asked for."""
+        """Errors in rollouts' processes by trace id, until they are fetched."""
 
     async def _ask(self, request: dict[str, Any]) -> None:
         async with self._starting:
@@ -124,7 +124,7 @@ class Forked:
 
     @asynccontextmanager
     async def _forked(self, **request: Any) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
-        """A process that does one duty; what it tells."""
+        """A forked process for one task; yields the queue of its reports."""
         self._number += 1
         number = self._number
         queue = self._told[number] = asyncio.Queue()
@@ -137,7 +137,7 @@ class Forked:
                 await self._ask({"do": "end", "number": number})
 
     async def inspect(self, tasks: str | None, longest: float) -> dict[str, Any]:
-        """Environments, templates and tasks. Raises Failed: the user's code."""
+        """Environments, templates and tasks. Raises Failed: an error in the user's code."""
         async with self._forked(do="inspect", tasks=tasks, label="import") as queue:
             failure: dict[str, Any] | None = None
             try:
@@ -185,7 +185,8 @@ class Forked:
             raise EnvironmentFailed(failure["message"]) from None
 
     async def _listen(self, queue: asyncio.Queue[dict[str, Any]], trace_id: str) -> None:
-        """Until the rollout's process is gone: why it went may come after its connection."""
+        """Read reports until the rollout's process is gone: the error may come after the connection
+        closed."""
         while True:
             told = await queue.get()
             if "exited" not in told or told["why"] or told["exited"] not in ENDED:
@@ -194,11 +195,11 @@ class Forked:
                 return
 
     async def failure(self, trace_id: str, is_needed: bool) -> dict[str, Any] | None:
-        """What went wrong in a rollout that has ended.
+        """The error of a rollout that has ended.
 
         Args:
             trace_id: The rollout's.
-            is_needed: Whether something did, so that it is waited for.
+            is_needed: Whether an error is expected, and worth waiting for.
         """
         listening = self._listening.pop(trace_id, None)
         if listening is not None and is_needed and trace_id not in self.failures:
@@ -208,7 +209,7 @@ class Forked:
         return self.failures.pop(trace_id, None)
 
     def _note(self, trace_id: str, told: dict[str, Any]) -> None:
-        """The first failure of a rollout is its cause."""
+        """Only the first error of a rollout is kept: it is the cause."""
         if "failure" in told:
             self.failures.setdefault(trace_id, told["failure"])
         elif told.get("where"):
@@ -217,7 +218,7 @@ class Forked:
             self.failures.setdefault(trace_id, _ended(told, "rollout"))
 
     async def where(self, trace_id: str) -> None:
-        """Ask a rollout's process what it is doing; `failures` has the answer soon."""
+        """Ask a rollout's process for its place in the code; the answer goes to `failures`."""
         number = self._running.get(trace_id)
         if number is None:
             return
@@ -228,7 +229,7 @@ class Forked:
             await asyncio.sleep(WHERE_S / 20)
 
     async def close(self) -> None:
-        """End the host, and so all that it forked."""
+        """Stop the host with everything it forked."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -248,7 +249,7 @@ def _hung(phase: str, seconds: float, place: dict[str, Any] | None = None) -> di
 
 
 def _ended(told: dict[str, Any], phase: str) -> dict[str, Any]:
-    """A process ended that should not have."""
+    """The error for a process that exited unexpectedly."""
     code, why = told["exited"], told["why"]
     if why is None and code is not None and code < 0:
         why = f"its process was ended by {Signals(-code).name}"
@@ -265,7 +266,7 @@ def _ended(told: dict[str, Any], phase: str) -> dict[str, Any]:
 
 
 class Failed(Exception):
-    """A request that cannot be carried out, for a reason in the user's code or setting."""
+    """A request that failed because of the user's code or settings."""
 
     def __init__(self, failure: dict[str, Any]) -> None:
         super().__init__(failure["message"])
@@ -284,14 +285,14 @@ class Worker:
         self._providers: dict[str, Any] = {}
 
     def tell(self, document: dict[str, Any]) -> None:
-        """Write one line; a reader that is gone ends the worker."""
+        """Write one line; exits if the reader is gone."""
         try:
             write_all(self._answers, json.dumps(document, default=str).encode() + b"\n")
         except BrokenPipeError:
             os._exit(0)
 
     async def run(self) -> None:
-        """Until stdin ends or ``bye`` comes."""
+        """Run until stdin is closed or ``bye`` arrives."""
         keep_endings_out_of_the_log()
         reader = asyncio.StreamReader(limit=LONGEST)
         await asyncio.get_running_loop().connect_read_pipe(
@@ -334,7 +335,7 @@ class Worker:
         return {"protocol": PROTOCOL, "python": python, "hud": hud_version, "pid": os.getpid()}
 
     async def _load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Begin with an environment; what is in it. Again: as the files are now."""
+        """Load an environment and report its content; repeated after the files changed."""
         if self._forked is not None:
             await self._forked.close()
         self._source = request["source"]
@@ -344,7 +345,7 @@ class Worker:
         return await self._forked.inspect(request.get("tasks"), request["timeout"])
 
     async def _start(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Start an environment once: what it publishes."""
+        """Start an environment once, and report what it publishes."""
         provider, trace_id = self._provider(request["runtime"]), uuid4().hex
         task = Task.model_validate(request["task"])
         began = monotonic()
@@ -359,7 +360,7 @@ class Worker:
         return {"capabilities": names, "seconds": monotonic() - began}
 
     async def _roll_out(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A group of rollouts of one task."""
+        """Make a group of rollouts of one task."""
         task = Task.model_validate(request["task"])
         agent = await asyncio.to_thread(self._agent, request)
         group_id = request.get("group_id") or uuid4().hex
@@ -411,7 +412,7 @@ class Worker:
         return found if is_needed else None
 
     def _agent(self, request: dict[str, Any]) -> Any:
-        """The SDK's agent for a model; asks the service for its catalog once."""
+        """The SDK's agent for a model; reads the service's catalog once."""
         wanted = {key: request.get(key) for key in ("model", "max_steps", "max_tokens")}
         wanted |= {key: request.get(key) for key in ("temperature", "checkpoint")}
         name = json.dumps(wanted)
@@ -432,7 +433,7 @@ class Worker:
         return self._providers[runtime]
 
     def _make_provider(self, runtime: str) -> Any:
-        """What places a rollout: a fork of the host, or one of the SDK's own."""
+        """What places a rollout: a fork of the host, or one of the SDK's own providers."""
         kind, _, more = runtime.partition(":")
         if kind == "subprocess":
             return self._forked if sys.platform == "linux" else SubprocessRuntime(self._source)
@@ -464,7 +465,7 @@ class Worker:
 
 
 def summary(run: Any, trace_id: str) -> dict[str, Any]:
-    """A rollout as it is told: its reward and how that came about, and its turns' tokens."""
+    """A finished rollout: its reward with its parts, and its turns' tokens."""
     steps = [step for step in run.trace.steps if getattr(step, "source", "") == "agent"]
     samples = [sample for step in steps if (sample := getattr(step, "sample", None)) is not None]
     samples = [one for one in samples if one.output_token_ids]
@@ -490,7 +491,7 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
 
 
 def error_of(run: Any) -> str | None:
-    """Why a rollout is not to be trained on, as the SDK's TrainingClient refuses it; or None."""
+    """Why the SDK's TrainingClient would refuse to train on a rollout; None if it would not."""
     if run.trace.stop_reason == "timeout":
         return run.trace.error or "timed out"
     if run.trace.is_error or run.trace.status == "cancelled":
@@ -503,10 +504,10 @@ def error_of(run: Any) -> str | None:
 
 
 def main() -> None:
-    """Answer requests until stdin ends."""
+    """Answer requests until stdin is closed."""
     signal(SIGINT, SIG_IGN)  # the terminal's: the driver decides
     answers = os.dup(1)
-    os.dup2(2, 1)  # whatever prints goes to the log
+    os.dup2(2, 1)  # anything printed goes to the log
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     asyncio.run(Worker(answers).run())
     if missing is None:
