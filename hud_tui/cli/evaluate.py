@@ -1,4 +1,5 @@
-"""``eval``: what a checkpoint scores on tasks that are rolled out from it, and how sure that is."""
+"""``eval``: the reward of checkpoints on tasks, with its interval, by rollouts from their
+weights."""
 
 import argparse
 import asyncio
@@ -48,7 +49,7 @@ from hud_tui.wire import (
 )
 
 LISTED = 20
-"""Tasks that a table shows; a document has all."""
+"""Most tasks in a table; a document has all."""
 OPTIONS = (
     *("tasks", "python", "env", "runtime"),
     *("turns", "rollout_timeout", "at_once", "memory_mb"),
@@ -58,10 +59,10 @@ PARAMETERS = ("samples", "max_tokens", "temperature", "seed", "solved_at")
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    """Evaluate checkpoints, resume an evaluation, or list them; returns the exit code.
+    """Evaluate checkpoints, resume an evaluation, or list evaluations; returns the exit code.
 
     Raises:
-        HudError: The service does not answer, or refuses; a name that nothing has.
+        HudError: The service does not answer, or refuses; or a name is unknown.
     """
     return asyncio.run(run_connected(_run, args, connector_of(args)))
 
@@ -81,14 +82,14 @@ class _Command:
         self._evaluations = Evaluations(client, lambda: state / "evaluations", roll_out_in(state))
 
     async def show_list(self) -> int:
-        """All evaluations of a model."""
+        """List all evaluations of a model."""
         model = await choose_model(self._client, self._args)
         found = await self._evaluations.of_model(model)
         self._say("evaluations", {"model": model.model_name, "evaluations": found})
         return 0
 
     async def resume(self) -> int:
-        """Go on with one, and follow it to its end."""
+        """Resume an evaluation, and follow it to its end."""
         if self._args.source or self._args.checkpoint:
             raise HudUsage("--resume takes no SOURCE and no --checkpoint", "it has its own")
         found = await self._evaluations.get(self._args.resume, groups=False)
@@ -99,7 +100,7 @@ class _Command:
         return self._judged(ended, than)
 
     async def evaluate(self) -> int:
-        """Evaluate each checkpoint that was named, and compare the others with the first."""
+        """Evaluate each named checkpoint, and compare the others with the first."""
         asked = self._parameters()
         model = await choose_model(self._client, self._args)
         tree = Tree.of(await self._client.checkpoints(model.id))
@@ -138,8 +139,8 @@ class _Command:
             raise bad_value(error) from error
 
     async def _tasks(self) -> tuple[list[dict[str, Any]] | None, str | None, TaskSource]:
-        """The rows of SOURCE, what it is called and where it is; None for those of the model's
-        latest run."""
+        """The rows of SOURCE, their name and their source; None for the tasks of the model's latest
+        run."""
         if self._args.source is None:
             if self._args.digest is not None:
                 raise HudUsage("--digest is of the tasks of SOURCE, which is not given")
@@ -177,7 +178,7 @@ class _Command:
         return [task.row() for task in loaded.tasks], Path(order.source).stem, source
 
     async def _than(self, model: Model, tree: Tree | None) -> EvaluationJob | None:
-        """What --fail-if-worse-than names, with its rewards by task; None if it is not given.
+        """The evaluation of --fail-if-worse-than, with its rewards by task; None without the flag.
 
         Raises:
             HudUsage: It names nothing that was evaluated.
@@ -197,10 +198,10 @@ class _Command:
         return await self._evaluations.get(found.id)
 
     async def _followed(self, evaluation: EvaluationJob) -> EvaluationJob:
-        """One at its end. Where somebody interrupts this, it is cancelled, and can be resumed.
+        """An evaluation after its end. If interrupted, it is cancelled, and can be resumed.
 
         Raises:
-            HudError: It failed, or was cancelled by somebody else.
+            HudError: It failed, or was cancelled elsewhere.
         """
         progress, now = _Progress(), evaluation
         try:
@@ -235,7 +236,7 @@ class _Command:
             tell(f"cancelled after {done}, which are kept: {again} samples the rest")
 
     def _judged(self, ended: EvaluationJob, than: EvaluationJob | None) -> int:
-        """Say what it found and what the gates say of it; the exit code."""
+        """Print its result and the gates' outcome; returns the exit code."""
         gates = _gates(ended, than, self._args.fail_under)
         found = {"evaluation": ended, "gates": [gate.document for gate in gates]}
         self._say("evaluation", found)
@@ -253,8 +254,8 @@ class _Command:
 
 
 def _checkpoint(name: str, tree: Tree) -> Checkpoint | None:
-    """A checkpoint by id or name, or ``head``, ``best`` or ``base``: None, the weights that the
-    model started from. Raises HudUsage where there is none."""
+    """A checkpoint by id or name, or ``head``, ``best`` or ``base`` (None, the weights that the
+    model started from). Raises HudUsage: there is none."""
     match name:
         case "head":
             return tree.served
@@ -268,7 +269,7 @@ def _checkpoint(name: str, tree: Tree) -> Checkpoint | None:
 
 
 def _named(ref: str, known: Sequence[EvaluationJob]) -> EvaluationJob | None:
-    """The evaluation of this id, or whose id alone begins so."""
+    """The evaluation with this id, or the only one whose id begins with it."""
     wanted = ref.casefold().replace("-", "")
     found = [e for e in known if len(wanted) >= 4 and e.id.replace("-", "").startswith(wanted)]
     return found[0] if len(found) == 1 else None
@@ -282,7 +283,7 @@ def _difference(before: EvaluationJob, after: EvaluationJob) -> Difference | Non
     return difference(_scores(before), _scores(after))
 
 
-# Gates: what a build fails on.
+# Gates: conditions that fail a build.
 
 
 @dataclass(frozen=True)
@@ -293,7 +294,7 @@ class _Gate:
 
 
 def _gates(ended: EvaluationJob, than: EvaluationJob | None, least: float | None) -> list[_Gate]:
-    """Raises HudUsage where there is nothing to compare."""
+    """The gates of the command line. Raises HudUsage: there is nothing to compare with."""
     gates, reward = [], ended.result.mean_reward if ended.result else 0.0
     if least is not None:
         passed = reward >= least
@@ -341,7 +342,7 @@ def _change(change: TaskChange) -> dict[str, Any]:
 
 
 class _Progress:
-    """A bar on a terminal's one line; elsewhere a line at each quarter."""
+    """A bar on one line of a terminal; elsewhere a line for each quarter."""
 
     def __init__(self) -> None:
         self._told = -1
@@ -366,7 +367,7 @@ class _Progress:
 
 
 def _print(kind: str, data: Any) -> None:
-    """A document as text."""
+    """Print a document as text."""
     match kind:
         case "evaluations":
             lines = _list_lines(data["model"], data["evaluations"])
@@ -403,7 +404,7 @@ def _figures(one: EvaluationJob) -> Sequence[Any]:
 
 
 def _lines(one: EvaluationJob, gates: Sequence[dict[str, Any]]) -> list[str]:
-    """Tasks first and what they come to last, where a terminal ends."""
+    """Tasks first and totals last, where a terminal's output ends."""
     tasks = sorted(_scores(one).tasks, key=lambda task: (task.mean, task.slug))
     shown = [(t.slug, short(t.mean), f"{t.solved} of {len(t.rewards)}") for t in tasks[:LISTED]]
     lines = _table([("task, worst first", "mean", "solved"), *shown])
@@ -422,7 +423,7 @@ def _lines(one: EvaluationJob, gates: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _comparison_lines(found: dict[str, Any]) -> list[str]:
-    """The tasks that changed first, what can be said last."""
+    """Tasks with the largest differences first, the conclusion last."""
     lines: list[str] = []
     for kind in ("improved", "regressed"):
         changes = found[kind]
