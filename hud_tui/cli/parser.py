@@ -1,4 +1,4 @@
-"""The command line: its commands and flags, and which function and view each command has."""
+"""The command line: the commands and their flags, functions and views."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -12,22 +12,22 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line, read_loss_config
 
 LARGEST = 2**63 - 1
-"""The largest integer that every part of a service can store."""
+"""The largest integer that all parts of a service can store."""
 LONGEST = 100
-"""Maximum characters of a whole number."""
+"""Most characters of a whole number."""
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that raises HudUsage instead of exiting, without abbreviated flags."""
 
     later = ""
-    """``MODULE:FUNCTION`` under `hud_tui.cli` that adds its flags as soon as they are needed."""
+    """``MODULE:FUNCTION`` under `hud_tui.cli` that adds the flags when the command is used."""
 
     def __init__(self, prog: str | None = None, **more: Any) -> None:
         super().__init__(prog, allow_abbrev=False, **more)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse, which calls this of the command that was chosen."""
+        """As argparse, which calls this for the chosen command."""
         module, _, name = self.later.partition(":")
         if module:
             self.later = ""
@@ -47,7 +47,7 @@ SIGNED = frozenset({"--sort", "--columns"})
 
 
 def joined(words: Sequence[str]) -> list[str]:
-    """The command line with such a value in one word with its flag."""
+    """The command line with such values joined to their flags."""
     found: list[str] = []
     for word in words:
         if found and found[-1] in SIGNED and word[:1] == "-" and word[:2] != "--":
@@ -64,7 +64,7 @@ Subparsers = argparse._SubParsersAction  # has no public name
 
 
 def new_command(commands: "Subparsers[Parser]", name: str, about: str, *examples: str) -> Parser:
-    """`Add`, given where the commands are and what this one is called."""
+    """The parser of a new command; `Add` without its first two arguments."""
     parser = commands.add_parser(
         name,
         help=about,
@@ -78,7 +78,7 @@ def new_command(commands: "Subparsers[Parser]", name: str, about: str, *examples
 
 
 def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None:
-    """Flags accepted before and after the command; `absent` is their default."""
+    """Flags accepted both before and after the command; `absent` is their default."""
     flags = parser.add_argument_group("connection and output")
     about = {
         "headless": "print JSON on stdout instead of opening the app",
@@ -134,7 +134,7 @@ def consent(parser: Parser) -> None:
 
 
 def flag(field: str) -> str:
-    """The flag of a field, e.g. ``--group-size``."""
+    """The flag of a wire field, e.g. ``--group-size``."""
     return "--" + field.replace("_", "-")
 
 
@@ -178,9 +178,9 @@ def _of_model(
     about: str | None = None,
     required: bool = False,
 ) -> None:
-    """MODEL by its place, or as ``-m MODEL``, as all commands have it that are about a model."""
+    """MODEL as a positional argument, or as ``-m MODEL``, as in all commands about a model."""
     which = parser.add_mutually_exclusive_group(required=required)
-    # Without a default: where it is not at its place, what -m has set stays.
+    # without a default, so that a missing positional does not overwrite -m
     which.add_argument(dest, nargs="?", metavar=metavar, default=argparse.SUPPRESS, help=about)
     names = ("-m", "--model", "--model-id")
     which.add_argument(*names, dest=dest, metavar=metavar, help="the same")
@@ -370,7 +370,7 @@ def parameters(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def swept(args: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
-    """The parameters that were given several values, by their wire names."""
+    """The parameters with several values, by their wire names."""
     given = vars(args)
     found = {name: given.get(name) for name in PARAMETERS}
     return {name: values for name, values in found.items() if isinstance(values, tuple)}
@@ -380,7 +380,7 @@ T = TypeVar("T")
 
 
 def several(kind: Callable[[str], T]) -> Callable[[str], T | tuple[T, ...]]:
-    """The type of a flag that takes one value, or more with commas between."""
+    """Type of a flag that takes one value, or several comma-separated ones."""
 
     def read(text: str) -> T | tuple[T, ...]:
         values = tuple(kind(word.strip()) for word in text.split(","))
@@ -513,7 +513,7 @@ def _init_env(add: Add) -> None:
 
 
 def _rolled_out(parser: Parser | argparse._ArgumentGroup) -> None:
-    """The flags of where and how rollouts are made."""
+    """Flags for where and how rollouts are made."""
     about = "task file, .py file or taskset; default: the tasks in the environment"
     parser.add_argument("--tasks", metavar="SOURCE", help=about)
     about = "interpreter that has the environment and hud, or its virtual environment; default: "
@@ -534,7 +534,7 @@ def _rolled_out(parser: Parser | argparse._ArgumentGroup) -> None:
 
 
 def _update(parser: Parser, of_managed: bool = True) -> None:
-    """The flags of how a step is taken; some are of runs whose steps the service takes."""
+    """Flags for the steps; some apply only to managed runs."""
     about = "the loss's own keys, e.g. clip_high_threshold=1.28,clip_low_threshold=.8"
     parser.add_argument("--loss-fn-config", type=_config, metavar="KEY=X,…", help=about)
     about = "multiply advantages by this; 1"
@@ -553,7 +553,7 @@ def _update(parser: Parser, of_managed: bool = True) -> None:
 
 
 def _evaluated(parser: Parser, of_managed: bool = True) -> None:
-    """The flags of what a run evaluates on its held-out tasks."""
+    """Flags for evaluation on held-out tasks."""
     about = "evaluate the newest checkpoint on the held-out tasks every N steps"
     parser.add_argument("--eval-every", type=whole_number, metavar="N", help=about)
     about = "rollouts per task of an evaluation; 1"
@@ -732,7 +732,7 @@ def _serve(add: Add) -> None:
     )
 
 
-# Commands on other machines; their flags are read when one of them is used.
+# Commands on other machines; their flags are added when one of them is used.
 
 
 def _remote(add: Add) -> None:
@@ -768,13 +768,13 @@ class Command:
     """Adds its parser: flags and help."""
     function: str = ""
     """``MODULE:FUNCTION`` under `hud_tui.cli`, imported when it runs: a coroutine function of
-    (client, args) where there is a `view`, else a function of (args,); it returns the exit code.
-    Empty for what only the app does."""
+    (client, args) if there is a `view`, else a function of (args,); returns the exit code. Empty
+    for commands of the app only."""
     view: str = ""
     """The app's view without ``--headless``; empty if the app has no part in it."""
 
     def load(self) -> Callable[..., Any]:
-        """Its function; only the module that has it is imported."""
+        """The function; only its module is imported."""
         module, _, name = self.function.partition(":")
         found: Callable[..., Any] = getattr(import_module(f"hud_tui.cli.{module}"), name)
         return found
