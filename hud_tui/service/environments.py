@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
+from string import ascii_lowercase
 from typing import Any
 
 # The subset of JSON Schema that a scenario's args need: flat objects of integers and strings.
@@ -86,7 +87,7 @@ EXACT = 1.0
 CONTAINED = 0.2
 """Reward of the answer as a word within a longer text."""
 NEAR = 0.15
-"""Highest reward of a wrong answer in the right form."""
+"""Highest reward of a wrong answer in the right form, unless the scenario says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ class Scenario:
     """Right answer for the args, which are passed as keywords."""
     nearness: Callable[[str, str], float]
     """How close a wrong text is: (text, answer) → [0, 1]."""
+    partial: float = NEAR
+    """Highest reward of a wrong answer, below EXACT; its nearness is multiplied by it."""
 
     def prompt(self, args: Args) -> str:
         """The user message of a task.
@@ -123,7 +126,7 @@ class Scenario:
             return EXACT
         if re.search(rf"(?<![\w-]){re.escape(answer)}(?!\w)", text):
             return CONTAINED
-        return round(NEAR * self.nearness(text, answer), 4)
+        return round(self.partial * self.nearness(text, answer), 4)
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,11 @@ def of_texts(text: str, answer: str) -> float:
         return 0.0
     share = sum(a == b for a, b in zip(text, answer, strict=True)) / len(answer)
     return share if share >= ALIKE else 0.0
+
+
+def in_place(text: str, answer: str) -> float:
+    """Share of characters in place, of the longer of the two texts."""
+    return sum(a == b for a, b in zip(text, answer, strict=False)) / max(len(text), len(answer))
 
 
 # arith: sums, differences and comparisons of two integers.
@@ -236,7 +244,23 @@ TEXT = Environment(
 )
 
 
-ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (ARITH, TEXT)}
+# letters: two of the scenarios of text, with a shaped reward. Every letter in place earns its
+# share, so answers that are all wrong still differ in reward. Only the whole answer passes.
+
+
+HALF = 0.5
+
+LETTERS = Environment(
+    name="letters",
+    description="Reversing and capitalising, with credit for every letter in place",
+    listed=tuple(
+        replace(TEXT.scenarios[name], nearness=in_place, partial=HALF)
+        for name in ("reverse", "uppercase")
+    ),
+)
+
+
+ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (ARITH, TEXT, LETTERS)}
 """Every environment by name."""
 
 
@@ -245,6 +269,9 @@ ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (ARITH, TEXT)}
 # `mixed` also has a few hopeless tasks (numbers and texts far beyond what the bases can do) and a
 # few saturated ones (always solved): it has real zero-variance groups, and its reward levels off
 # below 1.
+#
+# `long` has random letters, at least two more than the bases were taught to reverse (6) and to
+# capitalise (8): they solve none of its tasks until they are trained on it.
 
 
 TaskRow = dict[str, Any]
@@ -306,6 +333,16 @@ def text_rows(train: int, heldout: int) -> list[TaskRow]:
     ]
 
 
+def long_rows(train: int, heldout: int) -> list[TaskRow]:
+    """`train` and `heldout` tasks of each scenario of letters."""
+    draws = {"reverse": _letters(8, 10), "uppercase": _letters(11, 13)}
+    return [
+        row
+        for scenario, draw in draws.items()
+        for row in rows("letters", scenario, draw, train, heldout)
+    ]
+
+
 def hopeless_rows() -> list[TaskRow]:
     """Tasks far beyond what the bases have seen: they fit the context, and are never solved."""
     return [
@@ -334,6 +371,16 @@ def _text(random: Random) -> dict[str, Any]:
     return {"text": random.choice([word for word in WORDS if len(word) <= 6])}
 
 
+def _letters(shortest: int, longest: int) -> Draw:
+    """Letters at random, which nobody can know by heart."""
+
+    def draw(random: Random) -> dict[str, Any]:
+        size = random.randint(shortest, longest)
+        return {"text": "".join(random.choices(ascii_lowercase, k=size))}
+
+    return draw
+
+
 def _counted(random: Random) -> dict[str, Any]:
     word = random.choice(WORDS)
     return {"letter": random.choice(word), "text": word}
@@ -352,6 +399,11 @@ TASKSETS: dict[str, BuiltIn] = {
             "mixed",
             "All six scenarios with a few hopeless and a few saturated tasks; a minute or two",
             (*arith_rows(28, 8), *text_rows(24, 8), *hopeless_rows(), *saturated_rows()),
+        ),
+        BuiltIn(
+            "long",
+            "Reversing and capitalising more letters than the bases were taught; all to be learned",
+            tuple(long_rows(160, 40)),
         ),
     )
 }

@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 
 from hud_tui.rl.groups import group_advantages, has_signal
-from hud_tui.service.engines.base import Adam, Call, Datum, SampleRequest
+from hud_tui.service.engines.base import Adam, Base, Call, Datum, SampleRequest
 from hud_tui.service.engines.tiny.engine import BASES, pairs_path, weights_path
 from hud_tui.service.engines.tiny.lessons import PRODUCT, TALKS, Told
 from hud_tui.service.engines.tiny.tokenizer import CALL, BpeTokenizer, CharTokenizer
@@ -86,20 +86,53 @@ def test_hopeless_tasks_are_never_solved_and_saturated_ones_nearly_always() -> N
 def test_reinforcement_raises_the_reward_on_train_and_held_out_tasks(tmp_path: Path) -> None:
     """Half of the default run; the rest is slower, not different."""
     [base] = [base for base in BASES if base.name == "tiny/arith-0.2M"]
-    learner, random, size = Learner(weights_path(base.name)), Random(0), base.defaults.group_size
-    heldout = [task for task in TASKSETS["arith"].tasks if "columns" in task]
-    train = [task for task in TASKSETS["arith"].tasks if "columns" not in task]
-    before, means = Rollouts(learner, heldout, seed=3).mean(), []
-    for step in range(base.defaults.steps // 2):
-        tasks = random.sample(train, base.defaults.tasks_per_step)
-        rollouts = Rollouts(learner, tasks, seed=100 + step, size=size)
-        means.append(rollouts.mean())
-        learner.forward_backward(rollouts.datums(), "importance_sampling", {})
-        adam = Adam(base.defaults.learning_rate)
-        Path(learner.optim_step(adam, tmp_path).state_path).unlink()
+    learner, heldout = Learner(weights_path(base.name)), of_split("arith", heldout=True)
+    before = Rollouts(learner, heldout, seed=3).mean()
+    means = train(
+        learner, base, of_split("arith", heldout=False), base.defaults.steps // 2, tmp_path
+    )
     assert fmean(means[:2]) < 0.6
     assert fmean(means[-5:]) > 0.75
     assert Rollouts(learner, heldout, seed=3).mean() > before + 0.2
+
+
+def of_split(taskset: str, *, heldout: bool) -> list[TaskRow]:
+    return [task for task in TASKSETS[taskset].tasks if ("columns" in task) == heldout]
+
+
+def train(
+    learner: Learner, base: Base, tasks: Sequence[TaskRow], steps: int, states: Path
+) -> list[float]:
+    """Take so many steps by the base's defaults; the mean reward of each one's rollouts."""
+    random, defaults, means = Random(0), base.defaults, []
+    for step in range(steps):
+        chosen = random.sample(tasks, defaults.tasks_per_step)
+        rollouts = Rollouts(learner, chosen, seed=100 + step, size=defaults.group_size)
+        means.append(rollouts.mean())
+        learner.forward_backward(rollouts.datums(), "importance_sampling", {})
+        Path(learner.optim_step(Adam(defaults.learning_rate), states).state_path).unlink()
+    return means
+
+
+MIXED = "tiny/mixed-0.2M"
+
+
+def test_long_is_not_solved_by_the_base_and_yet_its_groups_have_variance() -> None:
+    learner, tasks = Learner(weights_path(MIXED)), of_split("long", heldout=True)
+    greedy = Rollouts(learner, tasks, seed=4, temperature=0, size=1)
+    sampled = Rollouts(learner, tasks, seed=5)
+    for rollouts in (greedy, sampled):
+        assert fmean(reward == 1 for group in rollouts.rewards for reward in group) < 0.05
+    assert fmean(map(has_signal, sampled.rewards)) >= 0.9
+
+
+def test_reinforcement_alone_teaches_letters_of_long(tmp_path: Path) -> None:
+    """The first dozen steps of two hundred, measured on tasks that are not trained on."""
+    [base] = [base for base in BASES if base.name == MIXED]
+    learner, heldout = Learner(weights_path(base.name)), of_split("long", heldout=True)
+    before = Rollouts(learner, heldout, seed=3).mean()
+    train(learner, base, of_split("long", heldout=False), 12, tmp_path)
+    assert Rollouts(learner, heldout, seed=3).mean() > before + 0.1
 
 
 AGENT = "tiny/agent-1M"

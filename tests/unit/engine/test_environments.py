@@ -15,6 +15,8 @@ EXAMPLES = [
     ("text", "reverse", {"text": "candle"}, "Reverse: candle", "eldnac"),
     ("text", "count_letter", {"letter": "e", "text": "cheese"}, "Count e in: cheese", "3"),
     ("text", "uppercase", {"text": "river"}, "Uppercase: river", "RIVER"),
+    ("letters", "reverse", {"text": "river"}, "Reverse: river", "revir"),
+    ("letters", "uppercase", {"text": "river"}, "Uppercase: river", "RIVER"),
 ]
 
 
@@ -44,6 +46,13 @@ def test_a_near_miss_earns_more_the_nearer_it_is() -> None:
     reverse = ENVIRONMENTS["text"].scenarios["reverse"]
     assert reverse.grade({"text": "abcd"}, "dcbx") == 0.1125
     assert reverse.grade({"text": "abcd"}, "dcb") == reverse.grade({"text": "abcd"}, "xxxa") == 0
+
+
+def test_letters_earn_their_share_in_place_and_only_the_answer_passes() -> None:
+    reverse = ENVIRONMENTS["letters"].scenarios["reverse"]
+    said = ("", "xxxx", "dxxx", "dcbaaaaa", "dcbx", "dcb", "dcba")
+    earned = [reverse.grade({"text": "abcd"}, text) for text in said]
+    assert earned == [0, 0, 0.125, 0.25, 0.375, 0.375, 1]
 
 
 def test_a_number_inside_another_is_not_contained() -> None:
@@ -97,9 +106,22 @@ def test_the_tasksets_hold_what_they_say() -> None:
     train = {name: [t for t in s.tasks if "columns" not in t] for name, s in TASKSETS.items()}
     heldout = {name: [t for t in s.tasks if "columns" in t] for name, s in TASKSETS.items()}
     assert len(train["arith"]) == 96
-    assert {len(heldout[name]) for name in TASKSETS} == {36, 24, 48}
+    assert {len(heldout[name]) for name in TASKSETS} == {36, 24, 48, 80}
+    assert len(train["long"]) == 320
     assert all(t["columns"] == {"split": "heldout"} for rows in heldout.values() for t in rows)
-    assert {(t["env"], t["id"]) for t in heldout["mixed"]} == {(e, n) for e, n, *_ in EXAMPLES}
+    assert {(t["env"], t["id"]) for t in heldout["mixed"]} == {
+        (e, n) for e, n, *_ in EXAMPLES if e != "letters"
+    }
+
+
+@pytest.mark.parametrize("name", TASKSETS)
+def test_no_held_out_task_is_trained_on(name: str) -> None:
+    prompts: dict[bool, set[str]] = {True: set(), False: set()}
+    for task in TASKSETS[name].tasks:
+        scenario = ENVIRONMENTS[task["env"]].scenarios[task["id"]]
+        prompts["columns" in task].add(scenario.prompt(task["args"]))
+    assert prompts[True]
+    assert not prompts[True] & prompts[False]
 
 
 def test_tasks_are_the_same_everywhere() -> None:
