@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from time import time
 from typing import Any
@@ -133,7 +133,7 @@ def _planned(args: argparse.Namespace, machines: Machines, machine: Machine, pla
     if args.headless:
         steps = [{"step": one.name, "about": one.about, "done": there} for one, there in plan]
         emit("plan", {**document(machines, machine), "steps": steps})
-    tell(f"nothing was done; -y does it: hud-tui remote add {machine.address} -y")
+    tell("nothing was done; the same with -y in place of --dry-run does it")
     return 0
 
 
@@ -219,7 +219,7 @@ async def status(args: argparse.Namespace) -> int:
             for n, g in enumerate(facts.gpus)]  # fmt: skip
     server = found["server"]
     lines = [f"{machine.name}: {machine.address}", *facts.lines(), *gpus]
-    lines += [f"engine  {machine.engine}  {machine.model}", f"folder  {machine.root}"]
+    lines += [f"engine  {machine.engine}  {machine.model}".rstrip(), f"folder  {machine.root}"]
     lines += [f"server  {_server_said(server)}"]
     if found["used"]:
         lines += [f"tunnel  {line_said(found['line'], time())}"]
@@ -324,6 +324,9 @@ def forget(args: argparse.Namespace, machines: Machines, name: str) -> bool:
     if was_used:
         tell(f"{name} was used: from now on --local trains on this machine")
     data = read_paths(args.state_dir, args.data_dir).data / REMOTES / name
+    with suppress(OSError):  # there may be nothing in it
+        data.rmdir()
+        data.parent.rmdir()
     if data.is_dir():
         tell(f"what is known here of its runs stays in {data}: remove it if you do not need it")
     return was_used

@@ -230,7 +230,7 @@ async def _choose(args: argparse.Namespace, prime: Prime, wanted: Filter) -> Wan
 def _only_said(args: argparse.Namespace, asked: Wanted) -> int:
     if args.headless:
         emit("plan", {"rent": asked.lines(), "price_hr": asked.price_hr, "most": asked.most})
-    tell("nothing was rented; -y rents it")
+    tell("nothing was rented; the same with -y in place of --dry-run rents it")
     return 0
 
 

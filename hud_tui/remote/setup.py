@@ -170,8 +170,8 @@ except urllib.error.HTTPError as error: sys.exit(error.code >= 500)
 except OSError: sys.exit(1)' "http://127.0.0.1:$PORT$HEALTH"; then
     echo "it answers at port $PORT after $n s"; exit 0
   fi
-  [ $((n % 10)) -eq 0 ] && { echo "waiting for the server, $n s"; tail -n 1 "$R/server.log"; }
   [ -n "$soon" ] && { sleep "${soon%% *}"; soon=${soon#* }; [ "$soon" = - ] && soon=; continue; }
+  [ $((n % 10)) -eq 0 ] && { echo "waiting for the server, $n s"; tail -n 1 "$R/server.log"; }
   n=$((n + 1)); [ $n -gt "$START_S" ] && { tail -n 20 "$R/server.log"; exit 1; }
   sleep 1
 done
@@ -652,6 +652,7 @@ if [ -e "$R" ]; then
   [ -f "$R/names" ] || { echo "$R was not made by hud-tui: remove it by hand" >&2; exit 1; }
   rm -rf "$R"
 fi
+rmdir "$HOME/.hud-tui" 2>/dev/null || :
 """
 _PULSE = """\
 if alive "$R/loop"; then echo running=yes; else echo running=no; fi

@@ -1,15 +1,19 @@
 """``hud-tui remote``, as scripts and as people use it."""
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
 
 from hud_tui.cli.main import main
-from hud_tui.remote.machines import Machines
+from hud_tui.remote.engines import Engine
+from hud_tui.remote.machines import Machine, Machines
+from hud_tui.remote.ssh import Address
 from tests.remote.far import Far
 from tests.service.clients import documents
 from tests.service.headless import Result
@@ -60,7 +64,7 @@ async def test_add_list_status_log_remove(hud: Command, machines: Machines, far:
     assert "[health] done" in setup.data["lines"][-1]
     assert (await hud("remote", "log", "far", "--lines", "3")).code == 0
     removed = await hud("remote", "remove", "far", "-y")
-    assert (removed.code, removed.data["removed"]) == (0, True)
+    assert (removed.code, removed.data["removed"], removed.data["was_used"]) == (0, True, False)
     assert (await hud("remote")).data == {"machines": []}
     assert not (far.home / ".hud-tui/far").exists()
     told = [*added.documents, *status.documents, *setup.documents]
@@ -86,6 +90,7 @@ async def test_what_fails_is_said_with_what_to_do(hud: Command, machines: Machin
 async def test_nothing_is_done_without_consent(hud: Command, far: Far) -> None:
     refused = await hud(*ADD[:-1])
     assert (refused.code, refused.error["hint"]) == (2, "add -y")
+    assert "remote add needs confirmation" in refused.error["message"]
     refused = await hud("--read-only", *ADD)
     assert refused.error["type"] == "read_only"
     assert not (far.home / ".hud-tui").exists()
@@ -103,14 +108,61 @@ async def test_people_get_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "box is ready: hud-tui remote use box" in out
     assert "\x1b" not in out
     assert await asyncio.to_thread(main, ["remote", "list"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == [
-        "box",
-        "far",
-        "CPU",
-        "hud-tui",
-        "–",
-        "ready",
-    ]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["box", "far", "CPU", "hud-tui", "–", "ready"]
     assert await asyncio.to_thread(main, ["remote", "status", "box"]) == 0
     assert "server  runs at port" in capsys.readouterr().out
     assert await asyncio.to_thread(main, ["remote", "remove", "box", "-y"]) == 0
+
+
+async def test_what_would_be_done(hud: Command, machines: Machines, far: Far) -> None:
+    said = await hud(*ADD[:-1], "--dry-run")
+    assert (said.code, said.kind, said.data["name"]) == (0, "plan", "far")
+    assert [(one["step"], one["done"]) for one in said.data["steps"]] == [
+        ("folder", False),
+        ("files", False),
+        ("engine", True),
+        ("server", False),
+        ("health", False),
+    ]
+    assert "the same with -y in place of --dry-run does it" in said.err
+    assert not (far.home / ".hud-tui").exists()
+    assert machines.names() == []
+
+
+async def test_a_machine_that_is_used_is_not_forgotten_in_silence(
+    hud: Command, machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    box = Machine("box", Address("far"), "hud-tui", done=("server", "health"), root="/nowhere")
+    machines.write(box)
+    machines.key("box")
+    machines.use(box, "hud")
+    since = {"state": "broken", "since": time() - 125, "why": "the line broke: no route"}
+    machines.set_line("box", since)
+    assert await asyncio.to_thread(main, ["remote", "list"]) == 0
+    out = capsys.readouterr().out
+    assert "broken for 2 m: the line broke: no route" in out
+    assert "* is used: hud-tui --local trains there" in out
+    data = tmp_path / "hud_tui_data_dir/remotes/box"
+    data.mkdir(parents=True)
+    (data / "service.db").touch()
+    gone = await hud("remote", "remove", "box", "--forget", "-y")
+    assert gone.data["was_used"]
+    assert "box was used: from now on --local trains on this machine" in gone.err
+    assert f"stays in {data}" in gone.err
+    assert machines.used() is None
+
+
+async def test_what_was_done_is_in_the_command_log(
+    hud: Command, machines: Machines, light: Engine
+) -> None:
+    """As the command that does it again."""
+    flags = ("--engine", "hud-tui", "--env", sys.prefix, "-y")
+    assert (await hud("remote", "add", "far", "--name", "box", *flags)).code == 0
+    assert (await hud("remote", "remove", "box", "-y")).code == 0
+    log = (await hud("log")).data["entries"]
+    added = f"hud-tui --headless remote add far --name=box --engine=hud-tui --env={sys.prefix} -y"
+    commands = [added, "hud-tui --headless remote remove box -y"]
+    assert sorted(one["commands"]["hud_tui"] for one in log) == commands
+    assert (await hud(*shlex.split(commands[0])[2:])).code == 0, "it can be run"
+    assert (await hud(*shlex.split(commands[1])[2:])).code == 0

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -13,13 +15,16 @@ from typing import Any
 
 import pytest
 
+from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
 from hud_tui.remote import budget
 from hud_tui.remote.budget import Budgets, why_spent
-from hud_tui.remote.machines import Machines
+from hud_tui.remote.keeper import Keeper
+from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.pods import WORK, Pods, check_key
 from hud_tui.remote.prime import Prime, read_prime
 from hud_tui.remote.setup import Setup
+from hud_tui.remote.ssh import Address
 from hud_tui.service_file import (
     Rental,
     alive,
@@ -194,7 +199,7 @@ async def test_progress_is_a_line_for_each_change(hud: Command, pod: PrimeServer
 async def test_what_would_be_rented(hud: Command, pod: PrimeServer, state: Path) -> None:
     said = await hud(*RENT[:-1], "--dry-run")
     assert (said.code, said.kind, said.data["most"]) == (0, "plan", 8.4)
-    assert "nothing was rented; -y rents it" in said.err
+    assert "nothing was rented; the same with -y" in said.err
     assert read_rentals(state) == []
 
 
@@ -328,3 +333,59 @@ async def test_a_key_with_a_passphrase_needs_an_agent(
 
 def test_looks_are_seconds_apart() -> None:
     assert budget.LOOK_S <= budget.ASK_S
+
+
+# What is said of one before its set-up.
+
+
+async def test_a_log_before_there_is_one(
+    hud: Command, pod: PrimeServer, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (await hud(*RENT, "--name", "bare")).code == 0
+    said = await hud("pods", "log", "bare")
+    assert (said.code, said.data["lines"]) == (0, [])
+    assert said.data["said"][0] == "bare: its set-up has not begun, so there is no log"
+    assert await asyncio.to_thread(main, ["pods", "log", "bare"]) == 0
+    assert "has not begun" in capsys.readouterr().out
+
+
+async def test_a_shell_by_the_key_that_is_named(
+    pod: PrimeServer, hud: Command, far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "mine"
+    shutil.copy(far.place / "near/id", key)
+    assert (await hud(*RENT, "--name", "bare")).code == 0
+    monkeypatch.setenv("PRIME_SSH_KEY_PATH", "/nowhere")
+    ran: list[list[str]] = []
+    monkeypatch.setattr("os.execvp", lambda file, words: ran.append(words))
+    with suppress(TypeError):  # a program that was replaced returns nothing
+        await asyncio.to_thread(main, ["pods", "ssh", "bare", "-i", str(key)])
+    [words] = ran
+    assert words[words.index("-i") + 1] == str(key)
+    with suppress(TypeError):
+        await asyncio.to_thread(main, ["pods", "ssh", "bare"])
+    assert ran[1][ran[1].index("-i") + 1] == str(far.place / "near/id"), "as it was rented"
+
+
+async def test_one_that_may_have_been_rented_is_not_called_ended(
+    hud: Command, pod: PrimeServer, state: Path
+) -> None:
+    """Lists lag behind: terminate does not give up what may turn up, and cost, later."""
+    write_rental(state, Rental("lost", hours=1, at=time()))
+    unclear = await hud("pods", "terminate", "lost", "-y")
+    assert (unclear.code, unclear.error["outcome"]) == (7, "unknown")
+    assert "within 15 min, it was not rented" in unclear.error["hint"]
+    pod.pods["pod1"] = {**RUNNING, "name": "lost"}
+    ended = await hud("pods", "terminate", "lost", "-y")
+    assert (ended.code, pod.pods) == (0, {})
+
+
+def test_the_tunnel_of_a_pod_that_ended_says_so(tmp_path: Path) -> None:
+    machines = Machines(tmp_path)
+    keeper = Keeper(machines, tmp_path, "p")
+    machine = Machine("p", Address("far"), "hud-tui", pod="pod1")
+    write_rental(tmp_path, Rental("p", "pod1", hours=1, at=time()))
+    keeper._check_pod(machine)
+    write_rental(tmp_path, Rental("p", "pod1", ended_at=time(), why="its hours are spent"))
+    with pytest.raises(HudUsage, match="p has ended: its hours are spent"):
+        keeper._check_pod(machine)

@@ -245,7 +245,7 @@ async def test_set_up_a_machine_step_by_step_and_remove_it(
         await app.press("y")
         await app.until_view("machines")
         await app.until(lambda: not rows(app))
-    assert list((far.home / ".hud-tui").iterdir()) == []
+    assert not (far.home / ".hud-tui").exists()
 
 
 async def test_a_pod_is_terminated_by_name_where_it_is_protected(
