@@ -9,23 +9,34 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
 
+from hud_tui.service.__main__ import main
 from hud_tui.service.app import _serve
 from hud_tui.service.data_dir import Unusable, load_key
 from hud_tui.service.service import Service
 from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
 from tests.toy_engine import ToyEngine
 
+Refused = Callable[..., str]
 
-def serve(*flags: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
-    command = [sys.executable, "-m", "hud_tui.service", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Serve with such flags, which cannot be: what it says of that."""
+
+    def serve(*flags: str) -> str:
+        assert main([*flags]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        return err
+
+    return serve
 
 
 async def test_it_says_how_it_can_be_called_and_stops_cleanly(tmp_path: Path) -> None:
@@ -61,44 +72,38 @@ async def test_it_says_how_it_can_be_called_and_stops_cleanly(tmp_path: Path) ->
 def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        result = serve("--data-dir", str(tmp_path), "--port", port)
+        command = [sys.executable, "-m", "hud_tui.service", "--data-dir", str(tmp_path)]
+        result = subprocess.run([*command, "--port", port], capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (1, "")
     assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
-
-
-@pytest.mark.parametrize("port", ["-1", "70000"])
-def test_an_impossible_port_is_said(tmp_path: Path, port: str) -> None:
-    result = serve("--data-dir", str(tmp_path), "--port", port)
-    assert result.returncode == 1
-    assert "cannot listen" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("port", ["-1", "70000"])
+def test_an_impossible_port_is_said(refused: Refused, tmp_path: Path, port: str) -> None:
+    assert "cannot listen" in refused("--data-dir", str(tmp_path), "--port", port)
+
+
+def test_a_directory_that_cannot_be_used_is_said(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    result = serve("--data-dir", str(tmp_path / "file" / "data"))
-    assert result.returncode == 1
-    assert "cannot use" in result.stderr
+    assert "cannot use" in refused("--data-dir", str(tmp_path / "file" / "data"))
 
 
-def test_checkpoints_of_something_else_are_refused_and_left_alone(tmp_path: Path) -> None:
+def test_checkpoints_of_something_else_are_refused_and_left_alone(
+    refused: Refused, tmp_path: Path
+) -> None:
     foreign = tmp_path / "checkpoints" / "my-llama" / "weights"
     foreign.parent.mkdir(parents=True)
     foreign.write_text("x")
-    result = serve("--data-dir", str(tmp_path))
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "has no service.db beside it" in result.stderr
+    assert "has no service.db beside it" in refused("--data-dir", str(tmp_path))
     assert foreign.read_text() == "x"
     assert not (tmp_path / "service.db").exists()
 
 
-def test_a_garbled_key_is_said(tmp_path: Path) -> None:
+def test_a_garbled_key_is_said(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "service.key").touch(0o600)
     (tmp_path / "service.key").write_bytes(b"\xff\xfe\x00")
-    result = serve("--data-dir", str(tmp_path))
-    assert (result.returncode, result.stdout) == (1, "")
-    assert f"{tmp_path / 'service.key'} " in result.stderr
-    assert "Traceback" not in result.stderr
+    assert f"{tmp_path / 'service.key'} " in refused("--data-dir", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -129,15 +134,6 @@ def test_a_key_file_that_is_no_private_file_is_refused_by_name(tmp_path: Path, k
     with pytest.raises(Unusable, match=f"{re.escape(str(file))}: {kind}") as refused:
         load_key(file)
     assert key not in str(refused.value)
-
-
-async def test_the_database_is_the_users_alone(tmp_path: Path) -> None:
-    database, files = tmp_path / "service.db", ("service.db", "service.db-wal", "service.db-shm")
-    os.close(os.open(database, os.O_CREAT, 0o644))
-    async with serve_process(tmp_path) as process, process.client() as http:
-        await fork(http)
-        modes = [stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in files]
-    assert modes == [0o600] * 3
 
 
 async def test_an_idle_connection_outlives_a_clients(
@@ -180,24 +176,24 @@ def test_the_key_is_the_users_alone(tmp_path: Path) -> None:
     assert load_key(path) == key
 
 
-async def test_a_body_too_large_is_answered_over_a_socket(tmp_path: Path) -> None:
+async def test_its_files_are_private_and_what_no_client_sends_is_refused(tmp_path: Path) -> None:
+    database, files = tmp_path / "service.db", ("service.db", "service.db-wal", "service.db-shm")
+    os.close(os.open(database, os.O_CREAT, 0o644))
     async with serve_process(tmp_path) as process, process.client() as http:
+        await fork(http)
+        modes = [stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in files]
+        assert modes == [0o600] * 3
         big = b'{"telemetry": ["' + b"x" * (65 * 1024 * 1024) + b'"]}'
         url = f"/telemetry/v3/api/trace/{'0' * 32}/telemetry-upload"
         answer = await http.post(url, content=big)
         assert answer.status_code == 413
+        answer = await http.get("/v2/models", headers={"Host": "evil.example"})
+        assert answer.status_code == 421
         assert (await http.get("/v2/auth/me")).status_code == 200
 
 
-async def test_a_foreign_host_header_is_refused_over_a_socket(tmp_path: Path) -> None:
-    async with serve_process(tmp_path) as process, process.client() as http:
-        answer: httpx.Response = await http.get("/v2/models", headers={"Host": "evil.example"})
-        assert answer.status_code == 421
-
-
-def test_a_database_that_is_a_fifo_is_refused(tmp_path: Path) -> None:
+def test_a_database_that_is_a_fifo_is_refused(refused: Refused, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "service.db")
-    result = serve("--data-dir", str(tmp_path))
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "service.db" in result.stderr
-    assert "a FIFO, not a regular file" in result.stderr
+    said = refused("--data-dir", str(tmp_path))
+    assert "a FIFO, not a regular file" in said
+    assert "service.db" in said
