@@ -9,7 +9,7 @@ from textual.widgets import OptionList
 
 from hud_tui.cli.main import main
 from hud_tui.config import LISTS, read_keymap
-from hud_tui.keys import ACTIONS, VIEWS, remap
+from hud_tui.keys import ACTIONS, VIEWS
 from hud_tui.settings import Start
 from hud_tui.tui.keys import KeyLine, use_keymap
 from hud_tui.tui.widgets.row_list import RowList
@@ -23,7 +23,7 @@ def remapped(app: Opened, table: dict[str, object]) -> Iterator[None]:
     try:
         yield
     finally:
-        remap({})
+        use_keymap(app.app, {})
 
 
 async def test_a_view_is_on_another_key(served: Served) -> None:
@@ -71,27 +71,31 @@ async def test_two_actions_change_places(served: Served) -> None:
             await app.until_view("live")
 
 
-@pytest.mark.parametrize("view", VIEWS)
-async def test_any_action_can_have_another_key(served: Served, view: str) -> None:
+async def test_any_action_can_have_another_key(served: Served) -> None:
     """Of all that could be done with the usual keys, each is done by its new one."""
     async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
         await app.until_view("models")
         await app.until(lambda: isinstance(app.screen.focused, RowList))
-        await app.press("exclamation_mark" if view == "alarms" else str(VIEWS.index(view) + 1))
-        await app.until_view(view)
-        usual = {one.binding.id for one in app.screen.active_bindings.values()} - {None}
-        places = (view, "app", *(["list"] if view in LISTS else []))
-        mine = [one for one in ACTIONS if one.view in places]
-        fresh = [f"alt+{letter}" for letter in "abcdefghijklmnopqrstuvwxyz0123456789"]
-        fresh += [f"{held}+f{n}" for held in ("ctrl+shift", "ctrl") for n in range(1, 25)]
-        table = {one.id: key for one, key in zip(mine, fresh, strict=False)}
-        assert len(table) == len(mine)
-        with remapped(app, dict(table)):
-            now = app.screen.active_bindings
-            assert {one.binding.id for one in now.values()} - {None} >= usual
-            assert {id_: now[key].binding.id for id_, key in table.items() if id_ in usual} == {
-                id_: id_ for id_ in table if id_ in usual
-            }
+        for view in VIEWS:
+            await app.press("exclamation_mark" if view == "alarms" else str(VIEWS.index(view) + 1))
+            await app.until_view(view)
+            each_action_has_another_key(app, view)
+
+
+def each_action_has_another_key(app: Opened, view: str) -> None:
+    usual = {one.binding.id for one in app.screen.active_bindings.values()} - {None}
+    places = (view, "app", *(["list"] if view in LISTS else []))
+    mine = [one for one in ACTIONS if one.view in places]
+    fresh = [f"alt+{letter}" for letter in "abcdefghijklmnopqrstuvwxyz0123456789"]
+    fresh += [f"{held}+f{n}" for held in ("ctrl+shift", "ctrl") for n in range(1, 25)]
+    table = {one.id: key for one, key in zip(mine, fresh, strict=False)}
+    assert len(table) == len(mine)
+    with remapped(app, dict(table)):
+        now = app.screen.active_bindings
+        assert {one.binding.id for one in now.values()} - {None} >= usual
+        assert {id_: now[key].binding.id for id_, key in table.items() if id_ in usual} == {
+            id_: id_ for id_ in table if id_ in usual
+        }
 
 
 def test_the_app_does_not_start_with_a_key_that_is_none(
