@@ -55,7 +55,7 @@ class AlarmsScreen(HudScreen):
 
     @property
     def alarm(self) -> Alarm | None:
-        """The one under the cursor."""
+        """The alarm under the cursor."""
         key, report = self.list.key, self.run.alarms
         if key is None:
             return None
@@ -64,7 +64,7 @@ class AlarmsScreen(HudScreen):
         return next((one for one in report.alarms if one.id == key), None)
 
     def show(self) -> None:
-        """The rows, and what is known of the one under the cursor."""
+        """Draw the list, and the alarm under the cursor."""
         if self.run.model is not None:
             self.list.show(alarm_rows(self.run.alarms, self.session.alarms.book))
         self._show_text()
@@ -106,7 +106,7 @@ class AlarmsScreen(HudScreen):
 
     @on(RowList.Opened)
     async def action_open(self) -> None:
-        """Go to the step that it began with, in Live, and to the metric that it is about."""
+        """Go to the alarm's onset in Live, with its metric in the focus chart."""
         if (alarm := self.alarm) is not None:
             self.session.at = alarm.checkpoint_id
             if alarm.metric in self.run.series.keys:
@@ -138,7 +138,7 @@ class AlarmsScreen(HudScreen):
             self.copy(plain_text(alarm))
 
     def action_set_head(self) -> None:
-        """Preview serving the last checkpoint before it."""
+        """Preview serving the last good checkpoint before it."""
         alarm = self.alarm
         if alarm is None or self._steering:
             return
@@ -231,13 +231,13 @@ def _skipped(one: Skipped) -> Row:
 
 
 def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> Iterator[Content]:
-    """All that is known of one alarm, a paragraph a piece of content.
+    """Everything known about one alarm, one paragraph per item.
 
     Args:
         alarm: One of the report's.
         report: Of the run.
-        book: What the user acknowledged and snoozed.
-        training: Whether the run goes on.
+        book: Acknowledgements and snoozes.
+        training: Whether the run is still training.
     """
     since = f"since step {alarm.onset}{_seen(alarm)}"
     state = "now" if alarm.active else f"until step {alarm.ended}" if alarm.ended else "left"
@@ -258,7 +258,7 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) ->
 
 
 def _seen(alarm: Alarm) -> str:
-    """The step whose metrics show the alarm, where that is not its onset."""
+    """The step whose metrics show the alarm, if it is not the onset."""
     return f" (seen at {alarm.shown})" if alarm.shown != alarm.onset else ""
 
 

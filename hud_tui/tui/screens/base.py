@@ -1,4 +1,4 @@
-"""HudScreen: a view with the top line and the footer, that survives a failed call."""
+"""HudScreen: base of the views, with the top line and the footer; and what all views share."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class WritePolicy:
 
     @property
     def read_only(self) -> ReadOnly | None:
-        """Why writes are blocked; None where they are allowed."""
+        """Why writes are blocked; None if they are allowed."""
         return self._guard().shut
 
     def may_change(self) -> bool:
-        """Whether writes are allowed; shows why where they are not."""
+        """Whether writes are allowed; if not, shows why."""
         said = self.read_only
         if said is not None:
             text = f"{said.kind}: {said.why}\n{said.cure}"
@@ -78,17 +78,17 @@ class WritePolicy:
         return bool(writes and node.check_action(name, parameters)) and not self.may_change()
 
     async def confirm_name(self, model_id: str | None, what: str) -> bool:
-        """Have the name of a protected model typed before it is changed. From a worker.
+        """Ask for the name of a protected model before it is changed. From a worker.
 
         Args:
-            model_id: The model's; None where none is known.
-            what: What would be done, e.g. ``set its head``.
+            model_id: The model's; None if unknown.
+            what: The change, e.g. ``set its head``.
 
         Returns:
-            Whether the next change of it is meant, or it is not protected.
+            True if the name was typed, or the model is not protected.
 
         Raises:
-            HudUsage: Nobody knows which models are protected.
+            HudUsage: The file of protected models cannot be read.
         """
         guard = self._guard()
         if model_id is None or model_id not in guard.protected:
@@ -99,7 +99,7 @@ class WritePolicy:
         return True
 
     async def type_name(self, name: str, what: str) -> bool:
-        """Have a protected model's name typed; whether it was. From a worker."""
+        """Ask for a protected model's name; returns whether it was typed. From a worker."""
         shown = one_line(name, 100).strip()
         lines = [f"{shown} is protected on this machine.", f"To {what}, type its name."]
         wrong = f"type {shown}, or esc to cancel"
@@ -112,7 +112,7 @@ def _other(names: Set[str], wrong: str, text: str) -> str:
     return "" if text in names else wrong
 
 
-# Exporting what is on the screen to a new file, as the user chooses.
+# Exporting the screen's content to a new file.
 
 
 TABLES = {"csv": csv_pieces, "json": json_pieces}
@@ -157,7 +157,7 @@ def _writer(
 
 
 OLDER_S = 10.0
-"""Seconds between two looks at the clock."""
+"""Seconds between two updates of the age."""
 
 
 class OfflineLine(Static):
@@ -210,14 +210,14 @@ OWN_STATUS = frozenset({"live"})
 ALARMING = {Level.CRITICAL: "bold $error", Level.WARN: "bold $warning"}
 """Style of each alarm level shown here."""
 MOST = 10
-"""The rank of what is dropped first."""
+"""Rank of the part that is dropped first."""
 
 
 class TopLine(Widget):
     """One line at the top of every view; it repaints only when its text changes. Parts are dropped,
     the least important first, until the rest fits.
 
-    A click on a part goes to the view that has more of it.
+    A click on a part opens the view with more about it.
     """
 
     ALLOW_SELECT = False
@@ -228,14 +228,14 @@ class TopLine(Widget):
     )
     aside: reactive[Aside] = reactive(lambda: Aside(), repaint=False)
     line: reactive[Content] = reactive(Content())
-    """What is on the screen."""
+    """The displayed text."""
 
     def __init__(self, view: str, service: str, read_only: bool = False) -> None:
         """
         Args:
             view: The name of the view.
-            service: What we are connected to, e.g. ``HUD local``.
-            read_only: Whether nothing may be changed there.
+            service: The connected service, e.g. ``HUD local``.
+            read_only: Whether writes are blocked.
         """
         super().__init__()
         self.view, self.service, self.read_only = view, service, read_only
@@ -273,7 +273,7 @@ def top_line(
     read_only: bool = False,
     aside: Aside | None = None,
 ) -> Content:
-    """The line, `width` cells at most; that it is read-only always fits."""
+    """The line, at most `width` cells; "read-only" always fits."""
     where = engine_place(run.model) or (aside.machine if aside is not None else "") or service
     title = Content.styled(f" {view.capitalize()} ", "bold $background on $primary")
     name = title.stylize(does("app.views"))
@@ -300,7 +300,7 @@ def top_line(
 
 
 Part = tuple[int, Content]
-"""(rank, text): of parts that do not fit, the highest rank goes first."""
+"""(rank, text): if not all parts fit, those with the highest rank are dropped first."""
 
 
 def _aside(aside: Aside, width: int) -> list[Part]:
@@ -344,7 +344,7 @@ def _of(size: str) -> str:
 
 
 def _alarms(run: Run) -> list[Part]:
-    """How many alarms nobody has acknowledged, the worst first, and the key that shows them."""
+    """The number of unacknowledged alarms with the highest level, and the key that shows them."""
     loud = run.alarms.loud
     counts = [(level, sum(one.level is level for one in loud)) for level in ALARMING]
     said = [_counted(level, count) for level, count in counts if count]
@@ -432,25 +432,25 @@ def _length(parts: Sequence[Part]) -> int:
 
 @dataclass(frozen=True)
 class Aside:
-    """What the top line says beside the run: the machine that is used, and what costs money."""
+    """Parts of the top line that are not about the run: the machine in use, and its cost."""
 
     machine: str = ""
     """E.g. ``tinker @ gpubox · 2×H100``; empty: this one."""
     place: str = ""
     """Latency, GPU use and memory, disk."""
     warning: str = ""
-    """A broken tunnel; what is rented."""
+    """A broken tunnel, or what is rented."""
 
 
 T = TypeVar("T")
 WIDTHS = [(0, "-slim"), (60, "-narrow"), (110, "-wide")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
-"""The class a view has from so many columns and lines on, for its style sheet."""
+"""Style classes of a view by its number of lines."""
 
 
 @dataclass(frozen=True)
 class ViewContext:
-    """What a view is given: the same for all of them, for one connection."""
+    """What every view is given, for one connection."""
 
     session: RunSession
     layout: LayoutStore
@@ -462,7 +462,7 @@ class ViewContext:
     export_dir: Path
     """Where new files go."""
     aside: Callable[[], Aside] = Aside
-    """What was last known of the machine that is used."""
+    """The last known state of the machine in use."""
 
 
 def make_way(screen: Screen[Any]) -> None:
@@ -473,7 +473,7 @@ def make_way(screen: Screen[Any]) -> None:
 
 
 class HudScreen(Screen[None]):
-    """One of the seven views. `run` and `freshness` follow the app's while it is shown."""
+    """A view. `run` and `freshness` follow the session's while it is shown."""
 
     VIEW: ClassVar[str]
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -483,10 +483,10 @@ class HudScreen(Screen[None]):
     freshness: reactive[Liveness] = reactive(
         Liveness(State.CONNECTING, "connecting", None), repaint=False
     )
-    """Neither repaints the screen itself: that would draw every line of every pane again."""
+    """Neither repaints the screen: that would redraw every line of every pane."""
 
     _edition = 0
-    """Edition of the layout on the screen."""
+    """Edition of the layout that is displayed."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__()
@@ -508,7 +508,7 @@ class HudScreen(Screen[None]):
 
     @property
     def session(self) -> RunSession:
-        """The followed model."""
+        """The selected model."""
         return self.context.session
 
     @property
@@ -518,17 +518,17 @@ class HudScreen(Screen[None]):
 
     @property
     def is_built(self) -> bool:
-        """Whether its widgets are all there: not while they are composed, nor once the app ends."""
+        """Whether all its widgets exist: not during composition, nor after the app ends."""
         return self.is_mounted and self.is_attached and self.app.is_running
 
     def hear(self, run: Run, freshness: Liveness) -> None:
-        """Show a newer run. Before the view is built, this waits until it is resumed."""
+        """Show a newer run. Before the view is built, this is deferred until it is resumed."""
         if self.is_built:
             self.run, self.freshness = run, freshness
             self.renew_hints()
 
     def hear_aside(self, aside: Aside) -> None:
-        """Show what is newly known of the machine that is used."""
+        """Show a new state of the machine in use."""
         if self.is_built and (line := self.query_one_optional(TopLine)):
             line.aside = aside
 
@@ -539,7 +539,7 @@ class HudScreen(Screen[None]):
         self.call_after_refresh(make_way, self)
 
     def on_mount(self) -> None:
-        """Called after that of the classes that build on this one."""
+        """Called after `on_mount` of subclasses."""
         self._edition = self.context.layout.edition
         self.lay_out()
 
@@ -547,17 +547,17 @@ class HudScreen(Screen[None]):
         """Restore panes and filters: on mount, and after a reset."""
 
     def go_to(self, name: str) -> None:
-        """Put the cursor on the row with this id, or on this task, as soon as it is there."""
+        """Move the cursor to the row with this id, or to this task, once it is there."""
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
-        """Of these, what the focused pane can do now, most used first: the keys on the last line.
+        """The actions among these that the focused pane can do, most used first, for the last line.
 
-        A key that is not among them still says, when it is pressed, why it does nothing.
+        A key that is not among them still shows, when pressed, why it does nothing.
         """
         return [action for action in actions if self.can(action.name)]
 
     def can(self, action: str) -> bool:
-        """Whether an action, by its name, would do something now."""
+        """Whether an action would do something now."""
         return True
 
     def renew_hints(self) -> None:
@@ -578,9 +578,9 @@ class HudScreen(Screen[None]):
         self.hear_aside(self.context.aside())
 
     async def attempt(self, call: Awaitable[T]) -> T | None:
-        """Await a client call in a worker; tell the user of a failure and return None.
+        """Await a client call in a worker; on an error, show it and return None.
 
-        An answer to a view that is gone has nowhere to be shown: the worker ends with it.
+        If the view is closed meanwhile, the worker ends without showing anything.
         """
         try:
             answer = await call
@@ -600,15 +600,15 @@ class HudScreen(Screen[None]):
         say(self.app, text)
 
     def sheet(self) -> Sheet | None:
-        """The view's data as a table, for export; None where it has none."""
+        """The view's data as a table, for export; None if it has none."""
         return None
 
     @work(exclusive=True, group="export")
     async def action_export(self) -> None:
-        """Write what is on the screen to a new file."""
+        """Write the screen's content to a new file."""
 
         await export(self)
 
     def copy(self, text: str) -> None:
-        """Copy what is selected, else this id, name or text."""
+        """Copy the selection, else this text."""
         self.app.copy_to_clipboard(self.get_selected_text() or text)

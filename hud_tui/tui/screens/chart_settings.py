@@ -1,4 +1,4 @@
-"""ChartList: every metric that arrives, what it means, and whether and where it is shown."""
+"""ChartList: every reported metric, its meaning, and whether and where it is shown."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ class ChartList(Over[None]):
             self._show()
 
     def action_place(self, places: int) -> None:
-        """Move the chart down, or up where below 0."""
+        """Move the chart down, or up for negative numbers."""
         if (key := self.rows.key) is not None:
             keys = self.below.shown.series.keys
             self.below.choices = self.below.choices.moved(keys, key, places)
             self._show()
 
     def action_reset(self) -> None:
-        """All charts, in the order they come in."""
+        """Show all charts, in the default order."""
         self.below.choices = self.below.choices.unchosen()
         self._show()
 
@@ -139,7 +139,7 @@ class ChartList(Over[None]):
 
 
 def _note(key: str) -> Content:
-    """A metric's meaning in full, and what else it is called."""
+    """A metric's full meaning, and its other names."""
     known = metric(key)
     range_ = f" Healthy {healthy(known)}." if known.healthy else ""
     names = f" Also called {', '.join(known.names)}." if known.names else ""
@@ -235,7 +235,7 @@ class OverlayList(Over[None]):
 
     @work(exclusive=True, group="read")
     async def lay_model(self, model: Model) -> None:
-        """Read the other model's tree, then lay its curves over."""
+        """Read the other model's tree, then overlay its curves."""
         self.foot.say("reading its steps …")
         try:
             nodes = await self.below.client.checkpoints(model.id)

@@ -1,4 +1,4 @@
-"""What is compared: two checkpoints side by side, and runs in one chart."""
+"""Comparisons: two checkpoints side by side, and several runs in one chart."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from hud_tui.wire import Checkpoint, Model
 from hud_tui.wire_training import Chat, ChatReply
 
 TITLE, DELTA = 19, 10
-"""Cells of a line's title, and of what tells the two apart, with the gap before it."""
+"""Width of a line's title, and of the difference with the gap before it, cells."""
 VALUES = (10, 22)
-"""Cells of one side's value, at least and at most."""
+"""Smallest and largest width of one side's value, cells."""
 GROUPS_MOST = 12
-"""Improved tasks, and regressed ones, listed at most."""
+"""Most improved tasks, and most regressed ones, that are listed."""
 MADE = ("loss", "learning rate", "job", "group size", "groups", "state")
 """Rows on how each checkpoint was trained."""
 MUTED = "$text-muted"
@@ -68,12 +68,12 @@ TASKS = (
 UNEVALUATED = (
     "Not evaluated on the same tasks: {checkpoints.evaluate} in Checkpoints evaluates both."
 )
-"""Shown above what training rollouts say."""
+"""Shown above a comparison of training rollouts."""
 
 
 class ComparePanel(Panel[None]):
-    """What evaluations of both say comes first: in sentences, then by task. Enter on a task opens
-    its rollouts. Without evaluations, training rollouts are compared."""
+    """Evaluations of both come first: in sentences, then by task. Enter on a task opens its
+    rollouts. Without evaluations, training rollouts are compared."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("compare")
     FOOT = "↑ ↓ scroll   {panel.close} back"
@@ -87,10 +87,10 @@ class ComparePanel(Panel[None]):
     ) -> None:
         """
         Args:
-            both: What is known of both from training.
-            paired: Their evaluations on the same tasks; None where there are none.
-            evaluations: Reads the rollouts of these.
-            client: Reads their texts.
+            both: The comparison by training rollouts.
+            paired: Their evaluations on the same tasks; None if there are none.
+            evaluations: Reads the evaluations' rollouts.
+            client: Reads the rollouts' texts.
         """
         super().__init__(f"A {name(both.left)}   B {name(both.right)}")
         self.both, self.paired, self.evaluations, self.client = both, paired, evaluations, client
@@ -142,7 +142,7 @@ class ComparePanel(Panel[None]):
 
 
 def _sentences(paired: Paired) -> Content:
-    """What can be said of both, on which tasks."""
+    """The conclusions about both, and on which tasks."""
     found, of = paired.difference, paired.after
     said = [f"{one[:1].upper()}{one[1:]}." for one in found.sentences("A", "B")]
     named = f" of {one_line(of.name, 40)}" if of.name else ""
@@ -153,7 +153,7 @@ def _sentences(paired: Paired) -> Content:
 
 
 def _task_rows(found: Difference) -> list[Row]:
-    """Every task that both were asked: those that regress, those that improve, the others."""
+    """Every common task: regressed ones, improved ones, the others."""
     moved = {change.slug for change in (*found.worse, *found.better)}
     alike = [change for change in found.changes if change.slug not in moved]
     parts = (
@@ -195,14 +195,14 @@ def comparison_table(both: Comparison, width: int) -> list[Content]:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table; with nothing but a title it is a heading."""
+    """One line of the table; a heading if it has only a title."""
 
     title: str = ""
     left: str = ""
     right: str = ""
     delta: str = ""
     style: str = MUTED
-    """Of `delta`."""
+    """Style of `delta`."""
 
 
 def _lines(both: Comparison) -> Iterator[Line]:
@@ -250,7 +250,7 @@ def _how(checkpoint: Checkpoint) -> Sequence[str]:
 
 
 def _own(both: Comparison) -> Iterator[Line]:
-    """How many rollouts each reward averages."""
+    """Number of rollouts behind each reward."""
     left, right = both.own
     counts = [f"{own.sampled} rollouts" if own.known else UNSAMPLED for own in both.own]
     yield Line("sampled", *counts)
@@ -313,9 +313,9 @@ def _cell(text: str, width: int, style: str) -> Content:
 
 
 ANSWERS = 4
-"""Answers of each, where the service gives several at once."""
+"""Answers per side, if the service gives several in one request."""
 LONGEST = 256
-"""Tokens of an answer, where the model does not say how long they are in training."""
+"""Most tokens of an answer, if the model has no limit of its own."""
 
 
 @dataclass(frozen=True)
@@ -340,7 +340,7 @@ class TryPanel(Panel[None]):
         self.panes = TextPane(id="try-left"), TextPane(id="try-right")
         self._texts: list[list[str]] = [[], []]
         self._round = 0
-        """Number of the current prompt; answers to older ones are dropped."""
+        """Number of the current prompt; answers to earlier ones are dropped."""
 
     def body(self) -> Iterable[Widget]:
         yield self.prompt
@@ -356,7 +356,7 @@ class TryPanel(Panel[None]):
 
     @work
     async def _propose(self) -> None:
-        """A prompt that the second one was trained on, unless the user types one."""
+        """Suggest a prompt from the second one's training, unless the user types one."""
         text = ""
         try:
             traces = await self.client.checkpoint_traces(
@@ -371,7 +371,7 @@ class TryPanel(Panel[None]):
         self.prompt.placeholder = "type a prompt"
         if text and not self.prompt.value:
             self.prompt.value = one_line(text, 2000).replace("⏎", "\\n")
-            self.prompt.select_all()  # what is typed takes its place
+            self.prompt.select_all()  # the user's text has precedence
 
     @on(Input.Submitted, "#try-prompt")
     def _submitted(self) -> None:
@@ -397,7 +397,8 @@ class TryPanel(Panel[None]):
             self._show()
 
     def _request(self, number: int, text: str, round_: int) -> Chat:
-        """The same for both but for the checkpoint; the service's own temperature."""
+        """The same request for both except the checkpoint; with the service's default
+        temperature."""
         defaults, local = self.model.training_defaults, self.client.settings.local
         return Chat(
             model=self.model.model_name,
@@ -444,7 +445,7 @@ METRIC_FOOT = "{overlays.choose} show  {overlays.leave} back"
 
 
 class MetricList(Over[str | None]):
-    """Closes with the metric that was chosen."""
+    """A list of metrics; closes with the chosen one."""
 
     VIEW: ClassVar = "overlays"
     BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
@@ -479,7 +480,7 @@ class MetricList(Over[str | None]):
 AT_ONCE = 4
 """Runs that are read at the same time."""
 AGAIN_S, POLLED_S = 1.0, 10.0
-"""Between two looks at those that train; on a service that is polled."""
+"""Seconds between two reads of active runs; on a service that is polled."""
 METRICS = tuple(known.key for known in TABLE)
 COMPARED_FOOT = (
     "{compared.cursor.-1} {compared.cursor.1} step  {compared.move.-1} {compared.move.1} run  "
@@ -491,16 +492,16 @@ COMPARED_FOOT = (
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the comparison was left for."""
+    """Where to go after the comparison."""
 
     row: RunRow
     view: str
     checkpoint_id: str | None
-    """The step under the crosshair; None where there is none."""
+    """The step under the crosshair; None without one."""
 
 
 class RunComparison(Over[Wanted | None]):
-    """Runs in one chart, aligned by their own beginnings; those that train move."""
+    """Runs in one chart, aligned at their beginnings; active ones are updated."""
 
     VIEW: ClassVar = "compared"
     BINDINGS: ClassVar[list[BindingType]] = bindings("compared")
@@ -517,12 +518,12 @@ class RunComparison(Over[Wanted | None]):
     ) -> None:
         """
         Args:
-            rows: The runs, as they are now.
+            rows: The runs.
             source: Reads their steps.
-            chosen_step: The id of the checkpoint under the crosshair of every view; given one, it
-                is that one from now on, given an empty text it is none.
-            first: How they are looked at to begin with.
-            names: What the runs are called, by id.
+            chosen_step: Returns the id of the checkpoint under the crosshair of all views. With an
+                argument it sets it; an empty text removes the crosshair.
+            first: The initial display.
+            names: Names of the runs, by id.
         """
         super().__init__()
         self.rows_now, self.source, self.chosen_step = rows, source, chosen_step
@@ -574,7 +575,7 @@ class RunComparison(Over[Wanted | None]):
             self._find()
 
     def look(self, **changes: object) -> None:
-        """Look at the runs otherwise; draw them."""
+        """Change the display, and draw it."""
         chosen, before = self.legend.chosen, self.compared
         self.compared = now = replace(before, **changes)  # type: ignore[arg-type]
         rows = now.ranked
@@ -596,7 +597,7 @@ class RunComparison(Over[Wanted | None]):
         note.display = bool(text)
 
     def _find(self) -> None:
-        """The crosshair to the step that is under that of the other views, if a run made it."""
+        """Move the crosshair to that of the other views, if one of the runs made that step."""
         at = self.chosen_step(None)
         for place, (row, _) in enumerate(self.legend.rows):
             series = self.compared.series(row.id)
@@ -611,7 +612,7 @@ class RunComparison(Over[Wanted | None]):
 
     @property
     def place(self) -> int | None:
-        """The step of that run that is under the crosshair, from 0; None for none."""
+        """Index of that run's step under the crosshair; None without one."""
         at, xs = self.compared.at, self.chosen.x(self.compared.axis)
         if at is None or not len(self.chosen):
             return None
@@ -623,7 +624,7 @@ class RunComparison(Over[Wanted | None]):
         return None if place is None else self.chosen.ids[place]
 
     def point(self, place: int | None) -> None:
-        """The crosshair to a step of the run under the cursor, in every view."""
+        """Move the crosshair to a step of the run under the cursor, in every view."""
         series = self.chosen
         if place is None or not len(series):
             self.look(at=None)
@@ -636,7 +637,7 @@ class RunComparison(Over[Wanted | None]):
     # What the keys do.
 
     def action_cursor(self, steps: int) -> None:
-        """So many steps later, or earlier; past the newest there is no crosshair."""
+        """Move the crosshair by steps; past the newest it disappears."""
         here = len(self.chosen) if self.place is None else self.place
         there = here + steps
         self.point(None if there >= len(self.chosen) else there)
@@ -654,7 +655,7 @@ class RunComparison(Over[Wanted | None]):
             self.chosen_step(id_)
 
     def action_axis(self) -> None:
-        """The next x axis; the crosshair stays on its step."""
+        """Use the next x axis; the crosshair stays on its step."""
         place = self.place
         self.look(axis=self.compared.axis.following, at=None)
         if place is not None:
@@ -670,13 +671,13 @@ class RunComparison(Over[Wanted | None]):
         self.look(hidden=self.compared.hidden ^ {self.legend.chosen})
 
     def action_next_view(self) -> None:
-        """The next metric."""
+        """Show the next metric."""
         keys = self.metrics
         self.choose(keys[(keys.index(self.compared.key) + 1) % len(keys)])
 
     @property
     def metrics(self) -> list[str]:
-        """Those that can be shown: of the table, and what the runs are known to report besides."""
+        """The available metrics: those of the table, and others that the runs report."""
         own = (key for _, series in self.compared.runs for key in series.keys)
         return list(dict.fromkeys([*METRICS, *own]))
 
@@ -703,7 +704,7 @@ class RunComparison(Over[Wanted | None]):
         self._leave_for("checkpoints")
 
     async def action_help(self) -> None:
-        """All keys of the comparison; the one that is chosen there is done."""
+        """Show all keys of the comparison; the chosen one is carried out."""
         await self.app.run_action("app.help")
 
     def action_leave(self) -> None:

@@ -1,7 +1,7 @@
 """ConnectScreen: shown until there is a connection.
 
-It asks which service where the command line did not say, tells what is being waited for,
-and on a failure says what to do next. It needs nothing but Textual, so it paints at once.
+It asks which service to use unless the command line says so, shows what is being waited for, and
+after a failure says what to do next. It needs nothing but Textual, so it is painted at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hud_tui.tui.screens.dialogs import InputDialog
 
 TITLE, ABOUT = "hud-tui", "reinforcement learning, from the terminal"
 ROOMY = 76
-"""Columns from which the keys are explained."""
+"""Width from which the keys are explained, columns."""
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 ASK = (
     ("connect.begin", "the embedded service", "a tiny model, trained here: no key"),
@@ -50,18 +50,18 @@ class ConnectScreen(Screen[None]):
     _keys: tuple[tuple[str, str, str], ...] = ()
 
     class Chosen(Message):
-        """A service was chosen; without one, the same again."""
+        """A service was chosen; without a mode, the previous one is tried again."""
 
         def __init__(self, mode: str | None = None, key: str | None = None) -> None:
-            """`mode` is ``local`` or ``hud``, `key` was typed."""
+            """`mode` is ``local`` or ``hud``; `key` was typed."""
             super().__init__()
             self.mode, self.key = mode, key
 
     def __init__(self, asks: bool) -> None:
-        """`asks` says that a service is to be chosen; else there is one to wait for."""
+        """`asks`: whether the user has to choose a service; else one is being waited for."""
         super().__init__()
         self._asks = asks
-        # Made here, not when composed: the app may have something to say before that.
+        # Created here, not when composed: the app may update them before that.
         self._text = Static(id="connect-text")
         self._choices = ClickableText(id="connect-keys")
 
@@ -101,7 +101,7 @@ class ConnectScreen(Screen[None]):
         self.refresh_bindings()
 
     def on_resize(self) -> None:
-        """The keys, with what each means where there is room to say it."""
+        """Show the keys, with their meaning if there is room."""
         roomy = self.app.size.width >= ROOMY
         rows = [
             clicked(
@@ -122,7 +122,7 @@ class ConnectScreen(Screen[None]):
         return action not in ("begin", "local", "key") or self.state != "waiting"
 
     def action_begin(self) -> None:
-        """Enter: the embedded service when asked, the same again after a failure."""
+        """Enter: use the embedded service, or try again after a failure."""
         if self.state == "failed":
             self.action_retry()
         else:

@@ -41,7 +41,7 @@ FOOT = (
 
 
 class GroupScreen(Over[None]):
-    """Reads the rollouts best first, and shows each as it comes."""
+    """Reads the rollouts best first, and shows each as it arrives."""
 
     VIEW: ClassVar = "group"
     BINDINGS: ClassVar[list[BindingType]] = bindings("group")
@@ -54,24 +54,25 @@ class GroupScreen(Over[None]):
         Args:
             client: Reads the rollouts; None in a replay, which has none.
             step: The groups that { and } go through.
-            grid: Where they are from; it has what comes while the step is sampled. None where
-                nothing is to come.
+            grid: The pane that it was opened from, which has new rollouts while the step is
+                sampled;
+                None if no more will come.
         """
         super().__init__()
         self.step, self.place, self.replayed = step, step.place, client is None
         self.reader = GroupReader(client, step)
         self.client, self.grid = client, grid
         self.rule: Advantages | None = self._known_rule()
-        """How the run makes advantages of rewards; None until it was asked for."""
+        """How the run computes advantages; None until it is known."""
         self._reading: Worker[None] | None = None
 
     @property
     def _of(self) -> str:
-        """What the group that is shown is of."""
+        """What the displayed group belongs to."""
         return self.step.names[self.place] if self.step.names else self.step.name
 
     def _known_rule(self) -> Advantages | None:
-        """From the run on the screen, where it took the step, or samples it."""
+        """The displayed run's rule, if that run took or is sampling the step."""
         job, node = (None if self.grid is None else self.grid.run.job), self.step.node
         own = job is not None and (node is None or node.job_id == job.id)
         return Advantages.of_run(job.parameters) if own and job is not None else None
@@ -117,7 +118,7 @@ class GroupScreen(Over[None]):
         self.query_one("#group-facts", Static).update(told)
 
     def take(self, group: Group) -> None:
-        """Show a group's rollouts; the texts that were read stay, and so does the cursor."""
+        """Show a group's rollouts; texts read so far are kept, and so is the cursor."""
         columns, shown = self.columns, self.columns.answers
         at = shown[columns.picked].number if shown else None
         columns.answers = told(answers(group, self.rule or PLAIN), shown)
@@ -137,15 +138,15 @@ class GroupScreen(Over[None]):
         self.read_on()
 
     def read_on(self) -> None:
-        """Read the rollouts that are not read, unless that is under way: it looks again itself."""
+        """Read the remaining rollouts, unless a worker is doing that."""
         if not self.replayed and (self._reading is None or self._reading.is_finished):
             self._reading = self.read_rollouts()
 
     @work(exclusive=True, group="read")
     async def read_rollouts(self) -> None:
-        """Some at a time, best first; a failure is told in its column."""
+        """Read a few at a time, best first; an error is shown in its column."""
         if self.rule is None:
-            with suppress(HudError):  # what cannot be asked is as usual
+            with suppress(HudError):  # if the rule cannot be read, the default is assumed
                 self.rule = await self.reader.advantages()
                 self.show_facts()
                 self.take(self.group)
@@ -164,11 +165,11 @@ class GroupScreen(Over[None]):
                 self.query_one("#group-prompt", Static).update(clean(asked))
 
     def action_rollout(self, places: int) -> None:
-        """To the next rollout, or the one before."""
+        """Go to the next or previous rollout."""
         self.columns.move(places)
 
     def action_group(self, places: int) -> None:
-        """To the next group of the step, or the one before."""
+        """Go to the next or previous group of the step."""
         place = self.place + places
         if 0 <= place < len(self.step.groups):
             self.place = place
@@ -183,7 +184,7 @@ class GroupScreen(Over[None]):
         self.columns.scroll_rows(pages * max(1, self.columns.body_rows))
 
     def action_copy(self) -> None:
-        """What is selected; else the rollout under the cursor, by its id where it has no text."""
+        """Copy the selection; else the rollout under the cursor, by its id if it has no text."""
         at, shown = self.columns.picked, self.columns.answers
         one = shown[at] if at < len(shown) else None
         text = self.get_selected_text() or (one and (one.text or one.trace_id))
@@ -191,7 +192,7 @@ class GroupScreen(Over[None]):
             self.app.copy_to_clipboard(text)
 
     async def action_help(self) -> None:
-        """All keys of the group; the one that is chosen there is done."""
+        """Show all keys of the group; the chosen one is carried out."""
         await self.app.run_action("app.help")
 
     def action_leave(self) -> None:
@@ -210,7 +211,7 @@ def told(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:
 
 
 def facts(group: Group, name: str, rule: Advantages = PLAIN) -> Content:
-    """The group in a line: task, rewards, whether it has signal, how advantages are made."""
+    """The group in one line: task, rewards, signal, and how advantages are computed."""
     whose = (one_line(group.task_slug, 60), "bold"), (f"  {one_line(name, 40)}  ", "$text-muted")
     if not group.rewards:
         return Content.assemble(

@@ -1,6 +1,6 @@
 """JobsScreen: jobs, the rollouts of one, and one rollout with its siblings.
 
-Enter goes one level in, Esc one level out. What runs is read again while it runs.
+Enter goes one level in, Esc one level out. Active jobs are refreshed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ NAME_LEAST = 24
 
 
 class JobsBrowser(Vertical):
-    """Draws what the screen reads; does no I/O."""
+    """Draws what the screen has read; does no I/O."""
 
     level: reactive[Level] = reactive(Level.JOBS, init=False)
 
@@ -91,9 +91,9 @@ class JobsBrowser(Vertical):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.field = FilterField(FILTER, "jobs-filter")
-        """Where the filter is typed."""
+        """The filter's input."""
         self.jobs_text = ""
-        """What the jobs are filtered by, while one of them is looked at too."""
+        """The filter of the jobs, kept while one of them is open."""
         self.pane = RolloutPane(id="rollout-pane")
         self._title_line = Static("", id="jobs-title", markup=False)
         self._reason = Static("", id="jobs-reason", markup=False)
@@ -127,7 +127,7 @@ class JobsBrowser(Vertical):
         return self._lists[level]
 
     def watch_level(self) -> None:
-        """Show that level, with the cursor in it and without the other's filter."""
+        """Show the level, with the cursor in its list, and without the other level's filter."""
         rollout = self.level is Level.ROLLOUT
         self.field.placeholder = SEARCH if rollout else FILTER
         for one in Level:
@@ -145,8 +145,8 @@ class JobsBrowser(Vertical):
     def show_jobs(
         self, jobs: Sequence[Job] | None, now: float, replayed: bool, runs: Mapping[str, RunRow]
     ) -> None:
-        """The jobs, with what is known of their runs; None while they are being read. A replay has
-        none to list."""
+        """Show the jobs, with what is known of their runs; None while they are being read. A replay
+        has none to list."""
         rows = job_rows(jobs or (), self.field.value, now, runs)
         self.list_of(Level.JOBS).show(rows)
         empty = keyed("No job matches. {^jobs.leave} shows all.")
@@ -157,7 +157,7 @@ class JobsBrowser(Vertical):
         self._title(jobs_title(jobs, len(rows)), "" if rows else empty)
 
     def show_part(self, part: Part | None, job: Job, following: bool) -> None:
-        """Some of a job's rollouts; None while they are being read."""
+        """Show some of a job's rollouts; None while they are being read."""
         rows = trace_rows(part.groups if part is not None else (), self.field.value)
         self.list_of(Level.TRACES).show(rows)
         empty = keyed("No rollout matches. {^jobs.leave} shows all.")
@@ -175,7 +175,7 @@ class JobsBrowser(Vertical):
     def show_rollout(
         self, part: Part, trace: Trace, turns: TraceEvents | None, reading: Reading
     ) -> None:
-        """One rollout beside its siblings; the turns are None while they are being read."""
+        """Show one rollout beside its siblings; turns are None while they are being read."""
         group = part.group_of(trace)
         siblings = self.list_of(Level.ROLLOUT)
         siblings.show(sibling_rows(group, trace.id))
@@ -191,7 +191,7 @@ class JobsBrowser(Vertical):
         self.pane.lay_out()
 
     def say_reason(self, why: str) -> None:
-        """Why the job ended as it did, in as many lines as it takes; nothing where empty."""
+        """Show why the job ended, on as many lines as needed; nothing if empty."""
         self._reason.display = bool(why)
         self._reason.update(one_line(why, LIMIT))
 
@@ -199,7 +199,7 @@ class JobsBrowser(Vertical):
         self.field.focus()
 
     def end_filter(self) -> bool:
-        """Esc: out of the field; then clear it. False where there was nothing to leave."""
+        """Esc: leave the input, then clear it. Returns False if there was nothing to leave."""
         typing, text = self.field.has_focus, self.field.value
         if not typing:
             self.field.value = ""
@@ -221,7 +221,7 @@ class JobsBrowser(Vertical):
         self._title_line.update(title)
         self.set_class(bool(empty), "-empty")
         self._empty.update(empty)
-        if not empty and self.screen.focused is None:  # out of sight, it could not have it
+        if not empty and self.screen.focused is None:  # a hidden widget cannot have the focus
             self.call_after_refresh(self.list.focus)
 
 
@@ -248,11 +248,11 @@ AT_LEVEL = {
     "match": {Level.ROLLOUT},
     "copy_as": {Level.ROLLOUT},
 }
-"""Actions that some levels only have."""
+"""Actions of some levels only."""
 
 
 TURN_S = 1.0
-"""Between two looks at a run whose end is waited for."""
+"""Seconds between two checks of a run whose end is waited for."""
 
 
 def turn_said(job: JobStatus) -> str:
@@ -265,49 +265,49 @@ def turn_said(job: JobStatus) -> str:
 
 
 class JobsScreen(HudScreen):
-    """It holds its widgets itself, so that late results find them while it closes."""
+    """It creates its widgets in `__init__`, so that late results find them while it closes."""
 
     jobs: reactive[tuple[Job, ...] | None] = reactive(None, init=False)
     """The newest jobs; None until they were read."""
     part: reactive[Part | None] = reactive(None, init=False)
-    """The rollouts that are listed; None until they were read."""
+    """The listed rollouts; None until they were read."""
     turns: reactive[TraceEvents | None] = reactive(None, init=False, always_update=True)
-    """The conversation of the rollout that is shown; None until it was read."""
+    """The conversation of the displayed rollout; None until it was read."""
     VIEW = "jobs"
     BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
     AUTO_FOCUS: ClassVar[str | None] = "RowList"
-    """Never the filter's field, which is there without being asked for."""
+    """Not the hidden filter input: the first key would be typed into it."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
         self.browser = JobsBrowser(id="browser")
         self.reader: JobReader | None = None
-        """Of the job that was opened."""
+        """Reader of the open job."""
         self.trace: Trace | None = None
-        """The rollout that is shown."""
+        """The displayed rollout."""
         self.whole: Trace | None = None
-        """The same with its evaluation; None until it was read."""
+        """The same with its grading; None until it was read."""
         self.following = False
-        """Whether the newest step is looked at, whichever that is."""
+        """Whether the newest step is shown, whichever that is."""
         self.wanted: int | None = None
-        """The step or page that is looked at; None until the newest was read."""
+        """The displayed step or page; None until the newest was read."""
         self.runs: Mapping[str, RunRow] = {}
-        """What is known of the jobs that are runs, by id."""
+        """Rows of the jobs that are runs, by id."""
         self.reasons: dict[str, str] = {}
-        """Why jobs ended, by id, where the list of jobs does not say."""
+        """Why jobs ended, by id, if the list of jobs does not say."""
         self._asked: set[tuple[str, str | None]] = set()
         self.shade = Shade.LOGPROB
         self._now: dict[str, dict[int, list[float]]] = {}
         self._waits = ""
-        """What the ratios of the rollout wait for."""
+        """What the importance ratios of the rollout wait for."""
         """Logprobs under the current policy, by trace and turn; empty while being read."""
         self._opened = False
         self._wanted: str | None = None
-        """Id of the job that the cursor is to be put on."""
+        """Id of the job to move the cursor to."""
         self._left: tuple[str | None, str | None] | None = None
         """The model and its job when the view was left."""
 
-    # What is read, and when it is read again.
+    # Reading, and when it is repeated.
 
     @property
     def level(self) -> Level:
@@ -315,7 +315,7 @@ class JobsScreen(HudScreen):
 
     @property
     def job(self) -> Job | None:
-        """The job that was opened, else the one under the cursor."""
+        """The open job, else the one under the cursor."""
         if self.level is not Level.JOBS and self.reader is not None:
             return self.reader.job
         key = self.browser.list.key
@@ -325,7 +325,7 @@ class JobsScreen(HudScreen):
         self.set_interval(AGAIN_S, self._again)
 
     def watch_run(self, before: Run, run: Run) -> None:
-        """The followed model's job has changed: so has its row."""
+        """The selected model's job has changed, and so has its row."""
         if self.is_mounted and run.job is not before.job:
             self._again(changed=True)
 
@@ -350,7 +350,7 @@ class JobsScreen(HudScreen):
         await self._read_reason()
 
     def sheet(self) -> Sheet:
-        """The jobs; of one that was opened, the rollouts of the step or page that is shown."""
+        """The jobs; or the displayed rollouts of the open job."""
         if self.level is Level.JOBS:
             return jobs_sheet(self.jobs or ())
         return rollouts_sheet(() if self.part is None else self.part.groups)
@@ -372,14 +372,14 @@ class JobsScreen(HudScreen):
             self.turns = turns
 
     async def _graded(self, trace: Trace) -> Trace | None:
-        """The rollout with its evaluation; None where that cannot be read."""
+        """The rollout with its grading; None if that cannot be read."""
         try:
             return await self.client.trace(trace.id)
         except HudError:
             return None
 
     async def _read_reason(self) -> None:
-        """Read why the job ended, where its row does not say."""
+        """Read why the job ended, if its row does not say."""
         job = self.job
         if job is None or not may_have_reason(job) or (job.id, job.status) in self._asked:
             return
@@ -390,7 +390,7 @@ class JobsScreen(HudScreen):
             self.show_reason()
 
     def show_reason(self) -> None:
-        """Say why the job under the cursor, or the one that was opened, ended as it did."""
+        """Show why the job under the cursor, or the open one, ended."""
         job, own = self.job, self.run.job
         if job is None or self.level is Level.ROLLOUT:
             self.browser.say_reason("")
@@ -404,7 +404,7 @@ class JobsScreen(HudScreen):
 
     @property
     def reading(self) -> Reading:
-        """How the rollout that is shown is read."""
+        """How the displayed rollout is shown."""
         trace, part = self.trace, self.part
         if trace is None or part is None:
             return Reading(self.shade)
@@ -422,25 +422,25 @@ class JobsScreen(HudScreen):
         )
 
     def action_next_view(self) -> None:
-        """Shade the tokens by logprob, by the ratio to the policy of now, or by advantage."""
+        """Shade the tokens by logprob, by importance ratio, or by advantage."""
         self.shade = NEXT[self.shade]
         self.redraw()
         self.read_ratios()
 
     def redraw(self) -> None:
-        """Draw the rollout again, as it is read now."""
+        """Redraw the rollout."""
         if self.level is Level.ROLLOUT and self.part is not None and self.trace is not None:
             self.browser.show_rollout(self.part, self.trace, self.turns, self.reading)
 
     def read_ratios(self) -> None:
-        """Ask for the logprobs of now, where they are wanted and not known."""
+        """Request the current logprobs, if they are needed and unknown."""
         trace = self.trace
         if self.shade is Shade.RATIO and trace is not None and trace.id not in self._now:
             self._read_now(trace)
 
     @work(exclusive=True, group="ratios")
     async def _read_now(self, trace: Trace) -> None:
-        """One forward pass over this rollout: it trains nothing."""
+        """One forward pass over this rollout: it changes nothing."""
         job = self.job
         model_id = job_model_id(job) if job is not None else None
         followed = self.run.model
@@ -466,10 +466,11 @@ class JobsScreen(HudScreen):
         self.redraw()
 
     async def _forward_in_turn(self, model_id: str, trace: Trace) -> ForwardResult | None:
-        """The pass; while a run trains the model the service refuses it, so then after that run.
+        """The forward pass. While a run trains the model the service refuses it, so it then waits
+        for the end of that run.
 
         Returns:
-            None where nobody looks at the ratios of this rollout any more.
+            None if the user has left the ratios of this rollout meanwhile.
 
         Raises:
             HudError: It is refused for another reason.
@@ -490,7 +491,7 @@ class JobsScreen(HudScreen):
                 job = await self.client.known_job(model_id)
 
     def action_match(self, way: int) -> None:
-        """The next place where the text was found, or the one before."""
+        """Go to the next or previous match."""
         pane = self.browser.pane
         if not pane.hits:
             said = keyed(NOT_SEARCHED) if not pane.wanted else NOT_FOUND
@@ -557,7 +558,7 @@ class JobsScreen(HudScreen):
         self._go_to(Level.JOBS)
 
     async def _find(self, job_id: str) -> None:
-        """Put the cursor on a job; open one that is older than those that are listed."""
+        """Move the cursor to a job; open it if it is older than the listed ones."""
         if any(job.id == job_id for job in self.jobs or ()):
             self.browser.filter_jobs("")
             self.show()
@@ -566,20 +567,20 @@ class JobsScreen(HudScreen):
             await self._open_named(job_id)
 
     async def _open_named(self, ref: str) -> None:
-        """The command line's job, by its id or how it begins."""
+        """Find the command line's job, by its id or a prefix."""
         found = next((job for job in self.jobs or () if job.id.startswith(ref)), None)
         job = found or await self.attempt(self.client.job(ref))
         if job is not None:
             self.open_job(job)
 
     def open_job(self, job: Job) -> None:
-        """Go on to a job's rollouts, the newest first."""
+        """Open a job's rollouts, newest first."""
         self.reader, self.part = JobReader(job), None
         self.wanted, self.following = None, False
         self._go_to(Level.TRACES)
 
     def open_trace(self, trace_id: str) -> None:
-        """Go on to one rollout of those that are listed."""
+        """Open one of the listed rollouts."""
         traces = self.part.traces if self.part is not None else []
         found = next((trace for trace in traces if trace.id == trace_id), None)
         if found is not None:
@@ -613,7 +614,7 @@ class JobsScreen(HudScreen):
         self.show()
 
     def show(self) -> None:
-        """Draw this level as it is known."""
+        """Draw this level from what is known."""
         self._draw()
         self.renew_hints()
 
@@ -634,7 +635,7 @@ class JobsScreen(HudScreen):
 
     @on(RowList.Moved)
     def _cursor_moved(self) -> None:
-        """Among siblings the cursor opens; among jobs it changes what can be done."""
+        """Moving the cursor opens a sibling; among jobs it changes the possible actions."""
         self.refresh_bindings()
         key = self.browser.list_of(Level.ROLLOUT).key
         shown = self.trace if self.level is Level.ROLLOUT else None
@@ -659,7 +660,7 @@ class JobsScreen(HudScreen):
         self.browser.list.select(shown)
 
     def action_rollout(self, way: int) -> None:
-        """The next or the previous rollout of those that are listed."""
+        """Go to the next or previous listed rollout."""
         rows = self.browser.list_of(Level.TRACES).rows
         keys = [row.key for row in rows if not row.heading]
         if self.trace is not None and self.trace.id in keys:
@@ -670,13 +671,13 @@ class JobsScreen(HudScreen):
                 self.notice(f"This is the {'last' if way > 0 else 'first'} rollout of the list.")
 
     def action_step(self, way: int) -> None:
-        """An older or a newer step."""
+        """Go to an older or a newer step."""
         if self.part is not None:
             self.following, self.wanted = False, max(1, self.part.number + way)
             self.read()
 
     def action_follow(self) -> None:
-        """Look at the newest step, whichever that is; or stay at this one."""
+        """Follow the newest step, or stay on this one."""
         self.following = not self.following
         self.show()
         self.read()
@@ -688,7 +689,7 @@ class JobsScreen(HudScreen):
         self.read()
 
     def action_copy(self) -> None:
-        """The answer of the rollout that is shown; else the id under the cursor."""
+        """Copy the displayed rollout's answer; else the id under the cursor."""
         if self.level is Level.ROLLOUT and self.trace is not None:
             self.copy(completion_of(self.trace, self.turns))
         elif (key := self.browser.list.key) is not None:
@@ -705,8 +706,8 @@ class JobsScreen(HudScreen):
             self._act(ask_resume(self.app, self.session, self.context.writes, asked))
 
     def _asked_of(self, job: Job) -> Asked:
-        """The job, or the evaluation that it is: of one that is made from here, the service does
-        not know that."""
+        """The job; or the evaluation behind it, which the service does not know if this app samples
+        it."""
         made = self.run.evaluations.get(job.id)
         return Asked.of_row(job) if made is None else Asked.of_evaluation(made)
 
@@ -719,14 +720,14 @@ class JobsScreen(HudScreen):
         return "" if made is not None and is_cut_short(made) else why_no_resume(job)
 
     def _may(self, why_not: str) -> bool:
-        """Whether there is no objection; else show it."""
+        """Whether there is no objection; else shows it."""
         if why_not:
             self.notify(why_not, severity="warning", markup=False)
         return not why_not
 
     @work(exclusive=True, group="act")
     async def _act(self, asked: Awaitable[str | None]) -> None:
-        """Ask and act, and say how the run stands then; then read."""
+        """Ask and act, show the new status, then read again."""
         job = self.job
         what = "The evaluation" if job is not None and job_evaluates(job) else "The run"
         try:
@@ -739,7 +740,7 @@ class JobsScreen(HudScreen):
         self.read()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what can be done at this level."""
+        """Allow only the actions of this level."""
         return action not in AT_LEVEL or self.level in AT_LEVEL[action]
 
     def can(self, action: str) -> bool:

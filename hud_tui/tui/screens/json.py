@@ -33,15 +33,15 @@ from hud_tui.wire import Model
 async def read_document(
     client: HudClient, model: Model, ref: str | None
 ) -> tuple[str, dict[str, Any]]:
-    """A title, and the document.
+    """The title, and the document.
 
     Args:
         client: The service.
-        model: The one that is followed.
-        ref: What the command line named: this model, or a job of it; None for the model.
+        model: The selected one.
+        ref: Named on the command line: this model, or a job of it; None for the model.
 
     Raises:
-        HudError: The service cannot be asked.
+        HudError: The service does not answer.
     """
     job = await _job(client, model, ref)
     title = f"{one_line(model.model_name, 60)}{f' · job {one_line(job, 40)}' if job else ''}"
@@ -59,13 +59,13 @@ async def _job(client: HudClient, model: Model, ref: str | None) -> str | None:
 
 
 LONGEST = 1000
-"""Characters of a value that a line has."""
+"""Most characters of a value in a line."""
 STYLES = {str: "$success", bool: "$warning", type(None): "$warning"}
 NUMBER, BRACKET = "$accent", "$text-muted"
 
 
 class JsonView(ScrollView, can_focus=True):
-    """Enter folds and unfolds. What is copied and searched is its screen's business."""
+    """Enter folds and unfolds. Its screen handles copying and searching."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
     COMPONENT_CLASSES: ClassVar[set[str]] = {"json--cursor"}
@@ -74,7 +74,7 @@ class JsonView(ScrollView, can_focus=True):
         """The cursor is on another line, or that line has changed."""
 
     class Opened(Message):
-        """The user wants what enter does on the line under the cursor."""
+        """The user pressed enter on the line under the cursor."""
 
     ALLOW_SELECT = False
 
@@ -93,7 +93,7 @@ class JsonView(ScrollView, can_focus=True):
         self._changed()
 
     def go(self, at: int) -> None:
-        """Put the cursor on a line and bring it into view."""
+        """Move the cursor to a line and scroll to it."""
         last = len(self.tree_of.lines) - 1
         self.cursor = max(0, min(at, last))
         top, height = self.scroll_offset.y, max(1, self.size.height)
@@ -103,26 +103,26 @@ class JsonView(ScrollView, can_focus=True):
         self.post_message(self.Moved())
 
     def find(self, path: Path) -> None:
-        """Unfold what is needed to show this path, and go there."""
+        """Unfold whatever hides this path, and go there."""
         at = self.tree_of.reveal(path)
         self._changed()
         self.go(at)
 
     def fold(self, at: int) -> bool:
-        """Fold or unfold a line; False where that cannot be."""
+        """Fold or unfold a line; returns False if it cannot be."""
         if at >= len(self.tree_of.lines) or not self.tree_of.toggle(at):
             return False
         self._changed()
         return True
 
     def unfold_all(self) -> bool:
-        """Unfold everything below the cursor; False where that is too much."""
+        """Unfold everything below the cursor; returns False if that is too much."""
         done = self.line is not None and self.tree_of.unfold_all(self.cursor)
         self._changed()
         return done
 
     def to_parent(self) -> None:
-        """Fold the line under the cursor, or go to what it is part of."""
+        """Fold the line under the cursor, or go to its parent."""
         line = self.line
         if line is not None and line.is_open:
             self.fold(self.cursor)
@@ -168,7 +168,7 @@ class JsonView(ScrollView, can_focus=True):
 
 
 def content_of(line: Line) -> Content:
-    """A line as it is drawn: indented by its depth, folded or not."""
+    """A line as displayed: indented by its depth, folded or not."""
     mark = ("▾ " if line.is_open else "▸ ") if line.folds else "  "
     key = line.path[-1]
     name = f"[{key}]" if isinstance(key, int) else one_line(key, 120)
@@ -188,13 +188,13 @@ def _cut(value: Any) -> Any:
 
 
 class JsonScreen(Leavable[None]):
-    """A document of the service as JSON, to fold, search and copy from."""
+    """A document of the service as JSON, to fold, search and copy."""
 
     VIEW = "json"
     BINDINGS: ClassVar[list[BindingType]] = bindings("json")
 
     def __init__(self, title: str, document: Any) -> None:
-        """`title` says what the document is, in clean text."""
+        """`title`: of the document, in cleaned text."""
         super().__init__()
         self._title, self._document = title, document
         self._found: list[Path] = []
@@ -211,7 +211,7 @@ class JsonScreen(Leavable[None]):
         self.call_after_refresh(make_way, self)
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
-        """Of these, what can be done now: see `HudScreen.hints`."""
+        """The actions among these that can be done now: see `HudScreen.hints`."""
         line = self.shown.line
         idle = set() if line is not None and line.folds else {"fold", "fold_all"}
         idle |= set() if self._found else {"match(1)", "match(-1)"}
@@ -228,7 +228,7 @@ class JsonScreen(Leavable[None]):
 
     @on(JsonView.Moved)
     def _say(self) -> None:
-        """Draw the title with what the search found, and the path under the cursor."""
+        """Draw the title with the search's result, and the path under the cursor."""
         found = ""
         if self._found:
             more = "+" if len(self._found) == MOST_FOUND else ""
@@ -273,7 +273,7 @@ class JsonScreen(Leavable[None]):
         self._say()
 
     def action_match(self, by: int) -> None:
-        """The next match, or the one before; from the last on to the first."""
+        """Go to the next or previous match, wrapping around."""
         if self._found:
             self._at = (self._at + by) % len(self._found)
             self.shown.find(self._found[self._at])
@@ -290,7 +290,7 @@ class JsonScreen(Leavable[None]):
             self.app.copy_to_clipboard(text)
 
     def action_leave(self) -> None:
-        """Out of the search; then back to the view."""
+        """Leave the search, then the document."""
         if self.query_one("#json-search", Input).has_focus:
             self.shown.focus()
         else:

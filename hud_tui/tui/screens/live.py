@@ -37,7 +37,7 @@ from hud_tui.tui.widgets.lines import LinesView, TextPane
 from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus, run_facts
 
 REWARD = "reward_mean"
-"""The metric that is in the focus chart until another is chosen."""
+"""The metric of the focus chart until another is chosen."""
 ALL = "All steps are shown."
 NO_PAN = "All steps are shown: zoom in ({live.zoom.1}) to pan."
 
@@ -53,12 +53,12 @@ PANES = tuple(KINDS)
 
 WIDTHS = [(0, "-narrow"), (160, "-wide")]
 HEIGHTS = [(0, "-tiny"), (18, "-short"), (28, "-middle"), (32, "-tall"), (50, "-taller")]
-"""From which size on the screen has which class."""
+"""Style classes by the screen's number of lines."""
 REPLAY = (
     *("play", "replay_step(1)", "replay_step(-1)"),
     *("replay_speed(1)", "replay_speed(-1)", "replay_to"),
 )
-"""Actions on the time of a replay."""
+"""Actions on a replay's clock."""
 VIEW_ACTIONS = frozenset(
     {
         *("leave", "open", "cursor", "first", "last", "smooth", "axis", "log", "outliers"),
@@ -81,11 +81,11 @@ HINTS: dict[str, tuple[str, ...]] = {
     ),
     "events": ("open", "pane(1)", "follow", "cancel_run", "resume_run", "leave"),
 }
-"""What each pane's keys are used for most, most used first."""
+"""The most used keys of each pane."""
 
 
 class RunPanel(Panel[None]):
-    """All that the run was started with."""
+    """Everything that the run was started with."""
 
     FOOT = "↑ ↓ scroll   {panel.close} back"
 
@@ -105,7 +105,7 @@ class RunPanel(Panel[None]):
 
 
 LOOP_S = 2.0
-"""Seconds between two looks at a loop that is driven from outside."""
+"""Seconds between two checks for a loop that trains from outside."""
 
 
 class LiveScreen(HudScreen):
@@ -120,7 +120,7 @@ class LiveScreen(HudScreen):
     charted: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
     constant: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
     still: reactive[int] = reactive(0, repaint=False)
-    """How many are constant."""
+    """How many metrics are constant."""
     hidden: reactive[int] = reactive(0, repaint=False)
     """How many metrics are hidden."""
     focus_key: reactive[str] = reactive(REWARD, repaint=False)
@@ -132,9 +132,9 @@ class LiveScreen(HudScreen):
     AUTO_FOCUS: ClassVar[str | None] = ""
     """No auto-focus; the last focused pane is restored."""
     pane: reactive[str] = reactive(PANES[0], repaint=False)
-    """The pane that has the focus; where there is room for one only, the one that is seen."""
+    """The pane with the focus; on small screens the only visible one."""
     full: reactive[bool] = reactive(False, repaint=False)
-    """Whether that pane has all of the view."""
+    """Whether that pane fills the view."""
     VIEW = "live"
     BINDINGS: ClassVar[list[BindingType]] = bindings("live")
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -147,9 +147,9 @@ class LiveScreen(HudScreen):
         self._movement = Movement()
         self.groups = GroupGrid()
         self._wanted = REWARD
-        """The metric for the focus chart, once the run has it."""
+        """The metric for the focus chart once the run reports it."""
         self._lent = False
-        """Whether that is an alarm's, for as long as this model is followed."""
+        """Whether that is an alarm's metric, for as long as this model is selected."""
 
     def watch_choices(self, before: Choices, now: Choices) -> None:
         if (before.order, before.hidden) != (now.order, now.hidden):
@@ -166,7 +166,7 @@ class LiveScreen(HudScreen):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The metrics that are shown, in their order."""
+        """The displayed metrics, in order."""
         return self.charts.keys
 
     def _arrange(self) -> None:
@@ -189,7 +189,7 @@ class LiveScreen(HudScreen):
         self.enlarge(message.key)
 
     def enlarge(self, key: str) -> None:
-        """Show this metric in the focus chart, and remember it."""
+        """Show this metric in the focus chart, and store the choice."""
         self.context.layout.arrange(chart=key)
         self._want(key)
 
@@ -198,9 +198,9 @@ class LiveScreen(HudScreen):
         self._arrange()
 
     def action_cursor(self, steps: int) -> None:
-        """So many steps later, or earlier where below 0; past the newest it follows again.
+        """Move the crosshair by steps; past the newest it follows again.
 
-        Of more than one, so many thousandths of what is in sight, where that is more.
+        More than one step is at least that many thousandths of the visible range.
         """
         length = self.shown.series.length
         first, stop = self.chart_view.rows(length)
@@ -232,7 +232,7 @@ class LiveScreen(HudScreen):
         self.point(message.row)
 
     def point(self, row: int) -> None:
-        """The crosshair to a row, and the rest of the app to its step."""
+        """Move the crosshair to a row, in every view."""
         series = self.shown.series
         self.cursor = None if row >= series.length or not series.length else max(0, row)
         self.session.at = None if self.cursor is None else series.id_at(self.cursor)
@@ -240,7 +240,7 @@ class LiveScreen(HudScreen):
             self.chart_view = self.chart_view.showing(self.cursor, series.length)
 
     def _find_cursor(self) -> None:
-        """The crosshair stays on its step; one that the lineage has no more, it leaves."""
+        """Keep the crosshair on its step; remove it if the lineage no longer has the step."""
         if not self.is_mounted or not self.is_current:
             return
         self.cursor = self.shown.row_of(self.session.at)
@@ -251,7 +251,7 @@ class LiveScreen(HudScreen):
             self.signs = signs(self.shown, moved_to)
 
     def action_smooth(self, step: int) -> None:
-        """More smoothing, or less."""
+        """Smooth more, or less."""
         smoothing = min(len(WEIGHTS) - 1, max(0, self.chart_view.smoothing + step))
         self.chart_view = replace(self.chart_view, smoothing=smoothing)
 
@@ -265,7 +265,8 @@ class LiveScreen(HudScreen):
         self.chart_view = replace(self.chart_view, clip=not self.chart_view.clip)
 
     def action_next_view(self) -> None:
-        """The next view of the pane: the groups' faces, the curves with or without their range."""
+        """Show the pane's next view: another face of the groups, or the curves with or without
+        range."""
         groups = self.groups
         if self.pane == "groups":
             groups.face = groups.face.following
@@ -273,7 +274,7 @@ class LiveScreen(HudScreen):
             self.chart_view = replace(self.chart_view, envelope=not self.chart_view.envelope)
 
     def action_zoom(self, times: int) -> None:
-        """Closer, or further away; 0 shows all of the run."""
+        """Zoom in or out; 0 shows the whole run."""
         if times:
             chart_view = self.chart_view.zoomed(times, self.shown.series.length, self.cursor)
         else:
@@ -282,15 +283,15 @@ class LiveScreen(HudScreen):
         self._look(chart_view, closest if times > 0 else ALL)
 
     def action_details(self) -> None:
-        """All of the run's parameters, and what it started from."""
+        """Show the run's parameters, and its starting point."""
         self.app.push_screen(RunPanel(self.run))
 
     def action_charts(self) -> None:
-        """Which metrics are shown, and in which order."""
+        """Choose which metrics are shown, and their order."""
         self.app.push_screen(ChartList(self))
 
     def action_compare(self) -> None:
-        """Which branch or model is laid over the curves."""
+        """Choose a branch or model to overlay."""
         self.app.push_screen(OverlayList(self))
 
     def compare(self, overlay: Overlay | None) -> None:
@@ -302,13 +303,13 @@ class LiveScreen(HudScreen):
         self._look(chart_view, keyed(NO_PAN) if self.chart_view.span is None else end)
 
     def _look(self, chart_view: ChartView, why_not: str) -> None:
-        """Look at other steps; where the same ones stay in sight, say why."""
+        """Show another range of steps; if it does not change, show why."""
         length = self.shown.series.length
         if chart_view.rows(length) == self.chart_view.rows(length):
             self.notice(why_not)
         self.chart_view = chart_view
 
-    # The panes: which has the focus, and what they show is kept.
+    # The panes: focus, and stored layout.
 
     @property
     def metrics(self) -> MetricGrid:
@@ -326,7 +327,7 @@ class LiveScreen(HudScreen):
         self.watch(groups, "order", self._keep_order, init=False)
 
     def _read_loop(self) -> None:
-        """Look for the loop that trains the model from outside, where no managed run does."""
+        """Look for a loop that trains the model from outside, if no managed run does."""
         run = self.run
         if self.is_current and run.loaded and run.job is None and len(run.tree):
             self._find_loop()
@@ -340,7 +341,7 @@ class LiveScreen(HudScreen):
             self.query_one(RunStatus).loop = next(mine, None)
 
     def on_screen_resume(self) -> None:
-        """Textual calls the base class' own too. The crosshair and the head may have moved in
+        """Textual also calls the base class' method. The crosshair and the head may have moved in
         another view."""
         self._find_cursor()
         self._find_signs()
@@ -352,7 +353,7 @@ class LiveScreen(HudScreen):
         if self.is_mounted and self.focused is None:
             self.show_pane(self.pane)
 
-    # The curves, how they are looked at, and the crosshair through them.
+    # The curves, their range and smoothing, and the crosshair.
 
     def lay_out(self) -> None:
         super().lay_out()
@@ -383,7 +384,7 @@ class LiveScreen(HudScreen):
         self.context.layout.arrange(pane=self.pane)
 
     def action_pane(self, step: int) -> None:
-        """Go to the next pane, or the one before."""
+        """Focus the next or previous pane."""
         self.show_pane(PANES[(PANES.index(self.pane) + step) % len(PANES)])
 
     def watch_full(self, full: bool) -> None:
@@ -393,7 +394,7 @@ class LiveScreen(HudScreen):
             self.context.layout.arrange(full_pane=full)
 
     def action_leave(self) -> None:
-        """One layer out: the full pane, the step of the groups, the crosshair, the comparison."""
+        """Leave one layer: the full pane, the groups' step, the crosshair, the comparison."""
         groups = self.groups
         if self.full:
             self.full = False
@@ -409,13 +410,13 @@ class LiveScreen(HudScreen):
         self.groups.pinned = None
 
     def show_pane(self, pane: str) -> None:
-        """Bring a pane into sight, and give it the focus."""
+        """Show a pane, and focus it."""
         self.pane = pane
         if self.is_attached and (found := self.query_one_optional(KINDS[pane])):
             found.focus()
 
     def action_move(self, columns: int, rows: int) -> None:
-        """Move among the metrics, or scroll the other panes."""
+        """Move among the metrics, or scroll another pane."""
         if self.pane == "metrics":
             self.metrics.move(columns, rows)
         elif self.pane == "groups":
@@ -433,7 +434,7 @@ class LiveScreen(HudScreen):
             self.focused_pane.scroll_rows(rows)
 
     def action_edge(self, way: int) -> None:
-        """To the top of the pane where `way` is below 0, else to its end."""
+        """Scroll to the top of the pane for negative numbers, else to its end."""
         if self.pane == "metrics":
             self.metrics.move_to(0 if way < 0 else len(self.charted) - 1)
         elif self.pane == "groups":
@@ -444,7 +445,7 @@ class LiveScreen(HudScreen):
 
     @on(MetricGrid.Opened)
     def action_open(self) -> None:
-        """Enlarge the pane; from the charts on to the groups of the step, and into a group."""
+        """Enlarge the pane; from the charts go to the groups of the step, then into a group."""
         if self.pane == "groups":
             self.groups.open()
         elif self.pane == "metrics" and (self.full or self.cursor is not None):
@@ -454,11 +455,11 @@ class LiveScreen(HudScreen):
 
     @on(FocusChart.Opened)
     def show_step(self) -> None:
-        """The groups of the step that was clicked twice."""
+        """Show the groups of the step that was clicked twice."""
         self.show_pane("groups")
 
     def go_to(self, name: str) -> None:
-        """Put the cursor on a task's group: of the step that is shown, else of the last that has
+        """Move the cursor to a task's group: of the displayed step, else of the last step that has
         one."""
         groups = self.groups
         groups.face = Face.REWARDS
@@ -480,11 +481,11 @@ class LiveScreen(HudScreen):
 
     @on(GroupGrid.Opened)
     def open_group(self, message: GroupGrid.Opened) -> None:
-        """Read a group; while its step is sampled, as its rollouts come."""
+        """Open a group; while its step is sampled, its rollouts are added as they come."""
         client = None if self.session.replays else self.session.client
         self.app.push_screen(GroupScreen(client, message.found, self.groups))
 
-    # The view: what it holds, the run, following.
+    # The view: widgets, run, following.
 
     def body(self) -> Iterable[Widget]:
         here = LiveScreen
@@ -538,13 +539,13 @@ class LiveScreen(HudScreen):
             self.shown = self.run
 
     def sheet(self) -> Sheet:
-        """The groups where they are looked at; else every metric, in the charts' order."""
+        """The groups if that pane has the focus; else all metrics, in the charts' order."""
         if self.pane == "groups":
             return groups_sheet(self.shown)
         return metrics_sheet(self.shown, self.keys)
 
     def action_follow(self) -> None:
-        """Follow the newest step; or freeze what is on the screen."""
+        """Follow the newest step, or freeze the screen."""
         self.frozen = not self.frozen
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
@@ -586,7 +587,7 @@ class LiveScreen(HudScreen):
             return job is not None and job.id is not None
         return super().check_action(action, parameters)
 
-    # A replay: pause, step, go to a step, change the speed.
+    # A replay: pause, step, go to a step, speed.
 
     def _replay(self, change: Callable[[Playback], None]) -> None:
         self.session.replay(change)
@@ -648,7 +649,7 @@ def _id(run: Run) -> str | None:
 
 
 def nothing_yet(run: Run) -> Content | None:
-    """What to press where there is nothing to watch; None where there is."""
+    """What to press if there is nothing to watch yet; None otherwise."""
     if run.model is None:
         return Content.assemble(
             "No model yet. Press ", pressed("app.view.models"), " to choose one."

@@ -1,7 +1,7 @@
-"""ModelsScreen: the catalog; choose the model to follow, or fork one.
+"""ModelsScreen: the catalog; select a model, or fork one.
 
-On a first start it explains the way to a first run, and Enter forks the base under the
-cursor without asking: the name it will have is on the screen.
+On a first start it explains how to get to a first run, and Enter forks the base under the cursor
+without asking: its name is on the screen.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.wire import EngineState, Model
 
-# Where a model lives: its engine and server, what the queue does, and how long all is kept.
+# Where a model is: its engine and server, the queue, and how long checkpoints are kept.
 
 
 def engine_line(model: Model | None) -> Content:
@@ -63,11 +63,11 @@ def _slots(count: int) -> str:
     return f"{counted(count, 'adapter slot')} in use"
 
 
-# What the catalog suggests: where the cursor begins, and what Enter does to a model.
+# Suggestions: where the cursor begins, and what Enter does to a model.
 
 
 FIRST_BASE = "mixed"
-"""The base a first start begins with, where its name has this word."""
+"""On a first start the cursor begins on the base with this word in its name."""
 WELCOME = """\
 [b]Welcome.[/b] This machine now runs a small embedded service, which samples and trains a tiny \
 language model on the CPU. Nothing leaves this machine, and nothing costs anything.
@@ -92,10 +92,10 @@ def first_choice(models: Sequence[Model]) -> Model | None:
 
 
 def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) -> Content:
-    """What Enter does to the model under the cursor, in a line.
+    """What Enter does to the model under the cursor, in one line.
 
     Args:
-        model: None where the filter leaves none.
+        model: None if no model matches the filter.
         models: The catalog.
         first_start: Whether Enter forks without asking.
     """
@@ -119,7 +119,7 @@ def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) 
             return Content(f"{name} is served, but cannot be trained or forked")
 
 
-# The catalog's rows: one's own models first, then bases to fork, then what is only served.
+# The catalog's rows: the user's models first, then bases, then models that are only served.
 
 
 COLUMNS = (
@@ -142,7 +142,7 @@ HEADINGS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """Figures of a model's tree for its row."""
+    """Numbers from a model's tree for its row."""
 
     head: str
     steps: int
@@ -163,15 +163,15 @@ def model_rows(
     now: float,
     protected: Collection[str] = (),
 ) -> list[Row]:
-    """Rows under a heading each kind.
+    """Rows, with a heading for each kind.
 
     Args:
         models: The catalog.
-        facts: What is known of trees, by model id.
-        followed: Id of the model that the other views show.
+        facts: Numbers of trees, by model id.
+        followed: Id of the selected model.
         text: Only models with each of these words in a name, base or provider.
         now: Unix seconds, for ages.
-        protected: Ids of those that are changed only by who types their name.
+        protected: Ids of protected models.
     """
     words = text.casefold().split()
     shown = sorted(
@@ -238,29 +238,29 @@ def _base(model: Model) -> str:
 AT_ONCE = 4
 """Checkpoint trees that are read at the same time."""
 QUEUE_S = 5.0
-"""Between two looks at a server's queue."""
+"""Seconds between two reads of a server's queue."""
 
 
 class ModelsScreen(HudScreen):
     models: reactive[tuple[Model, ...] | None] = reactive(None, init=False)
     """The catalog; None until it was read."""
     first_start: reactive[bool] = reactive(False)
-    """On the embedded service, before there is a model of one's own."""
+    """With the embedded service, before the user has a model."""
     VIEW = "models"
     BINDINGS: ClassVar[list[BindingType]] = bindings("models")
     AUTO_FOCUS: ClassVar[str | None] = "RowList"
-    """Never the filter's field, out of sight as it is: the first key would be typed there."""
+    """Not the hidden filter input: the first key would be typed into it."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
         self.facts: dict[str, Facts] = {}
-        """What is known of trees, by model id."""
+        """Numbers of trees, by model id."""
         self._said = ""
         """The last error about protected models, so that it is shown once."""
         self._begun_for: str | None = None
-        """Id of the followed model when the cursor was put on it."""
+        """Id of the model that was selected when the cursor was placed."""
         self._wanted: str | None = None
-        """Id of the model that the cursor is to be put on."""
+        """Id of the model to move the cursor to."""
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
@@ -278,7 +278,7 @@ class ModelsScreen(HudScreen):
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
-        """Read the catalog, then what the trees of one's own models say, a few at a time."""
+        """Read the catalog, then the trees of the user's models, a few at a time."""
         models = await self.attempt(self.client.models())
         if models is None:
             if self.session.freshness.offline:
@@ -296,7 +296,7 @@ class ModelsScreen(HudScreen):
             try:
                 self.facts[model.id] = Facts.of(Tree.of(await self.client.checkpoints(model.id)))
             except HudError:
-                return  # the row says so by staying empty; reading the catalog did tell
+                return  # its row stays empty; errors were shown for the catalog
         self.show_rows()
 
     def _is_followed(self, model: Model) -> bool:
@@ -330,7 +330,7 @@ class ModelsScreen(HudScreen):
         """The model under the cursor."""
         return next((m for m in self.models or () if m.id == self.rows.key), None)
 
-    # What is read, and when it is read again.
+    # Reading, and when it is repeated.
 
     def on_mount(self) -> None:
         self.rows.focus()
@@ -341,7 +341,7 @@ class ModelsScreen(HudScreen):
         self.set_interval(QUEUE_S, self._read_queue)
 
     def watch_models(self) -> None:
-        if self.models is None or not self.query("#note"):  # it was read before it is built
+        if self.models is None or not self.query("#note"):  # it was read before the view was built
             return
         if self.on_server:
             self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + keyed(WAY))
@@ -353,7 +353,7 @@ class ModelsScreen(HudScreen):
         self._go_to_wanted()
 
     def _begin(self) -> None:
-        """Put the cursor on the followed model, else on the best first choice."""
+        """Move the cursor to the selected model, else to the best first choice."""
         wanted = self.run.model or first_choice(self.models or ())
         if wanted is not None:
             self.rows.select(wanted.id)
@@ -363,7 +363,7 @@ class ModelsScreen(HudScreen):
         self._go_to_wanted()
 
     def _go_to_wanted(self) -> None:
-        """Put the cursor on the model that was asked for; a filter that hides it is cleared."""
+        """Move the cursor to the requested model; a filter that hides it is cleared."""
         if self._wanted is None or not any(one.id == self._wanted for one in self.models or ()):
             return
         if not any(row.key == self._wanted for row in self.rows.rows):
@@ -377,7 +377,7 @@ class ModelsScreen(HudScreen):
         self.query("#welcome").set_class(first, "shown")
 
     def show_rows(self) -> None:
-        """Draw the catalog as it is known now."""
+        """Draw the catalog."""
         if self.models is None or not self.query("#note"):
             return
         followed = self.run.model.id if self.run.model is not None else None
@@ -387,7 +387,8 @@ class ModelsScreen(HudScreen):
         self._note()
 
     def _protected(self) -> Collection[str]:
-        """Ids of the protected models; none where the file does not say: then nothing is sent."""
+        """Ids of the protected models; empty if the file cannot be read: then no writes are
+        sent."""
         try:
             return self.client.wire.guard.protected.keys()
         except HudError as error:
@@ -401,7 +402,7 @@ class ModelsScreen(HudScreen):
             self.tell(error)
 
     def _note(self) -> None:
-        """Say what Enter does to the model under the cursor."""
+        """Show what Enter does to the model under the cursor."""
         self.query_one("#note", Static).update(self._note_text())
         place = self.query_one("#engine", Static)
         place.update(line := engine_line(self.chosen))
@@ -438,7 +439,7 @@ class ModelsScreen(HudScreen):
             self.open(model)
 
     def open(self, model: Model) -> None:
-        """Follow one's own model, fork a base."""
+        """Select the user's own model; fork a base."""
         self.models = self.models or self.session.catalog or None
         match kind(model):
             case Kind.OWN:
@@ -462,7 +463,7 @@ class ModelsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def follow(self, model: Model) -> None:
-        """Follow a model; show its run, or where to start one."""
+        """Select a model; show its run, or where to start one."""
         self.session.choose(model)
         facts = self.facts.get(model.id)
         steps = facts.steps if facts is not None else model.checkpoint_count or 0
@@ -492,7 +493,7 @@ class ModelsScreen(HudScreen):
 
     @work(exclusive=True, group="start")
     async def fork_named(self, source: str, name: str | None) -> None:
-        """The command line's ``fork``: the dialog, filled in."""
+        """The command line's ``fork``: its dialog, filled in."""
         models = await self.attempt(self.client.models())
         if models is None:
             return
@@ -507,7 +508,7 @@ class ModelsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def action_protect(self) -> None:
-        """Protect the model under the cursor; or no longer, once its name is typed."""
+        """Protect the model under the cursor; or unprotect it, once its name is typed."""
         model = self.chosen
         if model is None or kind(model) is not Kind.OWN:
             self.notify("choose a model of yours to protect", severity="warning")
@@ -543,7 +544,7 @@ class ModelsScreen(HudScreen):
         self.rows.focus()
 
     def action_leave(self) -> None:
-        """Esc: out of the filter; once more clears it."""
+        """Esc: leave the filter's input; then clear it."""
         if self.focused is self.filter_field:
             self.rows.focus()
         else:

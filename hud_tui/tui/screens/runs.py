@@ -1,4 +1,4 @@
-"""RunsScreen: all runs of all models in one table, to sort, filter, group, mark and steer."""
+"""RunsScreen: all runs of all models in one table: sort, filter, group, mark, cancel and resume."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunTab
 from hud_tui.tui.widgets.row_list import Column as ListColumn
 from hud_tui.tui.widgets.run_curves import Compared
 
-# The list of columns: what is shown, in which order, and what the runs are sorted and grouped by.
+# The list of columns: which are shown, their order, sorting and grouping.
 
 
 ARRANGE_COLUMNS = (
@@ -141,7 +141,7 @@ class ColumnList(Over[None]):
         self._show()
 
     def action_place(self, places: int) -> None:
-        """Move a column that is shown to the right, or to the left where below 0."""
+        """Move a shown column to the right, or to the left for negative numbers."""
         key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
         if key is not None and key in keys:
             here = keys.index(key)
@@ -162,14 +162,14 @@ class ColumnList(Over[None]):
         self.dismiss()
 
 
-# What is asked about one run: its name and note, and everything that is known of it.
+# Dialogs about one run: its name and note, and its details.
 
 
 class EditDialog(Dialog[tuple[str, str] | None]):
     """A run's name and its note; None if the user leaves."""
 
     def __init__(self, row: RunRow, named: bool) -> None:
-        """`named` says whether its name can be changed."""
+        """`named`: whether its name can be changed."""
         lines = ["The name is the job's, for everybody; the note stays on this machine."]
         if not named:
             lines = ["The note stays on this machine. A loop without a job has its model's name."]
@@ -204,14 +204,14 @@ class EditDialog(Dialog[tuple[str, str] | None]):
 
 
 FAILURES = 20
-"""Kinds of failures that are shown."""
+"""Most kinds of failures that are shown."""
 LOG_BYTES, LOG_LINES = 100_000, 500
-"""Most of a log that is shown."""
+"""Most bytes and lines of a log that are shown."""
 
 
 class RunDetails(Panel[None]):
-    """Every column of a run, and every parameter that it was given; of one that is driven from
-    here what failed in the user's code, and the end of what the environment printed."""
+    """Every column and parameter of a run; for one driven from here also errors in the user's code,
+    and the end of the environment's output."""
 
     FOOT = "↑ ↓ scroll   {panel.close} back"
 
@@ -246,7 +246,7 @@ class RunDetails(Panel[None]):
 
 
 def _failures(folder: RunFolder) -> list[Content]:
-    """What failed in the user's code, the same once, newest first; with their traceback."""
+    """Errors in the user's code, equal ones once, newest first, with their traceback."""
     found: dict[str, list[dict[str, Any]]] = {}
     for failure in reversed(folder.failures()):
         found.setdefault(said(failure), []).append(failure)
@@ -262,7 +262,7 @@ def _failures(folder: RunFolder) -> list[Content]:
 
 
 def _log(title: str, file: Path) -> list[Content]:
-    """The end of a log, under a title; nothing where it is empty."""
+    """The end of a log with a title; empty if the log is."""
     text = clean(tail(file, LOG_BYTES), LOG_BYTES)
     if not text.strip():
         return []
@@ -277,13 +277,13 @@ def _told(title: str, text: str) -> Content:
     return Content.assemble(label, one_line(text, 500))
 
 
-# The view: what it reads, and what its keys do.
+# The view: reading, and its keys.
 
 
 AGAIN_S = 1.0
-"""Seconds between two readings of a list that says what has changed."""
+"""Seconds between two reads of a list that reports its changes."""
 POLLED_S = 10.0
-"""The same where the rows are put together within a budget of requests."""
+"""The same if rows are computed within a budget of requests."""
 NO_RUNS = (
     "No runs yet. Press {app.view.launch} to launch one; a loop of your own is listed\n"
     "once it has taken a step."
@@ -292,13 +292,13 @@ NO_MATCH = "No run matches. {^runs.leave} shows all."
 REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
 RUN, SWEEP = "run", "sweep"
 LEAST_COMPARED = 2
-"""Runs that a comparison takes at least."""
+"""Least number of runs in a comparison."""
 LOOP = "{name} is driven from outside: only its own client can {verb} it."
 
 
 @dataclass
 class Source:
-    """Where the rows come from; another one for another client."""
+    """Source of the rows; another one for another client."""
 
     list: RunList
     client: object
@@ -307,7 +307,7 @@ class Source:
 
 
 class RunsScreen(HudScreen):
-    """Reads the table while it is looked at."""
+    """Reads the table while it is shown."""
 
     VIEW = "runs"
     BINDINGS: ClassVar[list[BindingType]] = bindings("runs")
@@ -318,19 +318,19 @@ class RunsScreen(HudScreen):
         self.table = RunTable(context.clock, id="runs")
         self.filter_field = FilterField("words, or lr:3e-4 reward>.8 state:running", "runs-filter")
         self.rows: Sequence[RunRow] | None = None
-        """As they were read; None until then."""
+        """The rows; None until they were read."""
         self._titles: Counter[str] = Counter()
-        """How often each name is given."""
+        """Number of runs with each name."""
         self._source: Source | None = None
         self._wrong = ""
-        """What is wrong with the filter."""
+        """The filter's error."""
         self._told = ""
-        """The last failure, so that it is told once."""
+        """The last error, so that it is shown only once."""
         self._read_at = 0.0
         self._wanted: str | None = None
-        """Id of the run that the cursor is to be put on."""
+        """Id of the run to move the cursor to."""
         self._driven: list[str] = []
-        """How far the sweeps are that are driven from here, as the title says."""
+        """Progress of the sweeps driven from here, for the title."""
 
     def body(self) -> Iterable[Widget]:
         yield Static("", id="runs-title", markup=False)
@@ -338,7 +338,7 @@ class RunsScreen(HudScreen):
         yield self.table
         yield Static("reading the runs …", id="runs-empty", markup=False)
 
-    # What is read, and when it is read again.
+    # Reading, and when it is repeated.
 
     @property
     def source(self) -> Source:
@@ -369,7 +369,7 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
-        """Read the rows, or what has changed in them; the marked ones first."""
+        """Read the rows, or their changes; marked ones first."""
         if self.session.replays:
             self.show()
             return
@@ -395,7 +395,7 @@ class RunsScreen(HudScreen):
             self._go_to_wanted()
 
     def _find(self) -> None:
-        """Put the cursor on the run that made the step under the crosshair, else on the followed
+        """Move the cursor to the run with the step under the crosshair, else to the selected
         model's newest."""
         tree, model = self.run.tree, self.run.model
         position = tree.find(self.session.at)
@@ -408,7 +408,7 @@ class RunsScreen(HudScreen):
         self._go_to_wanted()
 
     def _go_to_wanted(self) -> None:
-        """Put the cursor on the run that was asked for; a filter that hides it is cleared."""
+        """Move the cursor to the requested run; a filter that hides it is cleared."""
         if self._wanted is None or not any(row.id == self._wanted for row in self.rows or ()):
             return
         lines = self.table.lines
@@ -425,7 +425,7 @@ class RunsScreen(HudScreen):
             self.table.followed = followed
             self.table.redraw()
 
-    # What is shown.
+    # Drawing.
 
     def lay_out(self) -> None:
         super().lay_out()
@@ -438,7 +438,7 @@ class RunsScreen(HudScreen):
     def rearrange(
         self, shown: Sequence[str] | None = None, sort: str | None = None, group: str | None = None
     ) -> None:
-        """Other columns (none for the usual ones), another order or other groups; they are kept."""
+        """Change columns (empty for the defaults), order or groups, and store that."""
         now = self.table.arrangement
         keys = [one.key for one in now.columns] if shown is None else shown
         made = Arrangement.of(
@@ -454,19 +454,19 @@ class RunsScreen(HudScreen):
 
     @property
     def offered(self) -> list[str]:
-        """The keys of all columns, the parameters of these runs among them."""
+        """The keys of all columns, including parameters of these runs."""
         known = {"learning_rate", "loss_fn", "group_size", "seed"}
         given = dict.fromkeys(key for row in self.rows or () for key in row.parameters)
         return [*COLUMNS, *(f"{PARAMETER}{key}" for key in sorted(given) if key not in known)]
 
     def show(self) -> None:
-        """Draw the rows that the filter leaves, as they are arranged."""
+        """Draw the rows that match the filter."""
         if not self.is_attached:
             return
         text, self._wrong = self.filter_field.value, ""
         try:
             keep = parse_filter(text, self.context.clock())
-        except HudUsage as error:  # while it is typed: the rows stay as they are
+        except HudUsage as error:  # while the filter is incomplete, the rows stay
             self._wrong = f"{error.message}. {error.hint}"
             self._say_title()
             return
@@ -477,7 +477,7 @@ class RunsScreen(HudScreen):
         self.query_one("#runs-empty", Static).update(empty)
         self._say_title(len(rows))
         self.renew_hints()
-        if not empty and self.focused is None:  # out of sight, it could not have it
+        if not empty and self.focused is None:  # a hidden widget cannot have the focus
             self.call_after_refresh(self.table.focus)
 
     def _empty(self) -> str:
@@ -505,13 +505,13 @@ class RunsScreen(HudScreen):
         title.update(Content.assemble((" Runs", "bold"), (f"  {' · '.join(said)}", "$text-muted")))
 
     def sheet(self) -> Sheet:
-        """The rows that are shown, in every column."""
+        """The displayed rows, in every column."""
         keys = self.offered
         rows = [one for one in self.table.lines if isinstance(one, RunRow)]
         values = [[column(key).value(row) for key in keys] for row in rows]
         return Sheet("runs", keys, values)
 
-    # What the keys do.
+    # Keys.
 
     @on(RunTable.Moved)
     def _moved(self) -> None:
@@ -533,8 +533,8 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def show_run(self, row: RunRow, view: str, at: str | None = None) -> None:
-        """Select a run's model and show a view of it, at a checkpoint: without one, what trains at
-        its newest step, and what has ended at its last."""
+        """Select a run's model and show a view of it, at a checkpoint. Without one: the newest step
+        of an active run, the last step of an ended one."""
         models = [one for one in self.session.catalog if one.id == row.model_id]
         model = models[0] if models else await self.attempt(self.client.model(row.model_id))
         if model is None:
@@ -547,12 +547,12 @@ class RunsScreen(HudScreen):
         await self.app.switch_mode(view)
 
     async def _last_step(self, row: RunRow) -> str | None:
-        """The id of the last checkpoint that a run made; None where nobody knows it."""
+        """The id of the last checkpoint of a run; None if unknown."""
         series = await self.attempt(self.source.list.series(row.id, ("reward_mean",)))
         return series.ids[-1] if series is not None and series.ids else None
 
     def action_mark(self) -> None:
-        """Mark the run, or not; then go on to the next one."""
+        """Mark or unmark the run, and go to the next one."""
         if (row := self.table.row) is not None:
             marked = self.table.marked
             if row.id in marked:
@@ -581,12 +581,12 @@ class RunsScreen(HudScreen):
             self.show_run(found.row, found.view, found.checkpoint_id)
 
     def _of(self, ids: Iterable[str]) -> list[RunRow]:
-        """These runs, as they are now."""
+        """The present rows of these runs."""
         known = {row.id: row for row in self.rows or ()}
         return [known[id_] for id_ in ids if id_ in known]
 
     def _chosen_step(self, wanted: str | None) -> str | None:
-        """The checkpoint under the crosshair of every view; see `RunComparison`."""
+        """The checkpoint under the crosshair of all views; see `RunComparison`."""
         if wanted is not None:
             self.session.at = wanted or None
         return self.session.at
@@ -608,7 +608,7 @@ class RunsScreen(HudScreen):
         self.app.push_screen(ColumnList(self))
 
     def action_next_view(self) -> None:
-        """Group by what differs but the seed, then by sweep, then not."""
+        """Group by the parameters that differ except the seed, then by sweep, then not at all."""
         following = {"": DIFFERS, DIFFERS: "sweep"}
         self.rearrange(group=following.get(self.table.arrangement.group, ""))
 
@@ -619,7 +619,7 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def action_edit(self) -> None:
-        """Ask for a name and a note, and keep what was changed."""
+        """Ask for a name and a note, and store the changes."""
         if (row := self.table.row) is None:
             return
         dialog = EditDialog(row, named=row.id != row.model_id)
@@ -646,13 +646,13 @@ class RunsScreen(HudScreen):
             self._act(self._resumed(row, self._sweep_of(row)))
 
     def _sweep_of(self, row: RunRow) -> Sweep | None:
-        """The sweep that a run is part of, if it was begun on this machine."""
+        """The sweep of a run, if it was begun on this machine."""
         sweeps = self.source.sweeps
         known = sweeps.all() if row.sweep and sweeps is not None else ()
         return next((one for one in known if one.name == row.sweep), None)
 
     async def _cancelled(self, row: RunRow, sweep: Sweep | None) -> str | None:
-        """Cancel the run, or the sweep that it is part of; how that stands then, or None."""
+        """Cancel the run, or its sweep; returns the new status, or None."""
         why_not, given = why_no_cancel(row), (self.app, self.session, self.context.writes)
         if sweep is not None and not all(member.ended for member in sweep.members):
             chosen = await self._run_or_sweep("Cancel", sweep) if not why_not else SWEEP
@@ -667,7 +667,7 @@ class RunsScreen(HudScreen):
         return status and f"The run is {status}."
 
     async def _resumed(self, row: RunRow, sweep: Sweep | None) -> str | None:
-        """Resume the run, or the sweep that it is part of; how that stands then, or None."""
+        """Resume the run, or its sweep; returns the new status, or None."""
         why_not, given = why_no_resume(row), (self.app, self.session, self.context.writes)
         driven = {one.name for one in self.session.sweeps.values()}
         if sweep is not None and sweep.name not in driven and sweep.status != "succeeded":
@@ -683,7 +683,7 @@ class RunsScreen(HudScreen):
         return status and f"The run is {status}."
 
     async def _run_or_sweep(self, verb: str, sweep: Sweep) -> str | None:
-        """Which of the two is meant; None if the user leaves."""
+        """Ask whether the run or its sweep is meant; None if the user leaves."""
         lines = [f"The run is one of a sweep. {sweep.said}."]
         choices = [(RUN, "This run"), (SWEEP, "The sweep")]
         dialog = ChoiceDialog(f"{verb} the run or the sweep", lines, choices, RUN, "Neither")
@@ -691,7 +691,7 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def _act(self, asked: Awaitable[str | None]) -> None:
-        """Ask and act, and say how it stands then; then read."""
+        """Ask and act, show the new status, then read again."""
         if (said := await self.attempt(asked)) is not None:
             self.notify(said, markup=False)
         self.read()
@@ -710,7 +710,7 @@ class RunsScreen(HudScreen):
         self.filter_field.display = bool(self.filter_field.value)
 
     def action_leave(self) -> None:
-        """Esc: out of the filter; once more clears it."""
+        """Esc: leave the filter's input; then clear it."""
         if self.focused is self.filter_field:
             self.table.focus()
         else:
@@ -745,20 +745,20 @@ class RunsScreen(HudScreen):
 
 
 def asked_of(row: RunRow) -> Asked:
-    """The run, as the dialogs ask about it."""
+    """The run for the dialogs."""
     name = one_line(row.title, 60)
     return Asked(row.id, name, row.status, row.model_id, row.step, row.steps)
 
 
 def why_no_cancel(row: RunRow) -> str:
-    """Why a run cannot be cancelled; empty where it can."""
+    """Why a run cannot be cancelled; empty if it can."""
     if row.kind != "training":
         return LOOP.format(name=row.title, verb="cancel")
     return "" if row.active else f"{row.title} has ended ({row.status}): nothing to cancel."
 
 
 def why_no_resume(row: RunRow) -> str:
-    """Why a run cannot be resumed; empty where it can."""
+    """Why a run cannot be resumed; empty if it can."""
     if row.kind != "training":
         return LOOP.format(name=row.title, verb="resume")
     if row.status in RESUMABLE:
