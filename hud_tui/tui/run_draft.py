@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,12 +35,14 @@ from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Sweep, SweepSize, members_of, sweep_facts
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, verdict
-from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
+from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal, histogram
 from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.tui.screens.base import duration
+from hud_tui.tui.theme import eighth
 from hud_tui.tui.widgets.form import worst
-from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob
+from hud_tui.tui.widgets.row_list import Column, Row
+from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob, Taskset
 
 # What a submission sends, and all of it in words, to be agreed to.
 
@@ -297,6 +300,139 @@ class Trial:
         cells = "█" * filled + "░" * (BAR - filled)
         stop = f"{key('launch.leave')} stops"
         return f"sampling tasks  {cells}  {self.done} of {self.total} rollouts · {stop}"
+
+
+# Rows of the lists: tasks with their sampled rewards, tasks that were not sampled, tasksets.
+
+
+BINS = 8
+COLUMNS = (
+    Column("task", 22),
+    Column("rewards", BINS),
+    Column("mean", 5, right=True, rank=1),
+    Column("std", 6, right=True),
+    Column("P(no signal)", 12, right=True, rank=2),
+    Column("cut", 5, right=True, rank=4),
+    Column("tokens", 6, right=True, rank=5),
+    Column("verdict", 9),
+    Column("args", rank=3),
+)
+"""``P(no signal)`` is the expected share of zero-variance groups, ``cut`` of truncated rollouts."""
+STYLES = {"signal": "$success", "failed": "$error", "": "$text-disabled"}
+
+
+def trial_row(number: int, task: Task, trial: Trial) -> Row:
+    """Row of a sampled task; `number` is its index in the taskset."""
+    signal, label = trial.signals.get(task.slug), trial.label(task.slug)
+    out = task.slug in trial.left_out
+    name = Content.styled(
+        f"{'✘ ' if out else ''}{one_line(task.slug, 120)}", "$text-disabled" if out else ""
+    )
+    word = "left out" if out else "held out" if task.heldout and not label else label
+    args = json.dumps(task.args, ensure_ascii=False) if task.args else ""
+    figures = [Content("")] * 6 if signal is None else _figures(signal, trial.group_size)
+    said = Content.styled(word, "$text-disabled" if out else STYLES.get(label, "$warning"))
+    return Row(str(number), (name, *figures, said, Content(one_line(args, 400))))
+
+
+def _figures(signal: TaskSignal, group_size: int) -> list[Content]:
+    flat = signal.zero_gradient(group_size)
+    return [
+        bars(signal.rewards),
+        Content(_decimal(signal.mean)),
+        Content(_decimal(signal.std)),
+        Content("" if flat is None else f"{flat:.0%}"),
+        Content("" if signal.truncated is None else f"{signal.truncated:.0%}"),
+        Content("" if signal.tokens is None else f"{signal.tokens:.0f}"),
+    ]
+
+
+def bars(rewards: list[float]) -> Content:
+    """Histogram of rewards in BINS bars, over [0, 1] or the wider range of the rewards."""
+    if not rewards:
+        return Content("")
+    counts = histogram(rewards, BINS, min(0.0, *rewards), max(1.0, *rewards))
+    return Content("".join(eighth(count / max(counts)) for count in counts))
+
+
+def _decimal(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}".replace("0.", ".", 1)
+
+
+MOST_ROWS = 1000
+"""Most tasks that are listed; the rest is counted."""
+TASKSET_COLUMNS = (
+    Column("taskset", 14),
+    Column("tasks", 6, right=True),
+    Column("about", rank=1),
+)
+TASK_COLUMNS = (
+    Column("slug", 24),
+    Column("scenario", 18, rank=2),
+    Column("split", 7, rank=3),
+    Column("args"),
+)
+
+
+def taskset_rows(tasksets: Iterable[Taskset], chosen: str | None) -> list[Row]:
+    """A row per taskset; `chosen` is the name of the checked one."""
+    return [
+        Row(
+            one.name,
+            (
+                Content.styled(one_line(one.name, 60), "bold" if one.name == chosen else ""),
+                Content("" if one.task_count is None else f"{one.task_count}"),
+                Content.styled(one_line(one.description or "", 200), "$text-muted"),
+            ),
+        )
+        for one in tasksets
+    ]
+
+
+def task_rows(tasks: Sequence[Task], trial: Trial, text: str = "") -> list[Row]:
+    """Rows of a taskset's tasks in the trial's order, at most MOST_ROWS and the number of the rest.
+
+    Args:
+        tasks: The taskset's.
+        trial: Sampled rewards, and which tasks are left out.
+        text: Only tasks with each of these words in slug, scenario, split or args.
+    """
+    make = trial_row if trial.signals or trial.left_out else _task_row
+    words = text.casefold().split()
+    places = [place for place in trial.order(tasks) if _has(tasks[place], words)]
+    rows = [make(place, tasks[place], trial) for place in places[:MOST_ROWS]]
+    if len(places) > MOST_ROWS:
+        more = Content.styled(f"… and {len(places) - MOST_ROWS} more", "$text-muted")
+        rows.append(Row("more", (more,), heading=True))
+    return rows
+
+
+def _has(task: Task, words: Sequence[str]) -> bool:
+    if not words:
+        return True
+    split, args = task.columns.get("split", ""), json.dumps(task.args, ensure_ascii=False)
+    text = f"{task.slug} {task.env}:{task.scenario} {split} {args}".casefold()
+    return all(word in text for word in words)
+
+
+def task_columns(trial: Trial) -> Sequence[Column]:
+    """The columns of `task_rows`."""
+    return COLUMNS if trial.signals or trial.left_out else TASK_COLUMNS
+
+
+def _task_row(number: int, task: Task, trial: Trial) -> Row:
+    args = json.dumps(task.args, ensure_ascii=False) if task.args else task.more.get("prompt", "")
+    return Row(
+        str(number),
+        (
+            Content(one_line(task.slug, 120)),
+            Content.styled(
+                f"{one_line(task.env, 40)}:{one_line(task.scenario, 40)}", "$text-muted"
+            ),
+            Content.styled(one_line(task.columns.get("split", ""), 20), "$text-muted"),
+            Content(one_line(args, 400)),
+        ),
+    )
 
 
 WAITING = "submits once the checks pass · {launch.leave} cancel"

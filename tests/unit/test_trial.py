@@ -8,11 +8,12 @@ from hud_tui.client.preflight import choose_tasks
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, Size, TaskSignal
 from hud_tui.rl.tasks.task import HELD_OUT
-from hud_tui.tui.run_draft import Draft, Trial
-from hud_tui.tui.screens.launch import (
+from hud_tui.tui.run_draft import (
     BINS,
     COLUMNS,
     TASK_COLUMNS,
+    Draft,
+    Trial,
     bars,
     task_columns,
     task_rows,
