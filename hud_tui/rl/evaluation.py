@@ -337,13 +337,14 @@ class Difference:
     def sentences(self, before: str, after: str) -> list[str]:
         """What can be said, of what is solved and of the mean reward; one where both are alike."""
         shares = [change.solved for change in self.changes]
-        solves = sentence("solves", self.solved, before, after, self.size, shares)
-        if all(
-            abs(change.delta - change.solved) <= RESIDUE for change in self.changes
-        ):  # rewards of 0 and 1: the mean reward is the share that is solved
-            return [solves]
         means = [change.delta for change in self.changes]
-        return [solves, sentence("scores", self.reward, before, after, self.size, means)]
+        solved, reward = ("solves", self.solved, shares), ("scores", self.reward, means)
+        told = [solved, reward]
+        if all(abs(mean - share) <= RESIDUE for mean, share in zip(means, shares, strict=True)):
+            told = [solved]  # rewards of 0 and 1: the mean reward is the share that is solved
+        elif _is_unseen(self.solved) and _is_unseen(self.reward):
+            told = [("either", max(self.solved, self.reward, key=_width), means)]
+        return [sentence(verb, delta, before, after, self.size, by) for verb, delta, by in told]
 
 
 def _paired(deltas: Sequence[float], most: float) -> Estimate:
@@ -354,6 +355,15 @@ def _paired(deltas: Sequence[float], most: float) -> Estimate:
     if found.low is None or found.high is None or _differing(deltas) >= FEWEST_DIFFERING:
         return found
     return found.model_copy(update={"low": min(0.0, found.low), "high": max(0.0, found.high)})
+
+
+def _is_unseen(delta: Estimate) -> bool:
+    """Whether its interval has both sides of zero."""
+    return delta.low is not None and delta.high is not None and delta.low <= 0 <= delta.high
+
+
+def _width(delta: Estimate) -> float:
+    return 0.0 if delta.low is None or delta.high is None else delta.high - delta.low
 
 
 def _differing(deltas: Sequence[float]) -> int:
@@ -382,7 +392,7 @@ def sentence(
     """What a difference says, in points: hundredths of a reward or of a share.
 
     Args:
-        verb: ``solves`` or ``scores``.
+        verb: ``solves`` or ``scores``; ``either`` where neither shows a difference.
         delta: After minus before.
         before, after: What the two are called.
         size: Of the tasks, as `Difference.size`.
@@ -399,7 +409,11 @@ def sentence(
         least = _number(ends[0]) if ends[0] >= 0.0005 else "less than 0.1"
         between = f"between {least} and {_number(ends[1])}"
         return f"{after} {verb} {_points(delta.value)} than {before}, {between}, on {size}"
-    what = {"solves": "what they solve", "scores": "their rewards"}[verb]
+    what = {
+        "solves": "what they solve",
+        "scores": "their rewards",
+        "either": "what they solve or their rewards",
+    }[verb]
     differing = _differing(deltas)
     few = f", of which {differing or 'none'} differ{'s' * (differing < 2)}"
     on = size + (few if differing < FEWEST_DIFFERING else "")

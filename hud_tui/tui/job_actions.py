@@ -26,7 +26,7 @@ from hud_tui.client.submit import (
 )
 from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.keys import key, keyed
-from hud_tui.rl.checkpoint_tree import free_name, label, name_problem, slug_of
+from hud_tui.rl.checkpoint_tree import ROOT, free_name, label, name_problem, slug_of
 from hud_tui.rl.evaluation import asked_for, called, rollout_seconds, size
 from hud_tui.rl.progress import UNBOUNDED, NumberField
 from hud_tui.rl.run import job_evaluates, job_is_active, job_model_id, job_step, job_title
@@ -281,7 +281,25 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         sized = f"{size(count, asked.samples)} = {counted(each, 'rollout')}{total}"
         text = f"{tasks.told}\n{sized} · {takes}"
         text += "" if tasks.order is None else f"\n{keyed(OPEN)}"
+        known = [label(one) for one in self._chosen.of if self._has(one, asked, tasks)]
+        if known and tasks.order is None:  # an environment of one's own takes no seed
+            have = "has" if len(known) == 1 else "have"
+            text += f"\n{' and '.join(known)} {have} these rollouts: more samples would tell more"
         self._told.update(Content.styled(text, "$text-muted"))
+
+    def _has(self, node: Checkpoint | None, asked: EvaluationParameters, tasks: _Tasks) -> bool:
+        """Whether the same seed has sampled these rollouts of a checkpoint already."""
+        split = self.query_one("#split", Picker).value
+        size_of = (split, tasks.count(split), tasks.known.name, asked.temperature, asked.seed)
+        run = self.session.run
+        position = ROOT if node is None else run.tree.find(node.id)
+        known = () if position is None else run.evaluations_of(position)
+        return any(
+            (one.split, one.num_tasks, one.name, one.temperature, one.seed) == size_of
+            and one.max_tokens in (None, asked.max_tokens)
+            and (one.samples or 0) >= asked.samples
+            for one in known
+        )
 
     @property
     def _told(self) -> Static:

@@ -264,6 +264,16 @@ def test_rewards_between_0_and_1_have_a_sentence_of_their_own() -> None:
     assert scored.startswith("B scores 10 points less than A")
 
 
+def test_what_neither_shows_is_said_once() -> None:
+    graded = {slug: [0.5 * reward for reward in rewards] for slug, rewards in BEFORE.items()}
+    other = graded | {"t00": [0.25, 0.0, 0.0, 0.0]}
+    [said] = compared(graded, other).sentences("A", "B")
+    assert said.startswith(
+        "no difference in what they solve or their rewards is visible with 48 tasks × 4, "
+        "of which 1 differs: about "
+    )
+
+
 def test_only_shared_tasks_are_compared_and_none_is_no_comparison() -> None:
     one, other = scores(a=[1.0], b=[0.0], c=[0.0]), scores(b=[1.0, 1.0], d=[0.0, 0.0])
     found = difference(one, other)

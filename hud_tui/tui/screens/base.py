@@ -320,8 +320,10 @@ def _model(run: Run) -> list[Part]:
     parts = [(3, clicked(name, "app.view.models"))]
     if run.loaded:
         head = f"▶ {one_line(label(run.head), 24)}"
-        served = Content.assemble((head, "$accent"), (f" {_scored(run)}".rstrip(), "$text-muted"))
-        parts.append((4, clicked(served, "app.view.checkpoints")))
+        parts.append((4, clicked(Content.styled(head, "$accent"), "app.view.checkpoints")))
+        if scored := _scored(run):  # its own part: it is long, and goes before the run's progress
+            told = Content.styled(scored, "$text-muted")
+            parts.append((6, clicked(told, "app.view.checkpoints")))
     return parts
 
 

@@ -298,7 +298,7 @@ class HeadDialog(ConfirmDialog):
             found = await self.view.session.evaluations.paired(before, run.evaluations_of(target))
         if found is not None:
             said = found.difference.sentences(name(run.head), name(run.tree[target]))
-            self._differs = [f"{one}." for one in said]
+            self._differs = [f"{one[:1].upper()}{one[1:]}." for one in said]
 
     def action_evaluate(self) -> None:
         """Leave the head as it is, and ask how to evaluate what would be served."""
