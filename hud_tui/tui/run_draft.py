@@ -1,4 +1,4 @@
-"""Draft: the run that is being prepared, and what the screen says of it."""
+"""Draft: a run before it is submitted: its tasks, trial and parameters, and their display."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from hud_tui.tui.widgets.form import worst
 from hud_tui.tui.widgets.row_list import Column, Row
 from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob, Taskset
 
-# What a submission sends, and all of it in words, to be agreed to.
+# What a submission sends, as a request and in words.
 
 
 NAMES = {"loss_fn": "loss", "reasoning_effort": "effort"}
-"""Parameters that the form calls by a shorter name than the wire does."""
+"""Parameters that have a shorter name in the form than on the wire."""
 LABEL = 18
 EVALUATES = ("eval_every", "eval_samples", "baseline")
-"""Parameters that say what is evaluated on the held-out tasks."""
+"""Parameters of the evaluation on held-out tasks."""
 
 
 def job_of(model: Model, tasks: Sequence[Task], values: Mapping[str, Value]) -> SubmitJob:
-    """The request, as it is sent."""
+    """The request."""
     return SubmitJob(
         model_id=model.id,
         dataset=JobDataset(tasks=[task.row() for task in tasks]),
@@ -76,14 +76,14 @@ def what_is_sent(
     """Everything that a submission sends and starts, for the dialog.
 
     Args:
-        model: What is trained.
-        source: The taskset, as it was chosen.
-        tasks: Those that are sent.
-        values: The form's, by the wire's names.
-        price: What it costs; None where the service decides.
-        warnings: What the checks found.
-        start: The checkpoint that it starts from; empty where that is not known.
-        options: How rollouts are made, by the names of flags; None: the service makes them.
+        model: The model to train.
+        source: Name of the chosen taskset.
+        tasks: The tasks to send.
+        values: The form's, by their wire names.
+        price: Its cost; None if the service decides.
+        warnings: Findings of the checks.
+        start: The checkpoint that it starts from; empty if unknown.
+        options: Options of rollouts by their flags; None if the service makes the rollouts.
     """
     train = sum(not task.heldout for task in tasks)
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
@@ -102,14 +102,14 @@ def what_is_sent(
     count = steps if isinstance(steps, int) else None
     most = None if price is None else price.rollouts
     lines += [_line(*one) for one in where_stored(model, count, most, max_tokens(model, values))]
-    room = check_room(model, count)  # for the steps of the form, which preflight does not know
+    room = check_room(model, count)  # for the form's steps, which preflight does not know
     told = [one for one in warnings if not room or one.check != "disk"]
     told += [one for one in room if one.level != "ok"]
     return lines + [Text(f"⚠ {one.message}", style="bold") for one in told]
 
 
 def _is_said(key: str, value: Value) -> bool:
-    """Whether a parameter has a line of its own: not what is left to the engine."""
+    """Whether a parameter has a line of its own: not those left to the engine."""
     if key in EVALUATES or (key == "max_tokens" and value is None):
         return False
     return not (key in UPDATE_DEFAULTS and not value and value != 0.0)
@@ -121,7 +121,7 @@ def drafted_sweep(
     swept: Mapping[str, Sequence[Value]],
     at_once: int,
 ) -> Sweep:
-    """A sweep before it has a name, to be told of. Raises HudUsage, as `members_of`."""
+    """A sweep without a name, for display. Raises HudUsage, as `members_of`."""
     given = parameters({key: value for key, value in values.items() if key not in swept})
     return Sweep(
         id="",
@@ -148,12 +148,12 @@ def sweep_lines(
     """Everything that a sweep forks and submits, for the dialog.
 
     Args:
-        sweep: As it is planned.
-        model: That the forks are made from.
-        tasks: Those that are sent.
-        like: A run whose pace is taken for theirs.
-        warnings: What the checks found.
-        values: What the dialog has changed: whether there are baselines.
+        sweep: The plan.
+        model: The model to fork.
+        tasks: The tasks to send.
+        like: A run whose pace is used for the estimate.
+        warnings: Findings of the checks.
+        values: The dialog's changes: whether there are baselines.
     """
     sweep = with_baseline(sweep, values)
     size = sweep_size(sweep, model, tasks, like)
@@ -164,7 +164,7 @@ def sweep_lines(
 
 
 def with_baseline(sweep: Sweep, values: Mapping[str, Value]) -> Sweep:
-    """The sweep with a baseline of each run, or without, as the dialog says."""
+    """The sweep with or without a baseline of each run, as chosen in the dialog."""
     given = {key: value for key, value in sweep.parameters.items() if key != "baseline"}
     given |= {"baseline": True} if values.get("baseline") else {}
     return sweep.model_copy(update={"parameters": given})
@@ -175,7 +175,7 @@ def _parameter(key: str, value: Value) -> Text:
 
 
 def _others(model: Model, values: Mapping[str, Value]) -> list[Text]:
-    """The parameters that the form has no field for, as the embedded service takes them."""
+    """The parameters without a field in the form, with the embedded service's values."""
     sent = settings(model, values) if model.training_defaults is not None else []
     said = (key for key, value in values.items() if key in EVALUATES or _is_said(key, value))
     shown = {LABELS.get(key, key.replace("_", " ")) for key in said}
@@ -188,7 +188,7 @@ OPTION_NAMES |= {"memory_mb": "memory, MB", "failed": "failed rollouts"}
 
 
 def _options(options: Mapping[str, object]) -> Iterator[Text]:
-    """How rollouts are made: where, and in which limits."""
+    """How rollouts are made: where, and within which limits."""
     for name, value in options.items():
         said = ", ".join(map(str, value)) if isinstance(value, list) else value
         said = f"{said:g}" if isinstance(said, float) else str(said)
@@ -198,7 +198,7 @@ def _options(options: Mapping[str, object]) -> Iterator[Text]:
 def _evaluations(
     model: Model, tasks: Sequence[Task], values: Mapping[str, Value]
 ) -> Iterator[Text]:
-    """What the run evaluates besides its last checkpoint; nothing without held-out tasks."""
+    """The run's evaluations besides that of its last checkpoint; empty without held-out tasks."""
     whole = run_size(model, values, tasks)
     if whole is None or "eval_every" not in values:
         return
@@ -210,7 +210,7 @@ def _evaluations(
 
 
 def about(size: Cost) -> str:
-    """How long it takes, as far as that is known; begins with a separator."""
+    """Its duration, if known; begins with a separator."""
     if size.seconds is None:
         return " · time unknown"
     return f" · about {duration(size.seconds)}" + (" to sample alone" if size.sampling else "")
@@ -221,15 +221,15 @@ def _line(label: str, value: str) -> Text:
 
 
 BAR = 20
-"""Cells of the bar."""
+"""Width of the progress bar, cells."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Measured signals, and which tasks the user left out."""
+    """Measured signals, and the tasks that the user left out."""
 
     signals: Mapping[str, TaskSignal] = field(default_factory=dict)
-    """By slug; empty before any task was tried."""
+    """By slug; empty before any task was sampled."""
     size: Size | None = None
     """Size of the run they were measured for."""
     pace: Pace | None = None
@@ -237,7 +237,7 @@ class Trial:
     total: int = 0
     running: bool = False
     left_out: frozenset[str] = frozenset()
-    """Slugs of tasks that are not to be submitted."""
+    """Slugs of tasks that will not be submitted."""
     by_std: bool = False
     """Whether the tasks with signal come first."""
 
@@ -256,7 +256,7 @@ class Trial:
         return self.size.group_size if self.size is not None else 8
 
     def label(self, slug: str) -> str:
-        """The task's verdict in a word; empty where it was not tried."""
+        """The task's verdict in a word; empty if it was not sampled."""
         signal = self.signals.get(slug)
         return signal.label(self.group_size) if signal is not None else ""
 
@@ -266,7 +266,7 @@ class Trial:
         return frozenset(task.slug for task in tasks if self.label(task.slug) in words)
 
     def toggled(self, slugs: frozenset[str]) -> Trial:
-        """With these left out; or included again, where all of them were out."""
+        """With these tasks left out; or included again, if all of them were left out."""
         out = self.left_out - slugs if slugs <= self.left_out else self.left_out | slugs
         return replace(self, left_out=out)
 
@@ -282,14 +282,14 @@ class Trial:
         return [check_signal(kept, self.size)]
 
     def order(self, tasks: Sequence[Task]) -> list[int]:
-        """Places in the taskset, as the list shows them."""
+        """Indices in the taskset, in the list's order."""
         places = list(range(len(tasks)))
         if self.by_std:
             places.sort(key=lambda place: -self._spread(tasks[place].slug))
         return places
 
     def _spread(self, slug: str) -> float:
-        """Tasks that were not tried come last."""
+        """Tasks that were not sampled come last."""
         signal = self.signals.get(slug)
         return -1.0 if signal is None or signal.std is None else signal.std
 
@@ -453,24 +453,24 @@ class Draft:
     """A taskset, preflight's findings so far, and whether it still runs."""
 
     source: str | None = None
-    """A file's path or a taskset's name, as it was chosen; None before."""
+    """Path of the chosen file, or name of the taskset; None before a choice."""
     tasks: tuple[Task, ...] = ()
     findings: tuple[Finding, ...] = ()
     checking: bool = False
     taskset_id: str | None = None
-    """Of a taskset of the service."""
+    """Id, for a taskset of the service."""
     trial: Trial = field(default_factory=Trial)
     environment: Path | None = None
-    """The source, where it is an environment of the user's own."""
+    """The source, if it is an environment of the user's own."""
     waiting: bool = False
-    """Whether it is to be submitted as soon as the checks have passed."""
+    """Whether it will be submitted as soon as the checks have passed."""
 
     def found(self, finding: Finding) -> Draft:
         """With one more finding."""
         return replace(self, findings=(*self.findings, finding))
 
     def unread(self, error: HudError) -> Draft:
-        """With why the source cannot be read: each problem of its rows is a finding."""
+        """With the reason why the source cannot be read: each problem of its rows is a finding."""
         problems = error.problems if isinstance(error, HudBadTasks) else ()
         said = [str(problem) for problem in problems] or [error.message]
         found = [Finding("rows", "failure", message) for message in said]
@@ -479,12 +479,12 @@ class Draft:
 
     @property
     def chosen(self) -> tuple[Task, ...]:
-        """The tasks that are submitted: those that are not left out."""
+        """The tasks that are submitted."""
         return self.trial.chosen(self.tasks)
 
     @property
     def task_source(self) -> TaskSource:
-        """How the tasks that are submitted are named in the command log."""
+        """The submitted tasks as the command log names them."""
         kind = "taskset" if self.taskset_id else "file"
         place = place_of({"source": self.source or "", "loaded_from": kind})
         out = tuple(task.slug for task in self.tasks if task.slug in self.trial.left_out)
@@ -492,7 +492,7 @@ class Draft:
 
     @property
     def found_in_all(self) -> tuple[Finding, ...]:
-        """What the checks and the trial found."""
+        """Findings of the checks and of the trial."""
         return (*self.findings, *self.trial.findings())
 
     @property
@@ -504,11 +504,11 @@ class Draft:
         return [finding for finding in self.found_in_all if finding.level == "warning"]
 
     def blocked(self, run: Run, faults: Sequence[str]) -> str:
-        """Why it cannot be submitted, in one clean line; empty when it can.
+        """Why it cannot be submitted, in one clean line; empty if it can.
 
         Args:
             run: The model's.
-            faults: Labels of the fields that are wrong.
+            faults: Labels of the invalid fields.
         """
         if run.model is None:
             return keyed("no model selected: {app.view.models} lists them")
@@ -524,7 +524,7 @@ class Draft:
         return f"invalid: {', '.join(faults)}" if faults else ""
 
     def lead(self, first: bool, listed: bool) -> str:
-        """What Enter does now; `listed` says whether there are tasksets to choose."""
+        """What Enter does; `listed`: whether there are tasksets to choose."""
         if self.trial.running:
             return self.trial.bar
         ready = self.source is not None and not self.failed
@@ -546,7 +546,8 @@ class Draft:
         blocked: str,
         several: SweepSize | None = None,
     ) -> Content:
-        """The line above the button: what it will do, or why it cannot; `several` is of a sweep."""
+        """The line above the button: what it will do, or why it cannot; `several` is a sweep's
+        size."""
         if self.waiting:
             return Content.styled(keyed(WAITING), "$accent")
         if blocked or values is None:

@@ -1,7 +1,7 @@
-"""LaunchScreen: a taskset is chosen and checked, the run is set up, and submitted.
+"""LaunchScreen: choose and check a taskset, set the run's parameters, and submit it.
 
-Nothing is spent before the checks pass. The line above the button says what the run will
-do; a dialog asks once more, except on a first start, where that line is the question.
+Nothing is spent before the checks pass. The line above the button says what the run will do; a
+dialog asks for confirmation, except on a first start, where that line suffices.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ from hud_tui.wire import JobParameters, Model, Taskset
 
 SUFFIXES = (".json", ".jsonl", ".py")
 MOST = 5000
-"""Entries of a directory that are looked at."""
+"""Most entries of a directory that are read."""
 
 
 MOST_GROUPS = 48
-"""Tasks sampled where the command line gives no number."""
+"""Tasks sampled by default."""
 
 
 class FileSuggester(Suggester):
-    """Directories, task files and environments, the first that begins as typed."""
+    """Suggests directories, task files and environments: the first with the typed prefix."""
 
     def __init__(self) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -85,7 +85,7 @@ class FileSuggester(Suggester):
 
 
 def complete(typed: str) -> str | None:
-    """The first path that begins with what was typed; None where none does."""
+    """The first path with the typed prefix; None if there is none."""
     folder, _, begun = typed.rpartition("/")
     root = Path(expanduser(folder + "/" if "/" in typed else "."))
     try:
@@ -102,7 +102,7 @@ def complete(typed: str) -> str | None:
 
 
 class FindingsPanel(Panel[None]):
-    """All that the checks found, to scroll through."""
+    """All findings of the checks, to scroll through."""
 
     FOOT = "↑ ↓ scroll   {panel.close} back"
 
@@ -123,13 +123,14 @@ class FindingsPanel(Panel[None]):
 
 
 class SubmitDialog(ConfirmDialog):
-    """All of a run before it is sent; one key has the model evaluated before the first step."""
+    """Everything that a run sends, before it is submitted; one key adds an evaluation of the model
+    before the first step."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("submit")
 
     @property
     def hints(self) -> str:  # type: ignore[override]
-        """With the key, where there is something to evaluate."""
+        """With the key, if there is something to evaluate."""
         return f"{{submit.baseline}} baseline · {HINTS}" if self._offers else HINTS
 
     def __init__(
@@ -142,7 +143,7 @@ class SubmitDialog(ConfirmDialog):
         """
         Args:
             values: The parameters.
-            told: Says in lines what is sent, of `values`.
+            told: Returns the lines about what is sent, given `values`.
             what: Run or sweep.
             action: The button's label.
         """
@@ -151,7 +152,7 @@ class SubmitDialog(ConfirmDialog):
         super().__init__(f"Submit this {what}", told(values=self.values), action)
 
     def action_baseline(self) -> None:
-        """Evaluate the model before it trains, or not."""
+        """Toggle the evaluation before training."""
         self.values["baseline"] = not self.values["baseline"]
         lines = self._told(values=self.values)
         for shown, line in zip(self.query(".dialog-line").results(Static), lines, strict=True):
@@ -164,7 +165,7 @@ class SubmitDialog(ConfirmDialog):
 DRY = "--dry-run: nothing was sent."
 OUTDATED = "rollouts are made in another way now: submitting checks the environment again first"
 FIRST_TASKSET = "mixed"
-"""The taskset that a first start begins with, where the service has it."""
+"""Taskset of a first start, if the service has it."""
 
 
 class LaunchScreen(HudScreen):
@@ -182,7 +183,7 @@ class LaunchScreen(HudScreen):
         self._checked_for: str | None = None
         """Id of the model that the taskset was checked for."""
         self._checked_options: dict[str, Any] = {}
-        """How the rollouts of an environment were made as it was checked."""
+        """Options of an environment's rollouts when it was checked."""
         self._sending = False
         self._filled_for: str | None = None
         self._edited = False
@@ -192,7 +193,7 @@ class LaunchScreen(HudScreen):
         return self.query_one(RunForm)
 
     def action_try(self) -> None:
-        """Sample groups with the model, to see which tasks give signal; or stop."""
+        """Sample groups with the model, to see which tasks give signal; or stop sampling."""
         if self.draft.trial.running:
             self.stop_trial()
             return
@@ -244,7 +245,8 @@ class LaunchScreen(HudScreen):
                 self.tasks.action_first()
 
     async def _agreed(self, asked: Asked) -> bool:
-        """Ask first where rollouts may cost money: anywhere but on this machine."""
+        """Ask for confirmation if rollouts may cost money, which is everywhere but on this
+        machine."""
         count = asked.groups * asked.group_size
         said = [
             Text(f"{asked.groups} groups of {asked.group_size}: {count} rollouts by the service"),
@@ -286,15 +288,15 @@ class LaunchScreen(HudScreen):
 
     @property
     def place(self) -> int | None:
-        """The place in the taskset of the task under the cursor."""
+        """Index in the taskset of the task under the cursor."""
         key = self.tasks.key
         return int(key) if key is not None and key.isdigit() else None
 
-    # A taskset is chosen, or a file, and checked before anything is spent.
+    # Choosing and checking a taskset or file, before anything is spent.
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
-        """Read which tasksets there are; check the one the command line named."""
+        """Read the list of tasksets; check the one from the command line."""
         tasksets = await self.attempt(self.client.tasksets())
         self.tasksets = tasksets or []
         self._list_sources()
@@ -352,7 +354,7 @@ class LaunchScreen(HudScreen):
         self.checked()
 
     async def _check_environment(self, source: Path) -> None:
-        """Import it, check its tasks, start it, and roll it out once with the model."""
+        """Import an environment, check its tasks, start it, and roll it out once with the model."""
         model, values = self.run.model, self.form.read()
         if model is None:
             raise HudUsage("no model selected", keyed("{app.view.models} lists them"))
@@ -370,7 +372,8 @@ class LaunchScreen(HudScreen):
 
     @property
     def _state(self) -> Path:
-        """Where runs on environments are kept. Raises HudUsage: this session keeps no files."""
+        """State directory of runs on environments. Raises HudUsage: this session stores no
+        files."""
         if self.session.store.directory is None:
             raise HudUsage("this session keeps no files, which the run needs", "see --state-dir")
         return self.session.store.directory
@@ -384,19 +387,19 @@ class LaunchScreen(HudScreen):
             self.show_state()
 
     def check_again(self) -> None:
-        """Check once more where the checks were broken off, or were for another model."""
+        """Check again if the checks were interrupted, or were for another model."""
         model = self.run.model.id if self.run.model is not None else None
         if self.draft.source is not None and (self._broken_off or model != self._checked_for):
             self.check(self.draft.source)
 
     @property
     def _broken_off(self) -> bool:
-        """Whether a check was interrupted, as by a reconnection."""
+        """Whether a check was interrupted, e.g. by a reconnect."""
         checks = (one for one in self.workers if one.node is self and one.group == "check")
         return self.draft.checking and all(one.is_finished for one in checks)
 
     def show_tasks(self) -> None:
-        """Draw the tasks, as the trial orders and marks them."""
+        """Draw the tasks, in the trial's order and with its marks."""
         if not self.is_built:
             return
         self._list_sources()
@@ -405,7 +408,7 @@ class LaunchScreen(HudScreen):
         self.show_state()
 
     def action_details(self) -> None:
-        """All that the checks found, which the pane beside the tasksets may have no room for."""
+        """Show all findings, for which the pane may not have enough room."""
         title = f"Findings of the checks: {self.draft.source or 'no taskset yet'}"
         self.app.push_screen(FindingsPanel(title, self.draft.found_in_all))
 
@@ -430,7 +433,7 @@ class LaunchScreen(HudScreen):
         else:
             self.check(self.draft.source)
 
-    # The view: what it holds, and what its keys do.
+    # The view: widgets and keys.
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="lead", markup=False)
@@ -506,7 +509,7 @@ class LaunchScreen(HudScreen):
 
     @work(exclusive=True, group="form")
     async def _fill_form(self) -> None:
-        """The form begins with the model's own defaults, and what the command line gave."""
+        """Fill the form with the model's defaults, and the command line's values."""
         model = self.run.model
         if model is None or (model.id == self._filled_for and self._edited):
             return
@@ -537,14 +540,14 @@ class LaunchScreen(HudScreen):
             self._try_as_asked()
 
     def _try_as_asked(self) -> None:
-        """The trial that the command line asked for."""
+        """Sample the tasks as requested on the command line."""
         model, values = self.run.model, self.form.read()
         if model is not None and values is not None:
             self.try_tasks(model, parameters(values), self.context.start.sample)
 
     @property
     def blocked(self) -> str:
-        """Why the run cannot be submitted, in one line; empty when it can."""
+        """Why the run cannot be submitted, in one line; empty if it can."""
         if self.session.replays:
             return "hud-tui --local starts a service to launch a run in"
         values, model = self.form.read(), self.run.model
@@ -561,14 +564,14 @@ class LaunchScreen(HudScreen):
 
     @property
     def _is_outdated(self) -> bool:
-        """Whether rollouts are now to be made in another way than was checked."""
+        """Whether the options of rollouts have changed since the check."""
         is_known = self.draft.environment is not None and not self.draft.checking
         is_known = is_known and self.run.model is not None and self.form.read() is not None
         return is_known and self.form.options != self._checked_options
 
     @property
     def _several(self) -> SweepSize | None:
-        """What the sweep costs that the form asks for; None for a single run."""
+        """The cost of the form's sweep; None for a single run."""
         values, model, swept = self.form.read(), self.run.model, self.form.swept
         if values is None or model is None or not swept:
             return None
@@ -576,8 +579,8 @@ class LaunchScreen(HudScreen):
         return sweep_size(sweep, model, self.draft.chosen)
 
     def show_state(self) -> None:
-        """Draw findings, summary and button as they are now."""
-        if not self.is_built:  # an answer that came while the app ends
+        """Draw findings, summary and button."""
+        if not self.is_built:  # an answer may arrive while the app ends
             return
         draft, blocked = self.draft, self.blocked
         shown = self.query_one(Findings)
@@ -608,7 +611,7 @@ class LaunchScreen(HudScreen):
             self.action_submit()
 
     def action_submit(self) -> None:
-        """Submit; while the checks run, as soon as they pass; else say why not."""
+        """Submit; while checks run, as soon as they pass; else show why not."""
         if self._is_outdated:
             self.check(self.draft.source or "")
         if self.draft.checking:
@@ -622,7 +625,7 @@ class LaunchScreen(HudScreen):
 
     @work(exclusive=True, group="send")
     async def ask_and_send(self) -> None:
-        """Ask, unless the line on the screen was the question; send once; go to Live."""
+        """Ask for confirmation except on a first start; submit once; go to Live."""
         draft, model, values = self.draft, self.run.model, self.form.read()
         if model is None or values is None or draft.source is None or self._sending:
             return
@@ -670,7 +673,7 @@ class LaunchScreen(HudScreen):
     async def _send_sweep(
         self, model: Model, values: Mapping[str, Value], swept: Mapping[str, Sequence[Value]]
     ) -> None:
-        """Say what a sweep forks, submits and costs; then begin it, and show its runs."""
+        """Show what a sweep forks, submits and costs; then begin it, and show its runs."""
         directory = self.session.store.directory
         if directory is None:
             self.notify("a sweep is kept on disk: there is no state directory", severity="warning")
@@ -711,7 +714,7 @@ class LaunchScreen(HudScreen):
         self.form.focus_first()
 
     def action_field(self, by: int) -> None:
-        """Up and down go through the fields, and on to the button."""
+        """Move through the fields, and on to the button."""
         if by > 0:
             self.focus_next()
         else:
@@ -723,7 +726,7 @@ class LaunchScreen(HudScreen):
             self.copy(self.draft.tasks[self.place].slug)
 
     def action_leave(self) -> None:
-        """Stop the trial; withdraw a submission that waits; clear the filter; else back to the
+        """Stop the trial; withdraw a waiting submission; clear the filter; else go back to the
         tasksets."""
         if self.focused is self.filter_field:
             self.tasks.focus()
@@ -741,6 +744,6 @@ class LaunchScreen(HudScreen):
 
 
 def _matters(run: Run) -> tuple[str | None, bool, bool]:
-    """What this view shows of a run; its steps are not in it."""
+    """The parts of a run that this view shows; not its steps."""
     model = run.model.id if run.model is not None else None
     return model, run.training, run.loaded
