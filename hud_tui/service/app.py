@@ -453,7 +453,7 @@ def serve(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
     )
     for handler in logging.getLogger().handlers:
-        handler.addFilter(Seldom())
+        handler.addFilter(RateLimit())
     try:
         with locked(data_dir), bound_to(host, port) as bound:
             if not is_loopback(host):
@@ -504,7 +504,7 @@ def make_engine(name: str, data_dir: Path) -> Engine:
         raise CannotServe(str(error)) from error
 
 
-class Seldom(logging.Filter):
+class RateLimit(logging.Filter):
     """Log filter: one record per second from each line of code, with a count of those dropped."""
 
     def __init__(self) -> None:

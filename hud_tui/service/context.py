@@ -24,7 +24,7 @@ KEPT = 32
 
 
 @dataclass
-class Kept:
+class CachedTree:
     rows: list[bytes] = field(default_factory=list)
     """Row of step N at index N − 1."""
     body: bytes = b""
@@ -39,7 +39,7 @@ class Kept:
 
 class Trees:
     def __init__(self) -> None:
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, CachedTree] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._run, self._count = token_hex(4), 0
 
@@ -64,8 +64,8 @@ class Trees:
             del self._kept[next(iter(self._kept))]
         return kept.body, kept.etag
 
-    async def _renew(self, store: Store, model_id: str) -> Kept:
-        kept = self._kept.setdefault(model_id, Kept())  # from here on, changes are recorded
+    async def _renew(self, store: Store, model_id: str) -> CachedTree:
+        kept = self._kept.setdefault(model_id, CachedTree())  # from here on, changes are recorded
         if kept.is_fresh:
             return kept  # another request has updated it
         stale, kept.stale = kept.stale, set()

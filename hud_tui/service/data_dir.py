@@ -133,7 +133,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Held:
+class Contents:
     """Content of the checkpoints' directory."""
 
     id: str | None = None
@@ -170,7 +170,7 @@ def prepare(data_dir: Path) -> Prepared:
     return Prepared(key, known.id or adopted or str(uuid4()), known)
 
 
-def refuse_foreign(data_dir: Path) -> tuple[Known, Held]:
+def refuse_foreign(data_dir: Path) -> tuple[Known, Contents]:
     """Check that database and directory belong together; nothing is changed.
 
     Raises:
@@ -317,7 +317,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def _apart(known: Known, held: Held) -> str:
+def _apart(known: Known, held: Contents) -> str:
     """Why they do not belong together; empty if they do."""
     if known.id and held.id:
         if known.id == held.id:
@@ -330,10 +330,10 @@ def _apart(known: Known, held: Held) -> str:
     return f"there are {len(held.steps) or len(held.others)} checkpoints, and {what}. {BELONG}"
 
 
-def _look(directory: Path) -> Held:
+def _look(directory: Path) -> Contents:
     """Read the checkpoints' directory. Raises Unusable: it is not a directory."""
     if not directory.exists():
-        return Held()
+        return Contents()
     if not directory.is_dir():
         raise Unusable(f"{directory} is not a directory. {BELONG}")
     steps: set[str] = set()
@@ -347,7 +347,7 @@ def _look(directory: Path) -> Held:
         id_ = (directory / MARK).read_text("utf-8", "replace").strip()
     except FileNotFoundError:
         id_ = ""
-    return Held(id_ or None, frozenset(steps), frozenset(others))
+    return Contents(id_ or None, frozenset(steps), frozenset(others))
 
 
 def _set_aside(data_dir: Path, unknown: Iterable[Path]) -> None:

@@ -50,7 +50,7 @@ from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollout_id
 from hud_tui.service.store import checkpoints, evaluations, jobs, runs
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.evaluations import Kept
+from hud_tui.service.store.evaluations import RunEvaluation
 from hud_tui.service.store.jobs import Solved, Stopped, ZeroVariance
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_rollouts
@@ -682,7 +682,7 @@ class Run:
             raise EngineError(self._unscored(what, error)) from error
         found = await asyncio.to_thread(sum_up, rewards)
         model_id, parameters = self.model.id, asked.model_dump(exclude={"samples"})
-        kept = Kept(model_id, self.job_id, node, asked.samples, parameters, rewards, found)
+        kept = RunEvaluation(model_id, self.job_id, node, asked.samples, parameters, rewards, found)
         await store.write(evaluations.record, kept)
 
     def _unscored(self, what: str, error: EngineError) -> str:

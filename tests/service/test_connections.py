@@ -15,7 +15,7 @@ import pytest
 
 from hud_tui.service import app as serving
 from hud_tui.service import http as http_module
-from hud_tui.service.app import HEADER_BYTES, MOST, Seldom, raise_open_files, room
+from hud_tui.service.app import HEADER_BYTES, MOST, RateLimit, raise_open_files, room
 from hud_tui.service.service import Service
 from tests.conftest import PATIENCE_S, bearer, fork, on_socket, serve_process, submit, until
 
@@ -192,7 +192,7 @@ def seldom() -> Iterator[list[str]]:
     log = logging.getLogger("seldom")
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    handler.addFilter(Seldom())
+    handler.addFilter(RateLimit())
     log.addHandler(handler)
     log.propagate = False
     yield said

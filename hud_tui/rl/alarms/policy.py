@@ -17,8 +17,8 @@ from hud_tui.rl.alarms.statistics import (
     REWARD,
     STALENESS,
     TRACES,
-    Early,
     Ema,
+    InitialMedian,
     Lag,
     Row,
     Window,
@@ -284,7 +284,7 @@ class EntropyCollapse(Detector[Entropy]):
 
     def __init__(self, tuning: Entropy) -> None:
         super().__init__(tuning)
-        self._entropy, self._start, self._lag = Ema(0.9), Early(10), Lag(LAG)
+        self._entropy, self._start, self._lag = Ema(0.9), InitialMedian(10), Lag(LAG)
         self._left = nan
         """Steps until the floor at the current rate."""
 
@@ -333,7 +333,7 @@ class ReferenceDrift(Detector[ReferenceKl]):
 
     def __init__(self, tuning: ReferenceKl) -> None:
         super().__init__(tuning)
-        self._kl, self._early, self._lag = Ema(0.8), Early(20), Lag(10)
+        self._kl, self._early, self._lag = Ema(0.8), InitialMedian(20), Lag(10)
         self._zeros = 0
 
     def evaluate(self, row: Row, context: Context) -> float | None:

@@ -21,8 +21,8 @@ from hud_tui.rl.alarms.statistics import (
     TRACES,
     TRUNCATED,
     ZERO_VARIANCE,
-    Early,
     Ema,
+    InitialMedian,
     Lag,
     Row,
     Window,
@@ -129,7 +129,7 @@ class RewardCollapse(Detector[Collapse]):
 
     def __init__(self, tuning: Collapse) -> None:
         super().__init__(tuning)
-        self._ema, self._start, self._noise = Ema(self.WEIGHT), Early(5), Window(64)
+        self._ema, self._start, self._noise = Ema(self.WEIGHT), InitialMedian(5), Window(64)
         self._peak, self._peak_step, self._need = nan, 0, nan
         self._near = self._last_good = 0
         """Last rows whose moving average, and whose value, were near the peak."""

@@ -53,7 +53,7 @@ class Ema:
         return self.value
 
 
-class Early:
+class InitialMedian:
     """Median of the first `size` values: the level at the start of a run."""
 
     def __init__(self, size: int) -> None:

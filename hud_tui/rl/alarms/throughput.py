@@ -12,8 +12,8 @@ from hud_tui.rl.alarms.statistics import (
     TRAIN_S,
     TRUNCATED,
     Correlation,
-    Early,
     Ema,
+    InitialMedian,
     Row,
     Window,
     grade,
@@ -37,7 +37,8 @@ class LengthBlowUp(Detector[Length]):
 
     def __init__(self, tuning: Length) -> None:
         super().__init__(tuning)
-        self._length, self._start, self._with_reward = Ema(0.9), Early(10), Correlation(0.98)
+        self._length, self._start = Ema(0.9), InitialMedian(10)
+        self._with_reward = Correlation(0.98)
         self._truncated = nan
 
     def evaluate(self, row: Row, context: Context) -> float | None:
@@ -83,7 +84,7 @@ class Throughput(Detector[Limits]):
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
-        self._early, self._recent = Early(20), Window(9)
+        self._early, self._recent = InitialMedian(20), Window(9)
         self._before: float | None = None
 
     def evaluate(self, row: Row, context: Context) -> float | None:

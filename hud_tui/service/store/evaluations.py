@@ -269,7 +269,7 @@ def has_baseline(db: Db, job_id: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RunEvaluation:
     """A managed run's evaluation of its own weights."""
 
     model_id: str
@@ -284,7 +284,7 @@ class Kept:
     """The result."""
 
 
-def record(db: Db, new: Kept) -> EvaluationJob:
+def record(db: Db, new: RunEvaluation) -> EvaluationJob:
     """Store what weights scored on the held-out tasks of a run."""
     at, id_ = now(), new_id()
     checkpoint_id = None if new.node is None else new.node.id

@@ -491,7 +491,7 @@ COMPARED_FOOT = (
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Destination:
     """Where to go after the comparison."""
 
     row: RunRow
@@ -500,7 +500,7 @@ class Wanted:
     """The step under the crosshair; None without one."""
 
 
-class RunComparison(Over[Wanted | None]):
+class RunComparison(Over[Destination | None]):
     """Runs in one chart, aligned at their beginnings; active ones are updated."""
 
     VIEW: ClassVar = "compared"
@@ -695,7 +695,7 @@ class RunComparison(Over[Wanted | None]):
     def _leave_for(self, view: str) -> None:
         row = next((row for row, _ in self.legend.rows if row.id == self.legend.chosen), None)
         if row is not None:
-            self.dismiss(Wanted(row, view, self.checkpoint_id))
+            self.dismiss(Destination(row, view, self.checkpoint_id))
 
     def action_open(self) -> None:
         self._leave_for("live")

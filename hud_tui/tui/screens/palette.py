@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from textual import on, work
 from textual.app import App, ComposeResult
@@ -195,31 +195,21 @@ def _letters(block: Block, phrase: str) -> Iterator[int]:
 WAYS = (_whole, _beginning, _word, _part, _id, _all_words, _letters)
 
 
-class Atlas(Protocol):
-    """Places beside the views and the actions."""
-
-    def sections(self) -> AsyncIterator[Section]:
-        """Sections; a section that has grown is given again."""
-
-    async def within(self, words: Sequence[str]) -> Section | None:
-        """The checkpoints of another model that some words name; None if they name none."""
-
-
 class Palette(Over[Place | None]):
     """A search over places; closes with the chosen one."""
 
     LEAVE: ClassVar[str] = "dismiss"
     BINDINGS: ClassVar[list[BindingType]] = LIST_KEYS
 
-    def __init__(self, below: Screen[object], atlas: Atlas | None) -> None:
+    def __init__(self, below: Screen[object], places: Places | None) -> None:
         """
         Args:
             below: The screen whose actions are listed.
-            atlas: The service's places; None before there is a service.
+            places: The service's places; None before there is a service.
         """
         super().__init__()
         self._actions = list(action_sections(below))
-        self._atlas = atlas
+        self._service = places
         self._more: dict[tuple[str, str], Section] = {}
         """Sections by kind and `within`."""
         self._places: dict[str, Place] = {}
@@ -239,8 +229,8 @@ class Palette(Over[Place | None]):
 
     def on_mount(self) -> None:
         self._find("")
-        if self._atlas is not None:
-            self._gather(self._atlas)
+        if self._service is not None:
+            self._gather(self._service)
 
     @property
     def text(self) -> str:
@@ -251,17 +241,17 @@ class Palette(Over[Place | None]):
         return [*self._actions, *self._more.values()]
 
     @work(group="gather")
-    async def _gather(self, atlas: Atlas) -> None:
+    async def _gather(self, places: Places) -> None:
         """Add sections as they come, and search again."""
-        async for section in atlas.sections():
+        async for section in places.sections():
             self._more[section.kind, section.within] = section
             if self.text and len(self._places) < MOST:
                 self._find(self.text)
 
     @work(exclusive=True, group="within")
-    async def _look_within(self, atlas: Atlas, text: str) -> None:
+    async def _look_within(self, places: Places, text: str) -> None:
         """Add the checkpoints of another model that the text names."""
-        section = await atlas.within(text.casefold().split())
+        section = await places.within(text.casefold().split())
         if section is not None and section not in self._more.values():
             self._more[section.kind, section.within] = section
             self._find(self.text)
@@ -269,8 +259,8 @@ class Palette(Over[Place | None]):
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         self._find(event.value)
-        if self._atlas is not None and len(event.value.split()) > 1:
-            self._look_within(self._atlas, event.value)
+        if self._service is not None and len(event.value.split()) > 1:
+            self._look_within(self._service, event.value)
 
     @work(exclusive=True, group="find")
     async def _find(self, text: str) -> None:

@@ -253,10 +253,10 @@ class Pauses:
 
 def listen(hold: Hold) -> None:
     """Report pauses, and their end, from the SDK's own threads."""
-    ears = _Ears(hold)
-    logging.getLogger("tinker").addHandler(ears)
+    listener = _LogListener(hold)
+    logging.getLogger("tinker").addHandler(listener)
     requests = logging.getLogger("httpx")
-    requests.addHandler(ears)
+    requests.addHandler(listener)
     requests.setLevel(logging.INFO)
     requests.propagate = False
     try:
@@ -274,7 +274,7 @@ def listen(hold: Hold) -> None:
             kind.on_queue_state_change = observe
 
 
-class _Ears(logging.Handler):
+class _LogListener(logging.Handler):
     """Log handler for the SDK's retries and for messages about billing."""
 
     def __init__(self, hold: Hold) -> None:
