@@ -62,6 +62,8 @@ LONGEST = 64 << 20
 """Maximum size of a line, bytes: a task's args and a group's tokens may be large."""
 READY_S = 120.0
 """Longest start of an environment, seconds."""
+SERVED_S = 15.0
+"""Longest wait for one that is already served elsewhere, seconds."""
 ENDED = (0, -9, -15)
 """Exit codes of a rollout's process that was asked to end."""
 WHERE_S = 2.0
@@ -349,9 +351,11 @@ class Worker:
         provider, trace_id = self._provider(request["runtime"]), uuid4().hex
         task = Task.model_validate(request["task"])
         began = monotonic()
+        is_served = request["runtime"].startswith("tcp:")  # by somebody else, already
+        ready_s = SERVED_S if is_served else READY_S
         with set_trace_context(trace_id):
             try:
-                async with provider(task) as runtime, connect(runtime) as client:
+                async with provider(task) as at, connect(at, ready_timeout=ready_s) as client:
                     bindings = client.manifest.bindings if client.manifest else []
                     names = [f"{one.name} ({one.protocol})" for one in bindings]
             except Exception as error:

@@ -56,8 +56,8 @@ async def leaks(a: int):
     yield f"{a} + 1 = ?"
     kept = []
     while True:
-        kept.append(os.urandom(1 << 20) * 16)
-        await asyncio.sleep(0.01)
+        kept.append(b"x" * (16 << 20))
+        await asyncio.sleep(0.02)
 
 
 @env.template()
@@ -67,5 +67,38 @@ async def forks(a: int):
     yield 0.5 if str(answer).strip().isdigit() else 0.0
 
 
+@env.template()
+async def setup_raises(a: int):
+    raise ValueError("nothing in stock")  # line: setup_raises
+    yield f"{a} + 1 = ?"
+
+
+@env.template()
+async def setup_waits(a: int):
+    await asyncio.sleep(1000)  # line: setup_waits
+    yield f"{a} + 1 = ?"
+
+
+@env.template()
+async def setup_exits(a: int):
+    os._exit(4)
+    yield f"{a} + 1 = ?"
+
+
+@env.template()
+async def ends_badly(a: int):
+    try:
+        answer = yield f"{a} + 1 = ?"
+        yield 0.5 if str(answer).strip().isdigit() else 0.0
+    finally:
+        raise RuntimeError("after the grade")
+
+
+@env.shutdown
+async def raise_at_the_end():
+    raise RuntimeError("as the environment stops")
+
+
 tasks = [add(a=a, b=b) for a in (2, 3, 4) for b in (2, 3)]
 tasks += [raises(a=1), hangs(a=1), waits(a=1), exits(a=1), graded_nan(a=1), leaks(a=1), forks(a=1)]
+tasks += [setup_raises(a=1), setup_waits(a=1), setup_exits(a=1), ends_badly(a=1)]

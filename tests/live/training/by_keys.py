@@ -1,0 +1,114 @@
+"""Train on an environment in the app, by keys alone: check, submit, cancel, edit, resume, end.
+
+usage: PYTHON-OF-HUD-TUI by_keys.py ENVIRONMENT.py MODEL
+
+Needs a terminal, which `tests/live/run_training` gives it, and variables that say where files are.
+Prints one line: what went wrong, or ``done``.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from textual.app import App
+from textual.pilot import Pilot
+
+from hud_tui.cli.main import main
+from hud_tui.tui.app import HudApp
+
+EDIT = "\n# edited while the run was cancelled\n"
+LONGEST_S = 420.0
+
+
+class Stuck(Exception):
+    """What was waited for did not come."""
+
+
+async def until(what: str, holds: Callable[[], bool]) -> None:
+    """Wait until something holds of the app. Raises Stuck."""
+    try:
+        async with asyncio.timeout(LONGEST_S):
+            while not holds():  # noqa: ASYNC110  (the app has no event for it)
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise Stuck(what) from None
+
+
+async def type_over(pilot: Pilot[None], text: str) -> None:
+    """Replace what is in the field that has the focus."""
+    await pilot.press("end", *["backspace"] * 8, *text)
+
+
+def edit(source: Path) -> None:
+    source.write_text(source.read_text() + EDIT)
+
+
+async def by_keys(pilot: Pilot[None], source: Path) -> None:
+    """From an empty form to the end of a run. Raises Stuck."""
+    app = pilot.app
+    assert isinstance(app, HudApp)
+
+    def view() -> object:
+        return app.screen
+
+    def shows(name: str) -> bool:
+        return getattr(view(), "VIEW", "") == name
+
+    await until("Launch", lambda: shows("launch"))
+    launch = app.screen
+    await pilot.press("ctrl+o", *str(source), "enter")
+    await until("a source", lambda: launch.draft.source == str(source))
+    await until("checks", lambda: not launch.draft.checking)
+    said = " · ".join(one.message for one in launch.draft.found_in_all)
+    if launch.draft.failed or "tool call" not in said:
+        raise Stuck(f"the checks said: {said}")
+    await pilot.press("e")
+    for text in ("4", "3", "2"):  # steps, group size, tasks per step
+        await type_over(pilot, text)
+        await pilot.press("tab")
+    await pilot.press("ctrl+s")
+    await until("the dialog", lambda: not shows("launch"))
+    await pilot.press("y")
+    await until("Live", lambda: shows("live"))
+    run = lambda: app.workspace.session.run  # noqa: E731
+    await until("a step", lambda: len(run().tree) >= 1)
+    await pilot.press("X")
+    await until("the question", lambda: not shows("live"))
+    await pilot.press("y")
+    await until("cancelled", lambda: run().job.status == "cancelled")
+    taken = len(run().tree)
+    await asyncio.to_thread(edit, source)
+    await until("Live again", lambda: shows("live"))
+    await pilot.press("R")
+    await until("the question", lambda: not shows("live"))
+    await pilot.press("y")
+    await until("more steps", lambda: len(run().tree) > taken)
+    await until("the end", lambda: run().job.status in ("succeeded", "failed"))
+    if (run().job.status, run().job.step) != ("succeeded", 4):
+        raise Stuck(f"it ended as {run().job}")
+
+
+def steer(source: Path, told: list[str]) -> None:
+    """Have the app run without a screen, steered by `by_keys`."""
+
+    async def pilot(pilot: Pilot[None]) -> None:
+        try:
+            await by_keys(pilot, source)
+            told.append("done")
+        except Stuck as stuck:
+            shown = getattr(pilot.app.screen, "VIEW", type(pilot.app.screen).__name__)
+            told.append(f"waited for {stuck} in {shown}")
+        finally:
+            pilot.app.exit()
+
+    run = App.run
+    HudApp.run = lambda self: run(self, headless=True, size=(120, 40), auto_pilot=pilot)
+
+
+if __name__ == "__main__":
+    said: list[str] = []
+    steer(Path(sys.argv[1]).absolute(), said)
+    sys.argv = ["hud-tui", "--local", "run", "--model", sys.argv[2]]
+    main()
+    print(said[-1] if said else "the app ended before")
