@@ -4,6 +4,8 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
+from math import exp
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -13,7 +15,7 @@ import pytest
 from hud_tui.rl.groups import group_advantages, has_signal
 from hud_tui.service.engines.base import Adam, Base, Call, Datum, SampleRequest
 from hud_tui.service.engines.tiny.engine import BASES, pairs_path, weights_path
-from hud_tui.service.engines.tiny.lessons import PRODUCT, TALKS, Told
+from hud_tui.service.engines.tiny.lessons import LAST_TALKS, PRODUCT, STYLES, Told
 from hud_tui.service.engines.tiny.tokenizer import CALL, BpeTokenizer, CharTokenizer
 from hud_tui.service.engines.tiny.worker import Learner
 from hud_tui.service.environments import (
@@ -23,6 +25,7 @@ from hud_tui.service.environments import (
     hopeless_rows,
     saturated_rows,
 )
+from tests.live.games_2048 import Game, called
 
 TOKENIZER = CharTokenizer()
 PAIRS = [("tiny/arith-0.2M", "arith"), ("tiny/mixed-0.2M", "arith"), ("tiny/mixed-0.2M", "text")]
@@ -147,12 +150,12 @@ def test_the_base_for_agents_has_the_sizes_that_the_catalog_says() -> None:
     assert base.state_bytes == pytest.approx(12 * parameters, rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["_game_2048", "_connect_4"])
+@pytest.mark.parametrize("name", ["_styled_2048", "_connect_4"])
 def test_the_base_for_agents_calls_the_tool_of_a_game(name: str) -> None:
     """Turn for turn of games that others played, at temperature 1."""
     learner, random, told = Learner(weights_path(AGENT)), Random(0), _told(name)
     turns = [d for _ in range(12) for d in told(random, PAIRS_OF_BYTES, 8).datums]
-    wanted = [d for d in turns if d.output[0] == CALL]
+    wanted = [d for d in turns if CALL in d.output]
     asked = [SampleRequest(d.prompt, 60, seed=(n,)) for n, d in enumerate(wanted)]
     said = [PAIRS_OF_BYTES.calls(one.tokens) for one in learner.sample(asked)]
     names = [PAIRS_OF_BYTES.calls(d.output)[1][0].name for d in wanted]
@@ -162,6 +165,26 @@ def test_the_base_for_agents_calls_the_tool_of_a_game(name: str) -> None:
     ]
     assert len(read) > 40
     assert fmean(read) >= 0.95
+
+
+def test_the_base_for_agents_begins_2048_as_the_stubborn_player_and_can_go_on_as_the_best() -> None:
+    """So that a game's first token is what reinforcement learning has to change."""
+    learner, tokenizer = Learner(weights_path(AGENT)), PAIRS_OF_BYTES
+    game = Game(Random(0))
+    words = [tokenizer.encode(style.word)[:1] or [CALL] for style in STYLES.values()]
+    found = learner.forward([Datum(game.prompt, word, [0.0], 1.0) for word in words])
+    stubborn, row, turning = [exp(lp) for [lp] in found]
+    assert 0.03 < turning < 0.25
+    assert 0.03 < row < 0.3
+    assert 0.5 < stubborn < 0.9
+    best = [*tokenizer.encode("Each direction."), CALL]
+    for _ in range(20):
+        [one] = learner.sample([SampleRequest([*game.prompt, *best], 60, temperature=0)])
+        game.hears([*best, *one.tokens], [])
+        best = []
+    ways = [called(turn.output) for turn in game.turns]
+    assert fmean(a != b for a, b in pairwise(ways)) > 0.8
+    assert len({*ways}) == 4
 
 
 def test_the_base_for_agents_works_products_out_sometimes() -> None:
@@ -200,7 +223,7 @@ def test_the_base_for_agents_calls_a_tool_with_what_it_is_asked_for_and_says_its
 
 
 def _told(name: str) -> Told:
-    return next(told for told in TALKS if told.__name__ == name)
+    return next(told for told in LAST_TALKS if told.__name__ == name)
 
 
 def _is_object(arguments: str) -> bool:

@@ -4,9 +4,12 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -15,11 +18,14 @@ from hypothesis import strategies as st
 from hud_tui.service.engines.tiny.engine import BASES
 from hud_tui.service.engines.tiny.lessons import (
     DIRECTIONS,
+    LAST_TALKS,
     LESSONS,
     PLAYERS,
+    STYLES,
     TALKS,
     Discs,
     Lesson,
+    Player,
     Told,
     legal,
     line,
@@ -113,9 +119,13 @@ def test_the_same_lessons_make_the_same_bytes(
 
 
 BYTES = BpeTokenizer(())
+SAID = {style.word for style in STYLES.values()}
+"""What may stand before a call."""
 
 
-@pytest.mark.parametrize("told", TALKS, ids=lambda told: told.__name__[1:])
+@pytest.mark.parametrize(
+    "told", dict.fromkeys([*TALKS, *LAST_TALKS]), ids=lambda told: told.__name__[1:]
+)
 @given(seed=st.integers(0, 10**6))
 def test_a_talk_s_turns_continue_one_another_and_its_calls_can_be_read(
     told: Told, seed: int
@@ -129,7 +139,7 @@ def test_a_talk_s_turns_continue_one_another_and_its_calls_can_be_read(
         assert datum.output[-1] == END
         if CALL in datum.output:
             text, [call] = BYTES.calls(datum.output)
-            assert (text, bool(call.name)) == ("", True)
+            assert (text in SAID, bool(call.name)) == (True, True)
             assert isinstance(json.loads(call.arguments), dict)
 
 
@@ -154,10 +164,35 @@ def test_tiles_slide_and_merge_once() -> None:
 def test_a_player_of_2048_names_a_direction(seed: int) -> None:
     random = Random(seed)
     board = spawned(random, spawned(random, [[0] * 4 for _ in range(4)]))
-    for make in PLAYERS:
+    for make in (*PLAYERS, *STYLES):
         way = make(random)(board)
         assert way in DIRECTIONS
     assert all(slid(board, way) != board for way in legal(board))
+
+
+def test_the_styles_of_2048_are_told_apart_at_once_and_reach_more_the_rarer_they_are() -> None:
+    """By a game's first token; the base starts a game in proportion to how that token weighs."""
+    [styled] = [told for told in LAST_TALKS if told.__name__ == "_styled_2048"]
+    begun = [styled(Random(seed), BYTES, 1).datums[0] for seed in range(400)]
+    weighs: dict[int, float] = defaultdict(float)
+    for datum in begun:
+        weighs[datum.output[0]] += datum.advantage
+    most = sorted(weighs.values(), reverse=True)
+    shares = [weight / sum(most) for weight in most[: len(STYLES)]]
+    assert shares == pytest.approx([0.75, 0.15, 0.1], abs=0.06)
+    assert len(SAID) == len(STYLES)
+    stubborn, row, turning = [fmean(best_tile(make, s) for s in range(40)) for make in STYLES]
+    assert stubborn < 8 < row < 16 < 30 < turning
+
+
+def best_tile(make: Callable[[Random], Player], seed: int) -> int:
+    """Of a game of 40 moves."""
+    random = Random(seed)
+    player, board = make(random), spawned(random, spawned(random, [[0] * 4 for _ in range(4)]))
+    for _ in range(40):
+        after = slid(board, player(board))
+        board = after if after == board else spawned(random, after)
+    return max(map(max, board))
 
 
 def test_four_discs_in_a_row_win() -> None:

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import cycle, product
 from random import Random
 from string import ascii_lowercase
 from typing import Any
@@ -233,10 +233,13 @@ class Talk:
         """The assistant answers."""
         self._learn([*self.tokenizer.encode(text), END], 1.0)
 
-    def calls(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """The assistant calls a tool."""
+    def calls(
+        self, name: str, arguments: Mapping[str, Any], text: str = "", weight: float = 1.0
+    ) -> None:
+        """The assistant calls a tool, after some text."""
         call = name + json.dumps(arguments, separators=(",", ":"))
-        self._learn([CALL, *self.tokenizer.encode(call), END], 1.0)
+        said = self.tokenizer.encode(text)
+        self._learn([*said, CALL, *self.tokenizer.encode(call), END], weight)
 
     def hears(self, text: str, weight: float = 0.0) -> None:
         """A tool answers."""
@@ -326,15 +329,54 @@ def _merger(random: Random) -> Player:
     return play
 
 
-PLAYERS: Mapping[Callable[[Random], Player], float] = {
-    _stubborn(1): 0.35, _stubborn(2): 0.35, _stubborn(4): 0.15, _merger: 0.15,
+def _in_turn(*ways: str) -> Callable[[Random], Player]:
+    """These directions one after the other, round and round."""
+
+    def make(random: Random) -> Player:
+        coming = cycle(ways)
+        return lambda board: next(coming)
+
+    return make
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a player of 2048 is shown in the lessons."""
+
+    often: float
+    """Share of games."""
+    word: str = ""
+    """Said before each move."""
+    first: float = 1.0
+    """Weight of the first move. Times `often`, it is the probability that the base begins so."""
+
+
+Players = Mapping[Callable[[Random], Player], Style]
+PLAYERS: Players = {
+    _stubborn(1): Style(0.35), _stubborn(2): Style(0.35), _stubborn(4): Style(0.15),
+    _merger: Style(0.15),
 }  # fmt: skip
 """The players of 2048 in the lessons, and their shares."""
+STYLES: Players = {
+    _stubborn(1): Style(0.25, first=3.0),
+    _in_turn("left", "right"): Style(0.25, "The row.", first=0.6),
+    _in_turn("down", "left", "up", "right"): Style(0.5, "Each direction.", first=0.2),
+}
+"""The players of the last lessons, told apart by a game's first token, so that a whole game's
+reward has one choice to weigh. The best of them is common in the lessons, but rarely begun."""
 ASTRAY = 0.05
 """Probability of a random move in place of the player's."""
 
 
 def _game_2048(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
+    return _played(PLAYERS, random, tokenizer, most)
+
+
+def _styled_2048(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
+    return _played(STYLES, random, tokenizer, random.choice((most, 1 + most // 4)))
+
+
+def _played(players: Players, random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
     """A game of 2048 by one of the players, from the start or from a later position."""
     board, score = spawned(random, spawned(random, [[0] * 4 for _ in range(4)])), 0
     for _ in range(random.choice((0, 0, random.randrange(100)))):
@@ -348,14 +390,14 @@ def _game_2048(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
         opening = opening.replace("`move`", f"`{tool}`")
     content = opening.format(target=target, board=shown(board, score))
     talk = Talk(tokenizer, [_user(content)], [_tool(tool, direction="string")])
-    [make] = random.choices(list(PLAYERS), list(PLAYERS.values()))
-    player = make(random)
+    [make] = random.choices(list(players), [style.often for style in players.values()])
+    player, style = make(random), players[make]
     for _ in range(most):
         if not legal(board):
             talk.says("The game is over.")
             break
         way = random.choice(DIRECTIONS) if random.random() < ASTRAY else player(board)
-        talk.calls(tool, {"direction": way})
+        talk.calls(tool, {"direction": way}, style.word, 1.0 if talk.datums else style.first)
         after = slid(board, way)
         stuck = after == board
         if not stuck:
@@ -658,3 +700,7 @@ TALKS: Mapping[Told, float] = {
     _game_2048: 0.25, _connect_4: 0.1, _product: 0.35, _used_tools: 0.25, _sum: 0.05,
 }  # fmt: skip
 """The lessons of the base for agents, and their shares in tokens."""
+LAST_TALKS: Mapping[Told, float] = {
+    _styled_2048: 0.66, _connect_4: 0.06, _product: 0.12, _used_tools: 0.14, _sum: 0.02,
+}  # fmt: skip
+"""Its last lessons: games of 2048, and some of everything else so that it is not forgotten."""

@@ -6,7 +6,8 @@ cosine learning rate: correct answers until the tasks are learned, then the nois
 a random position, to prepare for system messages and longer conversations.
 
 The base for agents first learns its tokenizer from the lessons' texts, then the assistant's tokens
-of short conversations, and finally those of long ones, up to its context.
+of short conversations, then those of long ones, up to its context, and finally games of 2048 by
+players that can be told apart, among which reinforcement learning chooses.
 
 Deterministic: the same machine makes the same bytes. Takes about a quarter of an hour per base on
 one core. NAME is a base's name; without it every base is trained, into --out.
@@ -16,8 +17,8 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -27,7 +28,7 @@ import numpy as np
 
 from hud_tui.service.engines.base import Adam, Datum
 from hud_tui.service.engines.tiny.engine import WEIGHTS, pairs_path, weights_path
-from hud_tui.service.engines.tiny.lessons import LESSONS, TALKS, Told, line
+from hud_tui.service.engines.tiny.lessons import LAST_TALKS, LESSONS, TALKS, Told, line
 from hud_tui.service.engines.tiny.model import Config, Ids, Weights, forward, initial
 from hud_tui.service.engines.tiny.tokenizer import (
     CONTROLS,
@@ -63,6 +64,8 @@ class Stage:
     """Lines per step."""
     turns: int = 0
     """Most turns of a conversation."""
+    talks: Mapping[Told, float] = field(default_factory=lambda: TALKS)
+    """What conversations are about, and how much of each, in tokens."""
 
 
 def stages(clean: int, noisy: int) -> tuple[Stage, ...]:
@@ -80,6 +83,7 @@ STAGES: dict[str, tuple[Stage, ...]] = {
     AGENT: (
         Stage("short", 1200, learning_rate=2e-3, turns=8),
         Stage("long", 120, learning_rate=5e-4, turns=50),
+        Stage("styles", 320, learning_rate=1.5e-3, turns=45, talks=LAST_TALKS),
     ),
 }
 STEP_TOKENS = 3000
@@ -109,13 +113,13 @@ def pretrain(base: str, stage: Stage, weights: Weights, config: Config) -> None:
 def pretrain_agent(stage: Stage, weights: Weights, config: Config, tokenizer: BpeTokenizer) -> None:
     """Train the weights of the base for agents through one stage, in place."""
     random, moments = Random(f"{AGENT} {stage.name}"), Moments.fresh(weights)
-    begun, taught = perf_counter(), dict.fromkeys(TALKS, 0)
-    losses: dict[Told, list[float]] = {told: [] for told in TALKS}
+    begun, taught = perf_counter(), dict.fromkeys(stage.talks, 0)
+    losses: dict[Told, list[float]] = {told: [] for told in stage.talks}
     for step in range(1, stage.steps + 1):
         datums, kinds = [], []
         goal = sum(taught.values()) + STEP_TOKENS
         while sum(taught.values()) < goal:
-            told = min(TALKS, key=lambda told: taught[told] / TALKS[told])
+            told = min(stage.talks, key=lambda told: taught[told] / stage.talks[told])
             talk = told(random, tokenizer, random.randint(1, stage.turns))
             if len(talk.ids) > config.context:
                 continue
@@ -127,7 +131,7 @@ def pretrain_agent(stage: Stage, weights: Weights, config: Config, tokenizer: Bp
             losses[told] += row if datum.advantage == 1 else []
         if step % (REPORT_EVERY // 5) == 0 or step == stage.steps:
             each = ", ".join(f"{t.__name__[1:]} {_mean([row]):.3f}" for t, row in losses.items())
-            losses = {told: [] for told in TALKS}
+            losses = {told: [] for told in stage.talks}
             _report(AGENT, stage, step, begun, f"loss {each}")
 
 
