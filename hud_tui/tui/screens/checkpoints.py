@@ -68,19 +68,19 @@ EMPTY = "No checkpoints yet: the first step makes one. Press {app.view.launch} t
 NO_MODEL = "No model selected. Press {app.view.models} to choose or fork one."
 READING = "reading the tree …"
 NARROW = 60
-"""Columns of a screen that has no room for how many branches there are."""
+"""Width below which the number of branches is not shown, columns."""
 OLDER_S = 1.0
-"""Seconds between two looks at the ages in the details."""
+"""Seconds between two updates of the ages in the details."""
 
 
 LIVE_FILTER = 5000
-"""Checkpoints up to which the filter acts with each key; above, on Enter."""
+"""Up to this many checkpoints the filter applies while it is typed; above, on Enter."""
 
 
 MODELS = 20
-"""Models whose folds are remembered."""
+"""Models whose folds are stored."""
 RUNS = 200
-"""Unfolded runs that are remembered of each, the newest."""
+"""Unfolded runs stored per model, the newest."""
 
 
 AT_HEAD = (
@@ -89,7 +89,7 @@ AT_HEAD = (
 
 
 STEPS_MOST = 4
-"""Steps from one checkpoint whose rollouts are read, the newest."""
+"""Most steps from one checkpoint whose rollouts are read, the newest."""
 NEED_TWO = (
     "Mark two checkpoints ({checkpoints.mark}), or put the cursor on one that is not the head."
 )
@@ -108,12 +108,12 @@ def _ask(node: Checkpoint) -> ConfirmDialog:
 
 
 class CheckpointsScreen(HudScreen):
-    """The layout is restored once the model's tree is read: a filter may name its metrics."""
+    """The layout is restored once the model's tree is read: a filter may use its metrics."""
 
     VIEW = "checkpoints"
     BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")
     AUTO_FOCUS: ClassVar[str | None] = "CheckpointTree"
-    """Never the filter's field, out of sight as it is: the first key would be typed there."""
+    """Not the hidden filter input: the first key would be typed into it."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
@@ -121,7 +121,7 @@ class CheckpointsScreen(HudScreen):
         self.details_pane = CheckpointDetails(id="details")
         self.filter_field = FilterField("name, or reward>.6 loss:ppo step:100..200", "tree-filter")
         self.at = CheckpointTree.Moved(ROOT, ROOT, False)
-        """What is under the cursor."""
+        """The row under the cursor."""
         self._note_line = Static("", id="tree-note", markup=False)
         self._under_way = Static("", id="tree-evaluations", markup=False)
         self._empty = Static(READING, id="tree-empty", markup=False)
@@ -129,26 +129,26 @@ class CheckpointsScreen(HudScreen):
         """The current message; cleared when the cursor moves."""
 
         self.marked: tuple[str, ...] = ()
-        """Ids of the checkpoints that are marked to be compared, A first; two at most."""
+        """Ids of the checkpoints marked for comparison, A first; at most two."""
         self._misread = False
         """Whether the message is a filter syntax error."""
         self._good: Predicate | None = None
         """The last filter that matched anything."""
         self._arranged_for: str | None = None
-        """Id of the model whose tree is laid out as it was left."""
+        """Id of the model whose tree has its stored layout."""
         self._folds: tuple[Lanes | None, int] = (None, 0)
-        """The lanes, and the edition of their folds that is kept."""
+        """The lanes, and the edition of their folds that is stored."""
         self._steering = False
         self._beside: dict[int, Beside] = {}
-        """How what is under the cursor compares with others, by its position."""
+        """Comparisons of the checkpoint under the cursor, by its position."""
         self._opened = False
         self._wanted: str | None = None
-        """Id of the checkpoint that the cursor is to be put on."""
+        """Id of the checkpoint to move the cursor to."""
 
     @property
     def selected(self) -> Checkpoint | None:
-        """The checkpoint under the cursor; None on a folded run, on the base weights, and while the
-        tree of another model is laid out."""
+        """The checkpoint under the cursor; None on a folded run, on the base weights, and before
+        the tree of another model has its layout."""
         at, tree = self.at, self.run.tree
         if at.folded or at.position == ROOT or at.position >= len(tree):
             return None
@@ -208,7 +208,7 @@ class CheckpointsScreen(HudScreen):
         empty = keyed(NO_MODEL if run.model is None else EMPTY if run.loaded else READING)
         came = one_line(origin(run.model), 100) if run.model is not None and run.loaded else ""
         self.set_class(not len(run.tree), "-empty")
-        if len(run.tree) and self.focused is None:  # out of sight, it could not have the focus
+        if len(run.tree) and self.focused is None:  # a hidden widget cannot have the focus
             self.call_after_refresh(self.tree_list.focus)
         self._empty.update(Content(f"{empty}\nThe model is {came}." if came else empty))
         self.say()
@@ -216,7 +216,7 @@ class CheckpointsScreen(HudScreen):
             self.call_after_refresh(self._go_to_wanted)
 
     def say(self, said: Content | None = None) -> None:
-        """Show a message below the tree, or the last one, with the counts."""
+        """Show a message below the tree, or the current one, with the counts."""
         self._said = self._said if said is None else said
         right = Content.styled(" · ".join(self._held()), "$text-muted")
         room = self.size.width - 2 - self._said.cell_length - right.cell_length
@@ -242,7 +242,7 @@ class CheckpointsScreen(HudScreen):
 
     @property
     def _ranked_by(self) -> str:
-        """What the best checkpoint is the best by, and of how many rollouts that is."""
+        """What the best checkpoint is ranked by, with the number of rollouts."""
         tree = self.run.tree
         own = NONE if tree.best is None else tree.own(tree.best)
         sampled = counted(own.sampled, "rollout") if own.sampled else ""
@@ -273,13 +273,13 @@ class CheckpointsScreen(HudScreen):
             self.show_details(self.at)
 
     def show_details(self, at: CheckpointTree.Moved) -> None:
-        """Say all that is known of what is under the cursor, where there is a pane for it."""
+        """Show the details of the row under the cursor, if their pane is visible."""
         pane = self.details_pane
         if pane.display and len(self.run.tree):
             pane.show(self.details_of(at, pane.width))
 
     def details_of(self, at: CheckpointTree.Moved, width: int) -> list[Content]:
-        """The details, laid out for a pane of that many cells."""
+        """The details for a pane of this width in cells."""
         lanes = self.tree_list.lanes
         if at.folded:
             return fold_details(self.run, lanes, at.position, at.oldest, width)
@@ -289,14 +289,14 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group="paired")
     async def _compare_evaluations(self, position: int) -> None:
-        """Read how a checkpoint's evaluations differ from the head's and the base's."""
+        """Read the differences of a checkpoint's evaluations from the head's and the base's."""
         own, found = self.run.evaluations_of(position), list[tuple[str, Paired]]()
         head = self.run.tree.head
         others = [("▶", head), ("base", ROOT)]
         for called_, other in others if own else ():
             if other is None or other == position:
                 continue
-            with suppress(HudError):  # of what is not there any more nothing is said
+            with suppress(HudError):  # nothing is shown for evaluations that no longer exist
                 evaluations = self.run.evaluations_of(other)
                 paired = await self.session.evaluations.paired(evaluations, own)
                 found += [] if paired is None else [(called_, paired)]
@@ -313,7 +313,7 @@ class CheckpointsScreen(HudScreen):
         self.filter_field.focus()
 
     def action_leave(self) -> None:
-        """Esc: out of the filter's field, then the filter, then the details' focus."""
+        """Esc: leave the filter's input, then the filter, then the details."""
         if self.focused is self.filter_field:
             self.tree_list.focus()
         elif self.filter_field.value:
@@ -359,7 +359,7 @@ class CheckpointsScreen(HudScreen):
         metrics = {*self.run.series.keys, *newest}
         return parse(text, metrics, self.session.notebook.notes, self.run.alarms.onsets)
 
-    # What is seen of the tree, the filter and what is folded, is kept.
+    # The filter and the folds are stored.
 
     def lay_out(self) -> None:
         super().lay_out()
@@ -432,11 +432,11 @@ class CheckpointsScreen(HudScreen):
             said = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
             self.say(Content.styled(f"{said} · {key('app.view.models')} selects it", "$accent"))
 
-    # Evaluating checkpoints: those that are marked, the one under the cursor, the head or the base.
+    # Evaluating checkpoints: marked ones, the one under the cursor, the head or the base.
 
     @property
     def evaluated(self) -> list[Evaluated]:
-        """What can be evaluated, the likeliest first."""
+        """What can be evaluated, the most likely choice first."""
         tree, here = self.run.tree, self.selected
         found = (tree.find(id_) for id_ in self.marked)
         marked = [tree[position] for position in found if position is not None]
@@ -460,22 +460,21 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group=OPENS)
     async def action_evaluate(self) -> None:
-        """Ask how to evaluate what is marked or under the cursor, and begin it."""
+        """Ask how to evaluate the marked checkpoints, or the one under the cursor, and begin."""
         begun = await ask_evaluation(self.app, self.session, self.evaluated)
         if begun:
             of = " and ".join(one_line(called(one), 40) for one in begun)
             self.say(Content.styled(f"✔ evaluating {of}", "$accent"))
 
     def show_evaluations(self) -> None:
-        """Say below the tree which evaluations are under way, and what was cut short."""
+        """Show below the tree which evaluations are in progress, and which were interrupted."""
         lines = evaluations_under_way(self.run)
         self._under_way.display = bool(lines)
         self._under_way.update(Content("\n").join(lines))
         self.renew_hints()
 
     def _say_ended(self, before: Run, run: Run) -> bool:
-        """Say what an evaluation found that was under way a moment ago; whether any has results
-        that it had not before."""
+        """Show the result of an evaluation that has just ended; returns whether there is one."""
         known = before.evaluations
         news = [
             one
@@ -489,7 +488,7 @@ class CheckpointsScreen(HudScreen):
         return bool(news)
 
     def _evaluation(self, fits: Callable[[EvaluationJob], bool]) -> EvaluationJob | None:
-        """The newest that fits, of what is under the cursor where there is one."""
+        """The newest evaluation that fits, of the checkpoint under the cursor if it has one."""
         here = None if self.selected is None else self.selected.id
         found = [one for one in self.run.evaluations.values() if fits(one)]
         return next((one for one in found[::-1] if one.checkpoint_id == here), None) or next(
@@ -497,7 +496,7 @@ class CheckpointsScreen(HudScreen):
         )
 
     def action_cancel_evaluation(self) -> None:
-        """Cancel the evaluation of what is under the cursor, else the newest."""
+        """Cancel the evaluation of the checkpoint under the cursor, else the newest."""
         found = self._evaluation(_is_under_way)
         if found is None:
             self.warn("No evaluation is under way.")
@@ -506,7 +505,7 @@ class CheckpointsScreen(HudScreen):
             self._act(ask_cancel(self.app, self.session, self.context.writes, asked))
 
     def action_resume_evaluation(self) -> None:
-        """Resume the evaluation of what is under the cursor that was cut short, else the newest."""
+        """Resume the interrupted evaluation of the checkpoint under the cursor, else the newest."""
         found = self._evaluation(is_cut_short)
         if found is None:
             self.warn("No evaluation was cut short.")
@@ -520,7 +519,7 @@ class CheckpointsScreen(HudScreen):
         if status is not None:
             self.say(Content.styled(f"✔ the evaluation is {status}", "$accent"))
 
-    # Two checkpoints marked, compared, and tried on the same prompt.
+    # Two marked checkpoints: compared, and tried on the same prompt.
 
     def action_mark(self) -> None:
         """Mark the checkpoint under the cursor as A, the next one as B; or unmark it."""
@@ -534,8 +533,8 @@ class CheckpointsScreen(HudScreen):
         self.renew_hints()
 
     def pair(self) -> tuple[int, int] | None:
-        """What is compared: the two that are marked, else the one that is, or the head, with
-        the cursor's; None where those are not two."""
+        """The checkpoints to compare: the marked two; else the marked one, or the head, and the one
+        under the cursor. None if they are not two."""
         found = (self.run.tree.find(id_) for id_ in self.marked)
         marked = [position for position in found if position is not None]
         if len(marked) == 2:
@@ -545,7 +544,7 @@ class CheckpointsScreen(HudScreen):
         return None if here is None or not others or others[0] is None else (others[0], here)
 
     def action_compare(self) -> None:
-        """Metrics, how they were trained, how they are related, and what got better or worse."""
+        """Compare metrics, training, relation, and the tasks that improved or regressed."""
         pair = self.pair()
         if pair is None:
             self.warn(keyed(NEED_TWO))
@@ -567,7 +566,7 @@ class CheckpointsScreen(HudScreen):
         await self.app.push_screen(ComparePanel(both, paired, evaluations, self.client))
 
     async def _with_groups(self, model_id: str, left: int, right: int) -> Comparison:
-        """The same with the rewards by task, of a service whose tree does not carry them."""
+        """The comparison with rewards by task, for services whose tree does not have them."""
         reader, tree = GroupReader(self.client, model_id), self.run.tree
         sides: list[list[Group]] = []
         for position in (left, right):
@@ -576,7 +575,7 @@ class CheckpointsScreen(HudScreen):
         return compare(tree, left, right, (sides[0], sides[1]))
 
     def action_try(self) -> None:
-        """Sample one prompt from both, to see them side by side."""
+        """Sample one prompt from both."""
         pair, model = self.pair(), self.run.model
         if pair is None or model is None:
             self.warn(keyed(NEED_TWO))
@@ -598,7 +597,7 @@ class CheckpointsScreen(HudScreen):
         self.show_marks()
         self.renew_hints()
 
-    # Notes on checkpoints, and what is kept of them whatever the disk limit.
+    # Notes on checkpoints, and pinning.
 
     def action_note(self) -> None:
         """Write a note on the checkpoint under the cursor."""
@@ -654,7 +653,7 @@ class CheckpointsScreen(HudScreen):
         kept = "pinned" if row.pinned else "unpinned"
         self.say(Content.styled(f"✔ {name(row)} {kept}", "$accent"))
 
-    # What is served: each key opens the preview first.
+    # The head: each key opens the preview first.
 
     def action_set_head(self) -> None:
         """Preview serving the checkpoint under the cursor."""
@@ -674,7 +673,7 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group="history")
     async def action_history(self) -> None:
-        """The head's history; choosing a move previews setting the head to it again."""
+        """Show the head's history; choosing a move previews setting the head there again."""
         panel = HistoryPanel(self.run, self.session.notebook.moves, self.context.clock())
         chosen = await self.app.push_screen_wait(panel)
         if chosen is not None:
@@ -716,7 +715,7 @@ class CheckpointsScreen(HudScreen):
         mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
         self.say(Content.styled(f"{mark} {became.text}", style))
 
-    # The view: what it holds, the cursor, copying.
+    # The view: widgets, cursor, copying.
 
     def can(self, action: str) -> bool:
         tree, node, head = self.run.tree, self.selected, self.run.tree.head
@@ -790,7 +789,7 @@ class CheckpointsScreen(HudScreen):
         self.say()
 
     def action_best(self) -> None:
-        """To the checkpoint with the best reward, held-out where that is known."""
+        """Go to the checkpoint with the best reward, held-out if known."""
         best = self.run.tree.best
         if best is None:
             self.warn("No checkpoint has a reward yet.")
@@ -798,7 +797,7 @@ class CheckpointsScreen(HudScreen):
             self._go(best)
 
     def action_jump(self) -> None:
-        """To the head; from there to the best checkpoint, then to the newest alarm's onset."""
+        """Go to the head; from there to the best checkpoint, then to the newest alarm's onset."""
         tree = self.run.tree
         onsets = [tree.find(onset) for onset in self.run.alarms.onsets]
         places = [ROOT if tree.head is None else tree.head, tree.best]
@@ -820,7 +819,7 @@ class CheckpointsScreen(HudScreen):
             self._go(position)
 
     def _go(self, position: int) -> None:
-        """Put the cursor on a checkpoint; a filter that hides it is cleared."""
+        """Move the cursor to a checkpoint; a filter that hides it is cleared."""
         cursor = self.tree_list.cursor
         if cursor.matches is not None and not cursor.matches.has(position):
             self.filter_field.value = ""
@@ -842,7 +841,7 @@ class CheckpointsScreen(HudScreen):
             self.say(Content("tree refreshed"))
 
     def _open_start(self, run: Run) -> None:
-        """The command line's ``head --set``: its dialog, once the tree was read."""
+        """The command line's ``head --set``: its dialog, once the tree is read."""
         wanted = self.context.start.checkpoint
         if wanted is None or not run.loaded or self._opened:
             return

@@ -47,7 +47,7 @@ COLUMNS = (
 MARKS = {"done": ("✔", "$accent"), "refused": ("✘", "bold $error")}
 UNKNOWN = ("?", "bold $warning")
 REPEATED = frozenset({"rollout", "enter trace", "exit trace", "forward-backward"})
-"""Verbs that come in series, which are shown as one row."""
+"""Verbs that are often repeated; a series is shown as one row."""
 SAID = {
     "done": "done",
     "refused": "refused",
@@ -56,7 +56,7 @@ SAID = {
 
 
 def folded(log: Sequence[AuditEntry]) -> list[tuple[AuditEntry, int]]:
-    """Newest first; of a series of the same, its newest and how many there are."""
+    """Newest first; of a series only the newest entry, with the number of entries."""
     found: list[tuple[AuditEntry, int]] = []
     for one in reversed(log):
         last = found[-1][0] if found else None
@@ -79,7 +79,7 @@ def _same(one: AuditEntry, other: AuditEntry) -> bool:
 
 
 def log_rows(entries: Sequence[tuple[AuditEntry, int]], now: float) -> list[Row]:
-    """A row each; its key is its place, counted from the oldest so that it stays."""
+    """A row per entry; its key is its number, counted from the oldest, which does not change."""
     last = len(entries) - 1
     return [_row(str(last - place), *entry, now) for place, entry in enumerate(entries)]
 
@@ -140,7 +140,7 @@ class LogScreen(Leavable[None]):
     VIEW = "log"
     BINDINGS: ClassVar[list[BindingType]] = bindings("log")
     AUTO_FOCUS: ClassVar[str | None] = "RowList"
-    """Never the filter's field, out of sight as it is: the first key would be typed there."""
+    """Not the hidden filter input: the first key would be typed into it."""
 
     def __init__(self, state: Path | None, now: float) -> None:
         """`state` is the directory that has the log, `now` Unix seconds for its ages."""
@@ -180,7 +180,7 @@ class LogScreen(Leavable[None]):
         self.show()
 
     def show(self) -> None:
-        """Draw the entries that the filter leaves."""
+        """Draw the entries that match the filter."""
         found = matching(self._all or [], self.filter_field.value)
         self._shown = folded(found)
         self.list.show(log_rows(self._shown, self._now))
@@ -201,7 +201,7 @@ class LogScreen(Leavable[None]):
         self.refresh_bindings()
 
     def _calm(self) -> str:
-        """Why there is nothing to show."""
+        """Text of an empty list."""
         if self._log is None:
             return NOWHERE
         if self._all is None:
@@ -221,7 +221,7 @@ class LogScreen(Leavable[None]):
             )
 
     def action_copy(self) -> None:
-        """Copy the hud-tui command that does the same."""
+        """Copy the hud-tui command that repeats the entry."""
         text = as_hud_tui(self.entry) if self.entry is not None else ""
         if text:
             self.app.copy_to_clipboard(text)
@@ -230,7 +230,7 @@ class LogScreen(Leavable[None]):
 
     @work(exclusive=True, group="copy")
     async def action_copy_as(self) -> None:
-        """Ask for a format, and copy the request in it."""
+        """Ask for a format, and copy the request."""
         one = self.entry
         if one is None:
             return
@@ -240,7 +240,7 @@ class LogScreen(Leavable[None]):
             "python": ("Python", as_python(one)),
         }
         choices = [(name, label) for name, (label, text) in forms.items() if text]
-        if not choices:  # nothing was sent: it is a command of this machine's
+        if not choices:  # nothing was sent: a command on this machine
             self.action_copy()
             return
         lines = ["A command that sends the same request."]
@@ -267,7 +267,7 @@ class LogScreen(Leavable[None]):
         self.read()
 
     def action_leave(self) -> None:
-        """Out of the filter; then clear it; then back to the view."""
+        """Leave the filter's input; then clear it; then return to the view."""
         if self.filter_field.has_focus:
             self.list.focus()
         elif self.filter_field.value:

@@ -1,7 +1,7 @@
 """MachinesScreen: machines over ssh and rented pods: their state, use and cost, and their set-up.
 
-What is shown is read from this machine's files, which set-ups and the tunnel's process write. A
-set-up goes on when the screen is left: `SetUps` belongs to the app.
+Everything shown is read from files on this machine, which set-ups and the tunnel's process write. A
+set-up continues when the screen is closed: `SetUps` belongs to the app.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog, Leavable, sa
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 READ_S = 2.0
-"""Between two looks at the files."""
+"""Seconds between two reads of the files."""
 FRESH_S = 20.0
-"""What the tunnel's process wrote counts for so long."""
+"""Seconds for which the state that the tunnel's process wrote is valid."""
 SET_UPS = "machines"
-"""The group of workers that set machines up: they outlive screens, and the service."""
+"""Worker group of set-ups: they outlive screens, and the connection to the service."""
 KEPT = 12
 """Lines of a set-up that are shown."""
 LOG_BYTES = 20_000
-"""Of the end of a set-up's log that is read."""
+"""Bytes at the end of a set-up's log that are read."""
 COLUMNS = (
     Column("", 1),
     Column("machine", 0),
@@ -85,13 +85,13 @@ COLUMNS = (
     Column("spent", 1, right=True),
 )
 MOST_CELLS = {"GPUs": 20, "model": 40}
-"""Cells that a column takes at most; each is as wide as what is in it."""
+"""Largest widths, cells; each column is as wide as its content."""
 NAME_CELLS, MOST_NAME = 20, 40
-"""Cells of a name that other columns fold away for, and that it takes at most."""
+"""Least width of a name, for which other columns are left out, and its largest width, cells."""
 PANES = ("details", "set-up", "server")
-"""What stands below the list: what is known, the set-up's log, the server's log."""
+"""Content of the pane below the list: details, the set-up's log, or the server's log."""
 LOG_LINES, MOST_LINES = 4, 200
-"""Lines of a log: beside the details, and as a pane of its own."""
+"""Lines of a log: beside the details, and in its own pane."""
 _RENT = re.compile(r"\d{1,4}[x×][A-Za-z0-9_ -]+")
 ON_MACHINE = frozenset({"choose", "copy", "end", "pane", "protect"})
 """Actions that need a machine under the cursor."""
@@ -108,13 +108,13 @@ class Entry:
     line: Mapping[str, Any]
     used: bool
     log: tuple[str, ...] = ()
-    """The end of what its set-up printed."""
+    """The end of its set-up's output."""
     models: tuple[str, ...] = ()
-    """Models that were made there, where it is used."""
+    """Models made there, if it is in use."""
 
     @property
     def state(self) -> tuple[str, str]:
-        """How it is, and the style of that."""
+        """Its state, and the style of that."""
         if self.rental is not None and not self.rental.id:
             return "unclear", "bold $warning"
         if self.machine is None:
@@ -129,7 +129,7 @@ class Entry:
 
 
 def read_entries(machines: Machines) -> list[Entry]:
-    """Everything there is, in the order of the names. Raises HudUsage: a file is unreadable."""
+    """All machines and rentals, in alphabetical order. Raises HudUsage: a file cannot be read."""
     known = {one.name: one for one in machines.all()}
     rentals = {one.name: one for one in read_rentals(machines.state) if one.runs}
     used = machines.used()
@@ -147,7 +147,7 @@ def read_entries(machines: Machines) -> list[Entry]:
 
 
 def laid_out(rows: Sequence[Row]) -> tuple[list[Column], list[Row]]:
-    """The columns that say something, each as wide as what is in it, and their rows."""
+    """The columns with any content, each as wide as that, and their rows."""
     columns, kept = [], []
     for at, column in enumerate(COLUMNS):
         cells = max((row.cells[at].cell_length for row in rows), default=0)
@@ -159,7 +159,7 @@ def laid_out(rows: Sequence[Row]) -> tuple[list[Column], list[Row]]:
 
 
 def machine_rows(entries: Sequence[Entry], now: float) -> list[Row]:
-    """A row each, by name."""
+    """A row per machine."""
     return [_row(one, now) for one in entries]
 
 
@@ -184,7 +184,7 @@ def _row(one: Entry, now: float) -> Row:
 
 
 def gpu_use(pulse: Mapping[str, Any]) -> str:
-    """E.g. ``87 %, 41 of 80 GB``: of all GPUs together; empty where there is none."""
+    """E.g. ``87 %, 41 of 80 GB``: all GPUs together; empty without one."""
     found = [one.split(",") for one in pulse.get("gpus") or () if isinstance(one, str)]
     rows = [[float(word) for word in row] for row in found if len(row) == 3 and _numbers(row)]
     if not rows:
@@ -201,13 +201,13 @@ def _numbers(words: Sequence[str]) -> bool:
 def entry_text(
     one: Entry, steps: Sequence[str], now: float, kept: bool = True
 ) -> Iterator[Content]:
-    """What is known of one, in lines; then what its set-up says.
+    """Everything known about a machine, then its set-up's messages.
 
     Args:
         one: The machine.
-        steps: What its set-up says now; empty: the end of its log is shown.
+        steps: Messages of the running set-up; if empty, the end of its log is shown.
         now: Unix seconds.
-        kept: Whether a process here keeps the budget of what is rented.
+        kept: Whether a process here watches the budget of what is rented.
     """
     if one.machine is not None:
         yield from _machine_text(one, one.machine)
@@ -267,12 +267,12 @@ def _field(name: str, value: str) -> Content:
 
 
 def aside(state: Path | None, now: float, local: bool = True) -> Aside:
-    """What the top line of every view says of the machine that is used, and of costs.
+    """The top line's parts about the machine in use, and about costs.
 
     Args:
         state: The state directory.
         now: Unix seconds.
-        local: Whether what is open is trained here, or on that machine; else on HUD.
+        local: Whether the selected model is trained here or on that machine; else on HUD.
     """
     if state is None:
         return Aside()
@@ -305,16 +305,16 @@ def aside(state: Path | None, now: float, local: bool = True) -> Aside:
 
 
 class SetUps:
-    """The set-ups that this app does: what they say, and which are at work."""
+    """The app's set-ups: their messages, and which are running."""
 
     def __init__(self, app: App[None], machines: Machines, reopen: Callable[[], object]) -> None:
-        """`reopen`: opens the service anew, as another machine is used now."""
+        """`reopen`: connects to the service again, after another machine was put in use."""
         self._app, self._machines, self._reopen = app, machines, reopen
         self.lines: dict[str, deque[str]] = {}
         self.busy: set[str] = set()
 
     def hear(self, name: str, text: str) -> None:
-        """Keep a line of a set-up."""
+        """Keep a message of a set-up."""
         self.lines.setdefault(name, deque(maxlen=KEPT)).append(text)
 
     def begin(self, text: str) -> None:
@@ -394,7 +394,7 @@ class SetUps:
         await self._carry_on(rental)
 
     def _begun(self) -> Rental | None:
-        """A pod that was rented, and that nobody sets up."""
+        """A rented pod whose set-up nobody is running."""
         known = read_rentals(self._machines.state)
         left = [one for one in known if one.unfinished and one.name not in self.busy]
         return next((one for one in left if not self._machines.busy(one.name, WORK)), None)
@@ -407,7 +407,7 @@ class SetUps:
         )
 
     def use(self, machine: Machine | None) -> None:
-        """Train on a machine from now on, None: on this one; its service is opened at once."""
+        """Train on a machine from now on, or with None on this one; reconnects at once."""
         self._app.run_worker(self._use(machine), exclusive=True, group="use")
 
     async def _use(self, machine: Machine | None) -> None:
@@ -422,13 +422,13 @@ class SetUps:
         self._reopen()
 
     def log_protected(self, rental: Rental) -> None:
-        """Write to the command log that a pod was protected; that it is not any more has no
+        """Add to the command log that a pod was protected; removing the protection has no
         command."""
         if not rental.protected:
             self._log("pods", "protect", rental.name)
 
     def go_on(self, one: Entry) -> None:
-        """Go on with a set-up, or a renting, that is not complete."""
+        """Resume an incomplete set-up, or an interrupted rental."""
         self._app.run_worker(self._go_on(one), group=SET_UPS)
 
     async def _go_on(self, one: Entry) -> None:
@@ -439,7 +439,7 @@ class SetUps:
             await self._add(one.machine.address, Wish(one.name))
 
     async def _carry_on(self, rental: Rental) -> None:
-        """Everything from a pod that was asked for to one that trains."""
+        """All steps from a requested pod to one that trains."""
         name = rental.name
         self.busy.add(name)
         try:
@@ -471,11 +471,11 @@ class SetUps:
             await self.terminate(rental)
 
     def _log(self, *words: str) -> None:
-        """Write what was done to the command log, as the command that repeats it."""
+        """Add an action to the command log, as the command that repeats it."""
         CommandLog(self._machines.state, "app").add(command_entry(time(), words))
 
     async def terminate(self, rental: Rental) -> None:
-        """End a pod, and its costs."""
+        """Terminate a pod, and its costs."""
         async with Prime(read_prime(every_variable())) as prime:
             pods = Pods(prime, self._machines.state)
             if rental.runs and not rental.id:
@@ -487,7 +487,7 @@ class SetUps:
         self._forget(rental.name, f"was terminated; it cost ${ended.spent(time()):.2f}")
 
     def _forget(self, name: str, said: str) -> None:
-        """Forget a machine, and say so; where it was used, this one is."""
+        """Forget a machine, and say so; if it was in use, this one is."""
         was_used = self._machines.used() == name
         self._machines.forget(name)
         more = "; it was used: training is on this machine again" if was_used else ""
@@ -521,20 +521,20 @@ class MachinesScreen(Leavable[None]):
         """
         Args:
             state: The state directory.
-            set_ups: The set-ups of the app.
-            writes: What may be changed.
+            set_ups: The app's set-ups.
+            writes: Whether writes are allowed.
             clock: Unix seconds, for costs and ages.
-            models: Names of the models that were made on the machine that is used.
+            models: Names of the models made on the machine in use.
         """
         super().__init__()
         self._machines, self._set_ups = machines_in(state), set_ups
         self._writes, self._clock, self._models = writes, clock, models
         self._entries: list[Entry] | None = None
         self._trouble = ""
-        """Why what is kept of machines cannot be read."""
+        """Why the machines' files cannot be read."""
         self._kept, self._pane = True, PANES[0]
         self._server_log: dict[str, list[str]] = {}
-        """The end of each server's log, as it was read last."""
+        """The end of each server's log, as last read."""
         self.list = RowList(COLUMNS, id="machines", least=NAME_CELLS)
 
     def compose(self) -> ComposeResult:
@@ -550,7 +550,7 @@ class MachinesScreen(Leavable[None]):
 
     @property
     def entry(self) -> Entry | None:
-        """The one under the cursor."""
+        """The machine under the cursor."""
         return next((one for one in self._entries or () if one.name == self.list.key), None)
 
     @work(exclusive=True, group="read")
@@ -566,7 +566,7 @@ class MachinesScreen(Leavable[None]):
         self.show()
 
     def show(self) -> None:
-        """Draw what was read last."""
+        """Draw what was last read."""
         entries, now = self._entries or [], self._clock()
         columns, rows = laid_out(machine_rows(entries, now))
         self.list.most = min(MOST_NAME, max([NAME_CELLS, *(len(one.name) for one in entries)]))
@@ -596,7 +596,7 @@ class MachinesScreen(Leavable[None]):
         self.refresh_bindings()
 
     def _pane_text(self, one: Entry, loose: Sequence[str]) -> list[Content]:
-        """What the pane shows of a machine, the end of a log as far as there is room."""
+        """The pane's text; the end of a log is shortened to the room there is."""
         room = max(3, self.size.height // 2 - 3)
         if self._pane == "details":
             steps = [*self._set_ups.lines.get(one.name, ()), *loose]
@@ -616,7 +616,7 @@ class MachinesScreen(Leavable[None]):
     @on(RowList.Opened)
     @work(exclusive=True, group="use")
     async def action_choose(self) -> None:
-        """Train on it; or on this machine again. One that is not set up: go on with that."""
+        """Train on the machine, or on this one again; resume an incomplete set-up."""
         one = self.entry
         if one is None or not self._writes.may_change():
             return
@@ -630,7 +630,7 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="add")
     async def action_add(self) -> None:
-        """Ask for an address, or for GPUs to rent, and set that up."""
+        """Ask for an address, or for GPUs to rent, and set up that machine."""
         if not self._writes.may_change():
             return
         lines = [
@@ -643,7 +643,7 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="end")
     async def action_end(self) -> None:
-        """Terminate the pod, or remove the machine's set-up; asks."""
+        """Terminate the pod, or remove the machine's set-up; asks first."""
         one = self.entry
         if one is None or not self._writes.may_change():
             return
@@ -664,7 +664,7 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="protect")
     async def action_protect(self) -> None:
-        """Have a pod's name asked for before it is terminated; or not."""
+        """Require a pod's name before it is terminated, or end that."""
         if (one := self.entry) is None or (rental := one.rental) is None:
             return
         if rental.protected and not await self._writes.type_name(one.name, "unprotect it"):
@@ -675,7 +675,7 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="ask")
     async def action_refresh(self) -> None:
-        """Ask the machine how it is, and Prime what is rented."""
+        """Read the machine's state, and Prime's list of what is rented."""
         one = self.entry
         if one is not None and one.machine is not None:
             ssh = self._machines.ssh(one.machine)
@@ -690,7 +690,7 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="log")
     async def action_pane(self) -> None:
-        """What is known, the set-up's log, or the server's log, which is read there."""
+        """Show details, the set-up's log, or the server's log, which is read then."""
         self._pane = PANES[(PANES.index(self._pane) + 1) % len(PANES)]
         self._show_text()
         one = self.entry
@@ -712,7 +712,7 @@ class MachinesScreen(Leavable[None]):
 
 
 def _wrong(text: str) -> str:
-    """What is wrong with what was typed; empty where it can be looked for."""
+    """What is wrong with the input; empty if it is valid."""
     if _RENT.fullmatch(text.strip()):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""HeadDialog: previews a head change, updated while it is open."""
+"""HeadDialog: previews a move of the head, updated while it is open; and the move itself."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.wire import Checkpoint, Evaluation
 
-# What setting the head would do: what is served now beside what will be, and what that means.
+# The preview: the present and the new head side by side, and the consequences.
 
 
 COMPARED = 6
-"""Own metrics that are compared, after the rewards, where both have them."""
+"""Most own metrics that are compared, in addition to the rewards."""
 LEFT_OUT = frozenset(
     {
         *("num_traces", "num_heldout_traces", "num_datums", "num_tokens", "tokens"),
@@ -61,7 +61,7 @@ LEFT_OUT = frozenset(
         *("ratio_max", "sampling_logprob_mean", REWARD, HELDOUT),
     }
 )
-"""Metrics that do not compare weights, or that have rows of their own."""
+"""Metrics that do not compare weights, or have rows of their own."""
 UNSAMPLED = "not sampled"
 
 Compared = tuple[str, str, str, str]
@@ -76,14 +76,14 @@ def preview(
     compared: int = COMPARED,
     differs: Sequence[str] = (),
 ) -> Content:
-    """Preview of a head change, as lines.
+    """Preview of a move, as lines.
 
     Args:
         note: Shown first, in a warning's colour; may be empty.
         now: Unix seconds, for the checkpoints' ages.
         narrow: Whether there is no room for a table.
-        compared: Metrics to compare at most, beside the reward.
-        differs: What the evaluations of both say, in sentences.
+        compared: Most metrics to compare, besides the reward.
+        differs: Conclusions from the evaluations of both, in sentences.
     """
     rows = [("checkpoint", name(change.now), name(change.then), "")]
     rows.append(("created", _age(change.now, now), _age(change.then, now), ""))
@@ -134,7 +134,7 @@ def consequences(change: HeadChange) -> list[str]:
 
 
 def _evaluated(change: HeadChange) -> Iterator[Compared]:
-    """What both were evaluated as, with the intervals; nothing where neither was."""
+    """Evaluations of both, with intervals; empty if neither has one."""
     now, then = change.evaluated_now, change.evaluated_then
     if now is None and then is None:
         return
@@ -155,7 +155,7 @@ def _interval(found: Evaluation | None) -> str:
 
 
 def unevaluated(change: HeadChange) -> list[str]:
-    """Which of both was not evaluated, and the key that does it."""
+    """Which of both has no evaluation, and the key for one."""
     pairs = ((change.then, change.evaluated_then), (change.now, change.evaluated_now))
     missing = [name(node) for node, found in pairs if found is None]
     if not missing:
@@ -167,7 +167,7 @@ def unevaluated(change: HeadChange) -> list[str]:
 
 
 def _rewards(change: HeadChange) -> Iterator[Compared]:
-    """Own rewards of both; "not sampled" where there are none."""
+    """Own rewards of both; "not sampled" if there are none."""
     now, then = change.own_now, change.own_then
     delta = change.deltas.get
     unknown = "–" if change.now is None else UNSAMPLED
@@ -216,23 +216,23 @@ def _age(checkpoint: Checkpoint | None, now: float) -> str:
 
 
 FRAME = 20
-"""Lines of a screen that the dialog needs for all but the compared metrics."""
+"""Lines of a screen that the dialog needs, without the compared metrics."""
 LOW = 18
-"""Lines of a screen where the dialog goes without margins."""
+"""On a screen with fewer lines, the dialog has no margins."""
 NARROW = 70
-"""Columns of a screen without room for the table."""
+"""On a screen with fewer columns, there is no table."""
 READING = "reading the tree …"
 
 
 COMPARE_S = 3.0
-"""Longest wait for what two evaluations say; the head may be set without."""
+"""Longest wait for the comparison of evaluations, seconds; the head can be set without it."""
 
 
 class HeadDialog(ConfirmDialog):
-    """Ask before set_head. While it is open it shows the head as it is at the moment.
+    """Asks before set_head. While it is open it shows the present head.
 
-    It opens at once with what was known, and can be agreed to when the tree has been read.
-    `shown` is the run that it shows, so that the caller can tell what was agreed to.
+    It opens at once with the known tree, and can be confirmed after the tree has been read. `shown`
+    is the displayed run, so that the caller knows what the user confirmed.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("head")
@@ -243,23 +243,23 @@ class HeadDialog(ConfirmDialog):
     ) -> None:
         """
         Args:
-            view: The view under it, whose run it follows.
-            wanted: The checkpoint that will be served.
-            read: Reads the tree: what the user should know first, or why there is nothing
-                to ask.
+            view: The view below, whose run it follows.
+            wanted: The target.
+            read: Reads the tree; returns a note for the user, or an outcome if there is nothing to
+                ask.
         """
         self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
         self.view, self.target, self.read = view, wanted.target, read
         self.change: HeadChange | None = None
-        """The previewed change; None where the target is unknown."""
+        """The previewed move; None if the target is unknown."""
         self.current = False
-        """Whether the tree has been read, so that it can be agreed to."""
+        """Whether the tree has been read, so that it can be confirmed."""
         self.instead: Outcome | HudError | None = None
         """Why there was nothing to ask, after it has closed."""
         self.shown = view.run
         self._note = self._moved = ""
         self._differs: list[str] = []
-        """What the evaluations of both say."""
+        """Conclusions from the evaluations of both."""
         model = view.run.model
         title = f"Set the head of {one_line(model.model_name, 60) if model else 'the model'}"
         if self._known(self.shown):
@@ -288,7 +288,7 @@ class HeadDialog(ConfirmDialog):
         self.dismiss(False)
 
     async def _compare(self) -> None:
-        """Read how the target's evaluation differs from the head's, task by task."""
+        """Read the paired difference of the target's and the head's evaluations."""
         run = self.view.run
         target, head = run.tree.find(self.target), run.tree.head
         if target is None:
@@ -301,7 +301,7 @@ class HeadDialog(ConfirmDialog):
             self._differs = [f"{one[:1].upper()}{one[1:]}." for one in said]
 
     def action_evaluate(self) -> None:
-        """Leave the head as it is, and ask how to evaluate what would be served."""
+        """Leave the head as it is, and ask how to evaluate the target."""
         change, view = self.change, self.view
         if change is None:
             return
@@ -326,7 +326,7 @@ class HeadDialog(ConfirmDialog):
         self._update()
 
     def _run_changed(self, run: Run) -> None:
-        """Show the head as it moves; warn where it moved otherwise than by training."""
+        """Show moves of the head; warn if training did not cause them."""
         if not self.current or run.tree.find(self.target) is None:
             return
         before, self.change = self.change, head_change(run, self.target)
@@ -338,7 +338,7 @@ class HeadDialog(ConfirmDialog):
             self._update()
 
     def _update(self) -> None:
-        """Say what it previews, if the dialog is still there."""
+        """Update the preview, if the dialog is still open."""
         for line in self.query(".dialog-line").results(Static):
             line.update(self._text(self.change))
 
@@ -372,7 +372,7 @@ COLUMNS = (
 
 
 class HistoryPanel(Panel[str]):
-    """Closes with the id of the checkpoint that was set there."""
+    """The head's history; closes with the id of a checkpoint in it."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("history")
     FOOT = "{history.choose} set head   {panel.close} back"
@@ -415,11 +415,11 @@ def _row(run: Run, number: int, move: Move, now: float) -> Row:
     )
 
 
-# Setting the head, and saying what became of it.
+# Setting the head, and reporting the outcome.
 #
-# The tree is read before asking, again before sending, and after. If somebody moved the head
-# meanwhile, it asks again; steps that training takes are no reason to. The request is sent
-# once: after an unclear outcome the tree says what happened, not a second request.
+# The tree is read before asking, again before sending, and afterwards. If somebody else moved the
+# head meanwhile, the user is asked again; steps of training are no reason to. The request is sent
+# once: after an unclear outcome the tree tells what happened.
 
 
 @dataclass(frozen=True)
@@ -436,12 +436,12 @@ async def steer(
     """Preview, ask, set the head once, read the tree.
 
     Args:
-        view: Shows the run, and asks.
-        wanted: The checkpoint to serve.
-        say: Is told what goes on once the user has agreed.
+        view: Shows the run, and the dialog.
+        wanted: The target.
+        say: Called with the progress after the user has confirmed.
 
     Returns:
-        What became of it; None where the user left everything as it is.
+        The outcome; None if the user left.
 
     Raises:
         HudError: The tree cannot be read, or the service refused.
@@ -474,7 +474,7 @@ async def read_tree(view: HudScreen) -> Run:
     """Read the tree now, and show it in every view.
 
     Raises:
-        HudError: It cannot be read, or another model was chosen meanwhile.
+        HudError: It cannot be read, or another model was selected meanwhile.
     """
     model = view.run.model
     if model is None:
@@ -485,18 +485,19 @@ async def read_tree(view: HudScreen) -> Run:
     if now.model is None or now.model.id != model.id:
         raise HudUsage("Another model was selected meanwhile.", "check its tree, then try again")
     if known <= len(checkpoints) < len(now.tree) and _is_part(checkpoints, now):
-        return now  # steps were told of while the answer was on its way: it must not undo them
+        # events arrived while the request was in progress: the answer must not undo them
+        return now
     return view.session.fold(TreeRead(checkpoints=tuple(checkpoints)))
 
 
 def _is_part(checkpoints: Sequence[Checkpoint], run: Run) -> bool:
-    """Whether the run's tree begins with these."""
+    """Whether the run's tree begins with these checkpoints."""
     last = len(checkpoints) - 1
     return last < 0 or run.tree.find(checkpoints[last].id) == last
 
 
 async def _preview(view: HudScreen, wanted: HeadMove, seen: Run) -> str | Outcome:
-    """Read the tree: what the user should know first, or why there is nothing to ask."""
+    """Read the tree; returns a note for the user, or an outcome if there is nothing to ask."""
     run = await read_tree(view)
     position = run.tree.find(wanted.target)
     if position is None:
@@ -512,7 +513,7 @@ async def _preview(view: HudScreen, wanted: HeadMove, seen: Run) -> str | Outcom
 
 
 async def _send(view: HudScreen, before: Run, wanted: HeadMove) -> Outcome:
-    """Send the one request, and read the tree to verify it."""
+    """Send the request once, then read the tree to verify it."""
     journal, model, target = view.session.journal, view.run.model, wanted.target
     assert model is not None
     journal.expect(target, new=wanted.act is Act.SET)
