@@ -162,6 +162,8 @@ async def create(args: argparse.Namespace) -> int:
         rental = await pods.rent(asked)
         cost = f"${rental.price_hr:.2f} per hour"
         tell(f"rented {rental.name}: {cost}, until {_clock(rental.deadline)}")
+        if said := asked.dearer(rental):
+            tell(said)
         log_command(args, f"--name={rental.name}", [one for one in RENT_FLAGS if one != "name"])
         if args.headless:
             emit("pod", rental_document(rental))

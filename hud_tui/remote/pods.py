@@ -12,7 +12,7 @@ import secrets as random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
@@ -199,6 +199,13 @@ class Wanted:
         """Dollars at most."""
         return self.price_hr * self.hours
 
+    def dearer(self, rental: Rental) -> str:
+        """What to say where Prime rented it for more than was shown; empty where it did not."""
+        if rental.price_hr <= self.price_hr + 0.01:
+            return ""
+        asked, costs = f"${self.price_hr:.2f}", f"${rental.price_hr:.2f} per hour"
+        return f"{rental.name} costs {costs}, not {asked} as shown: hud-tui pods terminate ends it"
+
     def lines(self) -> list[str]:
         """Exactly what will be rented and what it costs, for people."""
         offer = self.offer
@@ -269,7 +276,7 @@ class Pods:
             HudUnclear: Nobody knows whether it was; `reconcile` finds out.
         """
         await self._check_again(wanted)
-        offer, most = wanted.offer, wanted.max_price
+        offer, most = wanted.offer, ceil(wanted.price_hr * 100 - 1e-6) / 100
         rental = write_rental(self._state, _planned(wanted))
         self._keep()
         try:

@@ -27,6 +27,14 @@ def main(prime: str, python: str) -> None:
         sorted((one["cloud_id"], one["gpu_count"], one["price_value"]) for one in seen),
         sorted((one["cloud_id"], one["gpu_count"], one["price_hr"]) for one in offers),
     )
+    for region in ("eu_north", "united_states"):
+        there = official("availability", "list", "--regions", region)["gpu_resources"]
+        found = ours("available", "--region", region)["offers"]
+        agree(
+            region,
+            sorted(one["cloud_id"] for one in there),
+            sorted(one["cloud_id"] for one in found),
+        )
     [first] = [one for one in seen if one["gpu_type"].startswith("H100")]
     flags = ("--name", "by-prime", "--disk-size", "200", "--vcpus", "32", "--memory", "128")
     flags = (*flags, "--image", "ubuntu_22_cuda_12", "--team-id", "t1", "--yes")  # type: ignore[assignment]

@@ -7,22 +7,24 @@ import shutil
 import sys
 import time as clock
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import JSONResponse
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.pods import find_rental, install_watcher, is_gpu, is_in, read_gpus
-from hud_tui.remote.prime import PodStatus, read_prime
+from hud_tui.remote.prime import PodStatus, Prime, read_prime
 from hud_tui.remote.ssh import Address
 from hud_tui.service_file import Rental, read_rentals, write_rental
 from tests.conftest import until
 from tests.prime_server import KEY, PrimeServer, offer, serving
-from tests.remote.far import Far
+from tests.remote.far import Far, free_port
 from tests.remote.test_commands import Command, hud, machines, near
 
 __all__ = ["hud", "machines", "near"]
@@ -44,7 +46,7 @@ def prime(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrimeServer]:
     monkeypatch.setattr("hud_tui.remote.pods.POLL_S", 0.02)
     monkeypatch.setattr("hud_tui.remote.pods.LOOK_UP_S", 0.3)
     monkeypatch.setattr("hud_tui.remote.prime.PAUSE_S", 0.01)
-    with serving(PrimeServer([dict(one) for one in OFFERS])) as server:
+    with serving(PrimeServer(deepcopy(OFFERS))) as server:
         monkeypatch.setenv("PRIME_API_BASE_URL", server.url)
         monkeypatch.setenv("PRIME_API_KEY", KEY)
         yield server
@@ -131,7 +133,7 @@ async def test_rent_set_up_use_up_and_terminate(
     assert "costs   $4.20 per hour; at most $12.60" in made.err
     [body] = pod.created
     assert (body.pod.cloudId, body.provider.type) == ("2H100_80GB-datacrunch", "datacrunch")
-    assert (body.pod.image, body.pod.maxPrice) == ("ubuntu_22_cuda_12", 6.0)
+    assert (body.pod.image, body.pod.maxPrice) == ("ubuntu_22_cuda_12", 4.2), "what was shown"
     name = str(body.pod.name)
     assert (made.data["name"], made.data["ready"], made.data["pod"]) == (name, True, "pod0001")
     budget = (far.home / ".hud-tui/watcher/budget").read_text()
@@ -212,6 +214,72 @@ async def test_a_price_that_rises_between_list_and_rental(
     assert "risen from $4.20 to $5.20 per hour; nothing was rented" in refused.error["message"]
     assert pod.created == []
     assert read_rentals(state) == []
+
+
+async def test_a_price_that_rises_as_it_is_rented(
+    hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the second look: Prime is told what was shown, and refuses."""
+    known = Prime.create
+
+    async def dearer(self: Prime, *given: Any) -> Any:
+        for one in pod.offers:
+            one["prices"]["onDemand"] += 1
+        return await known(self, *given)
+
+    monkeypatch.setattr(Prime, "create", dearer)
+    refused = await hud(*RENT)
+    assert (refused.code, refused.error["status"]) == (1, 422)
+    assert "pod.maxPrice: too dear" in refused.error["message"]
+    assert [one.runs for one in read_rentals(state)] == [False]
+    assert pod.created == []
+
+
+async def test_a_price_that_is_not_the_one_that_was_shown(
+    hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = PrimeServer._create
+
+    async def dearer(self: PrimeServer, request: Any) -> Any:
+        answer = await known(self, request)
+        made = json.loads(answer.body)
+        self.pods[made["id"]]["priceHr"] = made["priceHr"] = 3.5
+        return JSONResponse(made)
+
+    monkeypatch.setattr(PrimeServer, "_create", dearer)
+    with serving(PrimeServer(pod.offers, ssh=pod.ssh, keys=pod.keys)) as again:
+        monkeypatch.setenv("PRIME_API_BASE_URL", again.url)
+        made = await hud(*RENT)
+    assert "costs $3.50 per hour, not $2.10 as shown" in made.err
+
+
+async def test_a_pod_that_vanishes_while_it_starts(
+    hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Prime.status
+
+    async def gone(self: Prime, pod_id: str) -> PodStatus:
+        pod.pods.clear()
+        return await known(self, pod_id)
+
+    monkeypatch.setattr(Prime, "status", gone)
+    monkeypatch.setattr("hud_tui.remote.pods.FORGET_S", 0.0)
+    failed = await hud(*RENT)
+    assert (failed.code, failed.error["type"]) == (1, "pod_failed")
+    assert "Prime no longer has it" in failed.error["message"]
+    assert not (await hud("pods", "list")).data["pods"][0]["runs"]
+
+
+async def test_a_pod_whose_ssh_refuses_is_waited_for_and_says_why(
+    hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod.ssh = f"nobody@127.0.0.1 -p {free_port()}"
+    monkeypatch.setattr("hud_tui.remote.pods.READY_S", 0.5)
+    failed = await hud(*RENT)
+    assert (failed.code, failed.error["type"]) == (1, "pod_failed")
+    assert "ACTIVE, 100 % installed, nobody@127.0.0.1" in failed.err
+    assert "Connection refused" in failed.err
+    assert f"go on: hud-tui pods setup {read_rentals(state)[0].name}" in failed.error["hint"]
 
 
 @pytest.mark.parametrize(

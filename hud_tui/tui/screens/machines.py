@@ -390,7 +390,7 @@ class SetUps:
                 return
             rental = await self._pods(prime, "").rent(asked)
         self._log("pods", "create", f"--name={rental.name}", f"--gpus={text}", "-y")
-        say(self._app, f"rented {rental.name}")
+        say(self._app, asked.dearer(rental) or f"rented {rental.name}")
         await self._carry_on(rental)
 
     def _begun(self) -> Rental | None:
