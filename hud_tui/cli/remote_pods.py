@@ -259,19 +259,18 @@ async def _carry_on(
     machines = machines_of(args)
     pods = Pods(prime, machines.state, progress(each=True), partial(_keep, args))
     _keep(args)
-    try:
-        with machines.alone(rental.name, WORK):
+    with machines.alone(rental.name, WORK):
+        try:
             return await _finish(args, pods, rental, values)
-    except asyncio.CancelledError:  # ctrl+c
-        price = f"${rental.price_hr:.2f} per hour"
-        tell(f"{rental.name} runs and costs {price}, until {_clock(rental.deadline)} at most")
-        tell(f"go on: hud-tui pods setup {rental.name}; end it: {_end(rental)}")
-        raise
-    except HudUsage:
-        raise
-    except HudError as error:
-        await _offer_to_terminate(args, pods, rental, error)
-        raise
+        except asyncio.CancelledError:  # ctrl+c
+            price = f"${rental.price_hr:.2f} per hour"
+            tell(f"{rental.name} runs and costs {price}, until {_clock(rental.deadline)} at most")
+            tell(f"go on: hud-tui pods setup {rental.name}; end it: {_end(rental)}")
+            raise
+        except HudError as error:
+            failure = error
+    await _offer_to_terminate(args, pods, rental, failure)  # while nobody is at work on it
+    raise failure
 
 
 async def _finish(

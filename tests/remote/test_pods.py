@@ -329,6 +329,9 @@ async def test_a_set_up_that_fails_says_what_still_costs(
     assert failed.error["type"] == "script_failed"
     assert "runs and costs $2.10 per hour: hud-tui pods terminate" in failed.error["hint"]
     assert "is not installed in" in failed.err  # the end of its log
+    unfit = await hud(*RENT[:4], "--name", "other", "--engine", "skyrl-gpu", "-y")
+    assert "needs an NVIDIA GPU" in unfit.error["message"]
+    assert "runs and costs $2.10 per hour: hud-tui pods terminate other" in unfit.error["hint"]
 
 
 async def test_a_pod_that_vanishes(hud: Command, pod: PrimeServer, state: Path) -> None:

@@ -1,5 +1,6 @@
 """The Machines screen: what it shows of hosts and pods, and what its keys do."""
 
+import getpass
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ import pytest
 
 from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.keys import VIEWS
+from hud_tui.remote.engines import Engine
 from hud_tui.remote.facts import Facts, Gpu
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
@@ -21,11 +23,11 @@ from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.machines import MachinesScreen, aside, gpu_use
 from tests.conftest import Served
 from tests.prime_server import KEY, PrimeServer, offer, serving
-from tests.remote.conftest import far, kept
+from tests.remote.conftest import far, kept, light
 from tests.remote.far import Far
 from tests.tui.conftest import Connector, Opened
 
-__all__ = ["far", "kept"]
+__all__ = ["far", "kept", "light"]
 GPUS = Facts(gpus=(Gpu("NVIDIA H100 80GB HBM3", "570", 81_559, 0, 0),) * 2)
 BOX = Machine(
     "gpubox", Address("gpubox"), "skyrl-ray", "Qwen/Qwen3-4B", root="/r", local_port=4711,
@@ -281,3 +283,43 @@ async def test_what_is_unreadable_is_said(served: Served, state: Path) -> None:
     assert aside(state, time()).warning == "⚠ machines: a file is unreadable"
     async with shown(served, state) as app:
         await app.until(lambda: "is not a list of rentals" in app.said("#machines-text"))
+
+
+async def test_a_renting_that_was_cut_goes_on_by_a_key(
+    served: Served,
+    state: Path,
+    far: Far,
+    light: Engine,
+    kept: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rental = replace(POD, at=time(), key=str(far.place / "near/id"))
+    wish = {"engine": light.name, "env": sys.prefix}
+    write_rental(state, replace(rental, wish=wish))
+    running = {**dict.fromkeys(POD_FIELDS, ""), "gpuCount": 1, "priceHr": 1.5, "status": "ACTIVE"}
+    pod = {**running, "id": "pod1", "name": POD.name, "installationFailure": None}
+    pod |= dict.fromkeys(("installationProgress", "ip", "primePortMapping"))
+    there = f"{getpass.getuser()}@127.0.0.1 -p {far.port}"
+    offers = [offer("H100_80GB", 1, 2.0)]
+    monkeypatch.setattr("hud_tui.remote.pods.POLL_S", 0.02)
+    with serving(PrimeServer(offers, pods={"pod1": pod}, ssh=there, polls=0)) as prime:
+        monkeypatch.setenv("PRIME_API_BASE_URL", prime.url)
+        monkeypatch.setenv("PRIME_API_KEY", KEY)
+        async with shown(served, state) as app:
+            assert rows(app)[0][3:] == ["not set up", "1.50", "0.00"]
+            assert "none runs on it yet" in app.said("#machines-text")
+            await app.press("i")
+            await app.until(lambda: isinstance(app.screen, InputDialog))
+            await app.press(*"1xH100", "enter")
+            said = await app.until_dialog()
+            assert "hud-a100-1 (1×A100) is rented already, and not set up." in said
+            await app.press("y")
+            await app.until_view("machines")
+            await app.until(lambda: read_rentals(state)[0].done)
+            await app.until(lambda: "ready" in rows(app)[0])
+            assert "one runs on it" in app.said("#machines-text")
+        assert prime.created == []
+        assert kept, "its budget is kept while the app is open"
+
+
+POD_FIELDS = ("providerType", "createdAt", "gpuName", "socket", "sshConnection")

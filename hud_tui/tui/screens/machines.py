@@ -454,9 +454,9 @@ class SetUps:
                     wished = Wish(name, **wish, pod=rental.id)
                     await self._add(address, wished, rental.wish.get("package", ""), asks=False)
                 write_rental(self._machines.state, rental, done=True)
-        except HudUsage:
-            raise
         except HudError as error:
+            if self._machines.busy(name, WORK):
+                raise
             await self._offer_to_terminate(rental, error)
         finally:
             self.busy.discard(name)
