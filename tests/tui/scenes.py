@@ -253,6 +253,7 @@ async def _dialog(app: HudApp, pilot: Pilot[None]) -> None:
 async def _evaluated(app: HudApp, pilot: Pilot[None]) -> None:
     """The cursor on the best checkpoint, and how that compares with the head and the base."""
     await _followed(app, pilot)
+    await _quiet(app, pilot)
     await settle(pilot, lambda: run_of(app).tree.evaluated_range)
     screen: Any = app.screen
     await pilot.press("asterisk")

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.usefixtures("still_time")
 MINE = (
     *("welcome", "models", "launch", "jobs", "help"),
     *("runs", "runs-grouped", "runs-columns", "runs-empty", "runs-compared"),
+    *("evaluations", "evaluate", "evaluated-head", "compare"),
 )
 
 
