@@ -87,7 +87,7 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
     async with in_process(service) as client:
         model = await fork_of(client)
         sweep = planned(client, model, seed=(0, 1, 2))
-        engine.may_roll_out.clear()
+        engine.rest_after(0)
         tasks = await tasks_of(client)
         driver = SweepDriver(client, sweep, tasks, files, poll_s=0.01)
         running = asyncio.create_task(driver.run(follow=True))
@@ -102,7 +102,7 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
             "waiting",
         ]
         assert stopped.status == "cancelled"
-        engine.may_roll_out.set()
+        engine.go_on()
         going = revived(await refreshed(client, files.find("s")))
         files.keep(going, cancelled=False)
         ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)

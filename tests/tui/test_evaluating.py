@@ -1,6 +1,5 @@
 """Evaluating checkpoints from their view: asked, followed, cancelled, resumed, and what is said."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -127,14 +126,7 @@ async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(
     served: Served,
 ) -> None:
     async with evaluating(served) as flown:
-        engine, held = toy_of(served), asyncio.Event()
-        sample = engine.sample
-
-        async def waits(*args: object) -> object:
-            await held.wait()
-            return await sample(*args)  # type: ignore[arg-type]
-
-        engine.sample = waits  # type: ignore[assignment,method-assign]
+        toy_of(served).rest_after(0)
         await flown.press("E")
         await dialog(flown)
         await flown.press("enter")
@@ -145,7 +137,7 @@ async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(
         assert "The evaluation of step-000003 is running after 0 of 144 rollouts." in asked
         await flown.press("y")
         await flown.until(lambda: "cancelled after 0 of 144" in flown.said("#tree-evaluations"))
-        held.set()
+        toy_of(served).go_on()
         await flown.press("R")
         await over(flown)
         await flown.until(lambda: not flown.view.query_one("#tree-evaluations").display)
@@ -298,14 +290,7 @@ async def test_the_row_of_an_evaluation_says_how_far_it_is_and_what_it_found(
     served: Served,
 ) -> None:
     async with evaluating(served) as flown:
-        engine, held = toy_of(served), asyncio.Event()
-        sample = engine.sample
-
-        async def waits(*args: object) -> object:
-            await held.wait()
-            return await sample(*args)  # type: ignore[arg-type]
-
-        engine.sample = waits  # type: ignore[assignment,method-assign]
+        toy_of(served).rest_after(0)
         await flown.press("E")
         await dialog(flown)
         await flown.press("enter", "6")
@@ -315,7 +300,7 @@ async def test_the_row_of_an_evaluation_says_how_far_it_is_and_what_it_found(
         assert "The evaluation of step-000003 is" in await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: "cancelled" in drawn(flown))
-        held.set()
+        toy_of(served).go_on()
         await flown.press("R")
         await flown.until(lambda: "144/144" in drawn(flown))
         await flown.until(lambda: "mean reward" in text(flown, "#jobs-reason"))
@@ -340,14 +325,7 @@ async def test_elsewhere_it_is_made_while_the_app_is_open_and_resumed_by_the_nex
     elsewhere: tuple[Served, str], tmp_path: Path
 ) -> None:
     served, model = elsewhere
-    engine, held = toy_of(served), asyncio.Event()
-    sample = engine.sample
-
-    async def waits(*args: object) -> object:
-        await held.wait()
-        return await sample(*args)  # type: ignore[arg-type]
-
-    engine.sample = waits  # type: ignore[assignment,method-assign]
+    toy_of(served).rest_after(0)
     start = Start("checkpoints", model=model)
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(run_of(flown.app).tree) == 2)
@@ -362,7 +340,7 @@ async def test_elsewhere_it_is_made_while_the_app_is_open_and_resumed_by_the_nex
         assert "only while hud-tui is open" in await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: not flown.app.is_running)
-    held.set()
+    toy_of(served).go_on()
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: "R samples the rest" in flown.said("#tree-evaluations"))
         await flown.press("R")
