@@ -1,9 +1,9 @@
-"""The process that keeps budgets: ``python -m hud_tui.remote.budget STATE``.
+"""The process that watches budgets: ``python -m hud_tui.remote.budget STATE``.
 
-It runs from before the first pod is asked for until none runs, and ends at Prime each pod whose
-hours are spent. Until a pod's own watcher stands it also ends one that nobody works on: its renting
-was cut, and nobody went on. A machine that was shut down by its watcher is ended too, as some
-providers bill it on. What it finds it writes to ``budget.json``.
+It runs from before the first pod is requested until none is left, and terminates each pod whose
+hours are spent. Until a pod's own watcher runs, it also terminates one whose rental was interrupted
+and that nobody is working on. A machine that its watcher has shut down is terminated too, since
+some providers still bill it. Its findings are written to ``budget.json``.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from hud_tui.settings import every_variable
 from hud_tui.storage import write_atomic
 
 LOOK_S = 10.0
-"""Between two looks at the clock."""
+"""Seconds between two checks of the clock."""
 ASK_S = 60.0
-"""Between two questions to Prime."""
+"""Seconds between two requests to Prime."""
 SHUT = frozenset({"STOPPED"})
-"""States of a pod that has been shut down, and may be billed all the same."""
+"""States of a pod that was shut down, but may still be billed."""
 
 
 def why_spent(rental: Rental, used_at: float, now: float) -> str:
-    """Why a pod is to be ended now; empty where it is not.
+    """Why a pod is to be terminated now; empty if it is not.
 
     Args:
-        rental: It.
-        used_at: When somebody here was last at work on it, Unix seconds.
+        rental: The pod.
+        used_at: When somebody here last worked on it, Unix seconds.
         now: Unix seconds.
     """
     if now >= rental.deadline:
@@ -47,7 +47,7 @@ def why_spent(rental: Rental, used_at: float, now: float) -> str:
 
 
 class Budgets:
-    """Keeps the budget of everything that is rented from here."""
+    """Watches the budget of everything that was rented from this machine."""
 
     def __init__(
         self,
@@ -59,17 +59,17 @@ class Budgets:
     ) -> None:
         """
         Args:
-            machines: Where it is written down.
-            prime: Makes the account.
+            machines: Where rentals are stored.
+            prime: Returns the account.
             clock: Unix seconds.
-            look_s: Seconds between two looks at the clock.
-            ask_s: Seconds between two questions to Prime about what runs.
+            look_s: Seconds between two checks of the clock.
+            ask_s: Seconds between two requests to Prime about running pods.
         """
         self._machines, self._prime, self._clock = machines, prime, clock
         self._look_s, self._ask_s, self._asked_at = look_s, ask_s, 0.0
 
     async def run(self) -> None:
-        """Until nothing is rented; at once where another process does it."""
+        """Run until nothing is rented; returns at once if another process does this."""
         with held(self._machines.folder / "budget.lock") as ours:
             why, wait_s = "", 0.0
             while ours and self._running():
@@ -85,10 +85,10 @@ class Budgets:
         return [one for one in read_rentals(self._machines.state) if one.runs]
 
     async def look(self) -> None:
-        """End what is to be ended now.
+        """Terminate what is to be terminated now.
 
         Raises:
-            HudError: Prime cannot be asked; nothing is given up.
+            HudError: Prime does not answer; nothing is given up.
         """
         now = self._clock()
         spent = {one.name: why for one in self._running() if (why := self._why(one, now))}
@@ -105,7 +105,7 @@ class Budgets:
                     await pods.terminate(rental, spent[rental.name], rental.name)
 
     def _why(self, rental: Rental, now: float) -> str:
-        """As `why_spent`; somebody who is at work on it now uses it."""
+        """As `why_spent`; a pod that somebody is working on counts as used now."""
         file = self._machines.place(rental.name) / f"{WORK}.lock"
         if self._machines.busy(rental.name, WORK):
             os.utime(file, (now, now))
@@ -113,7 +113,8 @@ class Budgets:
         return why_spent(rental, used_at, now)
 
     async def _shut(self, pods: Pods, prime: Prime) -> Mapping[str, str]:
-        """Bring what is written down up to date; what was shut down, and why it is ended."""
+        """Update the stored rentals; returns those that were shut down, and why they are
+        terminated."""
         await pods.reconcile()
         watched = {one.id: one.name for one in self._running() if one.watched}
         shut = [one.id for one in await prime.pods() if one.status in SHUT]
@@ -126,7 +127,7 @@ class Budgets:
 
 
 def main() -> None:
-    with suppress(HudUsage):  # what is rented cannot be read: every command says so
+    with suppress(HudUsage):  # the rentals cannot be read: every command says so
         asyncio.run(Budgets(machines_in(Path(sys.argv[1]))).run())
 
 

@@ -1,13 +1,14 @@
 """SkyRL's Tinker API behind a key, for SDKs newer than the 0.25 that it was written for.
 
-This file alone is copied to the machine that serves, and run there; it imports nothing of ours.
-SkyRL's own files stay as they were installed:
-  * On Python 3.11 pydantic wants typing_extensions' TypedDict, which is put in place first.
-  * It starts its engine with `uv run` in a checkout of its source; here it is this file, with
-    the word `engine`.
-  * Promises of samples get the `sample_sequence_ids` that tinker from 0.26 on insists on.
-  * Where HUD_TUI_SERVER_KEY names a file, calls must carry that key: other users of the machine
-    reach its loopback, too. HUD_TUI_SERVER_USED names a file whose date is that of the last call.
+Only this file is copied to the machine, and run there; it imports nothing of ours. SkyRL's own
+files are not changed:
+  * On Python 3.11, pydantic needs typing_extensions' TypedDict, which is put in place first.
+  * SkyRL starts its engine with `uv run` in a checkout of its source; here it is this file, with
+    the argument `engine`.
+  * Answers to asample get the `sample_sequence_ids` that tinker requires since 0.26.
+  * If HUD_TUI_SERVER_KEY names a file, calls must have the key in it, since other users of the
+    machine can reach its loopback. HUD_TUI_SERVER_USED names a file whose date is set with each
+    call.
 
 usage: skyrl_server.py --base-model DIR --backend jax … (SkyRL's flags) --host H --port P
 """
@@ -37,11 +38,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 IDLE = frozenset({"/api/v1/healthz", "/api/v1/session_heartbeat", "/api/v1/telemetry"})
-"""Calls that are made although nobody uses the server."""
+"""Calls that clients make even when nobody uses the server."""
 
 
 class Keyed:
-    """ASGI: refuses calls without the key, and notes when the last one was made."""
+    """ASGI middleware: refuses calls without the key, and records the time of the last one."""
 
     def __init__(self, app: App, key: str, used: Path | None) -> None:
         self.app, self.key, self.used = app, key.encode(), used
@@ -68,7 +69,7 @@ async def _refuse(send: Send) -> None:
 
 
 class SequenceIds:
-    """ASGI: adds what is missing to the answers of POST /api/v1/asample."""
+    """ASGI middleware: adds the missing field to answers of POST /api/v1/asample."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -114,7 +115,7 @@ def _with_ids(body: bytes, count: int) -> bytes:
 
 
 def main(uvicorn: Any, api: Any, config: Any) -> None:
-    """Serve; the arguments are the modules."""
+    """Serve; the arguments are modules."""
     parser = argparse.ArgumentParser()
     config.add_model(parser, config.EngineConfig)
     parser.add_argument("--host", default="127.0.0.1")
@@ -138,7 +139,7 @@ def main(uvicorn: Any, api: Any, config: Any) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["engine"]:  # as SkyRL's own module would be run
+    if sys.argv[1:2] == ["engine"]:  # runs as SkyRL's own module would
         sys.argv = ["skyrl.tinker.engine", *sys.argv[2:]]
         runpy.run_module("skyrl.tinker.engine", run_name="__main__")
     else:

@@ -23,43 +23,44 @@ from hud_tui.rl.text import clean, one_line
 
 CONNECT_S = 10
 ALIVE_S, ALIVE_COUNT = 5, 3
-"""A connection that says nothing is asked so often, and given up after so many times."""
+"""Seconds between keep-alive requests on a silent connection, and the number without an answer
+after which it is closed."""
 PERSIST_S = 60
-"""The shared connection ends when nothing has used it for so long."""
+"""Seconds without use after which the shared connection ends."""
 MOST_BYTES = 1 << 20
-"""Of one answer; what is beyond is not read."""
+"""Maximum size of an output, bytes; the rest is not read."""
 DONE = "@hud-tui-done"
-"""Begins the last line of a script's output, so that an answer that was cut is known as such."""
+"""Prefix of the last line of a script's output, which shows that the output is complete."""
 SSH_FAILED = 255
 
 
 class LineLost(HudUnreachable):
-    """The connection broke, or the host does not answer: trying again may help."""
+    """The connection broke, or the host does not answer: a retry may help."""
 
     kind = "line_lost"
 
 
 class HostKeyChanged(HudError):
-    """The host's key is not the one that is known: another machine, or somebody in between."""
+    """The host's key is not the known one: another machine, or a man in the middle."""
 
     exit_code = 4
     kind = "host_key"
 
 
 class SshDenied(HudError):
-    """The host does not let this user in."""
+    """The host refused to log this user in."""
 
     exit_code = 4
     kind = "unauthorized"
 
 
 class ScriptFailed(HudError):
-    """A script ended with an error on the other machine."""
+    """A script failed on the other machine."""
 
     kind = "script_failed"
 
     def __init__(self, message: str, hint: str = "", said: str = "", code: int = 1) -> None:
-        """`said`: the end of what it printed; `code`: its exit code."""
+        """`said`: the end of its output; `code`: its exit code."""
         super().__init__(message, hint)
         self.said, self.code = said, code
 
@@ -69,16 +70,16 @@ _HOST = re.compile(r"(?:[A-Za-z0-9_.+-]+@)?[A-Za-z0-9_.:%\[\]-]+")
 
 @dataclass(frozen=True)
 class Address:
-    """Where a machine is, as ssh is told."""
+    """Address of a machine, as given to ssh."""
 
     host: str
     """Anything that ``ssh HOST`` understands: an alias, a name, ``user@name``."""
     port: int | None = None
-    """None: what ssh's configuration says."""
+    """None for the port in ssh's configuration."""
     key: str | None = None
-    """Identity file; None: what ssh's configuration and the agent offer."""
+    """Identity file; None for those in ssh's configuration and the agent."""
     rented: bool = False
-    """A pod: its host key is new, and is accepted once into a known_hosts file of our own."""
+    """A pod: its new host key is accepted once, into a known_hosts file of our own."""
 
     def __post_init__(self) -> None:
         if not _HOST.fullmatch(self.host) or self.host.startswith("-"):
@@ -91,7 +92,7 @@ class Address:
 
 
 def read_address(text: str, key: str | None = None, rented: bool = False) -> Address:
-    """An address as it is written: ``HOST`` or ``HOST -p N``.
+    """Parse an address: ``HOST`` or ``HOST -p N``.
 
     Raises:
         HudUsage: It is neither.
@@ -106,7 +107,7 @@ def read_address(text: str, key: str | None = None, rented: bool = False) -> Add
 
 @dataclass(frozen=True)
 class Said:
-    """What a script printed, whole."""
+    """A script's complete output."""
 
     code: int
     out: str
@@ -120,13 +121,13 @@ class Ssh:
         """
         Args:
             address: The machine.
-            known_hosts: Our own file, for rented machines only.
-            config: Another ssh_config than the user's.
+            known_hosts: A known_hosts file of our own, for rented machines only.
+            config: Replaces the user's ssh_config.
         """
         self.address, self._known_hosts, self._config = address, known_hosts, config
 
     def command(self, *options: str, shared: bool = True) -> list[str]:
-        """The command line up to the host; `shared`: by the one connection."""
+        """The command line up to the host; `shared`: whether it uses the shared connection."""
         given = {
             "BatchMode": "yes",
             "ConnectTimeout": CONNECT_S,
@@ -157,11 +158,11 @@ class Ssh:
         return {"ControlMaster": "auto", "ControlPath": path, **more}
 
     async def run(self, script: str, timeout_s: float = 60.0) -> Said:
-        """Run a POSIX shell script; a script that was cut on its way does nothing.
+        """Run a POSIX shell script; one that was cut off on its way does nothing.
 
         Raises:
-            LineLost: The host does not answer, or the line broke: nobody knows whether it ran.
-            SshDenied, HostKeyChanged: ssh does not get that far.
+            LineLost: The host does not answer, or the connection broke: whether it ran is unknown.
+            SshDenied, HostKeyChanged: ssh could not log in.
         """
         whole = f"main() {{\n:\n{script}\n}}\n(main) </dev/null\nprintf '\\n{DONE} %s\\n' $?\n"
         process = await _start([*self.command(), "sh", "-s"])
@@ -180,10 +181,10 @@ class Ssh:
         raise self.failure(err, process.returncode or 0)
 
     async def check(self, script: str, timeout_s: float = 60.0) -> str:
-        """`run` a script that must succeed; what it printed.
+        """`run` a script that must succeed; returns its output.
 
         Raises:
-            ScriptFailed: It did not.
+            ScriptFailed: It did not succeed.
             HudError: As `run`.
         """
         said = await self.run(script, timeout_s)
@@ -192,14 +193,14 @@ class Ssh:
         return said.out
 
     async def aclose(self) -> None:
-        """End the shared connection; what runs there goes on."""
+        """Close the shared connection; what runs there continues."""
         process = await _start(self.command("-O", "exit"))
         with suppress(TimeoutError):
             await asyncio.wait_for(_spoken(process, b""), CONNECT_S)
         await _ended(process)
 
     def failure(self, err: str, code: int) -> HudError:
-        """What ssh's own message means, with what to do."""
+        """The error for ssh's own message, with what to do."""
         where = str(self.address)
         lines = [line.strip() for line in err.splitlines() if line.strip()]
         last = one_line(lines[-1] if lines else f"ssh ended with exit code {code}", 300)
@@ -222,7 +223,7 @@ class Ssh:
         return LineLost(f"{where}: the line broke: {last}", "try again")
 
     def _forget_key(self, err: str) -> str:
-        """The line that ssh suggests, else our own."""
+        """The command that ssh suggests for removing the key, else our own."""
         found = re.search(r"ssh-keygen -f .{1,400}? -R \S{1,300}", err)
         if found:
             return one_line(found[0], 600)
@@ -239,7 +240,7 @@ _HINTS = {
 
 
 def script_failed(where: str, said: str, code: int) -> ScriptFailed:
-    """A script's failure, with the end of what it said."""
+    """The error for a failed script, with the end of its output."""
     lines = [line for line in clean(said[-4000:]).splitlines() if line.strip()]
     last = one_line(lines[-1], 300) if lines else f"exit code {code}"
     hint = ""
@@ -254,11 +255,11 @@ def quote(value: object) -> str:
 
 
 def sockets() -> Path:
-    """The directory of shared connections: short, for a socket's path has 104 characters at
-    most, and this user's alone.
+    """The directory of shared connections, private to the user. Its path is short, since a socket's
+    path has at most 104 characters.
 
     Raises:
-        HudUsage: Somebody else has it.
+        HudUsage: It belongs to somebody else.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     parent = Path(runtime) if runtime and len(runtime) < 30 else Path("/tmp")
@@ -284,14 +285,14 @@ async def _start(words: Sequence[str]) -> asyncio.subprocess.Process:
             stdout=pipe,
             stderr=pipe,
             env={**os.environ, "LC_ALL": "C"},
-            start_new_session=True,  # an interrupt ends this program, which then ends ssh
+            start_new_session=True,  # an interrupt ends this program, which then stops ssh
         )
     except FileNotFoundError:
         raise HudUsage("ssh is not installed here", "install OpenSSH's client") from None
 
 
 async def _spoken(process: asyncio.subprocess.Process, given: bytes) -> tuple[str, str]:
-    """Both outputs, within bounds."""
+    """Both outputs, limited in size."""
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
     assert stdin is not None
     assert stdout is not None
@@ -311,7 +312,7 @@ async def _give(stdin: asyncio.StreamWriter, given: bytes) -> None:
 
 
 async def _read(stream: asyncio.StreamReader) -> str:
-    """All of a stream; of a long one its end."""
+    """All of a stream; the end of a long one."""
     kept = b""
     while piece := await stream.read(1 << 16):
         kept = (kept + piece)[-MOST_BYTES:]
@@ -319,9 +320,9 @@ async def _read(stream: asyncio.StreamReader) -> str:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """End the process where it still runs.
+    """Kill the process if it still runs.
 
-    The shared connection has its pipes, too, until the script there ends, and `wait` waits for
+    The shared connection holds its pipes, too, until the script ends there, and `wait` waits for
     them: so they are closed here.
     """
     if process.returncode is None:
@@ -339,7 +340,7 @@ async def read_public_key(key: str) -> str:
     """Type and value of a private key's public half, e.g. ``ssh-ed25519 AAAA…``.
 
     Raises:
-        HudUsage: There is no such key, others can read it, or nothing gives its passphrase.
+        HudUsage: There is no such key, others can read it, or its passphrase is not available.
     """
     file = usable_key(key)
     shown = one_line(file, 300)
@@ -379,7 +380,7 @@ def _beside(file: Path) -> str:
 
 
 async def _said_by(*words: str) -> tuple[int, str]:
-    """Exit code and output of one of OpenSSH's tools, which asks for nothing."""
+    """Exit code and output of one of OpenSSH's tools, without prompts."""
     process = await _start(words)
     try:
         async with asyncio.timeout(CONNECT_S):
@@ -391,22 +392,22 @@ async def _said_by(*words: str) -> tuple[int, str]:
     return process.returncode or 0, out
 
 
-# A line that breaks: tried again, for as long as it may take.
+# A broken connection: retries, for a limited time.
 
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 PATIENCE_S = 120.0
-"""How long a machine may be away before a set-up is given up; it can be resumed."""
+"""Seconds that a machine may be unreachable before a set-up stops; it can be resumed."""
 
 T = TypeVar("T")
 Tell = Callable[[str], None]
 
 
 async def patient(call: Callable[[], Awaitable[T]], tell: Tell, patience_s: float) -> T:
-    """Repeat a call, which must be one that can be, while the line is broken.
+    """Repeat a repeatable call while the connection is broken.
 
     Raises:
-        LineLost: It has been for `patience_s`.
+        LineLost: It was broken for `patience_s`.
     """
     began, count = monotonic(), 0
     while True:
@@ -421,19 +422,19 @@ async def patient(call: Callable[[], Awaitable[T]], tell: Tell, patience_s: floa
             await asyncio.sleep(pause)
 
 
-# Tunnels: a port of this machine that leads to one of the other's loopback.
+# Tunnels: a local port forwarded to a port of the other machine's loopback.
 
 
 class Tunnel:
-    """One ssh process that forwards a port, until it is closed or its line breaks."""
+    """One ssh process that forwards a port, until it is closed or its connection breaks."""
 
     def __init__(self, ssh: Ssh, local: int, remote: int) -> None:
-        """`local`, `remote`: ports of the loopback here and there."""
+        """`local`, `remote`: ports of the loopback on this machine and on the other."""
         self._ssh, self._local, self._remote = ssh, local, remote
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> HudError:
-        """Keep it up until the line breaks; why it did."""
+        """Forward until the connection breaks; returns why it did."""
         forward = f"127.0.0.1:{self._local}:127.0.0.1:{self._remote}"
         options = ("-N", "-o", "ExitOnForwardFailure=yes", "-L", forward)
         process = self._process = await _start(self._ssh.command(*options, shared=False))
