@@ -402,7 +402,7 @@ TASKSETS: dict[str, BuiltIn] = {
         ),
         BuiltIn(
             "long",
-            "Reversing and capitalising more letters than the bases were taught; all to be learned",
+            "Unsolved at first: reversing and capitalising more letters than the bases were taught",
             tuple(long_rows(160, 40)),
         ),
     )
