@@ -300,10 +300,11 @@ async def test_a_baseline_is_one_key_away_when_a_run_is_submitted(served: Served
         await app.press("2", "tab", "3")
         await app.press("ctrl+s")
         asked = await app.until_dialog()
-        assert "evaluates         36 tasks × 3, at the end and every 2 steps" in asked
+        often = "36 tasks × 3 = 108 rollouts, at the end and every 2 steps: 5 times"
+        assert f"evaluates         {often}" in asked
         assert "baseline          no · E adds one" in asked
         await app.press("E")
-        assert "baseline          36 tasks × 3, before the first step" in app.dialog
+        assert "baseline          36 tasks × 3 = 108 rollouts, before the first step" in app.dialog
         await app.press("E", "E", "y")
         await app.until_view("live")
         await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
@@ -319,7 +320,7 @@ async def test_the_baseline_of_the_form_is_sent(served: Served) -> None:
         await checked(app)
         view(app).query_one("#baseline", Picker).focus()
         await app.press("right", "ctrl+s")
-        assert "36 tasks × 1, before the first step" in await app.until_dialog()
+        assert "36 tasks × 1 = 36 rollouts, before the first step" in await app.until_dialog()
         await app.press("E")
         assert "baseline          no" in app.dialog
 
