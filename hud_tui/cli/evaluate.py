@@ -432,7 +432,9 @@ def _comparison_lines(found: dict[str, Any]) -> list[str]:
                 (c["task_slug"], short(c["before"]), "→", short(c["after"]))
                 for c in changes[:LISTED]
             ]
-            lines += [f"{counted(len(changes), 'task')} {kind}", *_table(rows), ""]
+            more = len(changes) - LISTED
+            rest = [f"{more} more; --headless has all"] if more > 0 else []
+            lines += [f"{counted(len(changes), 'task')} {kind}", *_table(rows), *rest, ""]
     return [*lines, *found["summary"], ""]
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from hud_tui.rl.axes import Axis, Positions
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
-from hud_tui.rl.curves import WEIGHTS, Bucket, Curve, Score, column_edges, scored
+from hud_tui.rl.curves import WEIGHTS, Bucket, Curve, Score, column_edges, reported, scored
 from hud_tui.rl.metrics import (
     Series,
     canonical,
@@ -23,7 +23,7 @@ from hud_tui.rl.metrics import (
     ranked,
     short,
 )
-from hud_tui.rl.own_numbers import HELDOUT, REWARD, Evaluated, Own
+from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD, Evaluated, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import seconds
@@ -354,7 +354,7 @@ class RunSeries:
             column.append(nan if value is None else value)
         held = metrics.get(HELDOUT)
         if held is not None and isfinite(held) and rows:  # sampled from the step before
-            self._reported[rows - 1] = Score(held)
+            self._reported[rows - 1] = reported(held, metrics.get(HELDOUT_TRACES))
 
     def score(self, evaluations: Mapping[str, Sequence[Evaluation]]) -> None:
         """Take in all evaluations that are known of its checkpoints, by their ids."""

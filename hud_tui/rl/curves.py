@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from hud_tui.rl.evaluation import size, student_t
 from hud_tui.rl.metrics import Series, change
-from hud_tui.rl.own_numbers import HELDOUT, count_rollouts, heldout_rollouts_of
+from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, count_rollouts
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted
 from hud_tui.wire import Checkpoint, Evaluation
@@ -445,6 +445,12 @@ def scored(found: Evaluation, joins: bool = True) -> Score:
     return Score(found.mean_reward, low, high, over, joins)
 
 
+def reported(value: float, rollouts: float | None) -> Score:
+    """What a step reports; `rollouts` as it says, None if it does not."""
+    known = rollouts is not None and 1 <= rollouts < inf
+    return Score(value, over=counted(int(rollouts or 0), "rollout") if known else "")
+
+
 class HeldOut:
     """The held-out rewards of a run, each at the checkpoint that was sampled.
 
@@ -492,8 +498,8 @@ class HeldOut:
     def _passed(run: Run, row: int, value: float) -> Score:
         """What a step reports."""
         position = run.tree.find(run.series.id_at(row))
-        rollouts = 0 if position is None else heldout_rollouts_of(run.tree[position])
-        return Score(value, over=counted(rollouts, "rollout") if rollouts else "")
+        told = None if position is None else run.tree[position].metrics.get(HELDOUT_TRACES)
+        return reported(value, told)
 
     @staticmethod
     def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:

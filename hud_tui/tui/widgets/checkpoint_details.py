@@ -161,7 +161,7 @@ def _title(run: Run, position: int) -> Content:
     if position == run.tree.head:
         parts.append(Content.styled("   ▶ served", "$accent"))
     if position == run.tree.best:
-        by = "held-out reward" if run.tree.best_by == HELDOUT else "reward"
+        by = "held-out" if run.tree.best_by == HELDOUT else "reward"
         parts.append(Content(f"   ★ best {by}"))
     return Content("").join(parts)
 
@@ -178,7 +178,7 @@ def _standing(run: Run, position: int) -> Iterator[str]:
     yield f"ranked by lower ends: {_ranked(told.best)}{following}"
     if told.rivals:
         of = f"{told.rivals} of {counted(told.others, 'other')}"
-        yield keyed(f"by these alone {of} may be as good · {{checkpoints.compare}} by task")
+        yield keyed(f"by these alone {of} may be as good ({{checkpoints.compare}} compares tasks)")
     elif told.others:
         yield f"beyond chance higher than the {counted(told.others, 'other')}"
 
