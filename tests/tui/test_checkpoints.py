@@ -321,6 +321,18 @@ async def test_the_best_is_in_sight_and_jumped_to(served: Served) -> None:
         assert not flown.view.can("open"), "there is no row"
 
 
+async def test_the_best_is_served_in_four_keys_from_another_view(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
+        await grow(flown.http, model_id, rewards=(1.0, 1.0, 0.0))
+        await flown.until(lambda: tree(flown).checkpoints.best is not None)
+        best = tree(flown).checkpoints.best
+        await flown.press("1")
+        await flown.until_view("models")
+        await flown.press("4", "asterisk")
+        await set_head(flown, "H")
+        await flown.until(lambda: tree(flown).checkpoints.head == best)
+
+
 async def test_movement_keys(served: Served) -> None:
     async with tree_of(served) as (flown, _):
         for key, name in (

@@ -338,6 +338,8 @@ HEALTHY = Pathology("healthy", "A healthy run.", (), 1, lambda step: {})
 
 TASKS, SIZE = 12, 8
 """Groups per step, and rollouts per group."""
+HELDOUT_TASKS = 48
+"""Held-out tasks, each rolled out once."""
 MODEL = "demo"
 
 
@@ -382,6 +384,8 @@ def _iso(at: float) -> str:
 
 def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
     at, metrics = began + step * STEP_S, pathology.metrics(step)
+    if "heldout_reward" in metrics:
+        metrics = {**metrics, "num_heldout_traces": float(HELDOUT_TASKS)}
     groups = _groups(step, metrics)
     node = Checkpoint(
         id=f"c{step}",
@@ -416,7 +420,12 @@ def _job(pathology: Pathology, step: int, began: float) -> JobChanged:
         step=step,
         steps=pathology.steps,
         created_at=began,
-        parameters={"group_size": SIZE, "tasks_per_step": TASKS},
+        parameters={
+            "steps": pathology.steps,
+            "group_size": SIZE,
+            "tasks_per_step": TASKS,
+            "learning_rate": pathology.metrics(1)["learning_rate"],
+        },
     )
     return JobChanged(at=began + step * STEP_S, job=job)
 

@@ -285,7 +285,8 @@ class CheckpointsScreen(HudScreen):
             return fold_details(self.run, lanes, at.position, at.oldest, width)
         note = "" if at.position == ROOT else self._note_of(self.run.tree[at.position])
         now, beside = coarse(self.context.clock()), self._beside.get(at.position, ())
-        return details(self.run, lanes, at.position, now, width, note, beside)
+        shut = self.context.writes.read_only is not None
+        return details(self.run, lanes, at.position, now, width, note, beside, shut)
 
     @work(exclusive=True, group="paired")
     async def _compare_evaluations(self, position: int) -> None:

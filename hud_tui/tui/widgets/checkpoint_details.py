@@ -113,10 +113,12 @@ def details(
     width: int,
     note: str = "",
     beside: Beside = (),
+    read_only: bool = False,
 ) -> list[Content]:
-    """A checkpoint's details, as lines of `width` cells; ROOT is the base weights."""
+    """A checkpoint's details, as lines of `width` cells; ROOT is the base weights. Where it is
+    read-only, no key is offered that would change something."""
     if position == ROOT:
-        told = _evaluations(run, position, now, width, beside)
+        told = _evaluations(run, position, now, width, beside, read_only)
         return [*_base(run), Content(), *(line.truncate(max(8, width)) for line in told)]
     lines = [_title(run, position)]
     if note:
@@ -127,7 +129,7 @@ def details(
         lines += Content.styled(said, "$text-muted").wrap(max(8, width))
     lines += [*_columns(list(_facts(run, position, now)), width)]
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
-    lines += [*_evaluations(run, position, now, width, beside), Content()]
+    lines += [*_evaluations(run, position, now, width, beside, read_only), Content()]
     lines += _columns(list(_metrics(run, position)), width)
     lines += [*_groups(run, position), Content(), _line("id", one_line(run.tree[position].id, 60))]
     return [line.truncate(max(8, width), ellipsis=True) for line in lines]
@@ -226,12 +228,13 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
 
 
 def _evaluations(
-    run: Run, position: int, now: float, width: int, beside: Beside
+    run: Run, position: int, now: float, width: int, beside: Beside, read_only: bool
 ) -> Iterator[Content]:
     """Its evaluations, newest first, and the comparisons."""
     found = run.evaluations_of(position)[::-1]
     if not found:
-        yield _line("eval", keyed("none yet · {checkpoints.evaluate} evaluates it"))
+        offer = "" if read_only else keyed(" · {checkpoints.evaluate} evaluates it")
+        yield _line("eval", f"none yet{offer}")
     for name, paired in beside:
         for said in paired.difference.sentences(name, "this"):
             against = Content.styled(f"vs {one_line(name, 40)}  ", "$text-muted")
