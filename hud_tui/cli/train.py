@@ -21,7 +21,7 @@ from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.rl.progress import check_room
 from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import (
     Loaded,
@@ -265,8 +265,9 @@ def _check_text(document: Mapping[str, Any]) -> str:
 def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
     run = trial["run"]
     lines = [
-        f"rollout      {trial['task']}: reward {run['reward']:g}, {run['turns']} turns,"
-        f" {run['tool_calls']} tool calls, {run['tokens']} tokens, {run['seconds']:.1f} s",
+        f"rollout      {trial['task']}: reward {run['reward']:g}, {counted(run['turns'], 'turn')},"
+        f" {counted(run['tool_calls'], 'tool call')}, {run['tokens']} tokens,"
+        f" {run['seconds']:.1f} s",
         f"answer       {run['content']}",
     ]
     for one in run.get("subscores") or ():

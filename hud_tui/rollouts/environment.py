@@ -125,15 +125,15 @@ class Option:
 
 
 OPTIONS = (
-    Option("turns", "turns", "most of a rollout, 1 to 1000", "10"),
-    Option("rollout_timeout", "timeout", "seconds of a rollout, > 0 to 86400", "300"),
-    Option("at_once", "at once", "rollouts, 1 to 1024", "8"),
-    Option("memory_mb", "memory", "MB of a rollout; 0: any", "4096"),
-    Option("failed", "failed rollouts", "drop, resample, stop:N", "drop"),
-    Option("runtime", "runtime", "docker:IMAGE, tcp://HOST:PORT, local …", "subprocess"),
-    Option("python", "python", "a path; –: its .venv"),
-    Option("env", "variables", "names, with commas"),
-    Option("tasks", "tasks", "file or taskset; –: its own"),
+    Option("turns", "turns", "1 to 1000", "10"),
+    Option("rollout_timeout", "timeout, s", "> 0 to 86400", "300"),
+    Option("at_once", "at once", "1 to 1024", "8"),
+    Option("memory_mb", "memory, MB", "0: no limit", "4096"),
+    Option("failed", "on failure", "stop:N, resample or drop", "drop"),
+    Option("runtime", "runtime", "local, tcp://HOST:PORT, docker:IMAGE, hud, hosted", "subprocess"),
+    Option("python", "python", "– or a path"),
+    Option("env", "variables", "– or names, with commas"),
+    Option("tasks", "tasks", "– or a file, a taskset"),
 )
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hud_tui.rollouts.environment import OPTIONS, Option
 from hud_tui.rollouts.host import failure_of, keep_endings_out_of_the_log
 from hud_tui.rollouts.process import SDK, find_interpreter, how_to_get_the_sdk
+from hud_tui.rollouts.run_files import Options
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -125,3 +127,23 @@ def test_the_nearest_interpreter_with_the_sdk_is_taken(tmp_path: Path) -> None:
     assert find_interpreter(source, None, own).python == above
     (tmp_path / "project" / ".git").mkdir()
     assert find_interpreter(source, None, own).python == own, "not beyond its repository"
+
+
+WRONG = {
+    "turns": ("0", "1001", "four", ""),
+    "rollout_timeout": ("0", "nan", "inf", "86401"),
+    "at_once": ("0", "1025", "1.5"),
+    "memory_mb": ("-1", "much"),
+    "failed": ("ignore", "stop:0", "stop:", "drop:3", "stop:٣"),
+    "runtime": ("moon", "tcp:", "local:x"),
+    "env": ("A-B", "1A"),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+def test_an_option_takes_what_is_usual_and_nothing_else(option: Option) -> None:
+    usual = Options()
+    assert option.read(option.usual).items() <= usual.model_dump().items()
+    for text in WRONG.get(option.key, ()):
+        with pytest.raises(ValueError):  # noqa: PT011  (what is said stands beside the field)
+            option.read(text)

@@ -171,8 +171,8 @@ async def type_options(flown: Cockpit, view: LaunchScreen) -> None:
         await flown.press("end", *["backspace"] * 12)
         if key == "failed":
             await flown.press(*"some")
-            await flown.until(lambda: view.form.faults == ["failed rollouts"])
-            assert "failed rollouts" in view.blocked
+            await flown.until(lambda: view.form.faults == ["on failure"])
+            assert "on failure" in view.blocked
             await flown.press(*["backspace"] * 4)
         await flown.press(*text)
     fold.focus()
