@@ -102,7 +102,7 @@ async def test_a_machine_that_is_not_known(hud: Command) -> None:
         assert (answer.code, answer.error["message"]) == (2, "no machine named nope")
 
 
-async def test_people_get_lines(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_people_get_lines(capsys: pytest.CaptureFixture[str], light: Engine) -> None:
     assert await asyncio.to_thread(main, [*ADD[:-1], "--name", "box", "-y"]) == 0
     out = capsys.readouterr().out
     assert "box is ready: hud-tui remote use box" in out

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
+from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.pods import find_rental, install_watcher, is_gpu, is_in, read_gpus
 from hud_tui.remote.prime import PodStatus, Prime, read_prime
@@ -125,7 +126,7 @@ def test_gpus_as_they_are_written() -> None:
 
 
 async def test_rent_set_up_use_up_and_terminate(
-    hud: Command, pod: PrimeServer, machines: Machines, far: Far
+    hud: Command, pod: PrimeServer, machines: Machines, far: Far, light: Engine
 ) -> None:
     flags = ("--no-spot", "--max-price", "6", "--hours", "3", "--engine", "hud-tui")
     made = await hud(*RENT[:4], "-y", *flags, "--env", sys.prefix)
@@ -146,12 +147,11 @@ async def test_rent_set_up_use_up_and_terminate(
     assert (await hud("pods", "log", name)).data["lines"]
     refused = await hud("remote", "remove", name, "-y")
     assert f"hud-tui pods terminate {name}" in refused.error["hint"]
-    assert f"rented and costing money: {name}" in (await hud("--local", "models")).err
+    assert f"rented and costing money: {name}" in (await hud("remote")).err
     ended = await hud("pods", "terminate", name, "-y")
     assert (ended.data["runs"], ended.data["billed"], ended.data["spent"]) == (False, 0.42, 0.42)
     assert (pod.pods, machines.names()) == ({}, [])
-    assert "costing money" not in (await hud("--local", "models")).err
-    await hud("stop")
+    assert "costing money" not in (await hud("remote")).err
     assert (await hud("pods", "terminate", name, "-y")).code == 0, "it can be repeated"
 
 

@@ -116,7 +116,7 @@ async def test_a_renting_that_was_cut_is_said_and_gone_on_with(
     await hud("pods", "terminate", rental.name, "-y")
 
 
-@pytest.mark.parametrize("phase", [one for one, (*_, rented) in PHASES.items() if rented])
+@pytest.mark.parametrize("phase", [*PHASES][1:6])
 async def test_a_renting_that_was_cut_ends_by_its_budget(
     hud: Command,
     pod: PrimeServer,
