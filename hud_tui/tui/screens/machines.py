@@ -601,9 +601,10 @@ class MachinesScreen(Leavable[None]):
         if self._pane == "details":
             steps = [*self._set_ups.lines.get(one.name, ()), *loose]
             return [*entry_text(one, steps, self._clock(), self._kept)]
+        read = self._pane == "set-up" or one.name in self._server_log
         lines = one.log if self._pane == "set-up" else self._server_log.get(one.name, ())
         title = Content.styled(f"{one_line(one.name, 40)}: the {self._pane}'s log", "bold")
-        none = "nothing yet" if self._pane == "set-up" else "nothing was read"
+        none = "it is empty" if read else "it is read there; nothing has come yet"
         shown = [one_line(text, 300) for text in lines[-room:]] or [none]
         return [title, *(Content.styled(text, "$text-muted") for text in shown)]
 
