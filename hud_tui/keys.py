@@ -388,7 +388,7 @@ MACHINES = (
     Action("machines", "choose", "enter", "use", "Train there or here; or finish its set-up."),
     Action("machines", "add", "i", "add", "Set a machine up over ssh, or rent GPUs; asks."),
     Action("machines", "refresh", "r", "ask now", "Ask the machine how it is, and Prime's list."),
-    Action("machines", "pane", "v", "logs", "Details, the set-up's log, or the server's log."),
+    Action("machines", "next_view", "v", "logs", "Details, the set-up's log, or the server's log."),
     Action("machines", "end", "K", "end", "Terminate the pod, or remove the set-up; asks."),
     Action("machines", "protect", "P", "protect", "Ask for a pod's name before it ends; or not."),
     Action("machines", "copy", "y", "copy ssh", "Copy the ssh command for it."),

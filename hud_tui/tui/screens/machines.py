@@ -93,7 +93,7 @@ PANES = ("details", "set-up", "server")
 LOG_LINES, MOST_LINES = 4, 200
 """Lines of a log: beside the details, and in its own pane."""
 _RENT = re.compile(r"\d{1,4}[x×][A-Za-z0-9_ -]+")
-ON_MACHINE = frozenset({"choose", "copy", "end", "pane", "protect"})
+ON_MACHINE = frozenset({"choose", "copy", "end", "next_view", "protect"})
 """Actions that need a machine under the cursor."""
 EMPTY = "No machines but this one. Add one that you can ssh to, or rent one."
 
@@ -254,7 +254,7 @@ def _rental_text(rental: Rental, now: float, kept: bool) -> Iterator[Content]:
     until = datetime.fromtimestamp(rental.deadline).strftime("%d %b %H:%M")
     yield _field("ends", f"{until}, {idle}")
     there = "one runs on it" if rental.watched else "none runs on it yet"
-    here = "a process here keeps its budget" if kept else "nothing here keeps its budget"
+    here = "its budget is kept from here" if kept else "nothing here keeps its budget"
     yield _field("watcher", f"{there}; {here}")
     if rental.unfinished:
         yield _field("set-up", f"not complete · {key('machines.choose')} goes on")
@@ -690,7 +690,7 @@ class MachinesScreen(Leavable[None]):
         self.read()
 
     @work(exclusive=True, group="log")
-    async def action_pane(self) -> None:
+    async def action_next_view(self) -> None:
         """Show details, the set-up's log, or the server's log, which is read then."""
         self._pane = PANES[(PANES.index(self._pane) + 1) % len(PANES)]
         self._show_text()
