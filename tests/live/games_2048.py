@@ -1,6 +1,6 @@
 """What reinforcement learning does to ``tiny/agent-1M`` on 2048, without a service.
 
-Run: python -m tests.live.games_2048 SEED [--steps 12] [--learning-rate 1e-4]
+Run: python -m tests.live.games_2048 SEED [--steps 12] [--learning-rate 2e-4]
 
 Plays the games of HUD's train_2048 (same prompt, same answers of the tool; 40 moves, target 256,
 groups of 16, importance_sampling, one group a step), and prints the mean reward and best tile of
@@ -141,7 +141,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--learning-rate", type=float, default=2e-4)
     args = parser.parse_args()
     learner = Learner(weights_path(BASE))
     told("random player", at_random(500))
