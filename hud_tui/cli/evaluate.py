@@ -89,11 +89,11 @@ class _Command:
         return 0
 
     async def resume(self) -> int:
-        """Resume an evaluation, and follow it to its end."""
+        """Resume an evaluation, and follow it to its end; of a whole one, show the result."""
         if self._args.source or self._args.checkpoint:
             raise HudUsage("--resume takes no SOURCE and no --checkpoint", "it has its own")
         found = await self._evaluations.get(self._args.resume, groups=False)
-        if found.status not in ("queued", "running"):
+        if found.status not in ("queued", "running", *SUCCEEDED):
             found = await self._evaluations.resume(found.id)
         than = await self._than(await self._client.model(found.model_id), None)
         ended = await self._followed(found)
