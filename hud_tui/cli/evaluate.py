@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -175,7 +174,7 @@ class _Command:
         """The tasks of an environment, as of `_tasks`."""
         loaded = await tasks_of(self._client, order, self._state)
         source = TaskSource(order.source)
-        return [task.row() for task in loaded.tasks], Path(order.source).stem, source
+        return [task.row() for task in loaded.tasks], loaded.name, source
 
     async def _than(self, model: Model, tree: Tree | None) -> EvaluationJob | None:
         """The evaluation of --fail-if-worse-than, with its rewards by task; None without the flag.

@@ -57,6 +57,11 @@ class Loaded:
     unknown: Sequence[str] = ()
     """Slugs to leave out that no task has."""
 
+    @property
+    def name(self) -> str:
+        """Of its environments, shortened."""
+        return one_line(", ".join(str(one["name"]) for one in self.environments), 60)
+
     def schemas(self, env: str) -> dict[str, Mapping[str, Any]] | None:
         """The args of an environment's templates; None if the source has no such environment."""
         for one in self.environments:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Any
 
 from textual import on, work
@@ -234,11 +233,10 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         if state is None:
             raise HudUsage("this session keeps no files", "see --state-dir")
         self.complain("importing the environment …")
-        tasks = (await tasks_of(self.session.client, order, state)).tasks
-        held = sum(task.heldout for task in tasks)
-        name = PurePath(order.source).stem
-        known = UsualTasks(name=name, heldout=held, train=len(tasks) - held)
-        return _Tasks(known, [task.row() for task in tasks], order.source, order)
+        loaded = await tasks_of(self.session.client, order, state)
+        held = sum(task.heldout for task in loaded.tasks)
+        known = UsualTasks(name=loaded.name, heldout=held, train=len(loaded.tasks) - held)
+        return _Tasks(known, [task.row() for task in loaded.tasks], order.source, order)
 
     @property
     def tasks(self) -> _Tasks | None:
