@@ -260,6 +260,15 @@ class CommandLog:
                 lines += body.decode("utf-8", "replace").split("\n")
         return read_lines(lines)
 
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Another one once something was added."""
+        try:
+            found = self.file.stat()
+        except OSError:
+            return 0, 0
+        return found.st_mtime_ns, found.st_size
+
     def _append(self, line: bytes) -> None:
         descriptor = open_or_make(self.file, os.O_APPEND | os.O_NOFOLLOW)
         try:
@@ -299,17 +308,23 @@ def as_hud(one: AuditEntry) -> str:
     return home + join(command)
 
 
-def as_curl(one: AuditEntry) -> str:
-    """A line for a POSIX shell that reads the key from ``$HUD_API_KEY``; empty where no one
-    request does the same."""
-    if not one.url or one.verb == "train" or "options" in one.sent:
+def as_curl(one: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
+    """Lines for a POSIX shell that read the key from ``$HUD_API_KEY``; empty where no one request
+    does the same, or the body is not known.
+
+    Args:
+        one: The entry.
+        rest: The fields of the body that it omits, where the caller knows them.
+    """
+    known = set(one.omitted) <= (rest or {}).keys()
+    if not one.url or one.verb == "train" or "options" in one.sent or not known:
         return ""
-    parts = ["curl", "-X", quote(one.method), KEY_HEADER, *_data(one), quote(one.url)]
-    line = " ".join(parts)
+    start = ["curl", "-X", quote(one.method), KEY_HEADER]
     if not one.omitted:
-        return line
-    note = f"body.json: {one.body or '{}'} and {', '.join(one.omitted)}"
-    return f": {quote(note)}\n{line}"
+        return " ".join([*start, *_data(one), quote(one.url)])
+    body = json.dumps({**one.sent, **{name: (rest or {})[name] for name in one.omitted}})
+    line = " ".join([*start, JSON, "--data-binary @-", quote(one.url)])
+    return f"{line} <<'{BODY}'\n{body}\n{BODY}\n"
 
 
 def as_python(one: AuditEntry) -> str:
@@ -322,6 +337,8 @@ def as_python(one: AuditEntry) -> str:
 
 
 KEY_HEADER = f"-H {KEY}"
+BODY = "BODY"
+"""Ends a here-document; a body is one line of JSON, which begins with a brace."""
 PROGRAM = """\
 import asyncio
 from contextlib import aclosing
@@ -480,8 +497,6 @@ def _place(word: str) -> list[str]:
 
 
 def _data(one: AuditEntry) -> list[str]:
-    if one.omitted:
-        return [JSON, "--data", "@body.json"]
     return [JSON, "--data-raw", quote(one.body)] if one.body else []
 
 

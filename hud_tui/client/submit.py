@@ -21,9 +21,9 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from hud_tui.audit_log import UNNAMED, TaskSource
+from hud_tui.audit_log import UNNAMED, AuditEntry, TaskSource
 from hud_tui.client.client import HudClient
-from hud_tui.client.preflight import load_source
+from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnclear, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree, label, origin
 from hud_tui.rl.names import is_shared
@@ -85,6 +85,26 @@ async def submit(client: HudClient, body: SubmitJob, source: TaskSource = UNNAME
         failure = error
     after = await _look(client, body.model_id, Submission("", before=before), failure)
     return Submission(after.id or body.model_id, found=True, before=before)
+
+
+SOURCED = frozenset({"dataset", "tasks"})
+"""Fields of a body that are made of tasks, which have a source."""
+
+
+async def omitted_tasks(client: HudClient, one: AuditEntry) -> tuple[dict[str, Any] | None, str]:
+    """What the command log does not keep of a request's body, read again where it came from; else
+    None, and why it is not known."""
+    if not one.omitted:
+        return None, ""
+    if not one.source or not set(one.omitted) <= SOURCED:
+        return None, f"the log does not keep {' and '.join(one.omitted)}"
+    try:
+        everything, origin = await load_source(client, one.source)
+        tasks, _ = choose_tasks(everything, origin, one.left_out, one.digest or None)
+    except HudError as error:
+        return None, one_line(error.message, 200)
+    rows = [task.row() for task in tasks]
+    return {"dataset": {"tasks": rows}, "tasks": rows}, ""
 
 
 def _filled(body: SubmitJob) -> SubmitJob:

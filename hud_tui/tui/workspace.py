@@ -340,8 +340,8 @@ class Workspace:
 
     def show_log(self) -> None:
         """Show the command log."""
-        now = time() if self.session.replays else self._clock()
-        self._app.push_screen(LogScreen(self._store.directory, now))
+        clock = time if self.session.replays else self._clock
+        self._app.push_screen(LogScreen(self._store.directory, clock, self.session.client))
 
     async def reset_layout(self) -> None:
         """Ask, then reset the layout of every view. From a worker."""

@@ -19,6 +19,7 @@ from hud_tui.audit_log import NAME, AuditEntry, Change, CommandLog, as_curl, as_
 from hud_tui.cli.main import main
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
+from hud_tui.client.submit import omitted_tasks
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudConflict, HudMalformed, HudReadOnly, HudRefused, HudUnreachable
 from hud_tui.service.service import Service
@@ -191,6 +192,34 @@ async def test_curl_and_python_do_the_same_again(
             assert await head() == second
         everything = (tmp_path / "state" / NAME).read_text()
         assert served.api_key not in everything
+
+
+async def test_curl_of_a_submission_has_its_tasks_read_again(
+    hud: Command, served: Served, tmp_path: Path
+) -> None:
+    await forked(hud)
+    file = tmp_path / "it's.jsonl"
+    row = {"env": "arith", "id": "add"}
+    rows = [{**row, "args": {"a": n, "b": 2}, "slug": f"a'{n}"} for n in range(3)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ("--steps", "1", "--tasks-per-step", "2", "--group-size", "2")
+    done = await hud("run", str(file), "-m", "arith-rl", *flags, "-y", "--follow")
+    assert done.code == 0
+    [one] = entries(tmp_path, "submit")
+    async with aclosing(HudClient(settings_of(served))) as client:
+        rest, why = await omitted_tasks(client, one)
+        assert (why, rest is not None) == ("", True)
+        environ = {**os.environ, "HUD_API_KEY": served.api_key}
+        command = ["sh", "-c", as_curl(one, rest)]
+        told = await asyncio.to_thread(
+            subprocess.run, command, env=environ, capture_output=True, timeout=60, check=False
+        )
+        assert told.returncode == 0, told.stderr
+        again = await client.known_job(json.loads(told.stdout)["job_id"])
+        assert again is not None
+        assert (again.parameters or {})["group_size"] == 2
+        file.write_text(file.read_text() + json.dumps({**rows[0], "slug": "new"}) + "\n")
+        assert "have digest" in (await omitted_tasks(client, one))[1]
 
 
 def entries(tmp_path: Path, verb: str) -> list[AuditEntry]:

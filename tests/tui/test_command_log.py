@@ -20,7 +20,8 @@ URL = "http://127.0.0.1:8900/v2/models/m/head"
 HEAD = AuditEntry(
     10.0, "set head", "m1", "me/arith", before="a1", after="b2", outcome="done", url=URL
 )
-ODD = AuditEntry(20.0, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, "odd", HOSTILE)
+SAID = (HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, "odd", HOSTILE)
+ODD = AuditEntry(20.0, *SAID, method="POST", url=URL)
 
 
 class Logging(Connector):
@@ -112,8 +113,10 @@ async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -
         await app.until(lambda: len(rows(app)) == 2)
         assert isinstance(app.connector, Logging)
         app.connector.kept.add(HEAD)
+        await app.until(lambda: len(rows(app)) == 3)  # what is added comes by itself
+        app.connector.kept.add(other)
         await app.press("r")
-        await app.until(lambda: len(rows(app)) == 3)
+        await app.until(lambda: len(rows(app)) == 4)
         await app.press("q")
         await app.until_view("models")
 

@@ -53,15 +53,18 @@ def test_curl_sends_the_same_bytes(body: dict[str, str], path: str) -> None:
 
 
 @given(st.text(), st.lists(ids, min_size=1, max_size=2).map(tuple))
-def test_what_is_omitted_is_said_where_no_shell_runs_it(
+def test_curl_has_the_whole_body_in_a_here_document_or_there_is_none(
     kept: str, omitted: tuple[str, ...]
 ) -> None:
-    text = as_curl(entry("submit", body=json.dumps({"x": kept}), omitted=omitted))
-    words = shlex.split(text.replace("\n", " ; ", 0))
-    assert words[0] == ":"
-    assert words[1].startswith("body.json: ")
-    assert words[2] == "curl"
-    assert words[words.index("--data") + 1] == "@body.json"
+    one = entry("submit", body=json.dumps({"x": kept}), omitted=omitted)
+    assert as_curl(one) == ""
+    rest = {name: [kept, "$HOME `id` BODY"] for name in omitted}
+    assert as_curl(one, {}) == ""
+    line, body, end, after = as_curl(one, {**rest, "other": 1}).split("\n")
+    assert shlex.split(line)[-1] == "<<BODY"
+    assert "--data-binary @-" in line
+    assert (end, after) == ("BODY", "")
+    assert json.loads(body) == {"x": kept} | rest
 
 
 @given(ids, st.text(), st.text(), st.booleans(), st.sampled_from(VERBS[:6]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
@@ -25,6 +25,8 @@ from hud_tui.audit_log import (
     document,
     matching,
 )
+from hud_tui.client.client import HudClient
+from hud_tui.client.submit import omitted_tasks
 from hud_tui.keys import keyed
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.tui.keys import KeyLine, bindings
@@ -133,6 +135,9 @@ EMPTY = (
 NOWHERE = "No state directory: nothing is logged."
 ON_ENTRY = frozenset({"open", "copy", "copy_as"})
 """Actions that need an entry under the cursor."""
+NO_PYTHON = "Not available as Python: the request body is not kept."
+AGAIN_S = 1.0
+"""Seconds between two looks at whether anything was added."""
 NO_COMMAND = "hud-tui has no command for it: {log.copy_as} copies the request."
 
 
@@ -142,11 +147,18 @@ class LogScreen(Leavable[None]):
     AUTO_FOCUS: ClassVar[str | None] = "RowList"
     """Not the hidden filter input: the first key would be typed into it."""
 
-    def __init__(self, state: Path | None, now: float) -> None:
-        """`state` is the directory that has the log, `now` Unix seconds for its ages."""
+    def __init__(self, state: Path | None, clock: Callable[[], float], client: HudClient) -> None:
+        """
+        Args:
+            state: The directory that has the log; None for none.
+            clock: Says the Unix seconds, for ages.
+            client: Reads again what a submission's tasks came from.
+        """
         super().__init__()
         self._log = None if state is None else CommandLog(state)
-        self._now, self._bad = now, 0
+        self._clock, self._client, self._bad = clock, client, 0
+        self._stamp: object = None
+        """Of the log when it was read last."""
         self._all: list[AuditEntry] | None = None
         self._shown: list[tuple[AuditEntry, int]] = []
         self.list = RowList(COLUMNS, id="log", least=16)
@@ -162,6 +174,12 @@ class LogScreen(Leavable[None]):
         self.filter_field.display = False
         self.list.focus()
         self.read()
+        self.set_interval(AGAIN_S, self._again)
+
+    def _again(self) -> None:
+        """Read what was added meanwhile."""
+        if self._log is not None and self._stamp not in (None, self._log.stamp):
+            self.read()
 
     @property
     def filter_field(self) -> FilterField:
@@ -176,14 +194,19 @@ class LogScreen(Leavable[None]):
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
-        self._all, self._bad = ([], 0) if self._log is None else await to_thread(self._log.read)
+        if self._log is not None:
+            stamp = self._log.stamp
+            self._all, self._bad = await to_thread(self._log.read)
+            self._stamp = stamp
+        else:
+            self._all = []
         self.show()
 
     def show(self) -> None:
         """Draw the entries that match the filter."""
         found = matching(self._all or [], self.filter_field.value)
         self._shown = folded(found)
-        self.list.show(log_rows(self._shown, self._now))
+        self.list.show(log_rows(self._shown, self._clock()))
         bad = f" · {counted(self._bad, 'line')} cannot be read" if self._bad else ""
         title = (" Command log", "bold")
         self.query_one("#log-title", Static).update(
@@ -234,20 +257,24 @@ class LogScreen(Leavable[None]):
         one = self.entry
         if one is None:
             return
+        rest, why = await omitted_tasks(self._client, one)
         forms = {
-            "curl": ("curl", as_curl(one)),
+            "curl": ("curl", as_curl(one, rest)),
             "hud": ("hud", as_hud(one)),
             "python": ("Python", as_python(one)),
         }
         choices = [(name, label) for name, (label, text) in forms.items() if text]
+        if not choices and why:
+            self.notify(f"Nothing to copy: {why}.", severity="warning", markup=False)
+            return
         if not choices:  # nothing was sent: a command on this machine
             self.action_copy()
             return
-        lines = ["A command that sends the same request."]
-        if not forms["python"][1]:
-            lines.append("Not available as Python: the request body is not kept.")
+        lines = ["A command that sends the same request; it reads the key from $HUD_API_KEY."]
+        lines += [f"Not available as curl: {why}."] * bool(why)
+        lines += [NO_PYTHON] * (not forms["python"][1])
         chosen = await self.app.push_screen_wait(
-            ChoiceDialog("Copy the request as", lines, choices, "curl", safe=True)
+            ChoiceDialog("Copy the request as", lines, choices, choices[0][0], safe=True)
         )
         if chosen is not None:
             self.app.copy_to_clipboard(forms[chosen][1])

@@ -313,7 +313,7 @@ class ModelsScreen(HudScreen):
     def body(self) -> Iterable[Widget]:
         yield Static(WELCOME + keyed(WAY), id="welcome")
         yield FilterField("filter by name, base or provider", "filter")
-        yield RowList(COLUMNS, id="models", least=16, most=48)
+        yield RowList(COLUMNS, id="models", least=28, most=48)
         yield Static("", id="engine", markup=False)
         yield Static("reading the catalog …", id="note", markup=False)
 

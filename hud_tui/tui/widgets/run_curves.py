@@ -23,7 +23,7 @@ from hud_tui.rl.compare import (
     score_at,
     value_at,
 )
-from hud_tui.rl.curves import WEIGHTS, Score
+from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, metric, short, title
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.runs import Differences, RunRow, differences
@@ -253,7 +253,8 @@ class RunCurves(LinesView, can_focus=False):
                 averaged = one.weight > 0 or each.points
                 dots = chart.draw(each.buckets, scale, 2 * cells, 4 * rows, averaged, False)
                 if each.points and each.row.id in intervals:
-                    ends_ = chart.bars(each.buckets, scale, 2 * cells, 4 * rows - 1)
+                    apart = _apart(each.buckets, places[each.row.id], 2 * cells)
+                    ends_ = chart.bars(apart, scale, 2 * cells, 4 * rows - 1)
                     canvas.add(places[each.row.id], ends_)
                 canvas.add(places[each.row.id], dots.line)
                 if each.points:
@@ -295,6 +296,13 @@ class RunCurves(LinesView, can_focus=False):
 
 def _ticks(scale: Scale) -> list[tuple[float, str]]:
     return list(zip(scale.ticks, scale.labels, strict=True))
+
+
+def _apart(buckets: Sequence[Bucket], place: int, columns: int) -> list[Bucket]:
+    """Moved by a column to a side, by the run's place: intervals of one step are told apart."""
+    return [
+        one._replace(column=min(columns - 1, max(0, one.column + place % 3 - 1))) for one in buckets
+    ]
 
 
 def _marks(drawn: RunLine, scale: Scale, rows: int) -> list[tuple[int, int]]:
