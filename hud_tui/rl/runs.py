@@ -404,6 +404,16 @@ def _alarm_value(row: RunRow) -> float | None:
     return None if row.alarms is None else ranks.get(row.alarm, 0) + min(row.alarms, 99) / 100
 
 
+MEANINGS = {
+    "reward": f"mean of its first {ENDS} steps → of its newest {ENDS} (of a short run, its halves)",
+    "spark": "mean reward of its steps, from its least to its greatest",
+    "heldout": "of the newest evaluated checkpoint, else as the newest step reports it",
+    "eval": "mean reward [95 % interval] tasks × samples, of the newest evaluated checkpoint",
+    "nograd": "share of its rollouts whose group had no variance",
+    "tokens": "generated in its training rollouts",
+    "duration": "spent on its steps; of a loop from outside, from its first to its newest",
+}
+"""What columns show whose titles do not say it."""
 BARS = "▁▂▃▄▅▆▇█"
 
 

@@ -140,6 +140,8 @@ class RunSession:
         self._runs: tuple[HudClient, RunList] | None = None
         self.at: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
+        self.loop: RunRow | None = None
+        """The loop that trains the selected model from outside, as `find_loop` found it."""
         self.metric = ""
         """The metric that Live is to enlarge next, of the alarm that was opened."""
         self.evaluation_runner = EvaluationRunner(self, owner)
@@ -241,6 +243,16 @@ class RunSession:
             await self._runs[1].read()
         return {row.id: row for row in self._runs[1].rows}
 
+    async def find_loop(self) -> None:
+        """Look for the loop that trains the selected model from outside, where no managed run
+        does."""
+        run, mine = self.run, None
+        if run.loaded and run.job is None and run.model is not None and len(run.tree):
+            rows = (await self.runs()).values()
+            of = (row for row in rows if row.kind != "training")
+            mine = next((row for row in of if row.model_id == run.model.id), None)
+        self.loop = mine
+
     def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
         """Select a model.
 
@@ -253,7 +265,7 @@ class RunSession:
         if journal is None:
             journal = self._journals[model.id] = Journal(tell=self._note_move)
         if self.run.model is None or self.run.model.id != model.id:
-            self.at = None
+            self.at = self.loop = None
         alarms = AlarmWatch(self._thresholds, AlarmBook(self.store, model.id))
         self._follower = Follower(
             self.client, known or self.run, model, journal, alarms, known_at, self.clock

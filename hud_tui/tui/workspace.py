@@ -50,6 +50,8 @@ from hud_tui.wire import Job, JobStatus, Model
 
 ASIDE_S = 5.0
 """Between two looks at the machine that is used, and at costs."""
+LOOP_S = 2.0
+"""Between two looks at a loop that is driven from outside."""
 FRAME_S = 0.1
 """Events are shown together, at most this often."""
 READING = frozenset({"read", "check", "form", "start", "evaluations", "paired", "gather", "within"})
@@ -127,6 +129,7 @@ class Workspace:
             self.session.choose(first.model)
         self._keep_saving()
         self._app.run_worker(self._watch_machines(), exclusive=True, group="aside")
+        self._app.run_worker(self._watch_loop(), exclusive=True, group="loop")
         await self._app.switch_mode(first.view)
         if first.trouble is not None:
             tell(self._app, first.trouble)
@@ -337,6 +340,15 @@ class Workspace:
                 if self.view is not None:
                     self.view.hear_aside(found)
             await sleep(ASIDE_S)
+
+    async def _watch_loop(self) -> None:
+        """Follow the loop that trains the selected model from outside."""
+        while not self.session.replays:
+            before = self.session.loop
+            await self.session.find_loop()
+            if self.session.loop != before and self.view is not None:
+                self.view.hear_loop(self.session.loop)
+            await sleep(LOOP_S)
 
     def show_log(self) -> None:
         """Show the command log."""

@@ -13,7 +13,9 @@ import pytest
 from textual.widgets import Input
 
 from hud_tui.rl.runs import RunRow
+from hud_tui.service.engines.base import EngineError
 from hud_tui.settings import Start
+from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.compare import MetricList, RunComparison
 from hud_tui.tui.screens.runs import ColumnList, EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.row_list import RunTable
@@ -243,6 +245,30 @@ async def test_details_say_every_parameter(served: Served, three: list[str]) -> 
         await flown.until(lambda: pane.lines)
         for word in (three[2], "learning_rate", "2e-6", "tasks_per_step", "no gradient"):
             assert word in pane.plain
+
+
+async def test_details_say_why_a_run_failed_and_what_to_press(
+    served: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*args: object) -> None:
+        raise EngineError("the card is [red]gone[/]")
+
+    monkeypatch.setattr(toy_of(served), "forward_backward", broken)
+    job = await submit(http, str((await fork(http, "model"))["id"]), steps=2)
+    assert (await ended(http, job))["status"] == "failed"
+    async with runs(served) as (flown, view):
+        await flown.press("d")
+        await flown.until(lambda: isinstance(flown.screen, RunDetails))
+        pane: Any = flown.screen.query_one("#run-details")
+        await flown.until(lambda: "the card is [red]gone[/]" in pane.plain)
+        assert pane.plain.startswith("failed: ")
+        assert "R in Runs resumes it, from the start on." in pane.plain
+        await flown.press("escape")
+        await flown.until(lambda: flown.screen is view)
+        await flown.press("o")
+        await flown.until(lambda: isinstance(flown.screen, ColumnList))
+        listed: Any = flown.screen
+        assert any("mean of its first 5 steps" in row.cells[5].plain for row in listed.rows.rows)
 
 
 async def test_y_copies_the_id(served: Served, three: list[str]) -> None:
@@ -477,6 +503,20 @@ async def test_a_loop_has_a_name_a_model_a_reward_and_an_end_in_every_list(
         await flown.until(lambda: "my loop running  step 2/10" in flown.said("RunStatus"))
         assert "reward .500 → .500" in flown.said("RunStatus")
         assert "left" in flown.said("RunStatus")
+        await flown.press("1")
+        await flown.until_view("models")
+        models: Any = flown.view
+        await flown.until(lambda: "looped" in str(models.rows.rows))
+        await flown.until(
+            lambda: any(
+                re.fullmatch(r"2/10  \d+.*", cell.plain)
+                for row in models.rows.rows
+                for cell in row.cells
+            )
+        )
+        top = str(models.query_one(TopLine).line)
+        for word in ("my loop running", "step 2/10", "reward .5", "left"):
+            assert word in top
         await flown.press("6")
         await flown.until_view("jobs")
         jobs: Any = flown.view

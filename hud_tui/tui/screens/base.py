@@ -33,6 +33,7 @@ from hud_tui.rl.names import plain_name
 from hud_tui.rl.progress import Liveness, State, engine_place, progress
 from hud_tui.rl.report import Kept, allowed, report_files
 from hud_tui.rl.run import Run
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
@@ -227,6 +228,8 @@ class TopLine(Widget):
         Liveness(State.CONNECTING, "connecting", None), repaint=False
     )
     aside: reactive[Aside] = reactive(lambda: Aside(), repaint=False)
+    loop: reactive[RunRow | None] = reactive[RunRow | None](None, repaint=False)
+    """The loop that trains the model from outside."""
     line: reactive[Content] = reactive(Content())
     """The displayed text."""
 
@@ -250,13 +253,17 @@ class TopLine(Widget):
     def watch_aside(self) -> None:
         self._write()
 
+    def watch_loop(self) -> None:
+        self._write()
+
     def on_resize(self) -> None:
         self._write()
 
     def _write(self) -> None:
         width = self.size.width
         said = top_line(
-            self.view, self.service, self.run, self.freshness, width, self.read_only, self.aside
+            *(self.view, self.service, self.run, self.freshness, width),
+            *(self.read_only, self.aside, self.loop),
         )
         self.line = said
 
@@ -272,8 +279,10 @@ def top_line(
     width: int,
     read_only: bool = False,
     aside: Aside | None = None,
+    loop: RunRow | None = None,
 ) -> Content:
-    """The line, at most `width` cells; "read-only" always fits."""
+    """The line, at most `width` cells; "read-only" always fits. `loop` trains the model
+    from outside."""
     where = engine_place(run.model) or (aside.machine if aside is not None else "") or service
     title = Content.styled(f" {view.capitalize()} ", "bold $background on $primary")
     name = title.stylize(does("app.views"))
@@ -283,7 +292,8 @@ def top_line(
     left = [(1, name), *guarded, place if far else (8, Content.styled(where, "$text-muted"))]
     left += _model(run)
     calm = freshness.state is State.LIVE and not freshness.behind_s
-    right = [*_alarms(run), *_job(run, freshness), (3 if far and calm else 2, _fresh(freshness))]
+    going = _loop(loop) if run.job is None and loop is not None else _job(run, freshness)
+    right = [*_alarms(run), *going, (3 if far and calm else 2, _fresh(freshness))]
     if run.model is None or view in OWN_STATUS:
         right = _alarms(run)
     right = [*_aside(aside or Aside(), width), *right]
@@ -359,6 +369,18 @@ def _alarms(run: Run) -> list[Part]:
 
 def _counted(level: Level, count: int) -> str:
     return counted(count, "warning") if level is Level.WARN else f"{count} {level}"
+
+
+def _loop(row: RunRow) -> list[Part]:
+    """A loop that is driven from outside: its name, how far it is, and when it will be done."""
+    name = Content.styled(f"{one_line(row.title, 32)} {row.status}".rstrip(), "$text-muted")
+    steps = f"{row.step}/{row.steps}" if row.steps is not None else f"{row.step}"
+    parts = [(9, clicked(name, "app.view.runs")), (5, Content(f"step {steps}"))]
+    if row.reward is not None:
+        parts.append((7, Content(f"reward {short(row.reward)}")))
+    if row.eta_s is not None:
+        parts.append((6, Content(f"{duration(row.eta_s)} left")))
+    return parts
 
 
 def _job(run: Run, freshness: Liveness) -> list[Part]:
@@ -534,6 +556,11 @@ class HudScreen(Screen[None]):
         if self.is_built and (line := self.query_one_optional(TopLine)):
             line.aside = aside
 
+    def hear_loop(self, loop: RunRow | None) -> None:
+        """Show how far the loop is that trains the model from outside."""
+        if self.is_built and (line := self.query_one_optional(TopLine)):
+            line.loop = loop
+
     def watch_focused(self) -> None:
         self.call_after_refresh(make_way, self)
 
@@ -578,6 +605,7 @@ class HudScreen(Screen[None]):
         self.follow_layout()
         self.hear(self.session.run, self.session.freshness)
         self.hear_aside(self.context.aside())
+        self.hear_loop(self.session.loop)
 
     async def attempt(self, call: Awaitable[T]) -> T | None:
         """Await a client call in a worker; on an error, show it and return None.

@@ -76,7 +76,7 @@ FILTER = "filter rows by text"
 SEARCH = "search the rollout; then n and N"
 NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
 REPLAYED = "A replay has no jobs. {app.view.live} shows its run."
-NAME_LEAST = 24
+NAME_LEAST = 34
 """Minimum width of a job's name, in cells."""
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual import on, work
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.suggester import Suggester
 from textual.widget import Widget
@@ -58,7 +58,7 @@ from hud_tui.tui.run_draft import (
     what_is_sent,
     with_baseline,
 )
-from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.base import WIDTHS, HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.widgets.form import FilterField, Findings, Picker, RunForm, whole_lines
 from hud_tui.tui.widgets.lines import TextPane
@@ -171,6 +171,7 @@ FIRST_TASKSET = "mixed"
 class LaunchScreen(HudScreen):
     VIEW = "launch"
     BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
+    HORIZONTAL_BREAKPOINTS = [*WIDTHS, (160, "-widest")]  # noqa: RUF012
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
@@ -437,18 +438,20 @@ class LaunchScreen(HudScreen):
 
     def body(self) -> Iterable[Widget]:
         yield Static(id="lead", markup=False)
-        with Horizontal(id="source"):
-            with Vertical(id="choice"):
-                yield self.sources
-                yield Input(
-                    placeholder=keyed("{launch.file} file, or taskset"),
-                    id="path",
-                    suggester=FileSuggester(),
-                    compact=True,
-                )
-            yield Findings(id="findings")
-        yield self.filter_field
-        yield self.tasks
+        with Container(id="lists"):
+            with Container(id="source"):
+                with Vertical(id="choice"):
+                    yield self.sources
+                    yield Input(
+                        placeholder=keyed("{launch.file} file, or taskset"),
+                        id="path",
+                        suggester=FileSuggester(),
+                        compact=True,
+                    )
+                yield Findings(id="findings")
+            with Vertical(id="tasks-pane"):
+                yield self.filter_field
+                yield self.tasks
         yield RunForm(id="form")
         with Horizontal(id="send"):
             yield Static(id="summary", markup=False)

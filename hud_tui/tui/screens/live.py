@@ -23,6 +23,7 @@ from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
 from hud_tui.rl.run import Run
+from hud_tui.rl.runs import RunRow
 from hud_tui.tui.job_actions import RESUMABLE, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
@@ -102,10 +103,6 @@ class RunPanel(Panel[None]):
     @on(TextPane.Resized)
     def _lay_out(self) -> None:
         self.pane.show(run_facts(self.run))
-
-
-LOOP_S = 2.0
-"""Seconds between two checks for a loop that trains from outside."""
 
 
 class LiveScreen(HudScreen):
@@ -321,24 +318,14 @@ class LiveScreen(HudScreen):
         return self.query_one(KINDS[self.pane])
 
     def on_mount(self) -> None:
-        self.set_interval(LOOP_S, self._read_loop)
         groups = self.groups
         self.watch(groups, "face", self._keep_face, init=False)
         self.watch(groups, "order", self._keep_order, init=False)
 
-    def _read_loop(self) -> None:
-        """Look for a loop that trains the model from outside, if no managed run does."""
-        run = self.run
-        if self.is_current and run.loaded and run.job is None and len(run.tree):
-            self._find_loop()
-
-    @work(exclusive=True, group="read")
-    async def _find_loop(self) -> None:
-        rows = await self.session.runs()
-        of = [row for row in rows.values() if row.kind != "training"]
-        mine = (row for row in of if row.model_id == _id(self.run))
+    def hear_loop(self, loop: RunRow | None) -> None:
+        super().hear_loop(loop)
         if self.is_built:
-            self.query_one(RunStatus).loop = next(mine, None)
+            self.query_one(RunStatus).loop = loop
 
     def on_screen_resume(self) -> None:
         """Textual also calls the base class' method. The crosshair and the head may have moved in

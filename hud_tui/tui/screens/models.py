@@ -27,10 +27,12 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.progress import kept_for
 from hud_tui.rl.run import Run
+from hud_tui.rl.runs import COLUMNS as COLUMNS_OF_RUNS
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import age, counted, one_line, seconds
 from hud_tui.tui.job_actions import ask_fork
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.base import HudScreen, ViewContext, duration
 from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
@@ -125,13 +127,14 @@ def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) 
 COLUMNS = (
     Column("", 1),
     Column("model"),
-    Column("trainable", 9, rank=7),
+    Column("trainable", 9, rank=8),
     Column("head", 13, rank=3),
     Column("steps", 6, right=True, rank=1),
     Column("held-out", 15, right=True, rank=2),
-    Column("reward", 13, right=True, rank=4),
-    Column("age", 5, right=True, rank=5),
-    Column("base", 16, rank=6),
+    Column("reward", 13, right=True, rank=5),
+    Column("run, time left", 18, rank=4),
+    Column("age", 5, right=True, rank=6),
+    Column("base", 16, rank=7),
 )
 HEADINGS = {
     Kind.OWN: "your models",
@@ -162,6 +165,7 @@ def model_rows(
     text: str,
     now: float,
     protected: Collection[str] = (),
+    going: Mapping[str, RunRow] | None = None,
 ) -> list[Row]:
     """Rows, with a heading for each kind.
 
@@ -172,6 +176,7 @@ def model_rows(
         text: Only models with each of these words in a name, base or provider.
         now: Unix seconds, for ages.
         protected: Ids of protected models.
+        going: The runs that train, by model id.
     """
     words = text.casefold().split()
     shown = sorted(
@@ -190,7 +195,8 @@ def model_rows(
             rows.append(Row(f"heading {one}", (Content(heading),), heading=True))
         for model in members:
             is_shut = model.id in protected
-            rows.append(_row(model, facts.get(model.id), model.id == followed, now, is_shut))
+            run = (going or {}).get(model.id)
+            rows.append(_row(model, facts.get(model.id), model.id == followed, now, is_shut, run))
     return rows
 
 
@@ -200,7 +206,14 @@ def _matches(model: Model, words: list[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _row(model: Model, facts: Facts | None, followed: bool, now: float, is_shut: bool) -> Row:
+def _row(
+    model: Model,
+    facts: Facts | None,
+    followed: bool,
+    now: float,
+    is_shut: bool,
+    run: RunRow | None,
+) -> Row:
     known = facts or Facts("", model.checkpoint_count or 0, NONE)
     train = "✔" if model.is_trainable else "–"
     own = kind(model) is Kind.OWN
@@ -215,10 +228,17 @@ def _row(model: Model, facts: Facts | None, followed: bool, now: float, is_shut:
         Content(str(known.steps) if own else ""),
         reward(known.own.heldout, known.head, known.own.over_briefly) if own else Content(),
         reward(known.own.reward, known.head, str(known.own.sampled or "")) if own else Content(),
+        Content() if run is None else _going(run),
         Content.styled(age(model.created_at, now), "$text-muted"),
         Content.styled(_base(model) if _base(model) != model.model_name else "", "$text-muted"),
     )
     return Row(model.id, cells)
+
+
+def _going(run: RunRow) -> Content:
+    """How far a run is, and how long it still takes, e.g. ``12/60  3m20s``."""
+    left = "" if run.eta_s is None else f"  {duration(run.eta_s)}"
+    return Content.assemble(COLUMNS_OF_RUNS["steps"].text(run, 0.0), (left, "$text-muted"))
 
 
 def reward(value: float | None, head: str, over: str) -> Content:
@@ -237,6 +257,8 @@ def _base(model: Model) -> str:
 
 AT_ONCE = 4
 """Checkpoint trees that are read at the same time."""
+GOING_S = 2.0
+"""Between two looks at the runs that train."""
 QUEUE_S = 5.0
 """Seconds between two reads of a server's queue."""
 
@@ -255,6 +277,8 @@ class ModelsScreen(HudScreen):
         super().__init__(context)
         self.facts: dict[str, Facts] = {}
         """Numbers of trees, by model id."""
+        self._going: dict[str, RunRow] = {}
+        """The runs that train, managed or not, by model id."""
         self._said = ""
         """The last error about protected models, so that it is shown once."""
         self._begun_for: str | None = None
@@ -265,11 +289,24 @@ class ModelsScreen(HudScreen):
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
         self.read()
+        self._read_going()
 
     @property
     def on_server(self) -> bool:
         """Whether models live on a Tinker server."""
         return any(one.engine and one.engine.server for one in self.models or ())
+
+    @work(exclusive=True, group="going")
+    async def _read_going(self) -> None:
+        rows = (await self.session.runs()).values()
+        going = {row.model_id: row for row in rows if row.active}
+        if going != self._going and self.is_built:
+            self._going = going
+            self.show_rows()
+
+    def _refresh_going(self) -> None:
+        if self.is_current:
+            self._read_going()
 
     def _read_queue(self) -> None:
         """Refresh models on a server: its queue changes without an event."""
@@ -339,6 +376,7 @@ class ModelsScreen(HudScreen):
         if start.command == "fork" and start.source and self.context.writes.may_change():
             self.fork_named(start.source, start.name)
         self.set_interval(QUEUE_S, self._read_queue)
+        self.set_interval(GOING_S, self._refresh_going)
 
     def watch_models(self) -> None:
         if self.models is None or not self.query("#note"):  # it was read before the view was built
@@ -382,7 +420,8 @@ class ModelsScreen(HudScreen):
             return
         followed = self.run.model.id if self.run.model is not None else None
         text, now = self.filter_field.value, self.context.clock()
-        rows = model_rows(self.models, self.facts, followed, text, now, self._protected())
+        shut, going = self._protected(), self._going
+        rows = model_rows(self.models, self.facts, followed, text, now, shut, going)
         self.rows.show(rows)
         self._note()
 

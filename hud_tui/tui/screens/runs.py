@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,10 +23,11 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.export import Sheet
-from hud_tui.rl.run import Run
+from hud_tui.rl.run import Run, reason, trouble
 from hud_tui.rl.runs import (
     COLUMNS,
     DIFFERS,
+    MEANINGS,
     PARAMETER,
     Column,
     RunRow,
@@ -58,6 +60,7 @@ from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunTable
 from hud_tui.tui.widgets.row_list import Column as ListColumn
 from hud_tui.tui.widgets.run_curves import Compared
+from hud_tui.wire import JobStatus
 
 # The list of columns: which are shown, their order, sorting and grouping.
 
@@ -67,7 +70,8 @@ ARRANGE_COLUMNS = (
     ListColumn("column", 24),
     ListColumn("sorted", 14),
     ListColumn("grouped", 7),
-    ListColumn("of the run under the cursor", rank=1),
+    ListColumn("of the run under the cursor", 26, rank=1),
+    ListColumn("what it is", rank=2),
 )
 ARRANGE_FOOT = (
     "{columns.choose} sort  {columns.show_or_hide} show or hide  "
@@ -121,6 +125,7 @@ class ColumnList(Over[None]):
             Content.styled(order, "$accent"),
             Content.styled("●" if self.arrangement.group == one.key else "", "$accent"),
             Content.styled(text, "$text-muted"),
+            Content.styled(MEANINGS.get(one.key, ""), "$text-muted"),
         )
         return Row(one.key, cells)
 
@@ -215,10 +220,24 @@ class RunDetails(Panel[None]):
 
     FOOT = "↑ ↓ scroll   {panel.close} back"
 
-    def __init__(self, row: RunRow, now: float, state: Path | None = None) -> None:
-        """`state`: the state directory, for the files of a run that is driven from here."""
+    def __init__(
+        self,
+        row: RunRow,
+        now: float,
+        state: Path | None = None,
+        ask: Callable[[], Awaitable[JobStatus | None]] | None = None,
+    ) -> None:
+        """
+        Args:
+            row: The run.
+            now: Unix seconds.
+            state: The state directory, for the files of a run that is driven from here.
+            ask: Reads its status, which says why it ended; None for a loop, which has none.
+        """
         super().__init__(f"run {row.title}")
-        self.row, self.now = row, now
+        self.row, self.now, self._ask = row, now, ask
+        self._why: list[Content] = []
+        """Why it ended, and what to press."""
         self.driven = driven_here(state, row.id)
         self.pane = TextPane(id="run-details")
 
@@ -229,20 +248,53 @@ class RunDetails(Panel[None]):
         self.pane.focus()
         if self.driven is not None:
             self.set_interval(AGAIN_S, self._lay_out)
+        if self._ask is not None:
+            self._read_why(self._ask)
+
+    @work(exclusive=True, group="read")
+    async def _read_why(self, ask: Callable[[], Awaitable[JobStatus | None]]) -> None:
+        try:
+            status = await ask()
+        except HudError as error:
+            self._why = [Content.styled(f"its status cannot be read: {error.message}", "$warning")]
+        else:
+            self._why = list(_why_ended(self.row, status))
+        self._lay_out()
 
     @on(TextPane.Resized)
     def _lay_out(self) -> None:
-        said = [(one.title, one.text(self.row, self.now)) for one in COLUMNS.values()]
+        lines = [*self._why, *([Content()] if self._why else [])]
+        for one in COLUMNS.values():
+            lines.append(_told(one.title, text := one.text(self.row, self.now)))
+            if text != "–" and one.key in MEANINGS:
+                lines.append(Content.styled(f"{'':<32}{MEANINGS[one.key]}", "$text-muted"))
         if self.row.alarm_title:
-            said.append(("worst alarm", self.row.alarm_title))
+            lines.append(_told("worst alarm", self.row.alarm_title))
         given = [(key, value_said(value)) for key, value in sorted(self.row.parameters.items())]
-        lines = [_told(*one) for one in said]
         lines += [Content(), Content.styled("parameters", "bold"), *(_told(*one) for one in given)]
         if self.driven is not None:
             lines += _failures(self.driven)
             lines += _log("environment's log", self.driven.environment_log)
             lines += _log("driver's log", self.driven.driver_log)
-        self.pane.show(lines)
+        self.pane.show(_wrapped(lines, self.pane.width))
+
+
+def _wrapped(lines: Sequence[Content], width: int) -> list[Content]:
+    """Lines that are as wide as the pane at most."""
+    return [part for line in lines for part in (line.wrap(max(20, width)) or [line])]
+
+
+def _why_ended(row: RunRow, status: JobStatus | None) -> Iterator[Content]:
+    """Why a run failed, or ended before its last step, and which key goes on."""
+    why = "" if status is None else one_line(reason(status), 2000)
+    if why:
+        style = "$error" if status is not None and trouble(status) else ""
+        yield Content.styled(f"{row.status}: {why}", style)
+    if row.status in RESUMABLE:
+        where = f"step {row.step + 1}" if row.step else "the start"
+        yield Content.styled(
+            keyed("{runs.resume_run} in Runs resumes it, ") + f"from {where} on.", "$text-muted"
+        )
 
 
 def _failures(folder: RunFolder) -> list[Content]:
@@ -615,7 +667,9 @@ class RunsScreen(HudScreen):
     def action_details(self) -> None:
         if (row := self.table.row) is not None:
             state = self.session.store.directory
-            self.app.push_screen(RunDetails(row, self.context.clock(), state))
+            asks = row.kind == "training" and not self.session.replays
+            ask = partial(self.client.known_job, row.id) if asks else None
+            self.app.push_screen(RunDetails(row, self.context.clock(), state, ask))
 
     @work(exclusive=True, group="act")
     async def action_edit(self) -> None:

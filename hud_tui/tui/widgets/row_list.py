@@ -599,8 +599,9 @@ class RunTable(LinesView, can_focus=True):
             parts.append((_padded(self._title(one), stop - start, one) + " " * GAP, tone))
         more = len(self._in_sight(width)) < len(self._behind)
         found = line(*parts)
-        if more and found.cell_length < width:
-            found = line(*parts, ("›".rjust(width - found.cell_length), dim))
+        if more:
+            gap = " " * max(0, width - 1 - found.cell_length)
+            found = Strip.join([found.crop(0, width - 1), line((f"{gap}›", dim))])
         return found.crop(0, width)
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
@@ -648,10 +649,11 @@ def _shortened(text: str, width: int) -> str:
 def _padded(text: str, width: int, one: RunColumn) -> str:
     if one.key == NAME:
         text = _shortened(text, width)
+    right = one.number and one.key != "reward"
     if len(text) <= width and text.isascii():
-        right = one.number and one.key != "reward"
         return text.rjust(width) if right else text.ljust(width)
-    return fit_text(text, width)
+    missing = width - cell_len(text)
+    return " " * missing + text if right and missing > 0 else fit_text(text, width)
 
 
 def _id(row: RunRow | None) -> str | None:
