@@ -66,7 +66,7 @@ async def test_it_lists_own_models_apart_from_bases(served: Served) -> None:
         await app.until(lambda: cells(app, "one")[4] == "2")
         assert cells(app, "one")[3] == "▶ step-000002"
         assert cells(app, "one")[5:7] == ["–", "–"], "nobody sampled its head yet"
-        assert cells(app, "one")[8] == "toy/four"
+        assert cells(app, "one")[9] == "toy/four"
         assert cells(app, "two")[0] == "●"
         assert cells(app, "one")[0] == " "
 

@@ -268,7 +268,9 @@ async def test_details_say_why_a_run_failed_and_what_to_press(
         await flown.press("o")
         await flown.until(lambda: isinstance(flown.screen, ColumnList))
         listed: Any = flown.screen
-        assert any("mean of its first 5 steps" in row.cells[5].plain for row in listed.rows.rows)
+        listed.rows.select("reward")
+        note = listed.query_one("#columns-note")
+        await flown.until(lambda: "mean of its first 5 steps" in str(note.render()))
 
 
 async def test_y_copies_the_id(served: Served, three: list[str]) -> None:

@@ -70,8 +70,7 @@ ARRANGE_COLUMNS = (
     ListColumn("column", 24),
     ListColumn("sorted", 14),
     ListColumn("grouped", 7),
-    ListColumn("of the run under the cursor", 26, rank=1),
-    ListColumn("what it is", rank=2),
+    ListColumn("of the run under the cursor", rank=1),
 )
 ARRANGE_FOOT = (
     "{columns.choose} sort  {columns.show_or_hide} show or hide  "
@@ -96,6 +95,7 @@ class ColumnList(Over[None]):
         with Vertical(id="charts") as box:
             box.border_title = "columns"
             yield RowList(ARRANGE_COLUMNS, id="charts-list", least=12)
+            yield Static("", id="columns-note", markup=False)
             yield FootLine(ARRANGE_FOOT, id="charts-foot")
 
     @property
@@ -125,9 +125,13 @@ class ColumnList(Over[None]):
             Content.styled(order, "$accent"),
             Content.styled("●" if self.arrangement.group == one.key else "", "$accent"),
             Content.styled(text, "$text-muted"),
-            Content.styled(MEANINGS.get(one.key, ""), "$text-muted"),
         )
         return Row(one.key, cells)
+
+    @on(RowList.Moved)
+    def _say_meaning(self) -> None:
+        meaning = MEANINGS.get(self.rows.key or "", "")
+        self.query_one("#columns-note", Static).update(meaning)
 
     def action_choose(self) -> None:
         if (key := self.rows.key) is not None:

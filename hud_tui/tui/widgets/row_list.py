@@ -337,6 +337,10 @@ FRESH_S = 5.0
 """Seconds until an age is updated."""
 
 
+MORE = 2
+"""Cells of the mark at the right of the titles, which says that there are more columns."""
+
+
 class RunTable(LinesView, can_focus=True):
     """Lines of runs and headings. The cursor stays on its run, by id."""
 
@@ -532,8 +536,10 @@ class RunTable(LinesView, can_focus=True):
         self._spelled_out = used + 3 <= width
 
     def _in_sight(self, width: int) -> list[RunColumn]:
-        """The columns after the name that fit."""
+        """Those after the name that have room, beside the mark that says so where some have not."""
         room = width - 3 - self._name_width(width)
+        whole = sum(GAP + self._width(one) for one in self._behind) <= room
+        room -= 0 if whole else MORE
         found = []
         for one in self._behind:
             room -= GAP + self._width(one)
@@ -546,6 +552,7 @@ class RunTable(LinesView, can_focus=True):
         """Each visible column with its first and last cell; the name takes the remaining width."""
         behind = self._in_sight(width)
         wide, name = sum(GAP + self._width(one) for one in behind), COLUMNS[NAME]
+        width -= MORE if len(behind) < len(self._behind) else 0
         stop = 3 + min(self._width(name), max(self._name_width(width), width - 3 - wide))
         found = [(name, 3, stop)]
         for one in behind:
