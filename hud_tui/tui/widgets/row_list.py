@@ -536,7 +536,7 @@ class RunTable(LinesView, can_focus=True):
         self._spelled_out = used + 3 <= width
 
     def _in_sight(self, width: int) -> list[RunColumn]:
-        """Those after the name that have room, beside the mark that says so where some have not."""
+        """The columns after the name that fit, beside the mark of further ones if not all do."""
         room = width - 3 - self._name_width(width)
         whole = sum(GAP + self._width(one) for one in self._behind) <= room
         room -= 0 if whole else MORE
