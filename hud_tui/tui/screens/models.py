@@ -132,7 +132,7 @@ COLUMNS = (
     Column("steps", 6, right=True, rank=1),
     Column("held-out", 15, right=True, rank=2),
     Column("reward", 13, right=True, rank=5),
-    Column("run, time left", 18, rank=4),
+    Column("run, time left", 14, rank=4),
     Column("age", 5, right=True, rank=6),
     Column("base", 16, rank=7),
 )
