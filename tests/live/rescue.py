@@ -2,7 +2,7 @@
 
 Run: python3 -m tests.live.rescue PATH/TO/hud-tui [tiny | tinker] [--taskset arith --steps 60]
 
-Trains a fork, spoils it by one step at learning rate .02 (tinker: .5), and trains on at 1e-5.
+Trains a fork, spoils it by one step at learning rate .02 (tinker: .2), and trains on at 1e-5.
 An alarm must begin with that step or later, and what it offers to serve must be from before
 it, with an own reward near the level before. For `tinker`, TINKER_BASE_URL says where.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.live.main_job import Program, expect, say
 
-SPOILING = {"tiny": "0.02", "tinker": "0.5"}
+SPOILING = {"tiny": "0.02", "tinker": "0.2"}
 """A learning rate that no policy survives."""
 TIMEOUT_S = {"tiny": 600.0, "tinker": 7200.0}
 """For one command: a server without a GPU takes many seconds a step."""

@@ -1,8 +1,13 @@
-"""Write a tiny Qwen3 of random weights, with a byte-level tokenizer, into a folder.
+"""Write a tiny Qwen3, with a byte-level tokenizer, into a folder.
 
-usage: make_model.py FOLDER      (needs torch and transformers; downloads nothing)
+usage: make_model.py FOLDER [STEPS]      (needs torch and transformers; downloads nothing)
+
+Its weights are random; STEPS of supervised learning (650: a minute of one processor) teach it so
+much of the taskset `text` that reinforcement learning has rewards to begin with.
 """
 
+import random
+import string
 import sys
 from pathlib import Path
 
@@ -15,6 +20,10 @@ TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+TEMPLATE_START, TEMPLATE_END = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+"""What the template makes of one user's message."""
 
 
 def write_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
@@ -35,7 +44,45 @@ def write_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def write_model(folder: Path, end: int, pad: int) -> int:
+def lesson(draw: random.Random) -> tuple[str, str]:
+    """A prompt of the taskset `text`, with letters of its own, and the answer."""
+    text = "".join(draw.choices(string.ascii_lowercase, k=draw.randint(4, 8)))
+    letter = draw.choice(text)
+    return draw.choice(
+        [
+            (f"Reverse: {text}", text[::-1]),
+            (f"Count {letter} in: {text}", str(text.count(letter))),
+            (f"Uppercase: {text}", text.upper()),
+        ]
+    )
+
+
+def teach(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int) -> None:
+    """Supervised learning of answers, 64 a step."""
+    torch.set_num_threads(1)  # more cost more than they bring for a net as small as this
+    draw, optimizer = random.Random(0), torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for step in range(steps):
+        rows = []
+        for prompt, answer in (lesson(draw) for _ in range(64)):
+            asked = TEMPLATE_START + prompt + TEMPLATE_END
+            known = tokenizer.encode(asked, add_special_tokens=False)
+            rows.append((known, tokenizer.encode(answer + SPECIAL[2], add_special_tokens=False)))
+        longest = max(len(known) + len(told) for known, told in rows)
+        tokens = torch.full((len(rows), longest), tokenizer.pad_token_id)
+        labels = torch.full((len(rows), longest), -100)
+        for row, (known, told) in enumerate(rows):
+            whole = torch.tensor(known + told)
+            tokens[row, : len(whole)] = whole
+            labels[row, len(known) : len(whole)] = whole[len(known) :]
+        loss = model(input_ids=tokens, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 200 == 0:
+            print(step, round(loss.item(), 3), flush=True)
+
+
+def write_model(folder: Path, tokenizer: PreTrainedTokenizerFast, steps: int) -> int:
     """Two layers, 64 wide; how many parameters that is."""
     torch.manual_seed(0)
     config = Qwen3Config(
@@ -48,12 +95,13 @@ def write_model(folder: Path, end: int, pad: int) -> int:
         head_dim=16,
         max_position_embeddings=512,
         tie_word_embeddings=False,
-        eos_token_id=end,
-        pad_token_id=pad,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
     )
     config.dtype = "float32"
     model = Qwen3ForCausalLM(config).to(torch.float32)
+    teach(model, tokenizer, steps)
     model.save_pretrained(folder)
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -62,4 +110,5 @@ if __name__ == "__main__":
     place = Path(sys.argv[1])
     place.mkdir(parents=True, exist_ok=True)
     made = write_tokenizer(place)
-    print(place, write_model(place, made.eos_token_id, made.pad_token_id), "parameters")
+    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    print(place, write_model(place, made, steps), "parameters")
