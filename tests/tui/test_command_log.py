@@ -131,7 +131,7 @@ async def test_hostile_entries_are_shown_and_cannot_act(
         for bad in ("\x1b", "\x07", "\u202e"):
             assert bad not in drawn
         await app.press("y")
-        await app.until(lambda: any("hud-tui has no command" in text for text in app.notices))
+        await app.until_notice("hud-tui has no command")
         await app.press("Y")
         await app.until(lambda: isinstance(app.screen, ChoiceDialog))
         assert "request body is not kept" in " ".join(map(str, app.screen.lines))
