@@ -118,7 +118,7 @@ def entry_text(one: AuditEntry) -> Iterator[Content]:
     if one.message:
         yield _field("message", one_line(one.message, 300))
     request = f" · request {one_line(one.request_id, 60)}" if one.request_id else ""
-    if one.url:
+    if one.url or one.request_id:
         yield _field("sent", f"{one_line(one.method, 8)} {one_line(one.url, 200)}{request}")
     if command := as_hud_tui(one):
         yield _field("command", one_line(command, 1000))
