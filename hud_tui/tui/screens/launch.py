@@ -439,7 +439,7 @@ class LaunchScreen(HudScreen):
     def body(self) -> Iterable[Widget]:
         yield Static(id="lead", markup=False)
         with Container(id="lists"):
-            with Container(id="source"):
+            with Horizontal(id="source"):
                 with Vertical(id="choice"):
                     yield self.sources
                     yield Input(
