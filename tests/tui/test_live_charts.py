@@ -318,6 +318,18 @@ async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> 
         assert text_of(chart) != before, "v hides the interval"
 
 
+async def test_a_narrow_legend_leaves_out_words_and_no_number() -> None:
+    run = runs.run_of(60)
+    mean = Estimate(value=0.7, low=0.6, high=0.79)
+    found = Evaluation(mean_reward=0.7, num_tasks=48, num_traces=192, samples=4, mean=mean)
+    node = run.tree[39].model_copy(update={"evaluations": [found]})
+    stage = Stage(run.fold(CheckpointAdded(checkpoint=node)))
+    async with stage.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*["shift+left"] * 2, "left")
+        legend = text_of(stage.live.query_one(FocusChart)).splitlines()[-1].rstrip()
+    assert legend == "   ━ train, 95 % over 12 groups   ■ held-out .700 [.600, .790], 48 tasks × 4"
+
+
 async def test_a_branch_and_a_move_of_the_head_are_marked_in_every_chart() -> None:
     run = runs.branched(60, 30, 40)
     stage = Stage(run)

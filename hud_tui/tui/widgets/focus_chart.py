@@ -631,6 +631,9 @@ def _zoom_said(run: Run, chart_view: ChartView) -> str:
 HEADING_TONES = ("strong", "dim", "plain", "second", "warm", "hot")
 LEGEND_FROM = 7
 """Rows below the heading from which there is a legend."""
+LEGEND_WORDS = (3, 2, 1, 0)
+"""Forms of the rewards' legend, longest first: with the evaluated checkpoint, without it, without
+what train's interval is over, and with the numbers alone."""
 LEAST_ROWS, LEAST_CELLS = 3, 20
 """Least size of a figure."""
 
@@ -717,26 +720,31 @@ class FocusChart(ChartMouse, can_focus=False):
         return rows - 1 if told and rows >= LEGEND_FROM else rows
 
     def _legend(self, width: int) -> Strip:
-        """The curves, what their intervals are over, and the signs."""
-        parts: list[tuple[str, Style]] = []
-        if self.key == REWARD and self.run.series.length:
-            parts += self._rewards_legend()
+        """The curves, what their intervals are over, and the signs; the shortest form that says
+        all of it, if the longer ones do not fit."""
+        signs: list[tuple[str, Style]] = []
         for sign in dict.fromkeys(self._signs(self._figure.cells).values()):
-            parts += [(f"   {sign}", self._sign_tone(sign)), (f" {sign.meaning}", self.tone("dim"))]
-        return line(*parts).crop(0, width)
+            signs += [(f"   {sign}", self._sign_tone(sign)), (f" {sign.meaning}", self.tone("dim"))]
+        if self.key != REWARD or not self.run.series.length:
+            return line(*signs).crop(0, width)
+        forms = (line(*self._rewards_legend(words), *signs) for words in LEGEND_WORDS)
+        legend = next((form for form in forms if form.cell_length <= width), None)
+        return legend or line(*self._rewards_legend(0), *signs).crop(0, width)
 
-    def _rewards_legend(self) -> list[tuple[str, Style]]:
+    def _rewards_legend(self, words: int) -> list[tuple[str, Style]]:
+        """The rewards' part; `words` is one of `LEGEND_WORDS`."""
         run, dim = self.run, self.tone("dim")
         row = run.series.length - 1 if self.pointed is None else self.pointed
         over = self.chart_data.spreads.at(run, row).over
-        interval = f", 95 % over {over}" if over else ""
+        interval = f", 95 % over {over}" if over and words > 1 else ""
         parts = [("   ━", self.tone("accent")), (f" train{interval}", dim)]
         if (held := self.chart_data.held_out.at(row)) is not None:
             where, score = held
             of = label(run.tree[run.tree.find(run.series.id_at(where)) or 0])
-            told = f" of {one_line(of, 24)}"
-            if score.over:
-                told += f", {'' if score.low is None else '95 % over '}{score.over}"
+            told = f" of {one_line(of, 24)}" if words > 2 else ""
+            if score.over and words > 0:
+                sure = score.low is not None and (words > 2 or not interval)
+                told += f", {'95 % over ' if sure else ''}{score.over}"
             ends = "" if score.low is None else f" [{short(score.low)}, {short(score.high)}]"
             parts += [(f"   {HELD_MARK}", self.tone("second")), (" held-out ", dim)]
             parts += [(f"{short(score.value)}{ends}", self.tone("plain")), (told, dim)]
