@@ -42,6 +42,7 @@ from hud_tui.notebook import (
 )
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Journal, Move
 from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
 from hud_tui.rl.run import Run, has_ended
@@ -55,6 +56,8 @@ from hud_tui.wire import EvaluationJob, JobStatus, Model
 IDLE_S = 10
 """Resolution of the displayed age while nothing trains, seconds. Keep-alives arrive more often, so
 an idle screen is not repainted."""
+LOOK_S = 30.0
+"""Longest time between two looks for a loop that trains the selected model, seconds."""
 TURN_S = 0.002
 """Longest run of events processed without yielding to keys. A key takes several turns."""
 MANY = 1000
@@ -142,6 +145,9 @@ class RunSession:
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self.loop: RunRow | None = None
         """The loop that trains the selected model from outside, as `find_loop` found it."""
+        self._looked_for: Tree | None = None
+        """The tree when `find_loop` last asked."""
+        self._looked_at = 0.0
         self.metric = ""
         """The metric that Live is to enlarge next, of the alarm that was opened."""
         self.evaluation_runner = EvaluationRunner(self, owner)
@@ -245,9 +251,15 @@ class RunSession:
 
     async def find_loop(self) -> None:
         """Look for the loop that trains the selected model from outside, where no managed run
-        does."""
+        does. Without an active one the service is asked where the tree has changed, else seldom:
+        a loop's step changes the tree."""
         run, mine = self.run, None
+        active = self.loop is not None and self.loop.active
+        unchanged = run.tree is self._looked_for and monotonic() - self._looked_at < LOOK_S
+        if self.freshness.offline or (unchanged and not active):
+            return
         if run.loaded and run.job is None and run.model is not None and len(run.tree):
+            self._looked_for, self._looked_at = run.tree, monotonic()
             rows = (await self.runs()).values()
             of = (row for row in rows if row.kind != "training")
             mine = next((row for row in of if row.model_id == run.model.id), None)

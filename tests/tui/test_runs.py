@@ -12,6 +12,8 @@ import httpx
 import pytest
 from textual.widgets import Input
 
+from hud_tui.client.client import HudClient
+from hud_tui.rl.progress import Liveness
 from hud_tui.rl.runs import RunRow
 from hud_tui.service.engines.base import EngineError
 from hud_tui.settings import Start
@@ -19,10 +21,11 @@ from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.compare import MetricList, RunComparison
 from hud_tui.tui.screens.runs import ColumnList, EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.row_list import RunTable
+from hud_tui.wire import RunPage
 from tests.conftest import Served, ended, fork, submit
 from tests.service.calls import optim, pass_
 from tests.service.test_loops_seen import sdk_group
-from tests.tui.cockpit import Cockpit, cockpit, grown
+from tests.tui.cockpit import Cockpit, cockpit, grow, grown
 from tests.tui.conftest import status, toy_of, training
 
 
@@ -544,3 +547,34 @@ async def test_a_loop_without_a_job_is_told_of_in_live(
         await flown.until(
             lambda: "loop on looped client loop  step 3  reward" in flown.said("RunStatus")
         )
+
+
+async def test_an_unchanged_model_asks_seldom_for_the_runs(
+    served: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, asked = await grown(http, "looped", 2), [0]
+    read = HudClient.run_page
+
+    async def counted(self: HudClient, *given: int) -> RunPage:
+        asked[0] += 1
+        return await read(self, *given)
+
+    monkeypatch.setattr(HudClient, "run_page", counted)
+    async with cockpit(served, Start("status", model="looped"), (120, 40)) as flown:
+        session = flown.view.session
+        await flown.until(lambda: session.loop is not None)
+        before = asked[0]
+        for _ in range(3):
+            await session.find_loop()
+        assert asked[0] == before
+        assert session.loop is not None
+        await grow(http, model["id"])
+        await flown.until(lambda: len(session.run.tree) == 3)
+        await flown.until(lambda: session.loop is not None and session.loop.step == 3)
+        assert asked[0] > before
+        before = asked[0]
+        with monkeypatch.context() as lost:
+            lost.setattr(Liveness, "offline", True)
+            session._looked_for = None
+            await session.find_loop()
+        assert asked[0] == before, "nothing is asked of a service that does not answer"

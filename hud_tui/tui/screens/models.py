@@ -258,7 +258,9 @@ def _base(model: Model) -> str:
 AT_ONCE = 4
 """Checkpoint trees that are read at the same time."""
 GOING_S = 2.0
-"""Between two looks at the runs that train."""
+"""Seconds between two looks at the runs that train."""
+LOOK_S = 6.0
+"""The same where none does."""
 QUEUE_S = 5.0
 """Seconds between two reads of a server's queue."""
 
@@ -279,6 +281,7 @@ class ModelsScreen(HudScreen):
         """Numbers of trees, by model id."""
         self._going: dict[str, RunRow] = {}
         """The runs that train, managed or not, by model id."""
+        self._looked_at = 0.0
         self._said = ""
         """The last error about protected models, so that it is shown once."""
         self._begun_for: str | None = None
@@ -298,6 +301,7 @@ class ModelsScreen(HudScreen):
 
     @work(exclusive=True, group="going")
     async def _read_going(self) -> None:
+        self._looked_at = self.context.clock()
         rows = (await self.session.runs()).values()
         going = {row.model_id: row for row in rows if row.active}
         if going != self._going and self.is_built:
@@ -305,7 +309,8 @@ class ModelsScreen(HudScreen):
             self.show_rows()
 
     def _refresh_going(self) -> None:
-        if self.is_current:
+        due = self._going or self.context.clock() - self._looked_at >= LOOK_S
+        if due and self.is_current and not self.session.freshness.offline:
             self._read_going()
 
     def _read_queue(self) -> None:
