@@ -183,11 +183,13 @@ class Follower:
     async def _follow(self, events: AsyncGenerator[Event, None], submission: Submission) -> int:
         while True:
             event = await self._listener.next(events)
-            if not isinstance(event, TreeRead):
-                emit("event", event)
+            job = event.job if isinstance(event, JobChanged) else None
+            is_ours = job is None or _is_submitted(job, submission)
+            if is_ours:  # the feed begins with the model's latest run, which may be an older one
+                _say(event)
             self._printer.process(event)
-            if isinstance(event, JobChanged) and _has_ended(event.job, submission):
-                return self._finish(submission, event.job)
+            if job is not None and is_ours and has_ended(job.status):
+                return self._finish(submission, job)
 
     def _finish(self, submission: Submission, job: JobStatus) -> int:
         job_id, model = submission.job_id, self._model.model_name
@@ -195,10 +197,9 @@ class Follower:
         return 0 if job.status in SUCCEEDED else 1
 
 
-def _has_ended(job: JobStatus, submission: Submission) -> bool:
-    """Whether the submitted run has ended; HUD does not name the run."""
-    ours = job.id == submission.job_id if job.id else not submission.is_before(job)
-    return ours and has_ended(job.status)
+def _is_submitted(job: JobStatus, submission: Submission) -> bool:
+    """Whether a status is of the submitted run; HUD does not name the run."""
+    return job.id == submission.job_id if job.id else not submission.is_before(job)
 
 
 _STEP = re.compile(r"step=(\d{1,12})")

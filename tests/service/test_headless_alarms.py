@@ -110,6 +110,14 @@ async def test_a_followed_run_prints_its_alarms_and_fails_on_them(
     assert (await hud("jobs", job)).data["status"]["status"] in ("running", "succeeded")
 
 
+async def test_a_followed_run_prints_no_status_of_the_run_before(hud: Command) -> None:
+    await hud(*RUN, "1", "--follow")
+    followed = await hud(*RUN, "1", "--follow")
+    told = [d["data"] for d in followed.documents if d["kind"] == "event"]
+    jobs = {one["job"]["id"] for one in told if one["type"] == "job"}
+    assert jobs == {followed.data["job_id"]}
+
+
 async def test_fail_on_is_for_a_run_that_is_followed(hud: Command) -> None:
     result = await hud(*RUN, "1", "--fail-on", "warn")
     assert (result.code, result.error["message"]) == (2, "--fail-on warn needs --follow")
