@@ -12,12 +12,13 @@ import pytest
 from textual.widgets import Button, Input
 
 from hud_tui.rl.tasks.checks import Check
+from hud_tui.rl.text import size
 from hud_tui.settings import Start
 from hud_tui.tui.screens.launch import FindingsPanel, LaunchScreen, complete
 from hud_tui.tui.widgets.form import CHECKS, Picker
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
-from tests.conftest import Served, fork
+from tests.conftest import Served, ended, fork, submit
 from tests.service.headless import as_hud
 from tests.tui.conftest import Connector, Opened, caller, cancel, opened, run_of, status, training
 
@@ -111,6 +112,20 @@ async def test_what_is_submitted_is_shown_first_and_sent_once(served: Served) ->
         await app.until(lambda: run_of(app.app).job is not None)
         assert app.net.sent == [f"POST {JOBS}"]
         await app.until(lambda: not run_of(app.app).training)
+
+
+async def test_the_disk_is_said_as_it_is_when_asked(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        model = run_of(app.app).model
+        async with caller(served) as http:
+            await ended(http, await submit(http, model.id, steps=2))
+            disk = (await http.get(f"/v2/models/{model.id}")).json()["disk"]
+        await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
+        await app.press("ctrl+s")
+        asked = " ".join((await app.until_dialog()).split())
+        assert f"(now {size(disk['used_bytes'])})" in asked
 
 
 async def test_cancel_sends_nothing(served: Served) -> None:

@@ -634,6 +634,10 @@ class LaunchScreen(HudScreen):
             return
         if self.context.start.command == "run":
             values |= beyond(model, self.context.start.parameters)
+        if self.client.settings.local:  # for the disk's state, which every step changes
+            model = await self.attempt(self.client.model(model.id))
+            if model is None:
+                return
         if self.form.swept:
             await self._send_sweep(model, values, dict(self.form.swept))
             return
