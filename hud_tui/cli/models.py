@@ -164,7 +164,7 @@ def _report(model: Model, before: Tree, target: Checkpoint, after: Tree | None) 
         return
     if not _took(before, after, target):
         now, wanted = label(after.served), label(target)
-        hint = f"somebody else moved it: hud-tui --headless head {model.model_name}"
+        hint = f"it was moved meanwhile: hud-tui --headless head {model.model_name}"
         moved = _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
         moved.outcome = "done"
         raise moved

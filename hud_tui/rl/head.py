@@ -383,9 +383,9 @@ def to_redo(journal: Journal) -> HeadMove:
 
 
 def undo_note(run: Run, move: Move) -> str:
-    """Note for the undo preview: who moved the head, and what happened since."""
+    """Note for the undo preview: where the head was moved, and what happened since."""
     set_to, now = named(run, move.after), name(run.head)
-    by = "" if move.ours else f"Somebody else set the head to {set_to}. "
+    by = "" if move.ours else f"The head was set to {set_to} elsewhere. "
     if run.head is not None and run.head.id == move.after:
         return by.strip()
     if _carries(run, move):
@@ -394,7 +394,7 @@ def undo_note(run: Run, move: Move) -> str:
 
 
 def moved_note(seen: Run, run: Run, journal: Journal, now: float) -> str:
-    """Note that the head has moved: who set it to what, and when, as far as known.
+    """Note that the head has moved: to what, where and when, as far as known.
 
     Args:
         seen: The run as the user saw it.
@@ -406,9 +406,9 @@ def moved_note(seen: Run, run: Run, journal: Journal, now: float) -> str:
     move = journal.done[-1] if journal.done else None
     if move is None or not _carries(run, move):
         return f"The head is now {head}; it was {was} when you last saw it."
-    who = "You" if move.ours else "Somebody else"
-    when = f" {age(move.at, now)} ago" if move.at else ""
-    said = f"{who} set the head to {named(run, move.after)}{when}; it was {was}."
+    to, when = named(run, move.after), f" {age(move.at, now)} ago" if move.at else ""
+    set_ = f"You set the head to {to}" if move.ours else f"The head was set to {to} elsewhere"
+    said = f"{set_}{when}; it was {was}."
     grown = run.head is not None and run.head.id != move.after
     return f"{said} Training has continued to {head}." if grown else said
 

@@ -230,7 +230,7 @@ class Workspace:
     def head_moved_elsewhere(self, move: Move) -> None:
         to = named(self.session.run, move.after)
         undo = keyed("{checkpoints.undo} in Checkpoints undoes it.")
-        say(self._app, f"Somebody else set the head to {to}. {undo}")
+        say(self._app, f"The head was set to {to} elsewhere. {undo}")
 
     def service_came_back(self) -> None:
         if self.view is not None:
