@@ -140,16 +140,23 @@ def export(args: argparse.Namespace) -> int:
     """
     if args.output:
         check_new(Path(expanduser(args.output)))
-    stem, sheet = _read(args)
+    stem, sheet, aside = _read(args)
     rows = list(sheet.rows)
     pieces = PIECES[args.format](replace(sheet, rows=rows))
     file = _write(args, f"{stem}-{sheet.name}", pieces)
     if args.headless:
         body = {"file": str(file), "what": sheet.name, "format": args.format}
-        emit(EXPORT_KIND, {**body, "rows": len(rows), "columns": list(sheet.columns)})
+        body |= {"rows": len(rows), "columns": list(sheet.columns), "steps_aside": aside}
+        emit(EXPORT_KIND, body)
     else:
         size = f"{count(len(rows), 'row')}, {count(len(sheet.columns), 'column')}"
         print(f"wrote {one_line(file, 400)}: {size}")
+    if aside:
+        tell(
+            f"{count(len(rows), 'step')} to the head; {count(aside, 'other step')}"
+            f" of the tree {'is' if aside == 1 else 'are'} not on its line"
+            " (--what checkpoints has all)"
+        )
     return 0
 
 
@@ -183,12 +190,15 @@ async def _with_client(
         await client.aclose()
 
 
-def _read(args: argparse.Namespace) -> tuple[str, Sheet]:
-    """Stem of the file name, and the table."""
+def _read(args: argparse.Namespace) -> tuple[str, Sheet, int]:
+    """Stem of the file name, the table, and how many steps it leaves out, as the head does not
+    descend from them."""
     if args.what in ("models", "jobs"):
-        return "hud", asyncio.run(_with_client(args, LISTS[args.what]))[0]
+        return "hud", asyncio.run(_with_client(args, LISTS[args.what]))[0], 0
     run, _ = asyncio.run(_with_client(args, partial(_read_run, args)))
-    return _stem(run), _sheet(args.what, run, _notebook(args, run).notes)
+    sheet = _sheet(args.what, run, _notebook(args, run).notes)
+    aside = len(run.tree) - len(run.tree.path(run.tree.head)) if args.what == "metrics" else 0
+    return _stem(run), sheet, aside
 
 
 async def _models(client: HudClient) -> Sheet:

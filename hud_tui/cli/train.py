@@ -18,6 +18,7 @@ from hud_tui.cli.watch import AlarmPrinter, Follower
 from hud_tui.client.client import HudClient
 from hud_tui.client.submit import Submission
 from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.progress import check_room
 from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
@@ -134,7 +135,7 @@ class _Command:
         for finding in findings:
             _tell(finding)
         if verdict(findings) != "failure" and not self._args.no_trial:
-            trial, found = await try_once(worker, self._client, order, loaded)
+            trial, found = await try_once(worker, self._client, order, loaded, model)
             for finding in found:
                 _tell(finding, always=True)
             findings += found
@@ -184,8 +185,9 @@ class _Command:
             await asyncio.sleep(LOOK_S)
             is_driven, state = folder.is_driven, folder.state()
             if state.step > shown:
-                node = await self._node(order, state.checkpoint_id)
-                tell(f"step {state.step} of {order.parameters['steps']}: {node}")
+                result = await self._result(order, state.checkpoint_id)
+                said = _result_text(result) or "taken"
+                tell(f"step {state.step} of {order.parameters['steps']}: {said}")
                 shown = state.step
             if state.failed > lost:
                 tell(f"{state.failed} rollouts failed, {state.groups_lost} groups lost")
@@ -193,14 +195,15 @@ class _Command:
             if not is_driven:
                 break
         status = await control.status_of(self._client, folder, order.job_id)
-        self._say("job", self._begun(order, status))
+        result = await self._result(order, folder.state().checkpoint_id)
+        self._say("job", {**self._begun(order, status), "result": result})
         return 0 if status.status in SUCCEEDED else 1
 
-    async def _node(self, order: Order, checkpoint_id: str | None) -> str:
-        for node in reversed(await self._client.checkpoints(order.model_id)):
-            if node.id == checkpoint_id and node.mean_reward is not None:
-                return f"reward {node.mean_reward:.3f}"
-        return "taken"
+    async def _result(self, order: Order, checkpoint_id: str | None) -> dict[str, Any] | None:
+        """Rewards of one step's checkpoint; None if the step is not in the tree."""
+        tree = Tree.of(await self._client.checkpoints(order.model_id))
+        position = None if checkpoint_id is None else tree.find(checkpoint_id)
+        return None if position is None else _rewards(tree, position)
 
     def _say(self, kind: str, document: Mapping[str, Any]) -> None:
         if self._args.headless:
@@ -209,6 +212,37 @@ class _Command:
             print(_check_text(document))
         else:
             print(_job_text(document))
+
+
+def _rewards(tree: Tree, position: int) -> dict[str, Any]:
+    """The mean reward of a step's batch; the held-out reward of the weights it made, with the
+    95 % interval and what it is a mean of."""
+    node, own = tree[position], tree.own(position)
+    low, high = own.interval if own.interval and own.heldout_rollouts else (None, None)
+    return {
+        "checkpoint": node.name,
+        "reward": node.mean_reward,
+        "rollouts": node.num_traces,
+        "heldout_reward": own.heldout,
+        "low": low,
+        "high": high,
+        "heldout_tasks": own.heldout_tasks,
+        "heldout_rollouts": own.heldout_rollouts,
+        "over": own.over,
+    }
+
+
+def _result_text(result: Mapping[str, Any] | None) -> str:
+    """E.g. ``reward 0.844 (32 rollouts), held-out 0.750 [0.468, 0.911] (12 tasks × 1)``."""
+    said = []
+    if result and result["reward"] is not None:
+        over = f" ({counted(result['rollouts'], 'rollout')})" if result["rollouts"] else ""
+        said.append(f"reward {result['reward']:.3f}{over}")
+    if result and result["heldout_reward"] is not None:
+        ends = "" if result["low"] is None else f" [{result['low']:.3f}, {result['high']:.3f}]"
+        over = f" ({result['over']})" if result["over"] else ""
+        said.append(f"held-out {result['heldout_reward']:.3f}{ends}{over}")
+    return ", ".join(said)
 
 
 def _tell(finding: Finding, always: bool = False) -> None:
@@ -266,7 +300,7 @@ def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
     run = trial["run"]
     lines = [
         f"rollout      {trial['task']}: reward {run['reward']:g}, {counted(run['turns'], 'turn')},"
-        f" {counted(run['tool_calls'], 'tool call')}, {run['tokens']} tokens,"
+        f" {counted(run['tool_calls'], 'tool call')}, {counted(run['tokens'], 'token')},"
         f" {run['seconds']:.1f} s",
         f"answer       {run['content']}",
     ]
@@ -288,6 +322,8 @@ def _job_text(document: Mapping[str, Any]) -> str:
         lines.append(f"last failure  {where} {failure.get('type')}: {failure.get('message')}")
         lines += str(failure.get("traceback") or "").splitlines()[-6:]
     lines.append(f"log  {document['logs']['environment']}")
+    if said := _result_text(document.get("result")):
+        lines.append(f"result  {document['result']['checkpoint']}: {said}")
     return "\n".join(one_line(line, 400) for line in lines)
 
 

@@ -27,7 +27,7 @@ from hud_tui.rl.tasks.checks import (
 )
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts.process import (
     EnvironmentFailed,
     Setting,
@@ -42,6 +42,8 @@ from hud_tui.wire import JobEnter, Model
 
 LOAD_S = 120.0
 """Longest import of the environment, seconds."""
+CALLS_TOOLS = "tiny/agent-1M"
+"""The embedded service's only tiny base that was taught to call tools."""
 RUNTIMES = ("subprocess", "local", "docker:IMAGE", "tcp://HOST:PORT", "hud", "hosted")
 
 
@@ -282,10 +284,21 @@ class Trial:
         if not run["turns"]:
             message = "the rollout has no turn of the model: nothing would be trained"
             return Finding("rollout", "failure", message, name)
-        turns, calls = run["turns"], run["tool_calls"]
-        what = f"reward {run['reward']:g} in {turns} turn{'s' * (turns != 1)}"
-        what += f", {calls} tool call{'s' * (calls != 1)}, {run['tokens']} tokens"
+        what = f"reward {run['reward']:g} in {counted(run['turns'], 'turn')}"
+        what += f", {counted(run['tool_calls'], 'tool call')}, {counted(run['tokens'], 'token')}"
         return Finding("rollout", "ok", f"{what}, {run['seconds']:.1f} s", name)
+
+    def unused_tools(self, model: Model) -> list[Finding]:
+        """A warning if the environment has tools and the model called none of them."""
+        if not self.capabilities or self.run["tool_calls"] or not self.run["turns"]:
+            return []
+        base = one_line(model.base_model or "", 60)
+        message = f"the environment has tools, but {one_line(model.model_name, 60)} made no call"
+        fix = "its prompt must name the tools, and the model must have been taught to call them"
+        if base.startswith("tiny/") and base != CALLS_TOOLS:
+            message += f"; its base {base} was not taught tools"
+            fix = f"fork {CALLS_TOOLS}, and train the fork"
+        return [Finding("rollout", "warning", message, one_line(self.task), fix)]
 
 
 def rollout_of(order: Order, job_id: str, task: Task, group: int) -> dict[str, Any]:
@@ -304,9 +317,9 @@ def rollout_of(order: Order, job_id: str, task: Task, group: int) -> dict[str, A
 
 
 async def try_once(
-    worker: WorkerProcess, client: HudClient, order: Order, loaded: Loaded
+    worker: WorkerProcess, client: HudClient, order: Order, loaded: Loaded, model: Model
 ) -> tuple[Trial | None, list[Finding]]:
-    """Start the environment, and roll out its first task with the head.
+    """Start the environment, and roll out its first task with the model's head.
 
     Returns:
         The result, None if it did not start; and findings.
@@ -329,7 +342,8 @@ async def try_once(
     result = await worker.call("roll_out", **rollout_of(order, job_id, task, 1))
     run = {key: value for key, value in result["runs"][0].items() if key != "samples"}
     trial = Trial(task.slug, job_id, run, begun["capabilities"], begun["seconds"])
-    return trial, [*findings, trial.finding(worker.setting.log)]
+    findings += [trial.finding(worker.setting.log), *trial.unused_tools(model)]
+    return trial, findings
 
 
 # All checks in order: what Launch and the command line show before a run.
@@ -362,7 +376,7 @@ async def prepare(
         for finding in found:
             yield finding
         if verdict(found) != "failure":
-            trial, tried = await try_once(worker, client, order, loaded)
+            trial, tried = await try_once(worker, client, order, loaded, model)
             for finding in tried:
                 yield finding
             if trial is not None:

@@ -1,5 +1,7 @@
 """``train``, ``jobs --cancel`` and ``--resume`` on the command line, with a real driver."""
 
+import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import split
@@ -7,9 +9,12 @@ from shlex import split
 import pytest
 
 from hud_tui.audit_log import CommandLog, as_hud_tui
+from hud_tui.cli.main import main
 from hud_tui.rollouts.control import known_runs
+from hud_tui.rollouts.environment import Trial
+from hud_tui.wire import Model
 from tests.conftest import Served, until
-from tests.rollouts.driving import check_tree, stand_in_venv, write_sums
+from tests.rollouts.driving import SUMS, check_tree, stand_in_venv, write_sums
 from tests.service.clients import over_socket
 from tests.service.headless import Command, commands
 
@@ -55,6 +60,37 @@ async def test_check_says_what_is_in_it_and_how_one_rollout_went(
     assert "samples" not in run
 
 
+async def test_check_warns_of_a_model_that_calls_none_of_the_tools(
+    hud: Command, source: Path
+) -> None:
+    done = await hud("train", str(source), "-m", "arith-rl", "--check", *FLAGS)
+    [warned] = [one for one in done.data["findings"] if "made no call" in one["message"]]
+    assert (warned["check"], warned["level"]) == ("rollout", "warning")
+    assert warned["message"] == "the environment has tools, but arith-rl made no call"
+    assert "taught to call them" in warned["fix"]
+    assert warned["message"] in done.err
+
+
+@pytest.mark.parametrize(
+    ("base", "capabilities", "calls", "fix"),
+    [
+        ("tiny/chars-128k", ["tools (mcp)"], 0, "fork tiny/agent-1M, and train the fork"),
+        ("tiny/agent-1M", ["tools (mcp)"], 0, "its prompt must name the tools"),
+        ("tiny/chars-128k", ["tools (mcp)"], 1, None),
+        ("tiny/chars-128k", [], 0, None),
+    ],
+)
+def test_who_was_not_taught_tools_is_told_what_to_fork(
+    base: str, capabilities: list[str], calls: int, fix: str | None
+) -> None:
+    model = Model(id="1", name="a", model_name="arith-rl", is_trainable=True, base_model=base)
+    trial = Trial("t", "j", {"turns": 1, "tool_calls": calls}, capabilities)
+    found = trial.unused_tools(model)
+    assert [one.fix.startswith(fix or "?") for one in found] == [True] * (fix is not None)
+    if fix and base != "tiny/agent-1M":
+        assert f"its base {base} was not taught tools" in found[0].message
+
+
 async def test_args_that_do_not_fit_end_it_before_anything_is_spent(
     hud: Command, tmp_path: Path, source: Path
 ) -> None:
@@ -83,8 +119,34 @@ async def test_it_trains_and_follows_to_the_end(hud: Command, served: Served, so
     done = await hud("train", str(source), "-m", "arith-rl", *flags)
     assert (done.code, done.kind) == (0, "job"), done.err
     assert (done.data["status"]["status"], done.data["status"]["step"]) == ("succeeded", 2)
+    assert re.search(r"step 2 of 2: reward \d\.\d{3} \(12 rollouts\)", done.err)
     async with over_socket(served) as client:
         await check_tree(client, (await client.model("arith-rl")).id, 2)
+
+
+async def test_it_ends_with_what_the_run_came_to(
+    hud: Command,
+    source: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    held = [{**row, "columns": {"split": "heldout"}} for row in SUMS[:2]]
+    write_sums(source.parent, [*held, *SUMS[2:]])
+    flags = ("--follow", "--no-trial", "--steps", "1", "--eval-every", "1", *FLAGS)
+    done = await hud("train", str(source), "-m", "arith-rl", "-y", *flags)
+    assert done.code == 0, done.err
+    result = done.data["result"]
+    assert (result["checkpoint"], result["rollouts"]) == ("step-000001", 12)
+    assert (result["heldout_tasks"], result["heldout_rollouts"]) == (2, 2)
+    assert result["low"] <= result["heldout_reward"] <= result["high"]
+    capsys.readouterr()
+    words = ["train", str(source), "-m", "arith-rl", "-y", *flags]
+    assert await asyncio.to_thread(main, words) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(
+        r"result  step-000002: reward \d\.\d{3} \(12 rollouts\),"
+        r" held-out \d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\] \(2 tasks × 1\)",
+        last,
+    ), last
 
 
 async def test_a_line_of_the_command_log_orders_the_same_again(

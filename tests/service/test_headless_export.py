@@ -49,6 +49,18 @@ async def test_metrics_of_the_newest_run_without_another_word(hud: Command) -> N
         assert {key: float(row[key]) for key in node["metrics"]} == node["metrics"]
 
 
+async def test_metrics_say_which_steps_are_not_on_the_heads_line(hud: Command) -> None:
+    whole = await hud("export")
+    assert (whole.data["rows"], whole.data["steps_aside"]) == (3, 0)
+    assert "not on its line" not in whole.err
+    await hud("head", "arith-rl", "--back", "2", "-y")
+    done = await hud("export")
+    assert (done.data["rows"], done.data["steps_aside"]) == (1, 2)
+    assert "1 step to the head; 2 other steps of the tree are not on its line" in done.err
+    every = await hud("export", "--what", "checkpoints")
+    assert (every.data["rows"], every.data["steps_aside"]) == (3, 0)
+
+
 async def test_every_table_and_its_note(hud: Command, tmp_path: Path) -> None:
     [node, *_] = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     model = (await hud("status", "arith-rl")).data["model"]["id"]
