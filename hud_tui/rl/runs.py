@@ -730,8 +730,9 @@ class RunGroup:
 
     @property
     def title(self) -> str:
-        """E.g. ``lr 3e-4 · group 8 · 4 runs · reward .81 ± .02``."""
-        named = " · ".join(f"{key} {value}" for key, value in self.keys) or "all"
+        """E.g. ``lr 3e-4 · group 8 · 4 runs · reward .81 ± .02``, ``no sweep · 2 runs``."""
+        told = (f"{key} {value}" if value != "–" else f"no {key}" for key, value in self.keys)
+        named = " · ".join(told) or "all"
         many = f"{spaced(len(self.rows))} run{'s' * (len(self.rows) != 1)}"
         spread = "" if self.std is None else f" ± {short(self.std)}"
         reward = "" if self.mean is None else f" · reward {short(self.mean)}{spread}"

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from hud_tui.client.client import HudClient
 from hud_tui.rl.progress import Liveness
@@ -201,7 +201,7 @@ async def test_v_groups_by_what_differs_then_by_sweep(served: Served, three: lis
         assert "learning_rate 3e-6" in drawn(view.table)
         assert "grouped by what differs" in flown.said("#runs-title")
         await flown.press("v")
-        assert "sweep – · 3 runs" in drawn(view.table)
+        assert "no sweep · 3 runs" in drawn(view.table)
         await flown.press("home", "down")
         assert view.table.row is not None, "the cursor passes over headings"
         await flown.press("v")
@@ -578,3 +578,25 @@ async def test_an_unchanged_model_asks_seldom_for_the_runs(
             session._looked_for = None
             await session.find_loop()
         assert asked[0] == before, "nothing is asked of a service that does not answer"
+
+
+async def test_a_large_screen_shows_everything_of_the_run_under_the_cursor(
+    served: Served, three: list[str]
+) -> None:
+    async with cockpit(served, Start("status"), (200, 60)) as flown:
+        await flown.press("5")
+        await flown.until_view("runs")
+        await flown.until(lambda: getattr(flown.view, "rows", None))
+        view: Any = flown.view
+        facts = view.query_one("#run-facts", Static)
+        for id_ in (three[2], three[1]):
+            await flown.until(lambda id_=id_: id_ in str(facts.render()))  # type: ignore[misc]
+            for word in ("tasks_per_step", "importance_sampling", view.table.row.model):
+                assert word in str(facts.render())
+            await flown.press("down")
+        view.filter_field.value = "nothing"
+        await flown.until(lambda: not facts.display)
+        view.filter_field.value = ""
+        await flown.until(lambda: facts.display)
+        await flown.pilot.resize_terminal(120, 40)
+        await flown.until(lambda: not facts.display)

@@ -57,7 +57,7 @@ from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog, Over, Panel
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunTable
+from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunFacts, RunTable
 from hud_tui.tui.widgets.row_list import Column as ListColumn
 from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire import JobStatus
@@ -267,15 +267,17 @@ class RunDetails(Panel[None]):
 
     @on(TextPane.Resized)
     def _lay_out(self) -> None:
+        width = max(LEAST_TOLD + LABELLED, self.pane.width)
         lines = [*self._why, *([Content()] if self._why else [])]
         for one in COLUMNS.values():
-            lines.append(_told(one.title, text := one.text(self.row, self.now)))
+            lines += _told(one.title, text := one.text(self.row, self.now), width)
             if text != "–" and one.key in MEANINGS:
-                lines.append(Content.styled(f"{'':<32}{MEANINGS[one.key]}", "$text-muted"))
+                lines += _told("", MEANINGS[one.key], width, "$text-muted")
         if self.row.alarm_title:
-            lines.append(_told("worst alarm", self.row.alarm_title))
-        given = [(key, value_said(value)) for key, value in sorted(self.row.parameters.items())]
-        lines += [Content(), Content.styled("parameters", "bold"), *(_told(*one) for one in given)]
+            lines += _told("worst alarm", self.row.alarm_title, width)
+        lines += [Content(), Content.styled("parameters", "bold")]
+        for key, value in sorted(self.row.parameters.items()):
+            lines += _told(key, value_said(value), width)
         if self.driven is not None:
             lines += _failures(self.driven)
             lines += _log("environment's log", self.driven.environment_log)
@@ -328,9 +330,18 @@ def _log(title: str, file: Path) -> list[Content]:
     return [Content(), heading, *map(Content, text.splitlines()[-LOG_LINES:])]
 
 
-def _told(title: str, text: str) -> Content:
-    label = Content.styled(f"{one_line(title, 30):<32}", "$text-muted")
-    return Content.assemble(label, one_line(text, 500))
+LABELLED = 32
+"""Cells of a label, with the gap behind it."""
+LEAST_TOLD = 20
+"""Least width of what is beside it."""
+
+
+def _told(title: str, text: str, width: int, style: str = "") -> Iterator[Content]:
+    """A label, and a text that stays beside it where it takes several lines."""
+    label = one_line(title, LABELLED - 2)
+    for part in Content.styled(one_line(text, 500), style).wrap(width - LABELLED) or [Content()]:
+        yield Content.assemble(Content.styled(f"{label:<{LABELLED}}", "$text-muted"), part)
+        label = ""
 
 
 # The view: reading, and its keys.
@@ -373,6 +384,7 @@ class RunsScreen(HudScreen):
         super().__init__(context)
         self.table = RunTable(context.clock, id="runs")
         self.filter_field = FilterField("words, or lr:3e-4 reward>.8 state:running", "runs-filter")
+        self.facts = RunFacts()
         self.rows: Sequence[RunRow] | None = None
         """The rows; None until they were read."""
         self._titles: Counter[str] = Counter()
@@ -392,6 +404,7 @@ class RunsScreen(HudScreen):
         yield Static("", id="runs-title", markup=False)
         yield self.filter_field
         yield self.table
+        yield self.facts
         yield Static("reading the runs …", id="runs-empty", markup=False)
 
     # Reading, and when it is repeated.
@@ -532,6 +545,7 @@ class RunsScreen(HudScreen):
         self.set_class(bool(empty), "-empty")
         self.query_one("#runs-empty", Static).update(empty)
         self._say_title(len(rows))
+        self._show_facts()
         self.renew_hints()
         if not empty and self.focused is None:  # a hidden widget cannot have the focus
             self.call_after_refresh(self.table.focus)
@@ -571,7 +585,15 @@ class RunsScreen(HudScreen):
 
     @on(RunTable.Moved)
     def _moved(self) -> None:
+        self._show_facts()
         self.renew_hints()
+
+    def on_resize(self) -> None:
+        self._show_facts()
+
+    def _show_facts(self) -> None:
+        """Show what is known of the run under the cursor, if the screen is large."""
+        self.facts.show(self.table.row, self.context.clock(), self.size)
 
     @on(RunTable.Titled)
     def _titled(self, message: RunTable.Titled) -> None:
