@@ -593,10 +593,12 @@ async def test_a_large_screen_shows_everything_of_the_run_under_the_cursor(
             await flown.until(lambda id_=id_: id_ in str(facts.render()))  # type: ignore[misc]
             for word in ("tasks_per_step", "importance_sampling", view.table.row.model):
                 assert word in str(facts.render())
+            await flown.until(lambda: view.preview.curve.display and view.preview.curve.order)
+            assert view.preview.curve.order == (view.table.row.id,)
             await flown.press("down")
         view.filter_field.value = "nothing"
-        await flown.until(lambda: not facts.display)
+        await flown.until(lambda: not view.preview.display)
         view.filter_field.value = ""
-        await flown.until(lambda: facts.display)
+        await flown.until(lambda: view.preview.display)
         await flown.pilot.resize_terminal(120, 40)
-        await flown.until(lambda: not facts.display)
+        await flown.until(lambda: not view.preview.display)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,7 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.export import Sheet
+from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.run import Run, reason, trouble
 from hud_tui.rl.runs import (
     COLUMNS,
@@ -57,9 +60,9 @@ from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog, Over, Panel
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunFacts, RunTable
+from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunTable
 from hud_tui.tui.widgets.row_list import Column as ListColumn
-from hud_tui.tui.widgets.run_curves import Compared
+from hud_tui.tui.widgets.run_curves import Compared, RunPreview
 from hud_tui.wire import JobStatus
 
 # The list of columns: which are shown, their order, sorting and grouping.
@@ -349,6 +352,8 @@ def _told(title: str, text: str, width: int, style: str = "") -> Iterator[Conten
 
 AGAIN_S = 1.0
 """Seconds between two reads of a list that reports its changes."""
+RESTS_S = 0.2
+"""Seconds after which the cursor rests on a run."""
 POLLED_S = 10.0
 """The same if rows are computed within a budget of requests."""
 NO_RUNS = (
@@ -384,7 +389,7 @@ class RunsScreen(HudScreen):
         super().__init__(context)
         self.table = RunTable(context.clock, id="runs")
         self.filter_field = FilterField("words, or lr:3e-4 reward>.8 state:running", "runs-filter")
-        self.facts = RunFacts()
+        self.preview = RunPreview()
         self.rows: Sequence[RunRow] | None = None
         """The rows; None until they were read."""
         self._titles: Counter[str] = Counter()
@@ -404,7 +409,7 @@ class RunsScreen(HudScreen):
         yield Static("", id="runs-title", markup=False)
         yield self.filter_field
         yield self.table
-        yield self.facts
+        yield self.preview
         yield Static("reading the runs …", id="runs-empty", markup=False)
 
     # Reading, and when it is repeated.
@@ -545,7 +550,7 @@ class RunsScreen(HudScreen):
         self.set_class(bool(empty), "-empty")
         self.query_one("#runs-empty", Static).update(empty)
         self._say_title(len(rows))
-        self._show_facts()
+        self._preview()
         self.renew_hints()
         if not empty and self.focused is None:  # a hidden widget cannot have the focus
             self.call_after_refresh(self.table.focus)
@@ -585,15 +590,26 @@ class RunsScreen(HudScreen):
 
     @on(RunTable.Moved)
     def _moved(self) -> None:
-        self._show_facts()
+        self._preview()
         self.renew_hints()
 
     def on_resize(self) -> None:
-        self._show_facts()
+        self._preview()
 
-    def _show_facts(self) -> None:
-        """Show what is known of the run under the cursor, if the screen is large."""
-        self.facts.show(self.table.row, self.context.clock(), self.size)
+    def _preview(self) -> None:
+        """Show the run under the cursor below the table, if the screen is large."""
+        row = self.table.row
+        if self.preview.show(row, self.context.clock(), self.size) and row is not None:
+            self._draw(row)
+
+    @work(exclusive=True, group="preview")
+    async def _draw(self, row: RunRow) -> None:
+        """Draw a run's curve once the cursor rests; on HUD that would cost requests."""
+        await sleep(RESTS_S)
+        if self._source is not None and not self._source.list.polls:
+            with suppress(HudError):
+                series = await self._source.list.series(row.id, (REWARD,))
+                self.preview.draw(row, series)
 
     @on(RunTable.Titled)
     def _titled(self, message: RunTable.Titled) -> None:

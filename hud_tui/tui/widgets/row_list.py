@@ -22,7 +22,6 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
-from textual.widgets import Static
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.runs import (
@@ -32,10 +31,8 @@ from hud_tui.rl.runs import (
     columns,
     group_rows,
     sort_rows,
-    value_said,
 )
 from hud_tui.rl.runs import Column as RunColumn
-from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
@@ -676,54 +673,3 @@ def _tone(one: RunColumn, row: RunRow) -> str:
     if one.key == "alarms":
         return "warm" if row.alarms else "dim"
     return TONES.get(one.key, "plain")
-
-
-# What is known of one run, for a screen that has room for it below the table.
-
-
-FACTS_SIZE = (180, 50)
-"""Least width and height of the screen."""
-FACTS_LINES, FACTS_COLUMNS = 15, 3
-FACTS_LABEL = 24
-IN_LINE = ("name", "state", "steps", "age", "eta")
-"""Columns that are in the table's lines, or change with the time alone."""
-IN_COLUMNS = ("learning_rate", "loss_fn", "group_size", "seed")
-"""Parameters that are columns."""
-
-
-class RunFacts(Static):
-    """What is known of the run under a table's cursor, and its parameters, in columns."""
-
-    def __init__(self) -> None:
-        super().__init__("", id="run-facts", markup=False)
-
-    def show(self, row: RunRow | None, now: float, size: Size) -> None:
-        """Show a run at a time in Unix seconds; hidden without one, and where the screen's `size`
-        in cells is too small."""
-        room = size.width >= FACTS_SIZE[0] and size.height >= FACTS_SIZE[1]
-        self.display = room and row is not None
-        if room and row is not None:
-            self.border_title = Content(f" {one_line(row.title, 80)} ")
-            self.update(Content("\n").join(facts_of(row, now, size.width - 4)))
-
-
-def facts_of(row: RunRow, now: float, width: int) -> list[Content]:
-    """The facts' lines, each `width` cells at most; they run from the top down, then to the right.
-    What is missing is left out."""
-    told = {
-        one.long_title: one.text(row, now) for one in COLUMNS.values() if one.key not in IN_LINE
-    }
-    told["worst alarm"] = row.alarm_title or ""
-    given = sorted(row.parameters.items())
-    told |= {key: value_said(value) for key, value in given if key not in IN_COLUMNS}
-    found = [(title, text) for title, text in told.items() if text not in ("", "–")]
-    room = max(1, width // FACTS_COLUMNS - FACTS_LABEL - GAP)
-    lines = []
-    for at in range(min(FACTS_LINES, len(found))):
-        parts = []
-        for title, text in found[at::FACTS_LINES][:FACTS_COLUMNS]:
-            label = fit_text(one_line(title, 60), FACTS_LABEL - GAP) + " " * GAP
-            parts.append(Content.styled(label, "$text-muted"))
-            parts.append(Content(fit_text(one_line(text, 200), room) + " " * GAP))
-        lines.append(Content.assemble(*parts))
-    return lines

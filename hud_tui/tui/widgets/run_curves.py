@@ -10,8 +10,12 @@ from string import ascii_letters
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.app import ComposeResult
+from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
 from textual.strip import Strip
+from textual.widgets import Static
 
 from hud_tui.rl.axes import Axis, Scale, fit, marks, time_said
 from hud_tui.rl.compare import (
@@ -26,8 +30,9 @@ from hud_tui.rl.compare import (
 from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, metric, short, title
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
-from hud_tui.rl.runs import Differences, RunRow, differences
+from hud_tui.rl.runs import COLUMNS, Differences, RunRow, differences, value_said
 from hud_tui.rl.sweep import SHORT
+from hud_tui.rl.text import one_line
 from hud_tui.tui.theme import BRAILLE
 from hud_tui.tui.widgets import chart
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
@@ -167,10 +172,11 @@ class Canvas:
 
 
 class RunCurves(LinesView, can_focus=False):
-    """The chart: a curve per run with its letter at the end, axes and crosshair."""
+    """The chart: a curve per run, with its letter at the end if there are several, axes and
+    crosshair."""
 
-    def __init__(self) -> None:
-        super().__init__(id="compared-chart")
+    def __init__(self, id: str = "compared-chart") -> None:
+        super().__init__(id=id)
         self.compared = Compared()
         self.chosen = ""
         """Id of the run whose curve is on top."""
@@ -260,7 +266,7 @@ class RunCurves(LinesView, can_focus=False):
                 if each.points:
                     canvas.mark(places[each.row.id], _marks(each, scale, rows))
                 ends[places[each.row.id]] = scale.share(each.buckets[-1].smooth)
-        letters = _letters(ends, rows)
+        letters = _letters(ends, rows) if len(self.order) > 1 else {}
         ticks = {round((1 - scale.share(t)) * (rows - 1)): said for t, said in _ticks(scale)}
         dim, strips = self.tone("dim"), []
         inks = [*(self._ink(place) for place in range(len(self.order))), dim]  # −1 is the last
@@ -463,3 +469,74 @@ def _middle(text: str, width: int) -> str:
     """A name shortened in its middle: forks of a sweep differ at the end."""
     kept = (width - 1) // 3
     return text if cell_len(text) <= width else f"{text[:kept]}…{text[-(width - 1 - kept) :]}"
+
+
+# The run under a table's cursor, for a screen that has room for it below the table.
+
+
+PREVIEW_SIZE = (180, 50)
+"""Least width and height of the screen."""
+FACTS_LINES, FACTS_COLUMNS = 15, 3
+FACTS_LABEL = 24
+IN_LINE = ("name", "state", "steps", "age", "eta")
+"""Columns that are in the table's lines, or change with the time alone."""
+IN_COLUMNS = ("learning_rate", "loss_fn", "group_size", "seed")
+"""Parameters that are columns."""
+
+
+class RunPreview(Vertical):
+    """A run's reward as a curve, and what is known of it in columns."""
+
+    def __init__(self) -> None:
+        super().__init__(id="run-preview")
+        self.curve = RunCurves(id="run-curve")
+        self.facts = Static("", id="run-facts", markup=False)
+        self.row: RunRow | None = None
+        """The run; None where nothing is shown."""
+
+    def compose(self) -> ComposeResult:
+        yield self.curve
+        yield self.facts
+
+    def show(self, row: RunRow | None, now: float, size: Size) -> bool:
+        """Show a run at a time in Unix seconds; hidden without one, and where the screen's `size`
+        in cells is too small. Returns whether the steps of its curve are to be read."""
+        room = size.width >= PREVIEW_SIZE[0] and size.height >= PREVIEW_SIZE[1]
+        before, self.row = self.row, row if room else None
+        self.display = self.row is not None
+        if self.row is None:
+            return False
+        self.border_title = Content(f" {one_line(self.row.title, 80)} ")
+        self.facts.update(Content("\n").join(facts_of(self.row, now, size.width - 4)))
+        if before is None or before.id != self.row.id:
+            self.curve.display = False
+        return before is None or (before.id, before.step) != (self.row.id, self.row.step)
+
+    def draw(self, row: RunRow, series: RunSeries) -> None:
+        """Draw the curve of a run, unless another is shown by now."""
+        if self.row is not None and self.row.id == row.id:
+            self.curve.display = bool(len(series))
+            compared = Compared(runs=((row, series),), steps=(len(series),))
+            self.curve.show(compared, [row.id], row.id)
+
+
+def facts_of(row: RunRow, now: float, width: int) -> list[Content]:
+    """The facts' lines, each `width` cells at most; they run from the top down, then to the right.
+    What is missing is left out."""
+    told = {
+        one.long_title: one.text(row, now) for one in COLUMNS.values() if one.key not in IN_LINE
+    }
+    told["worst alarm"] = row.alarm_title or ""
+    given = sorted(row.parameters.items())
+    told |= {key: value_said(value) for key, value in given if key not in IN_COLUMNS}
+    found = [(name, text) for name, text in told.items() if text not in ("", "–")]
+    room = max(1, width // FACTS_COLUMNS - FACTS_LABEL - 2)
+    lines = []
+    for at in range(min(FACTS_LINES, len(found))):
+        parts = []
+        for name, text in found[at::FACTS_LINES][:FACTS_COLUMNS]:
+            label = fit_text(one_line(name, 60), FACTS_LABEL - 2) + "  "
+            parts.append(Content.styled(label, "$text-muted"))
+            parts.append(Content(fit_text(one_line(text, 200), room) + "  "))
+        lines.append(Content.assemble(*parts))
+    return lines
