@@ -239,6 +239,8 @@ class Checkpoint(Response):
     """Embedded: the optimizer step's number, counted over the whole tree from 1."""
     job_id: str | None = None
     """Embedded: the managed run that took the step."""
+    tasks_digest: str | None = None
+    """Embedded: the same for two steps of managed runs on the same tasks."""
     groups: list[Group] = Field(default_factory=list)
     """Embedded: the step's rewards by task."""
     state: str | None = None

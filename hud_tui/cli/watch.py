@@ -18,6 +18,7 @@ from hud_tui.events import Event, JobChanged, TreeRead
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.alarms.throughput import STALL
 from hud_tui.rl.run import SUCCEEDED, Run, has_ended, is_active
 from hud_tui.rl.text import one_line
 from hud_tui.wire import JobStatus, Model
@@ -90,6 +91,8 @@ class AlarmPrinter:
         self.run = Run(job=job)
         self._fail_on = None if fail_on is None else Level(fail_on)
         self._monitor = AlarmMonitor(limits)
+        self._job_id, self._before = "", 0
+        """The run that is followed, and how many checkpoints there were before it."""
         self._told: dict[str, Level] = {}
         self._heard_at = monotonic()
 
@@ -105,11 +108,15 @@ class AlarmPrinter:
             self._told = {alarm.id: alarm.level for alarm in self.report.alarms}
         self._tell()
 
+    def follow(self, job_id: str) -> None:
+        """From now on only alarms that began in this run fail."""
+        self._job_id, self._before = job_id, len(self.run.tree)
+
     def process(self, event: Event) -> None:
         """Process an event; print alarms that it raised or whose level it raised.
 
         Raises:
-            HudAlarm: An alarm of level `fail_on` or higher.
+            HudAlarm: An alarm of level `fail_on` or higher, of the run that is followed.
         """
         self._heard_at = monotonic()
         self._take(event)
@@ -141,9 +148,18 @@ class AlarmPrinter:
             self._told[alarm.id] = alarm.level
             emit("alarm", alarm_document(alarm))
         for alarm in news:
-            if self._fail_on is not None and alarm.level.rank >= self._fail_on.rank:
+            if self._fails(alarm):
                 what = f"{alarm.headline}: {alarm.summary}"
                 raise HudAlarm(what, f"{alarm.advice} The run continues until it is cancelled.")
+
+    def _fails(self, alarm: Alarm) -> bool:
+        if self._fail_on is None or alarm.level.rank < self._fail_on.rank:
+            return False
+        position = self.run.tree.find(alarm.shown_id)
+        if not self._job_id or position is None or alarm.name == STALL:
+            return True
+        job_id = self.run.tree[position].job_id
+        return position >= self._before if job_id is None else job_id == self._job_id
 
     def _is_news(self, alarm: Alarm) -> bool:
         told = self._told.get(alarm.id)
@@ -172,6 +188,7 @@ class Follower:
             first = await self._listener.next(events)  # from here on no event is missed
             self._printer.begin(first, news=False)
             submission = await begin()
+            self._printer.follow(submission.job_id)
             tell(f"job {submission.job_id} submitted; it continues if this command is interrupted")
             try:
                 return await self._follow(events, submission)

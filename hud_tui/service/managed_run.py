@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.evaluation import sum_up
+from hud_tui.rl.evaluation import sum_up, tasks_digest
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.batches import (
@@ -569,6 +569,8 @@ class Run:
         """Status after a stop."""
         self._parts = parts
         self._plan = plan
+        tasks = (one.task.slug for one in (*plan.train, *plan.heldout))
+        self._tasks_digest = tasks_digest(list(tasks))
         self._step = step
         self._iteration = iteration
         self._stop = asyncio.Event()
@@ -784,6 +786,7 @@ class Run:
                 tokens=sum(len(datum.output) for datum in batch.datums()),
                 seconds=perf_counter() - start,
             ),
+            tasks_digest=self._tasks_digest,
         )
         self._step += 1
         self._iteration += 1

@@ -204,6 +204,7 @@ class Session:
         job_id: str | None = None,
         extra: Mapping[str, float] | None = None,
         also: Also | None = None,
+        tasks_digest: str | None = None,
     ) -> Node:
         """Step, save, and make the new checkpoint the head.
 
@@ -211,6 +212,7 @@ class Session:
             adam: The optimizer's parameters.
             job_id, extra: The managed run that takes the step, and its metrics.
             also: A change in the same transaction, given the new node.
+            tasks_digest: Names the tasks of that run.
 
         Raises:
             Refused: 409, nothing was accumulated; waiting gradients are kept.
@@ -226,7 +228,8 @@ class Session:
             figures = {**saved.metrics, "train_s": train_s, **(extra or {})}
             place = (self._model.id, self._node.id if self._node else None, job_id)
             new = self._accumulated.checkpoint(directory.name, place, adam, saved, figures)
-            new = replace(new, bytes=file.bytes, sha256=file.sha256)
+            row = new.row.model_copy(update={"tasks_digest": tasks_digest})
+            new = replace(new, row=row, bytes=file.bytes, sha256=file.sha256)
             waiting = [kept for kept in self._answers.values() if not kept.dropped]
             node = await self._store.write(_append, new, waiting, also)
         self._accumulated = Accumulated()

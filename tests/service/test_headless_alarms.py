@@ -242,3 +242,37 @@ def test_a_stall_is_printed_though_no_event_comes(
         printer.wait()
     [told] = documents(capsys.readouterr().out)
     assert (told["kind"], told["data"]["name"]) == ("alarm", "stall")
+
+
+@pytest.mark.parametrize(("before", "fails"), [(60, True), (64, False)])
+def test_only_an_alarm_that_began_in_the_run_that_is_followed_fails(
+    capsys: pytest.CaptureFixture[str], before: int, fails: bool
+) -> None:
+    """The reward falls at step 61; the run that is followed begins after step `before`."""
+    nodes = [
+        node(step, {"reward_mean": 0.9 if step <= 60 else 0.4, "grad_norm": 1.0}).model_copy(
+            update={"job_id": "a" if step <= before else "b", "is_active": step == before}
+        )
+        for step in range(1, 121)
+    ]
+    printer = AlarmPrinter(Thresholds(), "warn")
+    printer.begin(TreeRead(checkpoints=tuple(nodes[:before])), news=False)
+    printer.follow("b")
+    failed = False
+    for one in nodes[before:]:
+        try:
+            printer.process(CheckpointAdded(checkpoint=one))
+            printer.process(HeadMoved(checkpoint_id=one.id, cause="step"))
+        except HudAlarm:
+            failed = True
+    assert failed == fails
+    assert "reward_collapse" in names([one["data"] for one in documents(capsys.readouterr().out)])
+
+
+async def test_a_run_on_another_taskset_is_not_compared_with_the_one_before(hud: Command) -> None:
+    for taskset in ("arith", "text", "text"):
+        assert (await hud("run", taskset, *RUN[2:], "1", "-m", "arith-rl", "--follow")).code == 0
+    rows = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
+    one, other, again = (row["tasks_digest"] for row in rows)
+    assert one
+    assert one != other == again

@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime
 
-from hud_tui.rl.alarms.demos import BEGAN, PATHOLOGIES, STEP_S, Pathology
+import pytest
+
+from hud_tui.rl.alarms.demos import BEGAN, HEALTHY, PATHOLOGIES, STEP_S, Pathology, noise
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.wire import Checkpoint, JobStatus
+from hud_tui.wire import Checkpoint, Group, JobStatus
 from tests.unit.inspecting import inspect_lineage
 
 BAD = PATHOLOGIES["zero-variance"]
@@ -91,3 +93,70 @@ def test_a_silent_run_is_among_the_alarms() -> None:
     assert monitor.report(5.9).alarms == ()
     [alarm] = monitor.report(15.0).alarms
     assert (alarm.name, alarm.onset, alarm.before_id) == ("stall", 20, "c20")
+
+
+def runs_of(*runs: tuple[str, str, int, float], says: bool) -> Tree:
+    """Runs on one line.
+
+    Args:
+        runs: Each one's id, its tasks, its steps and their mean reward.
+        says: Whether the service names a run's tasks, or only those of its rollouts.
+    """
+    taken = [(run, tasks, mean) for run, tasks, steps, mean in runs for _ in range(steps)]
+    return Tree.of(
+        Checkpoint(
+            id=f"c{n}",
+            prev_model_checkpoint_id=f"c{n - 1}" if n > 1 else None,
+            is_active=n == len(taken),
+            job_id=run,
+            metrics=HEALTHY.metrics(40)
+            | {
+                "reward_mean": mean + 0.01 * noise(n),
+                "heldout_reward": mean + 0.01 * noise(n + 1),
+                "entropy": 2 * (1.01 - mean),
+                "grad_norm": 1.2 - mean,
+            },
+            tasks_digest=tasks if says else None,
+            groups=[Group(task_slug=f"{tasks}-{(n + i) % 9}", rewards=[0, 1]) for i in range(3)],
+        )
+        for n, (run, tasks, mean) in enumerate(taken, 1)
+    )
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_rewards_on_other_tasks_are_no_collapse(says: bool) -> None:
+    """Nor is a gradient or an entropy that is usual there; and the way back is none either."""
+    tree = runs_of(("a", "long", 200, 0.98), ("b", "mixed", 60, 0.6), says=says)
+    assert inspect_lineage(tree).report().active == ()
+    tree = runs_of(
+        ("a", "mixed", 60, 0.6), ("b", "long", 60, 0.98), ("c", "mixed", 60, 0.5), says=says
+    )
+    assert inspect_lineage(tree).report().active == ()
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_further_run_on_the_same_tasks_is_compared_with_the_one_before(says: bool) -> None:
+    tree = runs_of(("a", "long", 60, 0.9), ("b", "long", 60, 0.4), says=says)
+    found = {alarm.name: alarm for alarm in inspect_lineage(tree).report().active}
+    assert {"reward_collapse", "heldout_collapse"} <= set(found)
+    assert found["reward_collapse"].shown == 61
+
+
+def test_a_collapse_on_other_tasks_is_found_and_the_way_back_is_on_those() -> None:
+    tree = runs_of(
+        *(("a", "long", 60, 0.98), ("b", "mixed", 60, 0.6), ("c", "mixed", 60, 0.1)), says=True
+    )
+    monitor = AlarmMonitor()
+    monitor.follow(tree)
+    alarm = next(one for one in monitor.report().active if one.name == "reward_collapse")
+    assert (alarm.shown, alarm.before_id) == (121, "c119")
+    [peak] = [one.value for one in alarm.evidence if one.name == "peak"]
+    assert 0.5 < peak < 0.7
+
+
+def test_an_alarm_ends_where_other_tasks_begin() -> None:
+    fell = (("a", "long", 60, 0.9), ("b", "long", 60, 0.4))
+    tree = runs_of(*fell, ("c", "mixed", 30, 0.4), says=True)
+    ended = {alarm.name: alarm for alarm in inspect_lineage(tree).report().alarms}
+    assert (ended["reward_collapse"].active, ended["reward_collapse"].ended) == (False, 121)
+    assert ended["reward_collapse"].evidence

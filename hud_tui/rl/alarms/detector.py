@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite, nan
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Skipped
 from hud_tui.rl.alarms.statistics import (
@@ -87,6 +87,11 @@ class Context:
     """Highest reward of any rollout so far; at least 1 if all rewards are in 0…1."""
     place: int = -1
 
+    def begin_tasks(self) -> None:
+        """Forget the rewards: those of other tasks are on another scale."""
+        fresh = Context()
+        self.reward, self.heldout, self.ceiling = fresh.reward, fresh.heldout, fresh.ceiling
+
     def read(self, row: Row) -> None:
         self.place = row.place
         reward, heldout = REWARD.read(row), HELDOUT.read(row)
@@ -153,6 +158,8 @@ class Gate:
     """Levels that the detector uses, lowest first."""
     episodes: list[Episode] = field(default_factory=list)
     seen: int = 0
+    _since: int = 0
+    """Steps seen before the present tasks; each set of tasks has a warm-up of its own."""
     _streaks: dict[Level, _Streak] = field(default_factory=dict)
     _calm: int = 0
     """Consecutive steps below the lowest level while an alarm holds."""
@@ -166,7 +173,7 @@ class Gate:
     def push(self, row: int, severity: float) -> bool:
         """Add one step's severity; return whether it raised an alarm or its level."""
         self.seen += 1
-        if self.seen <= self.tuning.warmup:
+        if self.seen - self._since <= self.tuning.warmup:
             return False
         if not severity >= self.levels[0].rank - SLACK:  # also NaN
             self._streaks.clear()
@@ -175,6 +182,13 @@ class Gate:
         self._calm = 0
         reached = [level for level in self.levels if self._holds(level, row, severity)]
         return bool(reached) and self._raise(reached[-1], row)
+
+    def begin_tasks(self, row: int) -> None:
+        """End the alarm that holds, and warm up again."""
+        if self.active is not None:
+            self.active.ended = row
+        self._since, self._calm = self.seen, 0
+        self._streaks.clear()
 
     def _holds(self, level: Level, row: int, severity: float) -> bool:
         """Whether a level has held for `tuning.hold` steps."""
@@ -236,6 +250,9 @@ class Detector(ABC, Generic[T]):
     (`hud_tui.rl.metrics.of_weights`)."""
     MEANING: ClassVar[str]
     ADVICE: ClassVar[str]
+    BY_TASKS: ClassVar[bool] = False
+    """Whether it compares steps with earlier ones in a metric whose scale is that of the tasks, so
+    that it starts anew where a run trains on other tasks."""
 
     def __init_subclass__(cls) -> None:
         """A detector registers itself under its name."""
@@ -282,6 +299,13 @@ class Detector(ABC, Generic[T]):
             episode = self.gate.episodes[-1]
             episode.evidence = self._finite_evidence(context)
             episode.onset = min(episode.onset, self.onset(episode))
+
+    def on_other_tasks(self, row: Row) -> Self:
+        """A new one that keeps only the episodes, from the first row on other tasks on."""
+        fresh = type(self)(self.tuning)
+        self.gate.begin_tasks(row.place)
+        fresh.gate = self.gate
+        return fresh
 
     def alarms(self, context: Context, row_at: Callable[[int], Row]) -> list[Alarm]:
         """The episodes as alarms.

@@ -5,6 +5,7 @@ evaluated from the start and the alarms of the steps left behind are kept separa
 """
 
 from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -37,6 +38,33 @@ RECENT = 20
 """Newest steps that give the median seconds per step."""
 
 
+class _TrainedOn:
+    """The tasks of the newest rows, and where a run trains on others.
+
+    A service that names a run's tasks (`Row.tasks_digest`) is believed. Else two runs are on other
+    tasks if no task of the later one's first step was seen before.
+    """
+
+    def __init__(self) -> None:
+        self._job_id: str | None = None
+        self._digest: str | None = None
+        self._slugs = set[str]()
+
+    def changes(self, row: Row) -> bool:
+        """Read the next row; return whether its run trains on other tasks than the one before."""
+        changed = row.job_id != self._job_id and self._are_others(row)
+        if changed:
+            self._slugs.clear()
+        self._slugs |= row.slugs
+        self._job_id, self._digest = row.job_id, row.tasks_digest
+        return changed
+
+    def _are_others(self, row: Row) -> bool:
+        if row.tasks_digest is not None and self._digest is not None:
+            return row.tasks_digest != self._digest
+        return bool(self._slugs and row.slugs) and self._slugs.isdisjoint(row.slugs)
+
+
 class DetectorSet:
     """All enabled detectors; reads rows in order."""
 
@@ -53,6 +81,8 @@ class DetectorSet:
         self._steps, self._ids = array("q"), list[str | None]()
         """Step and checkpoint id of each row; metrics are not kept."""
         self._pace, self._at = Window(RECENT), nan
+        self._tasks, self._begun = _TrainedOn(), [0]
+        """The first row on each set of tasks."""
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -61,10 +91,16 @@ class DetectorSet:
         """Evaluate the next row; its index is the number of rows before it."""
         self._steps.append(max(-MOST_STEP, min(row.step, MOST_STEP)))
         self._ids.append(row.checkpoint_id)
+        if self._tasks.changes(row):
+            self._begin_tasks(row)
         self.context.read(row)
         self._time(row)
         for detector in self._detectors:
             detector.read(row, self.context)
+
+    def began(self, place: int) -> int:
+        """The first row on the tasks of a row."""
+        return self._begun[bisect_right(self._begun, place) - 1]
 
     @property
     def pace(self) -> float | None:
@@ -83,6 +119,13 @@ class DetectorSet:
             alarms += detector.alarms(self.context, self._row_at)
         skipped = (detector.skipped() for detector in self._detectors)
         return Report(ordered(alarms), tuple(s for s in skipped if s), len(self))
+
+    def _begin_tasks(self, row: Row) -> None:
+        self._begun.append(row.place)
+        self.context.begin_tasks()
+        self._detectors = [
+            one.on_other_tasks(row) if one.BY_TASKS else one for one in self._detectors
+        ]
 
     def _time(self, row: Row) -> None:
         at = bounded(row.at)
@@ -110,18 +153,19 @@ SIGMAS, LEAST = 2.0, 0.05
 """Near the level: at most so many robust standard deviations, or this share of it, below."""
 
 
-def last_good_checkpoint(tree: Tree, update: int) -> int | None:
+def last_good_checkpoint(tree: Tree, update: int, most: int = MOST) -> int | None:
     """The last checkpoint before an update whose own rewards were healthy.
 
     Args:
         tree: Holds the update's checkpoint.
         update: Its position.
+        most: Checkpoints before it whose own rewards are on its tasks.
 
     Returns:
         Its position. If none is known to be healthy, the newest that can still be served;
         None if the update was the first of the lineage.
     """
-    line = list(islice(tree.lineage(tree.parent(update)), MOST))
+    line = list(islice(tree.lineage(tree.parent(update)), min(most, MOST)))
     owns = [tree.own(position) for position in line]
     floors = _floor([own.reward for own in owns]), _floor([own.heldout for own in owns])
     kept = [(p, own) for p, own in zip(line, owns, strict=True) if is_servable(tree[p])]
@@ -213,7 +257,8 @@ class AlarmMonitor:
             return alarm
         key = alarm.checkpoint_id, self._tree.edition
         if key not in self._last_good:
-            found = last_good_checkpoint(self._tree, position)
+            same_tasks = alarm.row - self._set.began(alarm.row) + 1  # the first one's parent too
+            found = last_good_checkpoint(self._tree, position, same_tasks)
             self._last_good[key] = None if found is None else self._tree[found].id
         return replace(alarm, before_id=self._last_good[key])
 

@@ -50,6 +50,7 @@ class GradientNorm(Detector[GradNorm]):
 
     NAME, TITLE, NEEDS = "grad_norm", "gradient norm", "grad_norm"
     READS = GRAD_NORM
+    BY_TASKS = True
     MEANING = (
         "The gradient norm is far above its median, or not finite: one such step can undo many. "
         "Typical causes are a few rollouts with extreme importance ratios or rewards."
@@ -273,6 +274,7 @@ class EntropyCollapse(Detector[Entropy]):
 
     NAME, TITLE, NEEDS = "entropy_collapse", "entropy collapse", "entropy"
     READS = ENTROPY
+    BY_TASKS = True
     MEANING = (
         "Entropy falls and the reward does not rise: the policy stops exploring, its groups lose "
         "their variance, and with it the learning signal."

@@ -66,6 +66,7 @@ class ComponentDominance(Detector[Limits]):
     NAME, TITLE = "component_dominance", "one reward component dominates"
     NEEDS = "reward/<component> for two or more components"
     READS = REWARD
+    BY_TASKS = True
     MEANING = (
         "Most of the reward's variance comes from an auxiliary component (format, length, style), "
         "so the policy optimises that component."
@@ -119,7 +120,8 @@ class RewardCollapse(Detector[Collapse]):
 
     NAME, TITLE, NEEDS = "reward_collapse", "reward collapse", "reward_mean"
     READS = REWARD
-    MEANING = "The mean reward has fallen clearly below the peak of this run."
+    BY_TASKS = True
+    MEANING = "The mean reward has fallen clearly below its peak on these tasks."
     ADVICE = (
         "Roll back to the last checkpoint before it and resume with a lower learning rate; "
         "compare its rollouts with current ones to see what was lost."
@@ -140,6 +142,8 @@ class RewardCollapse(Detector[Collapse]):
             return None
         if self._ema.seen:
             self._noise.push(value - self._ema.value)
+        else:
+            self._near = self._last_good = row.place
         smooth = self._ema.push(value)
         self._start.push(value)
         if self._ema.seen < min(self.SETTLED, self.tuning.warmup):
@@ -196,6 +200,7 @@ class RewardPlateau(Detector[Plateau]):
 
     NAME, TITLE, NEEDS = "reward_plateau", "reward plateau", "reward_mean"
     READS = REWARD
+    BY_TASKS = True
     MEANING = (
         "The mean reward has been flat for a large part of the run. If entropy or KL change "
         "meanwhile, the policy drifts without improving."
@@ -258,6 +263,7 @@ class HeldoutGap(Detector[Limits]):
 
     NAME, TITLE, NEEDS = "heldout_gap", "held-out gap", "heldout_reward"
     READS = HELDOUT
+    BY_TASKS = True
     MEANING = (
         "The reward on training tasks is higher than on held-out tasks: the policy memorises, or "
         "exploits the grader without solving the task (reward hacking)."

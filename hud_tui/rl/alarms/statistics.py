@@ -161,6 +161,12 @@ class Row:
     checkpoint_id: str | None = None
     at: float | None = None
     """Time of the step, Unix seconds."""
+    job_id: str | None = None
+    """The run that took it."""
+    tasks_digest: str | None = None
+    """Names the tasks of that run; None if the service does not say."""
+    slugs: frozenset[str] = frozenset()
+    """The tasks of its rollouts; empty if the service does not say."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +213,16 @@ def row_of(place: int, checkpoint: Checkpoint) -> Row:
     if checkpoint.groups and ZERO_VARIANCE.key not in metrics:
         metrics = {**metrics, **_of_groups(checkpoint)}
     at = seconds(checkpoint.created_at)
-    return Row(place, metrics, checkpoint.step or place + 1, checkpoint.id, at)
+    return Row(
+        place,
+        metrics,
+        checkpoint.step or place + 1,
+        checkpoint.id,
+        at,
+        checkpoint.job_id,
+        checkpoint.tasks_digest,
+        frozenset(group.task_slug for group in checkpoint.groups),
+    )
 
 
 def _of_groups(checkpoint: Checkpoint) -> dict[str, float]:

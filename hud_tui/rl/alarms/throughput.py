@@ -26,6 +26,7 @@ class LengthBlowUp(Detector[Length]):
 
     NAME, TITLE, NEEDS = "length_blow_up", "length blow-up", "completion_length_mean"
     READS = LENGTH
+    BY_TASKS = True
     MEANING = (
         "Rollouts get longer, the reward correlates with length, and the held-out reward does "
         "not rise: the policy is rewarded for length."
@@ -76,6 +77,7 @@ class Throughput(Detector[Limits]):
 
     NAME, TITLE, NEEDS = "throughput", "slower steps", "rollout_s and train_s, or created_at"
     READS = STEP_S
+    BY_TASKS = True
     MEANING = "A step takes much longer than at the start of the run."
     ADVICE = (
         "Check whether rollouts got longer, the environment slowed down, or another run shares "
@@ -122,6 +124,7 @@ class Throughput(Detector[Limits]):
 # Stall: a run that sends nothing. Evaluated by the clock, not by rows.
 
 
+STALL = "stall"
 MEANING = "The run's status is running, but it has sent nothing for far longer than a usual step."
 ADVICE = (
     "Check the job's status and its newest rollouts; if they hang, cancel the run and resume it."
@@ -151,7 +154,7 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
         evidence.append(Evidence("median seconds per step", step_s))
         evidence.append(Evidence("ratio", silent_s / step_s, tuning.warn))
     return Alarm(
-        name="stall",
+        name=STALL,
         title="stalled",
         level=Level.CRITICAL if severity >= 3 else Level.WARN,
         active=True,
