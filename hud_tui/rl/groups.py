@@ -417,13 +417,21 @@ def _group_size(run: Run, rewards: Mapping[str, Rewards]) -> int:
     return max(asked, most) if isinstance(asked, int) else most
 
 
-def _place(row: GroupRow, history: GroupHistory, order: Order) -> tuple[bool, str]:
+def _place(row: GroupRow, history: GroupHistory, order: Order) -> tuple[int, str]:
+    """Sort key: those with signal, then those that failed throughout, then those solved.
+
+    A group that is being sampled stands where its task stood last, so that no row jumps.
+    """
     if order is Order.TASK:
-        return (False, row.task_slug)
-    marks = history.of(row.task_slug)
+        return (0, row.task_slug)
     if row.whole and row.stats is not None:
-        return (not row.stats.has_signal, row.task_slug)
-    return (bool(marks) and not marks[-1].has_signal, row.task_slug)
+        return (_rank(row.stats), row.task_slug)
+    marks = history.of(row.task_slug)
+    return (_rank(marks[-1]) if marks else 0, row.task_slug)
+
+
+def _rank(group: GroupStats | Mark) -> int:
+    return 0 if group.has_signal else 1 if group.mean < MIDDLE else 2
 
 
 # Waste: rollouts and tokens of zero-variance groups, which have no gradient.

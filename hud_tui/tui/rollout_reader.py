@@ -558,15 +558,28 @@ def _part(part: Part, job: Job) -> Iterator[Ranked]:
     if part.by_step or part.newest > 1:
         yield 0, Content(f"{where} {part.number} of {_steps(part, job)}")
     trained = [group for group in part.counted if not group.heldout]
-    rewards = [reward for group in trained for reward in group.rewards]
-    count = len(part.traces) if part.total is None else part.total
-    attempts = f" in {part.attempts} attempts" if part.attempts > 1 else ""
-    yield 3, Content(f"{counted(count, 'rollout')}{attempts}")
-    if rewards:
-        yield 2, Content(f"mean {short(fmean(rewards))}")
+    yield from _rollouts(part, [reward for group in trained for reward in group.rewards])
     flat = sum(group.compared and bool(group.rewards) and not group.has_signal for group in trained)
     if flat:
         yield 5, Content(f"{flat} of {len(trained)} groups without gradient")
+
+
+def _rollouts(part: Part, rewards: Sequence[float]) -> Iterator[Ranked]:
+    """How many there are, and the mean of `rewards`, those that were trained on; the held-out
+    ones of a step apart, for the mean is not theirs."""
+    held_out = sum(len(group.rollouts) for group in part.groups if group.heldout)
+    apart = part.total is None and 0 < held_out < len(part.traces)
+    count = len(part.traces) if part.total is None else part.total
+    attempts = f" in {part.attempts} attempts" if part.attempts > 1 else ""
+    mean = f"mean {short(fmean(rewards))}" if rewards else ""
+    if apart:
+        trained = f"{count - held_out} {'sampled' if attempts else 'trained'}{attempts}"
+        yield 2, Content(f"{trained}, {mean}" if mean else trained)
+        yield 3, Content(f"{held_out} held-out")
+        return
+    yield 3, Content(f"{counted(count, 'rollout')}{attempts}")
+    if mean:
+        yield 2, Content(mean)
 
 
 def _steps(part: Part, job: Job) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ import pytest
 from textual.widgets import Static
 
 from hud_tui.rl.groups import Advantages
+from hud_tui.rl.metrics import short
 from hud_tui.service import managed_run as hud_rollouts
 from hud_tui.settings import Start
 from hud_tui.tui.rollout_reader import rollout_title
@@ -89,6 +91,18 @@ async def test_from_jobs_to_one_rollout_and_back(served: Served) -> None:
         assert screen(flown).level is Level.JOBS
         await flown.press("escape")
         assert screen(flown).level is Level.JOBS
+
+
+async def test_a_steps_title_tells_trained_rollouts_from_held_out_ones(served: Served) -> None:
+    async with jobs_of(served, (140, 30), steps=1, group_size=8, tasks_per_step=8) as flown:
+        await opened(flown)
+        part = screen(flown).part
+        assert part is not None
+        held_out = sum(group.heldout for group in part.groups)
+        assert held_out > 0
+        rewards = [r for group in part.groups if not group.heldout for r in group.rewards]
+        assert f"64 trained, mean {short(fmean(rewards))}" in flown.said("#jobs-title")
+        assert f"{len(part.traces) - 64} held-out" in flown.said("#jobs-title")
 
 
 async def test_siblings_show_reward_and_advantage_side_by_side(served: Served) -> None:
@@ -266,9 +280,10 @@ async def test_a_zero_variance_run_shows_what_it_sampled_and_why_it_failed(
         part = screen(flown).part
         assert part is not None
         assert part.attempts > 1
-        said = f"{len(part.traces)} rollouts in {part.attempts} attempts"
-        assert said in flown.said("#jobs-title")
         trained = [group for group in part.groups if not group.heldout]
+        sampled = sum(len(group.rollouts) for group in trained)
+        said = f"{sampled} sampled in {part.attempts} attempts"
+        assert said in flown.said("#jobs-title")
         assert [len(group.rollouts) for group in trained] == [2] * 2 * part.attempts
         of = f" of {part.attempts}"
         attempts = [heading for heading in headings(flown) if heading.startswith("attempt")]

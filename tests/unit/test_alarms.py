@@ -188,6 +188,19 @@ def test_what_is_bad_is_seen_by_other_signs_too(name: str) -> None:
     assert any(found.startswith(detector) for found in names(change))
 
 
+def test_a_gap_to_another_metric_has_no_limit_of_its_own_metric() -> None:
+    """The training reward moves, and so would a line below it over the whole history."""
+
+    def change(step: int) -> dict[str, float]:
+        return {"reward_mean": rising(step), "heldout_reward": 0.2}
+
+    run = [row(step, healthy(step) | change(step)) for step in range(1, 301)]
+    gap = next(one for one in inspect(run, steps=300).alarms if one.name == "heldout_gap")
+    assert gap.active
+    assert gap.evidence[0].limit == 0.15
+    assert gap.limit is None
+
+
 @pytest.mark.parametrize("kind", DETECTORS.values(), ids=lambda kind: kind.NAME)
 def test_a_detector_without_its_data_says_what_it_needs(kind: type[Detector[Any]]) -> None:
     report = inspect([row(step, {"unknown": 1.0}) for step in range(1, 50)])

@@ -71,7 +71,7 @@ def test_a_taken_step_shows_its_groups() -> None:
 def test_groups_with_signal_come_first_where_asked() -> None:
     run = grown(node(1, None, a=[1.0, 1.0], b=[0.0, 1.0], c=[0.0, 0.0], d=[0.0, 1.0]))
     shown = rows_of(run, Order.SIGNAL)
-    assert [row.task_slug for row in shown.rows] == ["b", "d", "a", "c"]
+    assert [row.task_slug for row in shown.rows] == ["b", "d", "c", "a"], "then failed, then solved"
 
 
 def test_a_step_being_sampled_shows_what_has_come() -> None:
