@@ -270,8 +270,12 @@ def with_machine(paths: Paths) -> Paths:
 def machine_of(paths: Paths) -> Used | None:
     """The machine that is used, where these are its directories."""
     used = used_machine(paths.state)
-    ours = used is not None and paths.data.parts[-2:] == (REMOTES, used.name)
-    return used if ours else None
+    return used if used is not None and used.name == machine_in(paths.data) else None
+
+
+def machine_in(data: Path) -> str:
+    """The name of the machine whose data directory this is; empty: it is this machine's own."""
+    return data.name if data.parts[-2:-1] == (REMOTES,) else ""
 
 
 # What is rented: kept here from before it is asked for, so that nothing is left running unsaid.

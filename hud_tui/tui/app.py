@@ -54,7 +54,16 @@ from hud_tui.tui.keys import (
     use_keymap,
 )
 from hud_tui.tui.screens.connect import ConnectScreen
-from hud_tui.tui.screens.dialogs import HelpScreen, ViewList, limit_time, say, superseded, tell
+from hud_tui.tui.screens.dialogs import (
+    HelpScreen,
+    Leavable,
+    Over,
+    ViewList,
+    limit_time,
+    say,
+    superseded,
+    tell,
+)
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThinUpdate, ascii_filter
 
 if TYPE_CHECKING:
@@ -457,10 +466,18 @@ class HudApp(App[None]):
         return action not in ("view", "views", "alarms", "raw", "reset_layout") or shown
 
     def switch_mode(self, mode: str) -> AwaitMount:
-        """Show a view. The palette does not stay behind in another: there is one of it."""
+        """Show a view, and no page over it. The palette does not stay behind in another: there is
+        one of it."""
         if mode != self.current_mode and self._palette in self.screen_stack:
             self._palette.dismiss()
+        self._leave_pages()
         return super().switch_mode(mode)
+
+    def _leave_pages(self) -> None:
+        """Leave the pages that are open over the view; a dialog or a panel over them stays."""
+        for page in reversed(self.screen_stack[1:]):
+            if isinstance(page, Leavable) and not isinstance(page, Over):
+                page.dismiss()
 
     def action_command_palette(self) -> None:
         """Go to anything by its name."""

@@ -33,7 +33,7 @@ from hud_tui.rl.head import Move, named
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
-from hud_tui.service_file import Rental, costs_said, keep_budgets, read_rentals
+from hud_tui.service_file import Rental, costs_said, keep_budgets, machine_in, read_rentals
 from hud_tui.settings import Start, read_paths
 from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
@@ -334,12 +334,17 @@ class Workspace:
             if state is not None:
                 with suppress(HudError, OSError):
                     await to_thread(keep_budgets, read_paths(str(state)), time())
-            found = await to_thread(aside, state, time(), self.session.mode == "local")
+            found = await to_thread(aside, state, time(), self._machine())
             if found != self._aside:
                 self._aside = found
                 if self.view is not None:
                     self.view.hear_aside(found)
             await sleep(ASIDE_S)
+
+    def _machine(self) -> str:
+        """The machine that the open service is on; empty: this one, or HUD."""
+        data = self.session.client.settings.data_dir if self.session.mode == "local" else ""
+        return machine_in(Path(data))
 
     async def _watch_loop(self) -> None:
         """Follow the loop that trains the selected model from outside."""

@@ -186,6 +186,8 @@ class Connector:
         """`client` is what its clients are made with."""
         self.served, self.errors, self._client = served, list(errors), client
         self.net = Net()
+        self.data_dir = ""
+        """Where the served service keeps its data, as far as clients are told."""
         self.asked: list[tuple[str, str | None]] = []
 
     async def __call__(
@@ -196,7 +198,8 @@ class Connector:
         if self.errors:
             raise self.errors.pop(0)
         assert self.served is not None
-        return HudClient(settings_of(self.served), self.net, **self._client)
+        settings = replace(settings_of(self.served), data_dir=self.data_dir)
+        return HudClient(settings, self.net, **self._client)
 
 
 def told_by(app: HudApp) -> list[str]:

@@ -51,9 +51,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def shown(served: Served, state: Path, width: int = 120) -> AsyncIterator[Opened]:
-    """The screen, opened by its key."""
+async def shown(
+    served: Served, state: Path, width: int = 120, open_on: str = ""
+) -> AsyncIterator[Opened]:
+    """The screen, opened by its key, in an app on that machine's service; empty: on this one's."""
     connector = Connector(served)
+    connector.data_dir = f"{state.parent}/data/remotes/{open_on}" if open_on else ""
     app = HudApp(connector, "local", Start("models", view="models"), state=lambda: state)
     async with app.run_test(size=(width, 30), notifications=True) as pilot:
         flown = Opened(app, pilot, connector)
@@ -101,17 +104,17 @@ async def test_hosts_and_pods_with_their_use_and_cost(served: Served, state: Pat
 
 async def test_the_top_line_says_where_and_what_costs(served: Served, state: Path) -> None:
     machines = use_box(state)
-    said = aside(state, time())
+    said = aside(state, time(), "gpubox")
     assert said.machine == "tinker @ gpubox · 2×H100"
     assert said.place == "23 ms · 85 %, 60 of 160 GB · 819 GB free"
-    assert aside(state, time(), local=False).machine == "", "on HUD nothing is trained there"
+    assert aside(state, time()).machine == "", "on HUD nothing is trained there"
     assert said.warning == ""
     machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60, "at": time()})
     write_rental(state, replace(POD, at=time() - 3600))
-    said = aside(state, time())
+    said = aside(state, time(), "gpubox")
     assert said.place == ""
     assert said.warning == "⚠ broken 1 m · $1.50 at $1.50/h"
-    async with shown(served, state, width=80) as app:
+    async with shown(served, state, width=80, open_on="gpubox") as app:
         await app.press("escape")
         for number, view in enumerate(VIEWS, 1):
             await app.press(str(number))
@@ -127,6 +130,39 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
 
 def top_of(app: Opened) -> str:
     return str(app.screen.query_one("TopLine").render())
+
+
+async def test_the_top_line_names_the_machine_that_is_open(served: Served, state: Path) -> None:
+    """Not the one that another terminal has put in use meanwhile."""
+    machines = use_box(state)
+    use_machine(state, None)
+    async with shown(served, state) as app:
+        workspace = app.app.workspace
+        assert workspace is not None
+        machines.use(BOX, "tinker")
+        write_rental(state, replace(POD, at=time()))
+        await app.press("escape")
+        await app.until(lambda: " at $1.50/h" in top_of(app))
+        assert "gpubox" not in top_of(app)
+
+
+async def test_a_key_of_a_view_leaves_the_pages_over_it(served: Served, state: Path) -> None:
+    async with shown(served, state) as app:
+        await app.press("1")
+        await app.until_view("models")
+        await app.press("8")
+        await app.until_view("machines")
+        await app.press("4")
+        await app.until_view(VIEWS[3])
+        await app.press("1")
+        await app.until_view("models")
+        await app.press("8")
+        await app.until_view("machines")
+        await app.press("C")
+        await app.until_view("log")
+        await app.press("1")
+        await app.until_view("models")
+        assert len(app.app.screen_stack) == 1
 
 
 async def test_leaving_says_what_runs_on(served: Served, state: Path) -> None:

@@ -53,7 +53,6 @@ from hud_tui.service_file import (
     line_of,
     line_said,
     read_rentals,
-    used_machine,
     with_machine,
     write_rental,
 )
@@ -266,27 +265,29 @@ def _field(name: str, value: str) -> Content:
     return Content.assemble((f"{name:<9}", "$text-muted"), one_line(value, 300))
 
 
-def aside(state: Path | None, now: float, local: bool = True) -> Aside:
-    """The top line's parts about the machine in use, and about costs.
+def aside(state: Path | None, now: float, name: str = "") -> Aside:
+    """The top line's parts about the machine that the open service is on, and about costs.
 
     Args:
         state: The state directory.
         now: Unix seconds.
-        local: Whether the selected model is trained here or on that machine; else on HUD.
+        name: The machine; empty: this one, or HUD. Another program can put another one in use
+            meanwhile, which does not change what is open here.
     """
     if state is None:
         return Aside()
     try:
-        used, rentals = used_machine(state), read_rentals(state)
+        rentals = read_rentals(state)
+        open_on = machines_in(state).get(name) if name else None
     except HudUsage:
         return Aside(warning="⚠ machines: a file is unreadable")
     running = [one for one in rentals if one.runs]
     sums = totals(rentals, now)
     costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h" if running else ""
-    if used is None or not local:
+    if open_on is None:
         return Aside(warning=costs)
-    machine = f"{used.speaks} @ {one_line(used.label, 60)}"
-    line = line_of(state, used.name)
+    machine = f"{find_engine(open_on.engine).speaks} @ {one_line(open_on.label, 60)}"
+    line = line_of(state, name)
     at = line.get("at")
     if line.get("state") != "up" or not isinstance(at, int | float) or now - at > FRESH_S:
         since = age(line.get("since"), now) if line.get("since") else "now"
