@@ -20,15 +20,17 @@ import random
 import selectors
 import signal
 import sys
+import threading
 import traceback
+import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 try:
     from hud.environment import Environment, load_environment
@@ -50,6 +52,8 @@ LINE = 2000
 TAIL = 20
 MOST_PROCESSES = 256
 """Most processes of one rollout."""
+AGENT = "tool call"
+"""Phase from the prompt to the answer: the environment's code runs only as the model calls it."""
 MARK = "HUD_TUI_ROLLOUT"
 """Environment variable of a rollout's processes, to find those that left its process group."""
 SECRETS = "HUD_TUI_SECRETS"
@@ -113,7 +117,7 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
     Args:
         error: With its traceback.
         source: The environment's file or directory.
-        phase: import, start, setup or grade.
+        phase: import, start, setup, tool call, grade or teardown.
     """
     told = traceback.TracebackException.from_exception(error, compact=True)
     root = _root(source)
@@ -123,13 +127,18 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
     file, line, function = (
         (frame.filename, frame.lineno, frame.name) if frame else (None, None, None)
     )
-    if isinstance(error, SyntaxError) and error.filename:
-        file, line, function = error.filename, error.lineno, None
+    kind, message = type(error).__name__, str(error)
+    if isinstance(error, SyntaxError):
+        message = error.msg
+        if error.filename:
+            file, line, function = error.filename, error.lineno, None
+    elif isinstance(error, SystemExit):
+        kind, message = "ProcessEnded", exited_with(_exit_code(error), phase)
     failure: dict[str, Any] = redact(
         {
             "phase": phase,
-            "type": type(error).__name__,
-            "message": (error.msg if isinstance(error, SyntaxError) else str(error))[:LINE],
+            "type": kind,
+            "message": message[:LINE],
             "file": file,
             "line": line,
             "function": function,
@@ -137,6 +146,18 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
         }
     )
     return failure
+
+
+def exited_with(code: object, phase: str) -> str:
+    """What is said of a process that exited by itself."""
+    return f"{phase}: its process exited with code {code}"
+
+
+def _exit_code(error: SystemExit) -> int:
+    """As Python's own: none is success, and a message is a failure."""
+    if error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
 
 
 def _shown(told: traceback.TracebackException, root: str) -> str:
@@ -168,8 +189,28 @@ def _is_own(file: str, root: str) -> bool:
 
 
 def place_of(frame: FrameType | None, source: str) -> dict[str, Any] | None:
-    """The place of a frame in the user's files; None if it is in none of them."""
-    root, stack = _root(source), traceback.extract_stack(frame) if frame else []
+    """The place of a running frame in the user's files; None if it is in none of them."""
+    return _place_in(traceback.extract_stack(frame) if frame else [], source)
+
+
+def place_awaited(awaited: Any, source: str) -> dict[str, Any] | None:
+    """The place in the user's files where a coroutine or an asynchronous generator is suspended;
+    None if it is in none of them."""
+    frames: list[tuple[FrameType, int]] = []
+    while awaited is not None:
+        kind = next((one for one in ("cr", "ag", "gi") if hasattr(awaited, f"{one}_frame")), None)
+        if kind is None:
+            break
+        frame = getattr(awaited, f"{kind}_frame")
+        if frame is not None:
+            frames.append((frame, frame.f_lineno))
+        awaited = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+    return _place_in(traceback.StackSummary.extract(iter(frames)), source)
+
+
+def _place_in(stack: Sequence[traceback.FrameSummary], source: str) -> dict[str, Any] | None:
+    """The innermost of the user's frames, and the stack from the user's outermost on."""
+    root = _root(source)
     own = [place for place, one in enumerate(stack) if _is_own(one.filename, root)]
     if not own:
         return None
@@ -180,64 +221,130 @@ def place_of(frame: FrameType | None, source: str) -> dict[str, Any] | None:
     return told
 
 
+class Doing:
+    """What a rollout's process does now: its phase, and its place in the user's files."""
+
+    def __init__(self, source: str, report: Report) -> None:
+        self.source, self.phase = source, "import"
+        self._report, self._made = report, list[Any]()
+        self._older: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._older_threads: set[int] = set()
+
+    def answer(self) -> None:
+        """Tell the place when the host asks, and where the process is made to exit."""
+        signal.signal(signal.SIGUSR1, self._tell_where)
+        self._tell_exits()
+
+    def enter(self, phase: str) -> None:
+        """From now on; the host keeps the last one, for a process that is killed."""
+        self.phase = phase
+        if phase == AGENT:  # what has begun before is no tool call
+            self._older.update(asyncio.all_tasks())
+            self._older_threads.update(self._threads())
+        self._report({"phase": phase})
+
+    def begin(self, made: Any) -> None:
+        """Look into a template's generator too."""
+        self._made.append(made)
+
+    def tell(self, error: BaseException) -> None:
+        """Report an exception in the present phase."""
+        self._report({"failure": failure_of(error, self.source, self.phase)})
+
+    def tell_value(self, message: str, made: Any) -> None:
+        """Report a wrong value, with the line of the generator's yield."""
+        told = {"phase": self.phase, "type": "ValueError", "message": message}
+        self._report({"failure": {**told, **(place_awaited(made, self.source) or {})}})
+
+    def _tell_where(self, number: int, frame: FrameType | None) -> None:
+        place = next(filter(None, self._places(frame)), None)
+        self._report({"phase": self.phase, "where": place})
+
+    def _places(self, frame: FrameType | None) -> Iterator[dict[str, Any] | None]:
+        """Of what blocks the process, of a template that does not wait for the model, of threads,
+        and of what is awaited."""
+        yield place_of(frame, self.source)
+        if self.phase != AGENT:
+            yield from (place_awaited(one, self.source) for one in reversed(self._made))
+        for thread, place in self._threads().items():
+            yield None if thread in self._older_threads else place
+        with contextlib.suppress(RuntimeError):  # no loop is running
+            for task in asyncio.all_tasks():
+                is_known = task in self._older
+                yield None if is_known else place_awaited(task.get_coro(), self.source)
+
+    def _threads(self) -> dict[int, dict[str, Any]]:
+        """The other threads that are in the user's files, and their places."""
+        own, frames = threading.main_thread().ident, sys._current_frames()
+        places = {one: place_of(frame, self.source) for one, frame in frames.items() if one != own}
+        return {one: place for one, place in places.items() if place is not None}
+
+    def _tell_exits(self) -> None:
+        """Report ``os._exit`` too, which no handler sees; a fork of the user's may end so."""
+        leave, own = os._exit, os.getpid()
+
+        def tell_and_leave(status: int) -> NoReturn:
+            if os.getpid() == own:
+                told = {"phase": self.phase, "type": "ProcessEnded"}
+                told |= {"message": exited_with(status, self.phase)}
+                place = place_of(sys._getframe(1), self.source)
+                self._report({"failure": {**told, **(place or {})}})
+            leave(status)
+
+        os._exit = tell_and_leave
+
+
 class Watched:
     """Wraps a template's generator and reports exceptions before the SDK turns them into one
-    line."""
+    line, or drops them."""
 
-    def __init__(self, made: Any, source: str, report: Report) -> None:
-        self.made, self._source, self._report = made, source, report
+    def __init__(self, made: Any, doing: Doing) -> None:
+        self._made, self._doing = made, doing
+        doing.begin(made)
 
     async def __anext__(self) -> Any:
         with self._telling("setup"):
-            return redact(await self.made.__anext__())
+            prompt = redact(await self._made.__anext__())
+        self._doing.enter(AGENT)
+        return prompt
 
     async def asend(self, answer: Any) -> Any:
         with self._telling("grade"):
-            result = await self.made.asend(answer)
+            result = await self._made.asend(answer)
         reward = getattr(result, "reward", result)
         if isinstance(reward, float) and not isfinite(reward):
-            self._tell_value(reward)
+            self._doing.tell_value(f"the reward is {reward}: yield a finite number", self._made)
         return redact(result)
 
     async def aclose(self) -> None:
-        await self.made.aclose()
+        with self._telling("teardown"):
+            await self._made.aclose()
 
     @contextlib.contextmanager
     def _telling(self, phase: str) -> Iterator[None]:
+        self._doing.enter(phase)
         try:
             yield
         except (StopAsyncIteration, asyncio.CancelledError):
             raise
-        except Exception as error:
-            self._report({"failure": failure_of(error, self._source, phase)})
+        except BaseException as error:
+            self._doing.tell(error)
+            if phase == "teardown":  # which the SDK drops
+                traceback.print_exc()
             told = redact(str(error))
             if told != str(error):
                 raise RuntimeError(told) from None
             raise
 
-    def _tell_value(self, reward: float) -> None:
-        """Report a reward that is not a number, with the line of the yield."""
-        place = place_of(self.made.ag_frame, self._source) or {}
-        message = f"the reward is {reward}: yield a finite number"
-        self._report(
-            {"failure": {"phase": "grade", "type": "ValueError", "message": message, **place}}
-        )
 
-
-def watch(env: Any, source: str, report: Report) -> list[Watched]:
-    """Watch every template of an environment; the list grows with each that is started."""
-    begun: list[Watched] = []
+def watch(env: Any, doing: Doing) -> None:
+    """Watch every template of an environment."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Watched]:
-        def start(*args: Any, **kwargs: Any) -> Watched:
-            begun.append(Watched(function(*args, **kwargs), source, report))
-            return begun[-1]
-
-        return start
+        return lambda *args, **kwargs: Watched(function(*args, **kwargs), doing)
 
     for template in env.tasks.values():
         template.func = wrap(template.func)
-    return begun
 
 
 # Log messages of the SDK at the end of a rollout that are no errors.
@@ -266,19 +373,17 @@ def _tell_unless_cancelled(loop: asyncio.AbstractEventLoop, context: dict[str, A
 # A rollout's process: loads the environment and serves it, or reports its content.
 
 
-def _serve(command: dict[str, Any], report: Report) -> None:
+def _serve(command: dict[str, Any], report: Report, doing: Doing) -> None:
     source, before = command["source"], frozenset(sys.modules)
     env = load_environment(Path(source), name=command["env"])
-    begun = watch(env, source, report)
-
-    def tell_where(number: int, frame: FrameType | None) -> None:
-        frames = [frame, *(one.made.ag_frame for one in reversed(begun))]
-        places = (place_of(each, source) for each in frames)
-        report({"where": next(filter(None, places), None)})
-
-    signal.signal(signal.SIGUSR1, tell_where)
+    watch(env, doing)
     try:
-        asyncio.run(_served(env, report))
+        with asyncio.Runner() as runner:
+            try:
+                runner.run(_served(env, report, doing))
+            except BaseException as error:  # such as a tool's sys.exit: told before it stops
+                doing.tell(error)
+                raise
     finally:
         report({"modules": _installed(before, source)})
 
@@ -295,20 +400,22 @@ def _installed(before: Collection[str], source: str) -> list[str]:
     ]
 
 
-async def _served(env: Any, report: Report) -> None:
+async def _served(env: Any, report: Report, doing: Doing) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     keep_endings_out_of_the_log()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     try:
+        doing.enter("start")
         await env.start()
         server = await bind(env, "127.0.0.1", 0)
         report({"port": server.sockets[0].getsockname()[1]})
         await ended.wait()
     finally:
+        doing.enter("teardown")
         await env.stop()
 
 
-def _inspect(command: dict[str, Any], report: Report) -> None:
+def _inspect(command: dict[str, Any], report: Report, doing: Doing) -> None:
     """Report the environments, templates and tasks."""
     source = Path(command["source"])
     modules = list(iter_modules(source))
@@ -333,7 +440,7 @@ def _inspect(command: dict[str, Any], report: Report) -> None:
     report({"found": {"environments": environments, "tasks": tasks}})
 
 
-DUTIES: dict[str, Callable[[dict[str, Any], Report], None]] = {
+DUTIES: dict[str, Callable[[dict[str, Any], Report, Doing], None]] = {
     "serve": _serve,
     "inspect": _inspect,
 }
@@ -360,6 +467,10 @@ class Child:
     status: int | None = None
     why: str | None = None
     """Why the host killed it; None if it did not."""
+    phase: str | None = None
+    """What it last said that it does."""
+    is_overdue: bool = False
+    """It was asked to end, and did not: it is asked for its place before it is killed."""
 
 
 class Host:
@@ -382,6 +493,7 @@ class Host:
         for end in (wake, woken):
             os.set_blocking(end, False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a child may be asked before it can answer
         signal.set_wakeup_fd(woken)
         self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
         self._selector.register(0, selectors.EVENT_READ, self._read_requests)
@@ -447,10 +559,19 @@ class Host:
         *lines, child.said = (child.said + data).split(b"\n")
         for line in lines:
             told = json.loads(line)
+            child.phase = told.get("phase", child.phase)
             if "modules" in told:
                 _import_all(told["modules"])
-            else:
+            elif "where" in told and child.is_overdue:
+                self._log_overdue(child, told["where"])
+            elif told.keys() != {"phase"}:
                 self._tell({"number": child.number, **told})
+
+    def _log_overdue(self, child: Child, place: dict[str, Any] | None) -> None:
+        """The rollout is over, so that no failure of it can tell this."""
+        where = f" at {place['file']}:{place['line']} in {place['function']}" if place else ""
+        said = f"{child.phase}: killed, as it had not ended in {GRACE_S:g} s: still running{where}"
+        self._log.add(f"{child.label} | {said}")
 
     def _print(self, child: Child) -> None:
         data = _read_some(child.output)
@@ -468,11 +589,18 @@ class Host:
         now = monotonic()
         for child in list(self._children.values()):
             if child.kill_at is not None and now > child.kill_at:
-                _kill(child)
+                self._end_overdue(child, now)
             done, status = os.waitpid(child.pid, os.WNOHANG)
             if done:
                 child.status = os.waitstatus_to_exitcode(status)
                 self._bury(child)
+
+    def _end_overdue(self, child: Child, now: float) -> None:
+        if child.is_overdue:
+            _kill(child)
+        else:
+            child.is_overdue, child.kill_at = True, now + LOOK_S
+            self._end(child, "where")
 
     def _bury(self, child: Child) -> None:
         """After the process exited: kill what it left behind, and read its last report."""
@@ -484,6 +612,7 @@ class Host:
             os.close(end)
         del self._children[child.number]
         exited = {"exited": child.status, "why": child.why, "tail": list(child.tail)}
+        exited["phase"] = child.phase
         self._tell({"number": child.number, **exited})
 
     def _watch_memory(self) -> None:
@@ -541,24 +670,21 @@ def _preload(source: str) -> None:
 
 def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
     """Do one task in a forked process, and exit. Never returns."""
-    code = 0
+    code, leave = 0, os._exit
+    doing = Doing(request["source"], lambda told: _report(control, told))
     try:
         _settle_child(request, control, printed)
-        DUTIES[request["do"]](request, lambda told: _report(control, told))
+        doing.answer()
+        DUTIES[request["do"]](request, lambda told: _report(control, told), doing)
     except BaseException as error:
-        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
-        phase = "import" if request["do"] == "inspect" or not _is_started() else "start"
-        _report(control, {"failure": failure_of(error, request["source"], phase)})
+        code = _exit_code(error) if isinstance(error, SystemExit) else 1
+        doing.tell(error)
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(code)
-
-
-def _is_started() -> bool:
-    return signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL
+        leave(code)
 
 
 def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:

@@ -23,10 +23,13 @@ from typing import Any
 from uuid import uuid4
 
 from hud_tui.rollouts.host import (
+    AGENT,
     GRACE_S,
     LINE,
     SECRETS,
+    Doing,
     command,
+    exited_with,
     failure_of,
     keep_endings_out_of_the_log,
     redact,
@@ -36,6 +39,7 @@ from hud_tui.rollouts.host import (
 
 try:
     from hud.agents import create_agent
+    from hud.capabilities import MCPClient
     from hud.clients import connect
     from hud.environment import load_environment
     from hud.eval import (
@@ -125,22 +129,24 @@ class Forked:
             queue.put_nowait({"exited": None, "why": "the environments' host ended", "tail": []})
 
     @asynccontextmanager
-    async def _forked(self, **request: Any) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
-        """A forked process for one task; yields the queue of its reports."""
+    async def _forked(
+        self, **request: Any
+    ) -> AsyncIterator[tuple[int, asyncio.Queue[dict[str, Any]]]]:
+        """A forked process for one task; yields its number and the queue of its reports."""
         self._number += 1
         number = self._number
         queue = self._told[number] = asyncio.Queue()
         try:
             wanted = {"number": number, "source": self._source, "memory_mb": self._memory_mb}
             await self._ask({**wanted, **request})
-            yield queue
+            yield number, queue
         finally:
             with contextlib.suppress(OSError, RuntimeError):
                 await self._ask({"do": "end", "number": number})
 
     async def inspect(self, tasks: str | None, longest: float) -> dict[str, Any]:
         """Environments, templates and tasks. Raises Failed: an error in the user's code."""
-        async with self._forked(do="inspect", tasks=tasks, label="import") as queue:
+        async with self._forked(do="inspect", tasks=tasks, label="import") as (number, queue):
             failure: dict[str, Any] | None = None
             try:
                 async with asyncio.timeout(longest):
@@ -152,7 +158,19 @@ class Forked:
                         if "exited" in told:
                             raise Failed(failure or _ended(told, "import"))
             except TimeoutError:
-                raise Failed(_hung("import", longest)) from None
+                told = await self._place(number, queue)
+                raise Failed(_hung("import", longest, told.get("where"))) from None
+
+    async def _place(self, number: int, queue: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
+        """Phase and place of a process that nobody listens to; empty if it does not tell."""
+        await self._ask({"do": "where", "number": number})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WHERE_S):
+                while "where" not in (told := await queue.get()):
+                    if "exited" in told:
+                        return {}
+                return told
+        return {}
 
     @asynccontextmanager
     async def __call__(self, task: Any) -> AsyncIterator[Any]:
@@ -162,16 +180,16 @@ class Forked:
             )
         trace_id = get_current_trace_id() or uuid4().hex
         label = trace_id.replace("-", "")[:8]
-        async with self._forked(do="serve", env=task.env, label=label) as queue:
-            self._running[trace_id] = self._number
-            port = await self._port(queue, trace_id)
-            self._listening[trace_id] = asyncio.create_task(self._listen(queue, trace_id))
+        async with self._forked(do="serve", env=task.env, label=label) as (number, queue):
+            self._running[trace_id] = number
             try:
+                port = await self._port(number, queue, trace_id)
+                self._listening[trace_id] = asyncio.create_task(self._listen(queue, trace_id))
                 yield Runtime(f"tcp://127.0.0.1:{port}")
             finally:
                 self._running.pop(trace_id, None)
 
-    async def _port(self, queue: asyncio.Queue[dict[str, Any]], trace_id: str) -> int:
+    async def _port(self, number: int, queue: asyncio.Queue[dict[str, Any]], trace_id: str) -> int:
         try:
             async with asyncio.timeout(READY_S):
                 while True:
@@ -183,7 +201,9 @@ class Forked:
                         failure = self.failures[trace_id]
                         raise EnvironmentFailed(failure["message"])
         except TimeoutError:
-            failure = self.failures[trace_id] = _hung("start", READY_S)
+            told = await self._place(number, queue)
+            failure = _hung(told.get("phase", "start"), READY_S, told.get("where"))
+            self.failures[trace_id] = failure
             raise EnvironmentFailed(failure["message"]) from None
 
     async def _listen(self, queue: asyncio.Queue[dict[str, Any]], trace_id: str) -> None:
@@ -214,8 +234,8 @@ class Forked:
         """Only the first error of a rollout is kept: it is the cause."""
         if "failure" in told:
             self.failures.setdefault(trace_id, told["failure"])
-        elif told.get("where"):
-            self.failures[trace_id] = _hung("rollout", 0.0, told["where"])
+        elif "where" in told and (told["where"] or told["phase"] != AGENT):
+            self.failures.setdefault(trace_id, _hung(told["phase"], 0.0, told["where"]))
         elif "exited" in told:
             self.failures.setdefault(trace_id, _ended(told, "rollout"))
 
@@ -246,16 +266,16 @@ class Forked:
 
 
 def _hung(phase: str, seconds: float, place: dict[str, Any] | None = None) -> dict[str, Any]:
-    said = f"{phase}: nothing for {seconds:.0f} s" if seconds else "still running at the timeout"
-    return {"phase": phase, "type": "Timeout", "message": said, **(place or {})}
+    how = f"nothing for {seconds:.0f} s" if seconds else "still running at the timeout"
+    return {"phase": phase, "type": "Timeout", "message": f"{phase}: {how}", **(place or {})}
 
 
 def _ended(told: dict[str, Any], phase: str) -> dict[str, Any]:
     """The error for a process that exited unexpectedly."""
-    code, why = told["exited"], told["why"]
+    code, why, phase = told["exited"], told["why"], told.get("phase") or phase
     if why is None and code is not None and code < 0:
         why = f"its process was ended by {Signals(-code).name}"
-    message = why or f"its process exited with code {code}"
+    message = f"{phase}: {why}" if why else exited_with(code, phase)
     return {
         "phase": phase,
         "type": "ProcessEnded",
@@ -464,8 +484,18 @@ class Worker:
         except BaseException as error:
             report({"failure": failure_of(error, self._source, "import")})
             raise RuntimeError(redact(f"{type(error).__name__}: {error}")) from None
-        watch(env, self._source, report)
+        watch(env, Doing(self._source, report))
         return env
+
+
+def redact_tools() -> None:
+    """Let the model, and so the service, see no secret in what a tool says: an error may be one."""
+    call = MCPClient.call_tool
+
+    async def redacted(self: Any, name: str, arguments: dict[str, Any]) -> Any:
+        return redact(await call(self, name, arguments))
+
+    MCPClient.call_tool = redacted
 
 
 def summary(run: Any, trace_id: str) -> dict[str, Any]:
@@ -513,6 +543,8 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)  # anything printed goes to the log
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    if missing is None:
+        redact_tools()
     asyncio.run(Worker(answers).run())
     if missing is None:
         flush(timeout=30.0)
