@@ -83,6 +83,17 @@ def test_checkpoints_of_another_model_are_found_with_its_name_only() -> None:
     assert found("rl step", other) == ["step-000001", "step-000012"]
 
 
+@pytest.mark.parametrize("text", ["42", "sp42", "step 42", "mixed-rl 42", "mixed sp42", "042"])
+def test_a_step_is_found_by_its_number(text: str) -> None:
+    names = [f"step-{at:06}" for at in range(600, 0, -1)]
+    own = Section("checkpoint", lambda at: Place(names[at], nowhere), "mixed-RL", required=False)
+    own.add(names)
+    assert found(text, own)[0] == "step-000042"
+    assert found("mixed", own) == []
+    named = text if "mixed" in text else f"mixed {text}"
+    assert found(named, section("checkpoint", names, within="mixed-RL"))[0] == "step-000042"
+
+
 def test_results_are_bounded_and_every_block_is_searched() -> None:
     names = [f"step-{at:06}" for at in range(3 * BLOCK)]
     many = section("checkpoint", names)

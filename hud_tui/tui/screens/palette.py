@@ -52,6 +52,8 @@ MOST_LETTERS = 200
 """Most names of a block that are ranked by how close together the letters are."""
 SHORTEST_ID = 4
 """Shortest text that is searched for in ids."""
+NUMBERED = re.compile(r"(|.*[^0-9])0*([0-9]{1,12})")
+"""A search that ends with a number: what is before it, and the number without zeros."""
 SLICE_S = 0.004
 """Longest search without yielding to keys, seconds."""
 BEGINS = " -_/.:,("
@@ -81,16 +83,18 @@ class Block:
 class Section:
     """All places of one kind, by name and id, in the order they were added."""
 
-    def __init__(self, kind: str, place: Callable[[int], Place], within: str = "") -> None:
+    def __init__(
+        self, kind: str, place: Callable[[int], Place], within: str = "", required: bool = True
+    ) -> None:
         """
         Args:
             kind: Shown dim at the right.
             place: Makes the place at an index when it is shown.
-            within: Owner of the places, e.g. another model: only a search that names it as well
-                finds them.
+            within: Owner of the places, e.g. a model; a search may name it as well.
+            required: Whether only a search that names the owner finds them.
         """
         self.kind, self.place = kind, place
-        self.within = within.casefold()
+        self.within, self._required = within.casefold(), required
         self.blocks: list[Block] = []
         self.size = 0
 
@@ -103,9 +107,11 @@ class Section:
 
     def wanted(self, words: Sequence[str]) -> str:
         """The text to search for: the words without those that name the owner; empty if the
-        words do not name it."""
+        words do not name it and have to."""
         rest = [word for word in words if not self.within or word not in self.within]
-        return " ".join(rest) if len(rest) < len(words) or not self.within else ""
+        if self.within and self._required:
+            return " ".join(rest) if len(rest) < len(words) else ""
+        return " ".join(rest or words)
 
 
 def _lines(names: Iterable[str]) -> str:
@@ -117,8 +123,9 @@ def _lines(names: Iterable[str]) -> str:
 def search(sections: Sequence[Section], text: str) -> Iterator[tuple[Section, int] | None]:
     """Find names, the best match first; yields None between two blocks, to let keys go first.
 
-    Whole names come first, then their beginnings, beginnings of words, parts of words, beginnings
-    of ids, names with all words in any order, and names with the letters in this order.
+    Whole names come first, then names with this number at their end, then their beginnings,
+    beginnings of words, parts of words, beginnings of ids, names with all words in any order, and
+    names with the letters in this order.
     """
     words = text.casefold().split()
     found: dict[Section, set[int]] = {section: set() for section in sections}
@@ -148,6 +155,21 @@ def _places(text: str, part: str) -> Iterator[int]:
 
 def _whole(block: Block, phrase: str) -> Iterator[int]:
     return _places(block.names, f"\n{phrase}\n")
+
+
+def _number(block: Block, phrase: str) -> Iterator[int]:
+    """Names that end with the search's number, e.g. ``step-000042`` for ``42`` and ``sp42``, and
+    have the letters before it in this order."""
+    asked = NUMBERED.fullmatch(phrase)
+    if asked is None:
+        return
+    letters, line, counted = asked[1].replace(" ", ""), -1, 0
+    for found in re.finditer(rf"(?<!\d)0*{asked[2]}(?=\n)", block.names, re.ASCII):
+        line += block.names.count("\n", counted, found.start())
+        counted = found.start()
+        name = iter(block.names[block.names.rfind("\n", 0, counted) : counted])
+        if all(letter in name for letter in letters):
+            yield line
 
 
 def _beginning(block: Block, phrase: str) -> Iterator[int]:
@@ -192,7 +214,7 @@ def _letters(block: Block, phrase: str) -> Iterator[int]:
     return iter(sorted(spans, key=spans.__getitem__))
 
 
-WAYS = (_whole, _beginning, _word, _part, _id, _all_words, _letters)
+WAYS = (_whole, _number, _beginning, _word, _part, _id, _all_words, _letters)
 
 
 class Palette(Over[Place | None]):
@@ -395,8 +417,13 @@ class Places:
         with suppress(HudError):  # then only tasks that are trained on are listed
             if (heldout := await self._heldout()) is not None:
                 yield heldout
-        tree = self._session.run.tree
-        checkpoints = Section("checkpoint", lambda at: self._checkpoint(tree, len(tree) - 1 - at))
+        tree, model = self._session.run.tree, self._session.run.model
+        checkpoints = Section(
+            "checkpoint",
+            lambda at: self._checkpoint(tree, len(tree) - 1 - at),
+            within=model.model_name if model is not None else "",
+            required=False,
+        )
         async for section in _filled(checkpoints, tree):
             yield section
         for section in self._known_jobs():
