@@ -227,17 +227,36 @@ def check_signal(tasks: Sequence[TaskSignal], size: Size) -> Finding:
         f" {share:.0%} of groups expected to have a gradient"
     )
     dead = names([task.slug for task in seen if task not in able])
+    level: Level = "ok" if share >= GOOD else "warning" if share >= POOR and able else "failure"
+    if level == "ok":
+        return Finding("signal", level, message, dead)
+    message = f"{message}; {_solved(seen, group)}"
+    return Finding("signal", level, message, dead, _advice(seen, able, group))
+
+
+def _solved(tasks: Sequence[TaskSignal], group: int) -> str:
+    """Why tasks have no signal, e.g. ``7 too easy, 0 too hard; pass rate 98% of 64 rollouts``."""
+    found = Counter(task.label(group) for task in tasks)
+    rewards = [reward for task in tasks for reward in task.rewards]
+    rate = sum(reward >= PASS for reward in rewards) / len(rewards)
+    apart = f"{found['too easy']} too easy, {found['too hard']} too hard"
+    return f"{apart}; pass rate {rate:.0%} of {count(len(rewards), 'rollout')}"
+
+
+def _advice(tasks: Sequence[TaskSignal], able: Sequence[TaskSignal], group: int) -> str:
+    """What to do about a taskset with few tasks that give signal, or none."""
+    found = Counter(task.label(group) for task in tasks)
+    easy, hard = found["too easy"], found["too hard"]
+    partial = "reward partial success"
+    other = "use harder tasks" if easy else partial
+    if hard:
+        other = f"use easier{' or harder' if easy else ''} tasks, or {partial}"
     if not able:
-        fix = "use easier or harder tasks, or reward partial success"
-        return Finding("signal", "failure", message, dead, fix)
-    level: Level = "ok" if share >= GOOD else "warning" if share >= POOR else "failure"
-    return Finding("signal", level, message, dead, _advice(seen, group) if level != "ok" else "")
-
-
-def _advice(tasks: Sequence[TaskSignal], group: int) -> str:
+        return other
     better = recommended_size(tasks)
     exclude = "exclude the tasks without signal"
-    return f"{exclude}; use group size {better} for the rest" if better != group else exclude
+    rest = f"{exclude}; use group size {better} for the rest" if better != group else exclude
+    return f"use harder tasks, or {rest}" if 2 * easy > len(tasks) else rest
 
 
 def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Estimate:
