@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -40,16 +40,15 @@ from hud_tui.client.submit import (
 from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.rl.names import find_model
 from hud_tui.rl.progress import (
+    DEFAULT,
     check_room,
     completed,
-    cost,
     defaults,
     evaluation_facts,
-    max_tokens,
-    run_size,
     where_stored,
 )
 from hud_tui.rl.run import trainable
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import (
     AT_ONCE,
     MOST_AT_ONCE,
@@ -58,6 +57,8 @@ from hud_tui.rl.sweep import (
     SweepSize,
     combinations,
     paced_like,
+    run_costs,
+    size_of_runs,
     sweep_facts,
 )
 from hud_tui.rl.sweep import size_of as sweep_size
@@ -120,9 +121,19 @@ def say_what_is_sent(
     asked: JobParameters,
     findings: Iterable[Finding],
     start: str,
+    size: SweepSize,
 ) -> None:
-    """Print everything that the submission sends, one line each; `start` is the checkpoint that the
-    run starts from."""
+    """Print everything that the submission sends and costs, one line each.
+
+    Args:
+        model: The model to train.
+        tasks: The tasks to send.
+        origin: Where they come from.
+        asked: The run's parameters.
+        findings: Of the checks.
+        start: The checkpoint that the run starts from.
+        size: The cost of the run.
+    """
     train = sum(not task.heldout for task in tasks)
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
     lines = [
@@ -134,18 +145,25 @@ def say_what_is_sent(
     ]
     given = asked.model_dump(exclude_none=True)
     lines += [(name.replace("_", " "), json.dumps(value)) for name, value in given.items()]
-    lines += [("other", "defaults of the service for this model")]
-    whole = run_size(model, given, tasks)
-    lines += [] if whole is None else evaluation_facts(whole, given, len(tasks) - train)
+    lines += [("other", _usual(model, given))]
+    for one in size.each:
+        lines += evaluation_facts(one, given, len(tasks) - train)
     filled = [one.name for one in find_variables(tasks, set_variables())]
     lines += [("variables", ", ".join(filled))] if filled else []
-    own = model.training_defaults
-    values = {**(defaults(model) if own is not None else {}), **given}
-    size = cost(values, tasks)
-    rollouts = None if size is None else size.rollouts
-    lines += where_stored(model, asked.steps, rollouts, max_tokens(model, values))
+    lines += run_costs(size)
+    lines += where_stored(model, asked.steps, None, None)
     lines += [(one.level, one.message) for one in findings if one.level != "ok"]
     _say(lines)
+
+
+def _usual(model: Model, given: Mapping[str, object]) -> str:
+    """The model's own defaults of what is not given."""
+    if model.training_defaults is None:
+        return "defaults of the service for this model"
+    left = {key: value for key, value in defaults(model).items() if key not in given}
+    chosen = {key: value for key, value in left.items() if value not in (None, False, DEFAULT)}
+    said = [f"{key.replace('_', ' ')} {value}" for key, value in chosen.items()]
+    return f"defaults of the model: {', '.join(said)}" if said else "defaults of the model"
 
 
 async def preflight(client: HudClient, args: argparse.Namespace) -> int:
@@ -204,9 +222,11 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         return await begin(client, args, model, tasks, source, origin["name"])
     if not args.yes or args.dry_run:
         start = named_start(await starting_checkpoint(client, model), model)
-        say_what_is_sent(model, tasks, origin, asked, findings, start)
+        like = await _paced_like(client, model, origin["name"])
+        size = size_of_runs([asked.model_dump(exclude_none=True)], 1, model, tasks, like)
+        say_what_is_sent(model, tasks, origin, asked, findings, start, size)
         if args.dry_run:
-            emit("run", {**_unsent(model, tasks, origin, asked), "start": start})
+            emit("run", {**_unsent(model, tasks, origin, asked, size), "start": start})
             return 0
     await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
     body = SubmitJob(
@@ -239,20 +259,34 @@ def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
 
 
 def _unsent(
-    model: Model, tasks: Sequence[Task], origin: dict[str, Any], asked: JobParameters
+    model: Model,
+    tasks: Sequence[Task],
+    origin: dict[str, Any],
+    asked: JobParameters,
+    size: SweepSize,
 ) -> dict[str, Any]:
     """The document of ``--dry-run``."""
-    given = asked.model_dump(exclude_none=True)
-    size = run_size(model, given, tasks)
+    costs = {key: getattr(size, key) for key in COSTS}
     return {
         "sent": False,
         "model": model.model_name,
         "source": origin["source"],
         "tasks": len(tasks),
-        "parameters": given,
-        "rollouts": None if size is None else size.rollouts,
-        "size": None if size is None else asdict(size),
+        "parameters": asked.model_dump(exclude_none=True),
+        "rollouts": size.rollouts,
+        "size": asdict(size.each[0]) | costs if size.each else None,
     }
+
+
+COSTS = ("sampled_tokens", "trained_tokens", "seconds", "basis")
+"""Of a single run, beside the fields of its `RunSize`."""
+
+
+async def _paced_like(client: HudClient, model: Model, taskset: str) -> RunRow | None:
+    """The run that an estimate of time goes by; None on HUD, which has no list of all runs."""
+    if model.training_defaults is None:
+        return None
+    return paced_like(await RunList(client).read(), model, taskset)
 
 
 def _largest(args: argparse.Namespace, several: dict[str, tuple[Any, ...]]) -> JobParameters:
@@ -411,9 +445,7 @@ async def begin(
         _at_once(args) or AT_ONCE,
         args.leave_out,
     )
-    like = None
-    if model.training_defaults is not None:  # HUD has no list of all runs
-        like = paced_like(await RunList(client).read(), model, name)
+    like = await _paced_like(client, model, name)
     size = sweep_size(sweep, model, tasks, like)
     _say_sweep(sweep, size, model, tasks)
     said = _sweep_document(sweep) | {"size": size.document, "sent": not args.dry_run}

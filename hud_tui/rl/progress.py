@@ -466,7 +466,7 @@ class RunSize:
     """Rollouts of one evaluation."""
     baseline: int
     """Rollouts of an evaluation before the first step; 0 for none."""
-    tokens: int | None
+    max_tokens: int | None
     """Of one answer at most; None if the service decides."""
 
     @property
@@ -503,7 +503,7 @@ def run_size(model: Model, given: Mapping[str, Value], tasks: Sequence[Task]) ->
         evaluations=(last // every + 1) if held else 0,
         evaluation=once,
         baseline=once if values.get("baseline") else 0,
-        tokens=max_tokens(model, values),
+        max_tokens=max_tokens(model, values),
     )
 
 

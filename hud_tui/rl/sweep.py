@@ -15,6 +15,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.progress import (
     LABELS,
     RunSize,
+    Value,
     evaluation_facts,
     run_size,
     where_stored,
@@ -227,9 +228,9 @@ class SweepSize:
         return self._tokens(lambda one: one.sampled)
 
     def _tokens(self, rollouts: Callable[[RunSize], int]) -> int | None:
-        if not self.each or any(one.tokens is None for one in self.each):
+        if not self.each or any(one.max_tokens is None for one in self.each):
             return None
-        return sum(rollouts(one) * (one.tokens or 0) for one in self.each)
+        return sum(rollouts(one) * (one.max_tokens or 0) for one in self.each)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -281,14 +282,26 @@ def size_of(
         tasks: The taskset.
         like: A run whose pace is taken for theirs, see `paced_like`.
     """
-    found = [run_size(model, {**sweep.parameters, **one.differs}, tasks) for one in sweep.members]
+    given = [{**sweep.parameters, **one.differs} for one in sweep.members]
+    return size_of_runs(given, sweep.at_once, model, tasks, like)
+
+
+def size_of_runs(
+    given: Sequence[Mapping[str, Value]],
+    at_once: int,
+    model: Model,
+    tasks: Sequence[Task],
+    like: RunRow | None,
+) -> SweepSize:
+    """As `size_of`, of runs with these parameters each."""
+    found = [run_size(model, one, tasks) for one in given]
     each = tuple(one for one in found if one is not None)
     if len(each) < len(found):
-        return SweepSize(len(sweep.members), sweep.at_once)
+        return SweepSize(len(given), at_once)
     pace = None if like is None else rollout_seconds(like)
     return SweepSize(
-        len(sweep.members),
-        sweep.at_once,
+        len(given),
+        at_once,
         each,
         None if pace is None else pace * sum(one.rollouts + one.evaluated for one in each),
         "" if like is None else like.name or like.id[:8],
@@ -358,11 +371,26 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     ]
     if size.sampled_tokens is None or size.trained_tokens is None:
         return lines
-    sampled = _span([one.sampled * (one.tokens or 0) for one in size.each])
-    trained = _span([one.rollouts * (one.tokens or 0) for one in size.each])
+    sampled = _span([one.sampled * (one.max_tokens or 0) for one in size.each])
+    trained = _span([one.rollouts * (one.max_tokens or 0) for one in size.each])
     all_ = f"{spaced(size.sampled_tokens)} and {spaced(size.trained_tokens)}"
     said_ = f"per run at most {sampled} sampled, {trained} trained; in all {all_}; plus prompts"
     return [*lines, ("tokens", said_)]
+
+
+def run_costs(size: SweepSize) -> list[tuple[str, str]]:
+    """Rollouts, tokens and time of a single run: labels and texts; nothing but the time where the
+    service decides its size."""
+    lines = []
+    for one in size.each:
+        rows = [(one.rollouts, "to train on"), (one.heldout, "held out")]
+        rows.append((one.evaluated, "to evaluate"))
+        said = " · ".join(f"{spaced(many)} {what}" for many, what in rows if many)
+        lines.append(("rollouts", said))
+    if size.sampled_tokens is not None and size.trained_tokens is not None:
+        sampled, trained = spaced(size.sampled_tokens), spaced(size.trained_tokens)
+        lines.append(("tokens", f"at most {sampled} sampled, {trained} trained; plus prompts"))
+    return [*lines, ("time", size.time)]
 
 
 def _span(counts: Sequence[int]) -> str:

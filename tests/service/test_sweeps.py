@@ -209,9 +209,27 @@ async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
     assert (dry.code, dry.kind, dry.data["sent"]) == (0, "run", False)
     assert dry.data["rollouts"] == dry.data["size"]["rollouts"] == 2 * 8 * 4
     assert dry.data["start"] == "base weights"
-    for said in ("starts from      base weights", "evaluates  ", "baseline         no"):
+    size = dry.data["size"]
+    assert size["max_tokens"] == 20
+    assert "tokens" not in size
+    assert (size["trained_tokens"], size["seconds"]) == (64 * 20, None)
+    assert size["sampled_tokens"] == (64 + size["heldout"] + size["evaluation"]) * 20
+    for said in (
+        "starts from      base weights",
+        "evaluates  ",
+        "baseline         no",
+        "group size 8",
+        "rollouts         64 to train on",
+        "sampled, 1 280 trained; plus prompts",
+        "time             time unknown",
+    ):
         assert said in dry.err
-    assert (await hud("jobs")).data["jobs"] == []
+    ended = await hud("run", "arith", "-m", "arith-rl", "--steps", "2", "-y", "--follow")
+    assert ended.code == 0
+    again = await hud("run", "arith", "-m", "arith-rl", "--steps", "2", "--dry-run")
+    assert again.data["size"]["seconds"] > 0
+    assert "judging by arith on" in again.err
+    assert len((await hud("jobs")).data["jobs"]) == 1
 
 
 @pytest.mark.parametrize(
