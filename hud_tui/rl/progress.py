@@ -405,11 +405,11 @@ def max_tokens(model: Model, values: Mapping[str, Value]) -> int | None:
 
 
 def write(value: Value) -> str:
-    """A value as shown in its field."""
+    """A value as shown in its field, e.g. ``0.0003``, ``1e-8``."""
     if isinstance(value, bool):
         return YES if value else NO
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:g}".replace("e-0", "e-")
     if isinstance(value, dict):
         return write_loss_config(value)
     return "" if value is None else str(value)

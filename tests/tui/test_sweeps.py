@@ -112,7 +112,7 @@ async def test_what_is_no_sweep_is_refused_in_the_form(served: Served, tmp_path:
 async def test_the_command_line_fills_in_a_sweep(served: Served, tmp_path: Path) -> None:
     swept = {"learning_rate": (1e-6, 2e-6), "loss_fn": ("ppo", "cispo")}
     async with launch(served, tmp_path, swept=swept, at_once=1, dry_run=True) as app:
-        assert view(app).query_one("#learning_rate", Input).value == "1e-06, 2e-06"
+        assert view(app).query_one("#learning_rate", Input).value == "1e-6, 2e-6"
         assert view(app).query_one("#loss_fn", Picker).value == "ppo, cispo"
         await app.until(lambda: "4 runs, 1 at once" in said(app, "#summary"))
         await app.press("ctrl+s")

@@ -173,7 +173,7 @@ class AlarmsScreen(HudScreen):
 COLUMNS = (
     Column("", 1),
     Column("level", 8),
-    Column("alarm", 27),
+    Column("alarm", 30),
     Column("since", 7, right=True),
     Column("until", 7, right=True, rank=2),
     Column("evidence", rank=0),

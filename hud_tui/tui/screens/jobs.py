@@ -748,6 +748,8 @@ class JobsScreen(HudScreen):
         match action:
             case "open" | "copy":
                 return self.level is Level.ROLLOUT or browser.list.key is not None
+            case "filter":
+                return self.level is not Level.JOBS or bool(self.jobs)
             case "leave":
                 return self.level is not Level.JOBS or bool(browser.field.value)
             case "match(1)" | "match(-1)":
