@@ -124,13 +124,19 @@ def _short(text: str) -> str:
     return repr(one_line(text, 40))
 
 
-def consent(parser: Parser) -> None:
-    """The flags of a command that changes something."""
+def consent(parser: Parser, protected: str = "model") -> None:
+    """The flags of a command that changes something.
+
+    Args:
+        parser: The command's.
+        protected: What may be protected from it; empty: nothing.
+    """
     parser.add_argument(
         "-y", "--yes", action="store_true", help="do not ask; required without a terminal"
     )
-    about = "name of a protected model, to change it anyway"
-    parser.add_argument("--confirm", metavar="NAME", help=about)
+    if protected:
+        about = f"name of a protected {protected}, to change it anyway"
+        parser.add_argument("--confirm", metavar="NAME", help=about)
 
 
 def flag(field: str) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -111,7 +112,7 @@ async def set_up(
             try:
                 machine = await setup.run(values)
             except HudError as error:
-                again = f"what is done stays; go on with: {go_on(machine)}"
+                again = f"what is done stays; go on with: {go_on(machine, args)}"
                 error.hint = f"{error.hint}; {again}" if error.hint else again
                 raise
     if args.headless:
@@ -121,11 +122,23 @@ async def set_up(
     return 0
 
 
-def go_on(machine: Machine) -> str:
-    """The command that resumes a machine's set-up."""
+def go_on(machine: Machine, args: argparse.Namespace | None = None) -> str:
+    """The command that resumes a machine's set-up.
+
+    Args:
+        machine: The machine.
+        args: The command line of the set-up that failed, for what is not kept with the machine.
+    """
     if machine.pod:
-        return f"hud-tui pods setup {machine.name}"
-    return f"hud-tui remote add {machine.address} --name {machine.name}"
+        words = ["hud-tui", "pods", "setup", machine.name]
+        kept: tuple[str, ...] = ("send",)
+    else:
+        address = machine.address
+        words = ["hud-tui", "remote", "add", *str(address).split()]
+        words += ["-i", address.key] if address.key else []
+        words += ["--name", machine.name]
+        kept = ("package", "send")
+    return shlex.join([*words, *(_given(args, kept) if args is not None else ())])
 
 
 def _planned(args: argparse.Namespace, machines: Machines, machine: Machine, plan: Any) -> int:
@@ -248,7 +261,7 @@ async def use(args: argparse.Namespace) -> int:
         raise HudUsage("--off and a name", "give one of them")
     if args.off:
         guard_of(args).check("use another machine")
-        machines.use(None)
+        await keeper.unuse(machines, read_paths(args.state_dir, args.data_dir))
     elif args.name:
         guard_of(args).check("use another machine")
         await _use(args, machines, machines.get(args.name))

@@ -41,7 +41,7 @@ def remote(parser: Parser) -> None:
     one.add_argument("name", metavar="NAME", help=MACHINE)
     about = "only forget it here; for a machine that is gone"
     one.add_argument("--forget", action="store_true", help=about)
-    consent(one)
+    consent(one, "")
 
 
 def _lines(parser: Parser) -> None:
@@ -58,7 +58,7 @@ def _remote_add(parser: Parser) -> None:
     _setup_flags(parser)
     about = "only say what is found there and what would be done"
     parser.add_argument("--dry-run", action="store_true", help=about)
-    consent(parser)
+    consent(parser, "")
 
 
 def _setup_flags(parser: Parser) -> None:
@@ -107,7 +107,7 @@ def pods(parser: Parser) -> None:
     _identity(parsers["ssh"])
     one = action("terminate", "end a pod, and its costs; what is on it is lost")
     one.add_argument("name", metavar="POD", help=POD)
-    consent(one)
+    consent(one, "pod")
 
 
 def _offer_flags(parser: Parser) -> None:
@@ -142,14 +142,14 @@ def _pod_create(parser: Parser) -> None:
     _setup_flags(parser)
     about = "only say what would be rented, and what it costs"
     parser.add_argument("--dry-run", action="store_true", help=about)
-    consent(parser)
+    consent(parser, "")
 
 
 def _pod_setup(parser: Parser) -> None:
     parser.add_argument("name", metavar="POD", help=POD)
     _identity(parser)
     _send(parser)
-    consent(parser)
+    consent(parser, "")
 
 
 def _identity(parser: Parser) -> None:

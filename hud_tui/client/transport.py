@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 from hud_tui.audit_log import AuditEntry, Change
 from hud_tui.client.guard import Guard, Writing
 from hud_tui.errors import (
+    BY_ITSELF,
     START_AGAIN,
     UNCLEAR,
     HudError,
@@ -317,7 +318,7 @@ class Failures:
         if method != "GET" and not isinstance(error, UNSENT):
             return HudUnreachable(message, UNCLEAR)
         if self.settings.local:
-            return HudUnreachable(message, START_AGAIN)
+            return HudUnreachable(message, BY_ITSELF if self.settings.name else START_AGAIN)
         return HudUnreachable(message, "check the network and HUD_API_URL, or use --local")
 
     def without_key(self, text: str) -> str:

@@ -7,6 +7,7 @@ used nor trained on from here.
 
 import asyncio
 import os
+import signal
 import sys
 import urllib.error
 import urllib.request
@@ -187,6 +188,8 @@ def answers(url: str) -> float | None:
 
 USE_S = 60.0
 """Longest wait for a tunnel, seconds."""
+END_S = 5.0
+"""Longest wait for the end of the process that keeps one, seconds."""
 
 
 async def use(
@@ -205,6 +208,8 @@ async def use(
     """
     before = machines.used()
     machines.use(machine, find_engine(machine.engine).speaks)
+    if machines.line(machine.name).get("state") != "up":
+        await end(machines, machine.name)  # so that the next one has the environment of today
     try:
         await _up(machines, machine, paths, report)
     except BaseException:
@@ -223,12 +228,47 @@ async def _up(
         line = machines.line(machine.name)
         if line.get("state") == "up" and line.get("at", 0) >= began - 2 * LOOK_S:
             return
-        said = line.get("why") or "connecting"
+        said = f"opening the tunnel, for up to {USE_S:.0f} s"
+        if line.get("at", 0) >= began and line.get("why"):
+            said = str(line["why"])
+        said = f"{machine.name}: {said.removeprefix(f'{machine.name}: ')}"
         if time() - began > USE_S:
             hint = f"hud-tui remote status {machine.name}; its log: remote log {machine.name}"
-            raise HudUnreachable(f"{machine.name}: {said}", hint)
-        report(f"{machine.name}: {said}")
+            raise HudUnreachable(said, hint)
+        report(said)
         await asyncio.sleep(0.1)
+
+
+async def unuse(machines: Machines, paths: Paths) -> None:
+    """Train on this machine again. The tunnel's process ends, unless a local service still trains
+    through it.
+
+    Args:
+        machines: All of them.
+        paths: This program's directories, without those of a machine.
+    """
+    name = machines.used()
+    data = with_machine(paths).data if name else paths.data
+    machines.use(None)
+    if name and not wanted(machines, data, name):
+        await end(machines, name)
+
+
+async def end(machines: Machines, name: str) -> None:
+    """End the process that keeps a machine's tunnel, if one does, and wait for it."""
+    pid, until = machines.line(name).get("pid"), monotonic() + END_S
+    if isinstance(pid, int) and pid > 1 and name in machines.names() and busy(machines, name):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        while monotonic() < until:
+            if not busy(machines, name):
+                return
+            await asyncio.sleep(0.02)
+
+
+def busy(machines: Machines, name: str) -> bool:
+    """Whether a process keeps a machine's tunnel now."""
+    return machines.busy(name, "keeper")
 
 
 def wanted(machines: Machines, data: Path, name: str) -> bool:
@@ -246,8 +286,16 @@ def wanted(machines: Machines, data: Path, name: str) -> bool:
 
 def main() -> None:
     state, data, name = sys.argv[1:]
-    with suppress(HudUsage):  # another process keeps it
-        asyncio.run(Keeper(machines_in(Path(state)), Path(data), name).run())
+    keeper = Keeper(machines_in(Path(state)), Path(data), name)
+    with suppress(HudUsage, asyncio.CancelledError):  # another process keeps it; or it was ended
+        asyncio.run(_until_ended(keeper))
+
+
+async def _until_ended(keeper: Keeper) -> None:
+    """Run until the tunnel is not needed, or SIGTERM, which closes it."""
+    running = asyncio.ensure_future(keeper.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    await running
 
 
 if __name__ == "__main__":

@@ -163,6 +163,12 @@ async def loosened(prime: Prime, wanted: Filter) -> list[str]:
             price = found[0].price(looser.disk)
             least = "" if price is None else f", from ${price:.2f} per hour ({found[0].label})"
             advice.append(f"{what}: {counted(len(found), 'offer')}{least}")
+    if wanted.gpu:
+        any_type = replace(wanted, count=None, gpu="")
+        types = sorted({one_line(one.gpu_type, 40) for one in await available(prime, any_type)})
+        if types and not any(is_gpu(wanted.gpu, one) for one in types):
+            asked = one_line(wanted.gpu, 40)
+            advice.append(f"no {asked} fits; types that there are: {', '.join(types)}")
     return advice or ["no single flag is the cause: hud-tui pods shows everything there is"]
 
 

@@ -179,11 +179,13 @@ done
 UV = f"""\
 command -v uv >/dev/null 2>&1 && exit 0
 mkdir -p "$R/bin"
+without="without internet: --env DIR, a Python environment there that has the engine"
 if command -v curl >/dev/null 2>&1; then get='curl -LsSf'
 elif command -v wget >/dev/null 2>&1; then get='wget -qO-'
-else echo "neither curl nor wget is there to fetch uv" >&2; exit 1; fi
-$get {UV_INSTALLER} > "$R/bin/install-uv.part" || exit 1
-UV_INSTALL_DIR="$R/bin" UV_NO_MODIFY_PATH=1 sh "$R/bin/install-uv.part" || exit 1
+else echo "neither curl nor wget is there to fetch uv; $without" >&2; exit 1; fi
+failed() {{ echo "uv cannot be fetched there; $without" >&2; exit 1; }}
+$get {UV_INSTALLER} > "$R/bin/install-uv.part" || failed
+UV_INSTALL_DIR="$R/bin" UV_NO_MODIFY_PATH=1 sh "$R/bin/install-uv.part" || failed
 rm -f "$R/bin/install-uv.part"; uv --version
 """
 HUB = """\
@@ -279,7 +281,8 @@ class Wish:
 async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
     """A machine as it is to be set up: as known, or as found there.
 
-    Nothing is changed there. A known machine keeps its engine, model and folder.
+    Nothing is changed there. A known machine keeps its engine, model and folder, and its Python
+    environment once that is made or found.
 
     Raises:
         HudUsage: A wish does not fit it.
@@ -292,7 +295,8 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
     if (place / MACHINE).exists():
         known = machines.get(name)
         _same(known, address, wish)
-        return replace(known, facts=facts)
+        env = known.env if has_env(known) else _absolute(wish.env, facts.home) or known.env
+        return replace(known, facts=facts, env=env)
     if facts.os not in ("Linux", "Darwin") or not facts.home.startswith("/"):
         raise HudUsage(f"{address}: neither Linux nor macOS ({facts.os or 'no answer'})")
     engine = find_engine(wish.engine or choose_engine(facts))
@@ -323,8 +327,16 @@ def _same(known: Machine, address: Address, wish: Wish) -> None:
         raise HudUsage(f"{known.name} is {known.address} already", fix)
     for what in ("engine", "model", "root", "env"):
         wanted, has = getattr(wish, what), getattr(known, what)
+        if what == "env" and not has_env(known):
+            continue
         if wanted and wanted.rstrip("/") != has and not wanted.startswith("~"):
-            raise HudUsage(f"{known.name} has the {what} {has or 'of its own'} already", fix)
+            said = f"has the {what} {has}" if has else "makes its own Python environment"
+            raise HudUsage(f"{known.name} {said} already", fix)
+
+
+def has_env(machine: Machine) -> bool:
+    """Whether its Python environment is made, or found with the engine in it."""
+    return bool({"python", "engine"} & {*machine.done, *machine.job})
 
 
 def _absolute(path: str, home: str) -> str:

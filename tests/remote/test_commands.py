@@ -4,6 +4,7 @@ import asyncio
 import shlex
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import time
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from hud_tui.cli.main import main
+from hud_tui.errors import HudUsage
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machine, Machines
+from hud_tui.remote.setup import Wish, _same, has_env
 from hud_tui.remote.ssh import Address
 from tests.remote.far import Far
 from tests.service.clients import documents
@@ -82,9 +85,33 @@ async def test_what_fails_is_said_with_what_to_do(hud: Command, machines: Machin
     assert "go on with: hud-tui remote add far" in failed.error["hint"]
     [known] = (await hud("remote", "list")).data["machines"]
     assert (known["ready"], known["done"]) == (False, ["folder", "files"])
-    gone = await hud("remote", "remove", "far", "--forget", "-y")
-    assert gone.data["forgotten"]
+    again = await hud(*ADD)
+    assert (again.code, again.data["ready"]) == (0, True), "another environment may be tried"
+    refused = await hud(*ADD[:5], "--env", "/tmp", "-y")
+    assert refused.error["message"] == f"far has the env {sys.prefix} already"
+    assert (await hud("remote", "remove", "far", "-y")).data["removed"]
     assert machines.names() == []
+
+
+async def test_a_set_up_without_internet_is_gone_on_with_as_it_was_typed(
+    hud: Command, machines: Machines, far: Far
+) -> None:
+    far.tool("uv", "exit 1")
+    far.tool("curl", "exit 6")
+    package = "/wheels/hud_tui.whl"
+    failed = await hud(*ADD[:5], "--package", package, "-y")
+    assert failed.code == 1
+    assert f"hud-tui remote add far --name far --package={package}" in failed.error["hint"]
+    again = await hud(*ADD)
+    assert (again.code, again.data["ready"]) == (0, True), again.err
+
+
+def test_an_environment_that_is_made_is_kept() -> None:
+    made = Machine("far", Address("far"), "hud-tui", root="/r", done=("folder", "python"))
+    assert has_env(made)
+    assert not has_env(replace(made, done=("folder", "files", "uv")))
+    with pytest.raises(HudUsage, match="far makes its own Python environment already"):
+        _same(made, made.address, Wish("far", env="/venv"))
 
 
 async def test_nothing_is_done_without_consent(hud: Command, far: Far) -> None:

@@ -429,6 +429,29 @@ async def test_people_get_a_table(
     ]
 
 
+@pytest.mark.parametrize("gpus", ["1xH200", "foo"])
+async def test_a_type_that_nobody_offers_is_said_with_those_there_are(
+    hud: Command, prime: PrimeServer, state: Path, gpus: str
+) -> None:
+    found = await hud("pods", "--gpus", gpus)
+    asked = gpus.removeprefix("1x")
+    said = f"no {asked} fits; types that there are: A100_80GB, GH200_96GB, H100_80GB"
+    assert found.data["advice"] == [said]
+
+
+def test_confirm_is_only_where_something_is_protected(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (("pods", "terminate"), "name of a protected pod"),
+        (("pods", "create"), ""),
+        (("remote", "add"), ""),
+    ):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        helped = " ".join(capsys.readouterr().out.split())
+        assert ("--confirm" in helped) is bool(said)
+        assert said in helped
+
+
 async def test_regions_are_looked_at_here_too(
     hud: Command, prime: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

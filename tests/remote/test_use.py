@@ -5,18 +5,24 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import Any
 
+import httpx
 import pytest
 
 from hud_tui import local_service
 from hud_tui.client.client import HudClient
+from hud_tui.client.transport import Failures
+from hud_tui.errors import BY_ITSELF, START_AGAIN
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup, Wish, describe
 from hud_tui.remote.ssh import Address
 from hud_tui.service_file import alive, machine_of, used_machine, with_machine
-from hud_tui.settings import Paths, read_options, read_paths
+from hud_tui.settings import Paths, local_settings, read_options, read_paths
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, SubmitJob
 from tests.conftest import until
 from tests.remote.far import Far, cut_line
@@ -35,7 +41,8 @@ async def box(machines: Machines, near: None) -> AsyncIterator[Machine]:
     finally:
         machines.use(None)
         if pid := machines.line("box").get("pid"):
-            os.kill(pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
             await until(lambda: not alive(pid))
         await setup.stop()
         await setup.aclose()
@@ -65,7 +72,9 @@ async def run_there(client: HudClient, steps: int) -> str:
     return (await client.submit(body)).job_id
 
 
-async def test_use_train_and_come_back(hud: Command, box: Machine, far: Far) -> None:
+async def test_use_train_and_come_back(
+    hud: Command, machines: Machines, box: Machine, far: Far
+) -> None:
     used = await hud("remote", "use", "box")
     assert (used.code, used.data["name"], used.data["used"]) == (0, "box", True), used.err
     forked = await hud("--local", "fork", "tiny/arith-0.2M", "--name", "there", "-y")
@@ -76,8 +85,13 @@ async def test_use_train_and_come_back(hud: Command, box: Machine, far: Far) -> 
     assert list((far.home / ".hud-tui/box/state/checkpoints").glob("*/*"))
     line = (await hud("remote", "list")).data["machines"][0]["line"]
     assert (line["state"], line["breaks"], line["latency_s"] > 0) == ("up", 0, True)
+    keeper = machines.line("box")["pid"]
     off = await hud("remote", "use", "--off")
     assert (off.code, off.data) == (0, {"name": None})
+    assert not machines.busy("box", "keeper"), "with its environment of then"
+    await until(lambda: not alive(keeper))
+    with socket.create_server(("127.0.0.1", box.local_port)):
+        pass  # its tunnel is closed
     here = await hud("--local", "models")
     assert [one["model_name"] for one in here.data["models"] if one["model_name"] == "there"] == []
     assert (await hud("stop")).data["stopped"]
@@ -136,6 +150,23 @@ async def test_a_port_that_changed_there_is_followed(
         assert await client.models()
         await client.aclose()
     await setup.aclose()
+
+
+async def test_what_an_earlier_tunnel_said_is_not_said_again(
+    hud: Command, machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.0)
+    monkeypatch.setattr("hud_tui.remote.keeper.keep_line", lambda paths, name: None)
+    machines.set_line("box", {"state": "broken", "why": "box: no key", "at": time() - 60})
+    refused = await hud("remote", "use", "box")
+    assert refused.error["message"] == "box: opening the tunnel, for up to 0 s"
+
+
+@pytest.mark.parametrize(("name", "hint"), [("hud @ far", BY_ITSELF), ("", START_AGAIN)])
+def test_a_service_behind_a_tunnel_is_not_to_be_started(name: str, hint: str) -> None:
+    settings = replace(local_settings("http://h", "k", "http://h/t", "/d"), name=name)
+    error = Failures(settings).unreachable("GET", "http://h/v2", httpx.ConnectError("refused"))
+    assert error.hint == hint
 
 
 async def test_a_port_that_is_taken_here_is_said(

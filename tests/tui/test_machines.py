@@ -9,6 +9,7 @@ from pathlib import Path
 from time import time
 
 import pytest
+from textual.widgets import Input
 
 from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.keys import VIEWS
@@ -17,7 +18,7 @@ from hud_tui.remote.facts import Facts, Gpu
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
 from hud_tui.service_file import Rental, read_rentals, use_machine, write_rental
-from hud_tui.settings import Start
+from hud_tui.settings import Paths, Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.machines import MachinesScreen, aside, gpu_use
@@ -96,7 +97,9 @@ async def test_hosts_and_pods_with_their_use_and_cost(served: Served, state: Pat
         ]
         assert "$3.00 so far, $1.50 per hour" in app.said("#machines-title")
         assert "23 ms, 1 break" in app.said("#machines-text")
+        assert "enter train here" in keys_of(app)
         await app.press("down")
+        await app.until(lambda: "enter finish set-up" in keys_of(app))
         await app.until(lambda: "at most $6.00" in app.said("#machines-text"))
         await app.press("escape")
         await app.until_view("models")
@@ -126,6 +129,10 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
                     and " at $1.50/h" in top_of(app)
                 )
             )
+
+
+def keys_of(app: Opened) -> str:
+    return str(app.screen.query_one("KeyLine").render())
 
 
 def top_of(app: Opened) -> str:
@@ -194,9 +201,12 @@ async def test_details_and_logs(served: Served, state: Path) -> None:
         await app.press("v", "v", "down")
         await app.until(lambda: "1×A100 at runpod" in app.said("#machines-text"))
         said = app.said("#machines-text")
-        assert "or after 60 min without use" in said
+        assert "or after 60 min if its set-up is not gone on with" in said
         assert "none runs on it yet; nothing here keeps its budget" in said
         assert "not complete · enter goes on" in said
+        [rental] = read_rentals(state)
+        write_rental(state, rental, watched=True)
+        await app.until(lambda: "or after 60 min without use" in app.said("#machines-text"))
 
 
 async def test_columns_are_as_wide_as_what_is_in_them(served: Served, state: Path) -> None:
@@ -246,10 +256,14 @@ async def test_use_it_and_not(served: Served, state: Path, monkeypatch: pytest.M
 async def test_a_machine_that_does_not_answer_is_not_used(
     served: Served, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud_tui.remote.keeper.keep_line", lambda paths, name: None)
-    monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.0)
     machines = use_box(state)
-    machines.set_line("gpubox", {**LINE, "state": "broken", "why": "Connection refused"})
+
+    def refused(paths: Paths, name: str) -> None:
+        line = {"state": "broken", "why": "Connection refused", "at": time()}
+        machines.set_line(name, {**LINE, **line})
+
+    monkeypatch.setattr("hud_tui.remote.keeper.keep_line", refused)
+    monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.0)
     use_machine(state, None)
     async with shown(served, state) as app:
         first = app.app.workspace
@@ -272,6 +286,8 @@ async def test_set_up_a_machine_step_by_step_and_remove_it(
     async with shown(served, state) as app:
         await app.press("i")
         await app.until(lambda: isinstance(app.screen, InputDialog))
+        field = app.screen.query_one(Input)
+        assert field.placeholder == "gpubox, me@10.0.0.7 -p 2222, or 1xH100"
         await app.press(*"far", "enter")
         await app.until(lambda: isinstance(app.screen, ConfirmDialog))
         await app.press("y")

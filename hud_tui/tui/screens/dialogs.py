@@ -26,7 +26,7 @@ from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 from textual.worker import NoActiveWorker, get_current_worker
 
-from hud_tui.errors import START_AGAIN, HudError
+from hud_tui.errors import BY_ITSELF, START_AGAIN, HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.keys import Doable, FootLine, bindings, doable, shows_view
@@ -446,6 +446,8 @@ def tell(app: App[None], error: HudError) -> None:
     message, hint = error.message, error.hint
     if hint == START_AGAIN:  # the app can do that itself
         message, hint = "The service does not answer.", keyed("{app.reconnect} starts it")
+    elif hint == BY_ITSELF:
+        message = "The service on the machine in use does not answer."
     text = clean(f"{message}\n{hint}".strip(), 600)
     app.notify(text, severity="error", markup=False, timeout=10)
 

@@ -25,10 +25,10 @@ from textual.widgets import Static
 
 from hud_tui.audit_log import CommandLog, command_entry
 from hud_tui.errors import HudError, HudUsage
-from hud_tui.keys import key
+from hud_tui.keys import Action, key
 from hud_tui.remote.engines import find_engine
 from hud_tui.remote.facts import look
-from hud_tui.remote.keeper import use
+from hud_tui.remote.keeper import unuse, use
 from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
 from hud_tui.remote.pods import (
     WORK,
@@ -249,9 +249,7 @@ def _rental_text(rental: Rental, now: float, kept: bool) -> Iterator[Content]:
     spent = f"${rental.spent(now):.2f} of at most ${rental.most:.2f}"
     late = " · over its budget" if now > rental.deadline else ""
     yield _field("costs", f"${rental.price_hr:.2f} per hour, {spent}{late}")
-    idle = f"or after {rental.idle_min} min without use" if rental.idle_min else "used or not"
-    until = datetime.fromtimestamp(rental.deadline).strftime("%d %b %H:%M")
-    yield _field("ends", f"{until}, {idle}")
+    yield _field("ends", _ends(rental))
     there = "one runs on it" if rental.watched else "none runs on it yet"
     here = "its budget is kept from here" if kept else "nothing here keeps its budget"
     yield _field("watcher", f"{there}; {here}")
@@ -259,6 +257,16 @@ def _rental_text(rental: Rental, now: float, kept: bool) -> Iterator[Content]:
         yield _field("set-up", f"not complete · {key('machines.choose')} goes on")
     if rental.protected:
         yield _field("", "protected: its name is asked for before it is terminated")
+
+
+def _ends(rental: Rental) -> str:
+    """When it ends: by its hours, by its watcher, or because nobody goes on with its set-up."""
+    until = datetime.fromtimestamp(rental.deadline).strftime("%d %b %H:%M")
+    if not rental.idle_min:
+        return f"{until}, used or not"
+    if rental.watched:
+        return f"{until}, or after {rental.idle_min} min without use"
+    return f"{until}, or after {rental.idle_min} min if its set-up is not gone on with"
 
 
 def _field(name: str, value: str) -> Content:
@@ -414,7 +422,7 @@ class SetUps:
     async def _use(self, machine: Machine | None) -> None:
         paths = read_paths(str(self._machines.state))
         if machine is None:
-            self._machines.use(None)
+            await unuse(self._machines, paths)
             self._log("remote", "use", "--off")
         else:
             say(self._app, f"{machine.name}: connecting")
@@ -595,6 +603,8 @@ class MachinesScreen(Leavable[None]):
             text = Content("\n").join(self._pane_text(one, loose[-1:]))
         self.query_one("#machines-text", Static).update(text)
         self.refresh_bindings()
+        if line := self.query_one_optional(KeyLine):
+            line.renew()
 
     def _pane_text(self, one: Entry, loose: Sequence[str]) -> list[Content]:
         """The pane's text; the end of a log is shortened to the room there is."""
@@ -608,6 +618,17 @@ class MachinesScreen(Leavable[None]):
         none = "it is empty" if read else "it is read there; nothing has come yet"
         shown = [one_line(text, 300) for text in lines[-room:]] or [none]
         return [title, *(Content.styled(text, "$text-muted") for text in shown)]
+
+    def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
+        """The keys of the last line; that of `choose` by what it does with this row."""
+        does = {"choose": self._chooses()}
+        return [replace(one, label=does.get(one.name, one.label)) for one in actions]
+
+    def _chooses(self) -> str:
+        one = self.entry
+        if one is None or (one.machine is not None and one.machine.ready):
+            return "train here" if one is not None and one.used else "use"
+        return "finish set-up"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         one = self.entry
@@ -639,7 +660,9 @@ class MachinesScreen(Leavable[None]):
             "A machine that you can ssh to: gpubox, or me@10.0.0.7 -p 2222.",
             "Or GPUs to rent from Prime Intellect: 1xH100. What it costs is shown first.",
         ]
-        dialog = InputDialog("Add a machine", lines, "Look", check=_wrong)
+        example = "gpubox, me@10.0.0.7 -p 2222, or 1xH100"
+        title = "Add a machine"
+        dialog = InputDialog(title, lines, "Check it", check=_wrong, placeholder=example)
         if text := await self.app.push_screen_wait(dialog):
             self._set_ups.begin(text.strip())
 
