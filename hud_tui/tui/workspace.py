@@ -202,7 +202,7 @@ class Workspace:
             view.hear(self.session.run, self.session.freshness)
             if self._unshown and not self._app.screen.is_modal:
                 shown, self._unshown = self._unshown, []
-                for alarm in shown:
+                for alarm in shown if view.VIEW != "alarms" else ():  # there they are listed
                     self._show_alarm(alarm)
 
     def evaluation_begun(self, evaluation_id: str) -> None:

@@ -248,6 +248,18 @@ async def test_an_alarm_waits_for_the_dialog_whose_buttons_it_would_hide(served:
             assert "zero-variance groups since step 2" in notices(flown)[0]
 
 
+async def test_an_alarm_is_not_told_over_the_list_that_has_it(served: Served) -> None:
+    async with caller(served) as http:
+        model = str((await fork(http))["id"])
+        async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
+            await flown.until(lambda: flown.view.run.loaded)
+            await flown.press("7")
+            await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+            await ended(http, await submit(http, model, steps=5, group_size=2))
+            await flown.until(lambda: view_of(flown).list.rows and badge(flown))
+            assert notices(flown) == []
+
+
 def notices(flown: Cockpit) -> list[str]:
     return [one.message for one in flown.app._notifications if one.message.startswith("⚑")]
 
