@@ -18,7 +18,7 @@ from hud_tui.cli.connect import paths_of
 from hud_tui.cli.output import emit
 from hud_tui.client.transport import Host, origin_of, probe, probe_url
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
-from hud_tui.errors import HudError, HudUsage
+from hud_tui.errors import HudError, HudNoKey, HudUsage
 from hud_tui.local_service import look_into
 from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
@@ -41,6 +41,8 @@ OPTIONAL = {
     "hud": "not installed; the official SDK and CLI, not required",
 }
 NO_TINKER = "the tinker engine is not set up (TINKER_API_KEY, TINKER_BASE_URL); tiny needs neither"
+FOR_LOCAL = "for the embedded service: hud-tui doctor --local"
+PRIME_URL = "PRIME_API_BASE_URL"
 LITTLE, TOO_LITTLE = 2 * 10**9, 10**8
 """Free bytes below which a run may soon stop, or cannot start."""
 
@@ -82,11 +84,13 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     places = configured.read_places()
     settings, problems = configured.usable_settings(places, needs_key=not local)
     ready, on_service = find_service(paths)
+    if ready is not None and not local:
+        problems = [_or_local(one) for one in problems]
     embedded = ready and local_settings(ready.url, ready.api_key, ready.telemetry_url)
     pid, url = (ready.pid, origin_of(ready.url)) if ready else (None, "")
     called = embedded if local else settings
     facts: dict[str, Any] = {
-        "settings": configured.list_variables(places),
+        "settings": [*configured.list_variables(places), _prime_url(os.environ)],
         "hosts": (hosts := asyncio.run(probe(called)) if called else []),
         "versions": (found := versions()),
         "terminal": (terminal := this_terminal()),
@@ -107,6 +111,19 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     findings = [replace(one, check=name) for name, found in checks.items() for one in found]
     findings.sort(key=lambda one: get_args(Level).index(one.level))
     return {"verdict": findings[0].level, **facts, "findings": findings}
+
+
+def _or_local(problem: HudError) -> HudError:
+    """The problem; of a missing key also how the service that runs here is checked."""
+    if isinstance(problem, HudNoKey):
+        return HudNoKey(problem.message, f"{FOR_LOCAL}; for HUD: {problem.hint}")
+    return problem
+
+
+def _prime_url(environ: Mapping[str, str]) -> configured.Variable:
+    """Where Prime's API is looked for; only this process's environment is read."""
+    origin = configured.PROCESS if PRIME_URL in environ else "default"
+    return configured.Variable(PRIME_URL, PRIME_URL in environ, origin, ())
 
 
 def versions() -> dict[str, str | None]:

@@ -363,8 +363,11 @@ def usable_key(key: str) -> Path:
     file = Path(os.path.expanduser(key))
     shown = one_line(file, 300)
     if not file.is_file():
-        make = f"make one: ssh-keygen -t ed25519 -f {quote(shown)}; or name another: -i FILE"
-        raise HudUsage(f"no ssh key {shown}", make)
+        make, then = quote(shown), "or name another: -i FILE"
+        if file.name == "id_rsa":  # the usual one, which nobody named: ed25519 is not RSA
+            make, then = "~/.ssh/prime", "then -i ~/.ssh/prime, or PRIME_SSH_KEY_PATH"
+        hint = f"make one: ssh-keygen -t ed25519 -f {make}; {then}"
+        raise HudUsage(f"no ssh key {shown}", hint)
     if file.stat().st_mode & 0o077:
         hint = f"chmod 600 {quote(shown)}"
         raise HudUsage(f"the ssh key {shown} is open to others: ssh refuses it", hint)

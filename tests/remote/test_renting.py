@@ -294,6 +294,9 @@ async def test_the_key_is_checked_before_anything_is_rented(
     refused = await hud(*RENT, "-i", str(key))
     assert (refused.code, refused.error["message"]) == (2, f"no ssh key {key}")
     assert f"ssh-keygen -t ed25519 -f {key}" in refused.error["hint"]
+    usual = await hud(*RENT, "-i", str(tmp_path / "id_rsa"))
+    make = "ssh-keygen -t ed25519 -f ~/.ssh/prime; then -i ~/.ssh/prime, or PRIME_SSH_KEY_PATH"
+    assert usual.error["hint"] == f"make one: {make}"
     key.write_text("nothing")
     key.chmod(0o644)
     assert "open to others" in (await hud(*RENT, "-i", str(key))).error["message"]

@@ -47,6 +47,18 @@ async def test_a_service_that_answers_and_takes_the_key(hud: Command, served: Se
     assert served.api_key not in json.dumps(result.documents)
 
 
+async def test_where_prime_is_looked_for(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def origin() -> str:
+        found = (await hud("doctor")).data["settings"]
+        [one] = [setting for setting in found if setting["name"] == "PRIME_API_BASE_URL"]
+        return str(one["origin"])
+
+    monkeypatch.delenv("PRIME_API_BASE_URL", raising=False)
+    assert await origin() == "default"
+    monkeypatch.setenv("PRIME_API_BASE_URL", "https://prime.example")
+    assert await origin() == "process environment"
+
+
 async def test_a_key_that_is_refused(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUD_API_KEY", "not-the-key")
     result = await hud("doctor")
@@ -81,6 +93,8 @@ async def test_the_embedded_service_needs_no_key(
         url=served.url, api_key=served.api_key, telemetry_url=served.url, pid=1, data_dir="/d"
     )
     register(read_paths().service_file, ready)
+    without = (await hud("doctor")).data["findings"][0]
+    assert without["fix"].startswith("for the embedded service: hud-tui doctor --local")
     there = await hud("doctor", "--local")
     assert (there.code, there.data["service"]) == (
         0,
