@@ -17,6 +17,7 @@ from hud_tui.rl.own_numbers import (
     Own,
     Sampled,
     is_higher,
+    on_same_tasks,
     own_groups,
     own_metrics,
 )
@@ -374,9 +375,22 @@ class Tree:
         return self.own(position).reward
 
     def delta(self, position: int) -> float | None:
-        """Own mean reward minus the parent's; 0 if both print alike, None if either is unknown."""
-        own, before = self.reward(position), self.reward(self._parents[position])
-        return None if own is None or before is None else change(before, own)
+        """Own mean reward minus the parent's; 0 if both print alike, None if either is unknown or
+        they were sampled on other tasks."""
+        return self.difference(self._parents[position], position)
+
+    def difference(self, before: int, after: int) -> float | None:
+        """The same of any two positions."""
+        old, new = self.reward(before), self.reward(after)
+        if old is None or new is None or not self.on_same_tasks(before, after):
+            return None
+        return change(old, new)
+
+    def on_same_tasks(self, one: int, other: int) -> bool:
+        """Whether the training rollouts of two positions are of the same tasks, as far as is
+        known."""
+        ones, others = self.steps(one), self.steps(other)
+        return not ones or not others or any(on_same_tasks(a, b) for a in ones for b in others)
 
     def _append(self, checkpoint: Checkpoint) -> int:
         """Add a node to the shared lists; an unknown parent counts as the base."""

@@ -23,7 +23,14 @@ from hud_tui.rl.metrics import (
     ranked,
     short,
 )
-from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD, Evaluated, Own
+from hud_tui.rl.own_numbers import (
+    HELDOUT,
+    HELDOUT_TRACES,
+    REWARD,
+    Evaluated,
+    Own,
+    on_same_tasks,
+)
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import seconds
@@ -46,11 +53,13 @@ class MetricPair:
     key: str
     left: float | None
     right: float | None
+    compares: bool = True
+    """Whether both are of the same tasks, as far as is known."""
 
     @property
     def delta(self) -> float | None:
-        """Right minus left; 0 if both print alike."""
-        if self.left is None or self.right is None:
+        """Right minus left; 0 if both print alike, None if they do not compare."""
+        if self.left is None or self.right is None or not self.compares:
             return None
         return change(self.left, self.right)
 
@@ -115,6 +124,8 @@ class Comparison:
     """Tasks without a difference beyond noise."""
     rollouts: tuple[int, int]
     """Training rollouts of those tasks, of each side."""
+    same_tasks: bool = True
+    """Whether the training rollouts sampled from each are of the same tasks."""
 
 
 def compare(
@@ -134,6 +145,8 @@ def compare(
     """
     meet = tree.common_ancestor(left, right)
     shared = 0 if meet == ROOT else tree.depth(meet)
+    same_tasks, own = tree.on_same_tasks(left, right), (tree.own(left), tree.own(right))
+    compares = {HELDOUT: _heldout_compares(own, same_tasks)}
     pairs = group_pairs(*(groups or (tree.own_groups(left), tree.own_groups(right))))
     better, worse = moved(pairs)
     sizes = [pair.rollouts for pair in pairs]
@@ -143,14 +156,26 @@ def compare(
         common=None if meet == ROOT else tree[meet],
         left_steps=tree.depth(left) - shared,
         right_steps=tree.depth(right) - shared,
-        own=(tree.own(left), tree.own(right)),
-        metrics=_own_pairs(tree.own_metrics(left), tree.own_metrics(right)),
+        own=own,
+        metrics=[
+            replace(pair, compares=compares.get(pair.key, same_tasks))
+            for pair in _own_pairs(tree.own_metrics(left), tree.own_metrics(right))
+        ],
         steps=_step_pairs(tree[left], tree[right]),
         better=better,
         worse=worse,
         alike=len(pairs) - len(better) - len(worse),
         rollouts=(sum(a for a, _ in sizes), sum(b for _, b in sizes)),
+        same_tasks=same_tasks,
     )
+
+
+def _heldout_compares(own: tuple[Own, Own], same_tasks: bool) -> bool:
+    """Whether two held-out rewards are of the same tasks: evaluations say theirs, and steps report
+    the held-out ones of the taskset that they are trained on."""
+    if own[0].apart or own[1].apart:
+        return False
+    return same_tasks or all(one.heldout_tasks for one in own)
 
 
 def group_pairs(left: Sequence[Group], right: Sequence[Group]) -> list[GroupPair]:
@@ -176,7 +201,10 @@ def _step_pairs(left: Checkpoint, right: Checkpoint) -> list[MetricPair]:
     before, after = metrics_of(left), metrics_of(right)
     both = dict.fromkeys([*before, *after])
     keys = ranked([key for key in both if key == REWARD or not of_weights(key)])
-    return [MetricPair(key, before.get(key), after.get(key)) for key in keys]
+    alike = on_same_tasks(left, right)
+    return [
+        MetricPair(key, before.get(key), after.get(key), alike or key != REWARD) for key in keys
+    ]
 
 
 def _rewards(groups: Sequence[Group]) -> dict[str, list[float]]:

@@ -448,6 +448,21 @@ def _told(metrics: Mapping[str, float], key: str) -> float | None:
     return None if name is None else metrics[name]
 
 
+def on_same_tasks(one: Checkpoint, other: Checkpoint) -> bool:
+    """Whether two steps were trained on the same tasks, so that their rewards compare.
+
+    Two runs are on other tasks if the service names other ones, or names none and their steps
+    have no task in common; where nobody says anything they are taken to be on the same.
+    """
+    if one.job_id == other.job_id:
+        return True
+    if one.tasks_digest is not None and other.tasks_digest is not None:
+        return one.tasks_digest == other.tasks_digest
+    slugs = {group.task_slug for group in one.groups}
+    others = {group.task_slug for group in other.groups}
+    return not slugs or not others or not slugs.isdisjoint(others)
+
+
 def heldout_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
     """That on held-out tasks with the most rollouts, of equals the newest; None without any."""
     held = [e for e in reversed(evaluations) if e.split == "heldout" and isfinite(e.mean_reward)]

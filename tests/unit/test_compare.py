@@ -103,3 +103,38 @@ def test_what_has_no_groups_says_so() -> None:
     text = "\n".join(line.plain for line in comparison_table(compare(TREE, 0, 3), 80))
     assert "No task was sampled by both" in text
     assert "not sampled yet" in text
+
+
+LONG, MIXED = groups(reverse=[1, 1, 0, 1]), groups(add=[1, 0, 0, 0])
+TWO_TASKSETS = Tree.of(
+    [
+        node("one", None, 0.1, job_id="a", groups=LONG),
+        node("two", "one", 0.75, job_id="a", groups=LONG, metrics={"entropy": 0.1}),
+        node(
+            *("three", "two", 0.25),
+            job_id="b",
+            groups=MIXED,
+            metrics={"entropy": 0.4, "heldout_reward": 0.5, "num_heldout_traces": 40},
+        ),
+    ]
+)
+
+
+def test_rewards_on_other_tasks_stand_side_by_side_without_a_difference() -> None:
+    both = compare(TWO_TASKSETS, 0, 1)
+    assert not both.same_tasks
+    assert {pair.key: (pair.delta, pair.better) for pair in both.metrics} == dict.fromkeys(
+        ("heldout_reward", "reward_mean", "entropy"), (None, 0)
+    )
+    said = [line.plain.rstrip() for line in comparison_table(both, 78)]
+    assert "of other tasks: they do not compare" in said
+    assert compare(TREE, 1, 2).same_tasks
+
+
+def test_it_says_of_how_many_rollouts_a_held_out_reward_is_though_one_side_has_none() -> None:
+    said = [line.plain.split() for line in comparison_table(compare(TWO_TASKSETS, 0, 1), 78)]
+    at = said.index(["held-out", "rollouts", "sampled", "from", "it"])
+    assert said[at + 1] == ["sampled", "–", "40", "rollouts"]
+    assert said[at + 2] == ["held-out", "reward", "–", ".500"]
+    at = said.index(["training", "rollouts", "sampled", "from", "it"])
+    assert said[at + 1] == ["sampled", "4", "rollouts", "4", "rollouts"]

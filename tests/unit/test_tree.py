@@ -5,10 +5,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.style import Style
 
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.tree_layout import Segments
-from hud_tui.wire import Checkpoint
+from hud_tui.tui.widgets.checkpoint_tree import DELTA, cell
+from hud_tui.wire import Checkpoint, Group
 from tests.unit.trees import checkpoint, parents, tree_of
 
 
@@ -170,6 +172,27 @@ def test_positions_beyond_the_version_are_not_there() -> None:
 def test_deltas_need_both_rewards() -> None:
     tree = chain_of(0.5, 0.75, None)
     assert [tree.delta(p) for p in range(4)] == [None, 0.25, None, None]
+
+
+def on(tasks: str, position: int, job: str, says: bool) -> Checkpoint:
+    """A step of a run on some tasks, which the service names or does not."""
+    return checkpoint(position, position - 1, 0.9 if tasks == "long" else 0.5).model_copy(
+        update={
+            "job_id": job,
+            "tasks_digest": tasks if says else None,
+            "groups": [Group(task_slug=f"{tasks} {i}", rewards=[0, 1]) for i in range(3)],
+        }
+    )
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_rewards_on_other_tasks_have_no_delta(says: bool) -> None:
+    runs = [("long", "a"), ("long", "a"), ("long", "b"), ("mixed", "c"), ("mixed", "c")]
+    tree = Tree.of(on(tasks, at, job, says) for at, (tasks, job) in enumerate(runs))
+    assert [tree.delta(p) for p in range(5)] == [None, 0, None, 0, None]
+    assert [tree.on_same_tasks(p - 1, p) for p in range(1, 5)] == [True, False, True, True]
+    cells = [cell(DELTA, tree, p, 0.0, 1.0, Style())[0].text.strip() for p in range(5)]
+    assert cells == ["", "=0", "–", "=0", ""]
 
 
 def test_labels() -> None:

@@ -33,7 +33,7 @@ from hud_tui.rl.evaluation import Difference, Paired, TaskChange
 from hud_tui.rl.head import name
 from hud_tui.rl.metrics import TABLE, metric, short, signed
 from hud_tui.rl.metrics import title as metric_title
-from hud_tui.rl.own_numbers import REWARD
+from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.tui.keys import OPENS, FootLine, bindings
@@ -210,9 +210,7 @@ def _lines(both: Comparison) -> Iterator[Line]:
     for title, left, right in zip(MADE, _how(both.left), _how(both.right), strict=True):
         yield Line(title, left, right, "differs" if left != right else "")
     yield Line()
-    yield Line("evaluated with their own weights")
     yield from _own(both)
-    yield from map(_metric, both.metrics)
     yield Line()
     yield from _groups(both)
     yield Line()
@@ -250,13 +248,26 @@ def _how(checkpoint: Checkpoint) -> Sequence[str]:
 
 
 def _own(both: Comparison) -> Iterator[Line]:
-    """Number of rollouts behind each reward."""
-    left, right = both.own
-    counts = [f"{own.sampled} rollouts" if own.known else UNSAMPLED for own in both.own]
-    yield Line("sampled", *counts)
-    if left.heldout is not None and right.heldout is not None:
-        counts = [own.over or "–" for own in both.own]
-        yield Line("held-out", *counts)
+    """What was sampled from each: held-out and training rollouts, and how many."""
+    held = [pair for pair in both.metrics if pair.key == HELDOUT]
+    if held:
+        yield Line("held-out rollouts sampled from it")
+        yield Line("sampled", *(own.over or "–" for own in both.own))
+        yield from map(_metric, held)
+        if not all(pair.compares for pair in held):
+            yield Line("of other tasks or conditions: they do not compare")
+        yield Line()
+    yield Line("training rollouts sampled from it")
+    yield Line("sampled", *map(_sampled, both.own))
+    yield from (_metric(pair) for pair in both.metrics if pair.key != HELDOUT)
+    if not both.same_tasks:
+        yield Line("of other tasks: they do not compare")
+
+
+def _sampled(own: Own) -> str:
+    if own.reward is None:
+        return UNSAMPLED
+    return counted(own.sampled, "rollout") if own.sampled else "–"
 
 
 def _sizes(checkpoint: Checkpoint) -> str:

@@ -275,10 +275,13 @@ def _batch(reward: float | None, known: Mapping[str, float]) -> str:
 
 def _change(run: Run, position: int) -> str:
     tree = run.tree
+    above = tree.parent(position)
     parent = f"{signed(tree.delta(position)) or '–'} parent"
-    served = None if tree.head in (None, position) else tree.reward(tree.head or 0)
-    own = tree.reward(position)
-    return parent if served is None or own is None else f"{parent}  {signed(change(served, own))} ▶"
+    if above != ROOT and not tree.on_same_tasks(above, position):
+        parent += " (other tasks)"
+    head = None if tree.head in (None, position) else tree.head
+    served = None if head is None else tree.difference(head, position)
+    return parent if served is None else f"{parent}  {signed(served)} ▶"
 
 
 def _reference(run: Run, position: int) -> int | None:
@@ -321,7 +324,8 @@ def _metrics(run: Run, position: int) -> Iterator[Content]:
     tree, other = run.tree, _reference(run, position)
     against = "" if other is None else f"vs {_called(run, other)}"
     own = tree.own_metrics(position)
-    beside = {} if other is None else tree.own_metrics(other)
+    alike = other is not None and tree.on_same_tasks(other, position)
+    beside = tree.own_metrics(other) if other is not None and alike else {}
     yield from _table("own" if own else f"own: {UNSAMPLED}", own, beside, against)
     step = {k: v for k, v in metrics_of(tree[position]).items() if not of_weights(k)}
     steps = {} if other is None else metrics_of(tree[other])

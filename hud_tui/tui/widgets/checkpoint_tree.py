@@ -136,7 +136,9 @@ def cell(
     if column is DELTA:
         delta = tree.delta(position)
         better = delta is not None and delta > 0
-        return [Segment(column.pad(signed(delta)), PLAIN if better else dim)]
+        apart = delta is None and not tree.on_same_tasks(tree.parent(position), position)
+        text = "–" if apart else signed(delta)
+        return [Segment(column.pad(text), PLAIN if better else dim)]
     if column is NAME:
         return [Segment(column.pad(one_line(label(node), 40)))]
     if column is HELDOUT:
