@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, inf, isfinite, log10
 
 from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.run import Run
@@ -56,7 +56,9 @@ class Scale:
         return [repr(tick) for tick in self.ticks]
 
 
-def fit(low: float, high: float, log: bool = False, intervals: float = 0) -> Scale:
+def fit(
+    low: float, high: float, log: bool = False, intervals: float = 0, most: float = inf
+) -> Scale:
     """A scale that holds [low, high].
 
     Args:
@@ -66,6 +68,8 @@ def fit(low: float, high: float, log: bool = False, intervals: float = 0) -> Sca
         intervals: Length of the axis in round steps, at least 1. It starts at a round value
             and need not end at one, so that labels are evenly spaced on terminal rows.
             0: the axis is [low, high] without ticks.
+        most: The greatest value that there can be: a linear axis with ticks goes on below the
+            values rather than a step beyond it, and has no tick above it.
     """
     if not (isfinite(low) and isfinite(high)):
         return Scale(0.0, 1.0, ticks=(0.0, 1.0) if intervals else ())
@@ -78,7 +82,11 @@ def fit(low: float, high: float, log: bool = False, intervals: float = 0) -> Sca
     step = round_step((high - low) / intervals, halves=True)
     while (first := floor(low / step + FLAT)) * step + intervals * step < high - FLAT * step:
         step = round_step(1.2 * step, halves=True)
+    if high <= most < inf:
+        beyond = floor(first + intervals - most / step + FLAT)
+        first -= max(0, min(beyond, first if low >= 0 else beyond))
     ticks = [(first + n) * step for n in range(floor(intervals) + 1)]
+    ticks = [tick for tick in ticks if high > most or tick <= most + FLAT * step]
     return Scale(ticks[0], max(ticks[0] + intervals * step, high), ticks=tuple(ticks))
 
 

@@ -228,6 +228,7 @@ TABLE = (
     Metric("num_datums", "datums", "Turns that carried a gradient."),
     Metric("num_tokens", "tokens", "Generated tokens of the step."),
 )  # fmt: skip
+REWARDS = frozenset({"reward_mean", "heldout_reward", "reward_min", "reward_max"})
 OF_WEIGHTS = frozenset(
     {
         *("reward_mean", "heldout_reward", "reward_std", "reward_min", "reward_max"),
@@ -323,6 +324,16 @@ def of_weights(key: str) -> bool:
     """Whether a metric describes the policy that sampled a step's rollouts (its parent's
     weights). Otherwise, and if it is unknown, it describes the step itself."""
     return canonical(key) in OF_WEIGHTS or _REWARD_PART.fullmatch(key) is not None
+
+
+def most_of(key: str, high: float) -> float:
+    """The end of a metric's axis: 1 for rewards that are all at most 1, else none.
+
+    Args:
+        key: The metric's.
+        high: Its greatest value.
+    """
+    return 1.0 if canonical(key) in REWARDS and high <= 1 else inf
 
 
 def ranked(keys: list[str]) -> list[str]:

@@ -112,6 +112,8 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
     found = [job for job in jobs if wanted == _plain(job.id)] or _beginning_so(wanted, jobs)
     if found:
         return _only(found, "job", name, _job_label, "have ids like")
+    if hint := short_prefix(name, jobs):
+        raise HudUsage(f"no job named {one_line(name)}", hint)
     newest = [_job_label(job) for job in jobs[:5]]
     hint = "the newest are " + ", ".join(newest) if newest else "there are none yet"
     raise HudUsage(f"no job named {one_line(name)}", hint)
@@ -136,6 +138,14 @@ class _Named(Protocol):
 
 
 N = TypeVar("N", bound=_Named)
+
+
+def short_prefix(name: str, known: Iterable[_Named]) -> str:
+    """A hint where a name is the beginning of ids, but too short a one; else empty."""
+    plain = _plain(name.strip())
+    if 0 < len(plain) < SHORTEST_PREFIX and any(_plain(one.id).startswith(plain) for one in known):
+        return f"give at least {SHORTEST_PREFIX} characters of an id"
+    return ""
 
 
 def _beginning_so(wanted: str, known: Iterable[N]) -> list[N]:

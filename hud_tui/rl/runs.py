@@ -17,7 +17,7 @@ from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.axes import time_said
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import metrics_of, short
-from hud_tui.rl.names import close_names
+from hud_tui.rl.names import SHORTEST_PREFIX, close_names, short_prefix
 from hud_tui.rl.own_numbers import heldout_evaluation
 from hud_tui.rl.run import has_ended, job_model_id
 from hud_tui.rl.text import age, one_line, seconds, spaced
@@ -149,8 +149,6 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
     )
 
 
-SHORTEST_PREFIX = 4
-"""Characters of an id that are enough to name it where only one begins so."""
 ENDS = 5
 """Steps whose mean is a run's reward at its beginning, and at its end."""
 MOST_POINTS = 32
@@ -309,7 +307,8 @@ def find_run(name: str, rows: Sequence[RunRow]) -> RunRow:
     if newest is not None:
         return newest
     known = {text: None for row in rows for text in (row.name, row.model) if text}
-    raise HudUsage(f"no run named {one_line(name)}", close_names(name, known))
+    hint = short_prefix(name, rows) or close_names(name, known)
+    raise HudUsage(f"no run named {one_line(name)}", hint)
 
 
 # Columns.
@@ -659,7 +658,7 @@ def words(row: RunRow) -> str:
 
 # What differs, and groups of what does not.
 
-IDENTITY = ("model", "start", "taskset", "engine")
+IDENTITY = ("taskset", "model", "start", "engine")
 """Beside its parameters, what a run is told apart by."""
 REPEATS = frozenset({"seed", "param.seed"})
 """What repetitions of a run differ in."""
@@ -682,7 +681,7 @@ class Differences:
     """What tells runs apart: the table beside their curves."""
 
     keys: tuple[str, ...]
-    """Of settings that are not the same in all, parameters first."""
+    """Of settings that are not the same in all: tasks, model and start come first."""
     rows: tuple[tuple[str, tuple[str, ...]], ...]
     """Each run's id, and its values in the order of `keys`."""
     same: tuple[tuple[str, str], ...]
@@ -706,7 +705,8 @@ def differing(rows: Sequence[RunRow]) -> list[str]:
 def _settings(rows: Sequence[RunRow]) -> list[str]:
     named = dict.fromkeys(key for row in rows for key in row.parameters)
     usual = dict.fromkeys(("learning_rate", "loss_fn", "group_size"))
-    return [*{**usual, **named}, *IDENTITY]
+    first, last = IDENTITY[:-1], IDENTITY[-1:]
+    return [*first, *{**usual, **named}, *last]
 
 
 def _hashed(value: object) -> object:

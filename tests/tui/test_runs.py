@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -392,6 +393,24 @@ async def test_a_comparison_has_a_curve_and_a_line_for_each_run(
         assert any(chr(0x2801) <= char <= chr(0x28FF) for char in text)
 
 
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40), (140, 40), (200, 60)])
+async def test_the_legend_says_that_tasks_differ_and_cuts_no_title(
+    served: Served, three: list[str], size: tuple[int, int]
+) -> None:
+    async with compared(served, 2, size) as (_, screen):
+        legend = screen.legend
+        assert "different tasksets" not in text_of(screen)
+        (first, value), (second, other) = legend.rows
+        more = {name: 1 for name in ("reward_scale", "tasks_per_step", "weight_decay", "beta1")}
+        changed = replace(second, taskset="long", parameters={**second.parameters, **more})
+        legend.show([(first, value), (changed, other)], screen.names)
+        assert legend.differences.keys[0] == "taskset"
+        heading = legend.shown[0].text
+        assert "taskset" in heading
+        assert "…" not in heading
+        assert "⚠ different tasksets" in text_of(screen)
+
+
 async def test_the_crosshair_is_on_the_same_step_in_live_the_tree_and_the_comparison(
     served: Served, three: list[str]
 ) -> None:
@@ -462,6 +481,8 @@ async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> N
         await flown.press("enter")
         await flown.until(lambda: flown.screen is screen and screen.compared.key == "entropy")
         await flown.until(lambda: "entropy" in text_of(screen))
+        assert "greatest" in text_of(screen), "neither more nor less of it is better"
+        assert "best first" not in text_of(screen)
         await flown.until(lambda: any(isfinite(value) for _, value in screen.legend.rows))
         await flown.press("question_mark")
         await flown.until(lambda: flown.screen.query("#help-list"))

@@ -131,3 +131,18 @@ def test_marks_are_few_apart_and_in_sight(axis: Axis, low: int, wide: int, count
     assert values == sorted(set(values))
     assert all(low <= value <= low + wide for value in values)
     assert len({text for _, text in found}) == len(found) <= 2 * count + 2
+
+
+@pytest.mark.parametrize("intervals", [3.0, 4.0, 5.5, 6.33])
+@pytest.mark.parametrize("low", [0.0, 0.15, 0.52, 0.93, -0.4])
+def test_an_axis_of_values_up_to_one_goes_on_below_them_rather_than_above(
+    low: float, intervals: float
+) -> None:
+    for high in (0.961, 0.999, 1.0):
+        scale = fit(low, high, intervals=intervals, most=1.0)
+        step = scale.ticks[1] - scale.ticks[0]
+        assert scale.low <= low + 1e-9
+        assert scale.high >= high - 1e-9
+        assert scale.ticks[-1] <= 1 + 1e-9
+        assert scale.high < 1 + step or scale.low <= max(0.0, low)
+        assert low < 0 or scale.low >= 0

@@ -78,6 +78,9 @@ def test_a_job_is_found_by_how_its_id_begins() -> None:
     jobs = [Job(id="aaaa-bbbb", name="two"), Job(id="aaaa-cccc"), Job(id="aaaabb")]
     assert find_job("AAAABBBB", jobs).id == "aaaa-bbbb"
     assert find_job("aaaa-c", jobs).id == "aaaa-cccc"
+    with pytest.raises(HudUsage, match="no job named aaa") as caught:
+        find_job("aaa", jobs)
+    assert caught.value.hint == "give at least 4 characters of an id"
     assert find_job("aaaabb", jobs).id == "aaaabb", "a whole id is not the beginning of another"
     with pytest.raises(HudAmbiguous) as several:
         find_job("aaaa", jobs)

@@ -294,6 +294,14 @@ def test_what_differs_is_a_table_and_what_does_not_is_said_once() -> None:
     assert differences([]).keys == ()
 
 
+def test_the_tasks_the_model_and_the_start_come_first_of_what_differs() -> None:
+    rows = [
+        run("a", parameters={"learning_rate": 1e-4}, taskset="mixed", model="x", start="base"),
+        run("b", parameters={"learning_rate": 3e-4}, taskset="long", model="y", start="step-1"),
+    ]
+    assert differences(rows).keys == ("taskset", "model", "start", "learning_rate")
+
+
 def series(rewards: list[float], seconds: float = 1.0, tokens: int = 10) -> RunSeries:
     made = RunSeries()
     for n, reward in enumerate(rewards):

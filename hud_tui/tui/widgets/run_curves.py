@@ -28,7 +28,7 @@ from hud_tui.rl.compare import (
     value_at,
 )
 from hud_tui.rl.curves import WEIGHTS, Bucket, Score
-from hud_tui.rl.metrics import canonical, metric, short, title
+from hud_tui.rl.metrics import canonical, metric, most_of, short, title
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.runs import COLUMNS, Differences, RunRow, differences, value_said
 from hud_tui.rl.sweep import SHORT
@@ -285,7 +285,9 @@ class RunCurves(LinesView, can_focus=False):
     def _scaled(self, cells: int, rows: int) -> tuple[RunOverlay, Scale]:
         one = self.compared
         found = overlay_runs(one.shown, one.key, one.axis, 2 * max(1, cells), one.weight)
-        fits = (fit(*found.extent, one.log, max(1.0, (rows - 1) / each)) for each in ROWS_APART)
+        most = most_of(one.key, found.extent[1])
+        lengths = (max(1.0, (rows - 1) / each) for each in ROWS_APART)
+        fits = (fit(*found.extent, one.log, length, most) for length in lengths)
         return found, min(fits, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
 
     def _x_axis(self, left: int, cells: int, low: float, high: float) -> list[Strip]:
@@ -338,6 +340,9 @@ def _put(strip: Strip, cell: int, text: str, style: Style, free: bool = False) -
 
 INTERVAL = 12
 """Width of an interval in the legend, with the gap before it, cells."""
+MORE_CELLS = 5
+"""Width of the number of differences that do not fit, cells."""
+OTHER_TASKS = "⚠ different tasksets: their rewards do not compare"
 NAME_CELLS = (12, 40)
 """Smallest and largest width of a run's name in the legend, cells."""
 
@@ -364,13 +369,16 @@ class RunLegend(LinesView, can_focus=True):
 
     @property
     def _same(self) -> list[str]:
-        """What all runs have in common, on as many lines as needed."""
+        """Whether they do not compare, and what all runs have in common, on as many lines as
+        needed."""
         if not self.rows:
             return []
+        warning = OTHER_TASKS if "taskset" in self.differences.keys else ""
         shared = [(key, text) for key, text in self.differences.same if text != "–"]
         said = " · ".join(f"{SHORT.get(key, key)} {text}" for key, text in shared)
-        wrapped = Content(f"same in all: {said or 'nothing'}").wrap(max(12, self.width - 2))
-        return ["", *(one.plain for one in wrapped)]
+        wide = max(12, self.width - 2)
+        told = [text for text in (warning, f"same in all: {said or 'nothing'}") if text]
+        return ["", *(one.plain for text in told for one in Content(text).wrap(wide))]
 
     def show(self, rows: list[tuple[RunRow, float]], names: Mapping[str, str]) -> None:
         self.rows, self.names = rows, names
@@ -386,32 +394,42 @@ class RunLegend(LinesView, can_focus=True):
                 self.scroll_to(y=max(0, self.cursor - self.body_rows // 2), animate=False)
             self.redraw()
 
+    @property
+    def _keys(self) -> list[str]:
+        """What they differ in; not their models where the names say these already."""
+        is_named = all(row.model in self.names.get(row.id, "") for row, _ in self.rows)
+        return [key for key in self.differences.keys if key != "model" or not is_named]
+
     def _layout(self, width: int) -> tuple[int, list[tuple[int, str, int]]]:
         """Width of the name; and index, title and width of each difference that fits."""
         table = dict(self.differences.rows)
         width -= INTERVAL * self.curves.compared.of_scores
         wide = max((cell_len(self.names.get(row.id, "")) for row, _ in self.rows), default=0)
         columns, room = [], width - 12 - NAME_CELLS[0]
-        for place, key in enumerate(self.differences.keys):
-            if key == "model":  # the name says it already
-                continue
+        keys = self._keys
+        for number, key in enumerate(keys, 1):
+            place = self.differences.keys.index(key)
             said = SHORT.get(key, key)
             cells = max(cell_len(said), *(min(24, cell_len(v[place])) for v in table.values()))
-            if cells + 2 > room:
+            left = MORE_CELLS if number < len(keys) else 0
+            if cells + 2 + left > room:
+                room -= MORE_CELLS
                 break
             columns.append((place, said, cells))
             room -= cells + 2
-        return min(wide, NAME_CELLS[1], NAME_CELLS[0] + room), columns
+        return max(1, min(wide, NAME_CELLS[1], NAME_CELLS[0] + room)), columns
 
     def heading(self, width: int) -> Strip:
         wide, columns = self._layout(width)
-        more = len([key for key in self.differences.keys if key != "model"]) - len(columns)
+        more = len(self._keys) - len(columns)
         texts = [f"  {said:<{cells}}" for _, said, cells in columns]
         texts += [f"  +{more}"] * bool(more)
         one = self.curves.compared
         value = "value" if one.at is None else "at ┊"
         texts[:0] = [f"{'95 %':>{INTERVAL}}"] * one.of_scores
-        text = f"   {fit_text('best first', wide)}{value:>9}{''.join(texts)}"
+        first = "best first" if metric(one.key).better else "greatest first"
+        first = first if cell_len(first) <= wide else first.replace(" first", " ↓")
+        text = f"   {fit_text(first, wide)}{value:>9}{''.join(texts)}"
         return line((fit_text(text, width), self.tone("dim")))
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
