@@ -47,7 +47,7 @@ TABLE = (
     Metric(
         "heldout_reward",
         "held-out reward",
-        "Mean on tasks that are never trained on, sampled before the update.",
+        "The run's own mean on tasks that are never trained on, sampled before the update.",
         1,
         ("eval_reward", "test/env/all/reward/total", "eval/reward/mean"),
     ),

@@ -14,7 +14,7 @@ from hud_tui.rl.metrics import title
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.tui.screens.live import LiveScreen
-from hud_tui.tui.widgets.chart import MetricGrid
+from hud_tui.tui.widgets.chart import MetricGrid, metric_title
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
@@ -67,6 +67,14 @@ async def test_every_key_works_and_nothing_is_clipped(size: tuple[int, int]) -> 
             assert all(strip.cell_length == pane.width for strip in pane.shown)
 
 
+def test_a_held_out_reward_says_of_how_many_rollouts_it_is() -> None:
+    node = runs.checkpoints(1)[-1]
+    sized = {**(node.metrics or {}), "heldout_reward": 0.5, "num_heldout_traces": 48.0}
+    run = Run().fold(TreeRead(checkpoints=(node.model_copy(update={"metrics": sized}),)))
+    assert metric_title("heldout_reward", run) == "held-out reward (run's own, n=48)"
+    assert metric_title("reward_mean", run) == "mean reward"
+
+
 async def test_moving_among_the_metrics_enlarges_the_one_under_the_cursor() -> None:
     stage = Stage(runs.run_of(30))
     async with stage.run_test(size=(120, 40)) as pilot:
@@ -74,7 +82,7 @@ async def test_moving_among_the_metrics_enlarges_the_one_under_the_cursor() -> N
         assert "mean reward" in text_of(chart)
         await pilot.press("l")
         assert stage.live.focus_key == "heldout_reward"
-        assert "held-out reward" in text_of(chart)
+        assert "held-out reward (run's own)" in text_of(chart), "not an evaluation's"
         await pilot.press("down", "l", "h", "k")
         assert stage.live.focus_key == "heldout_reward"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from math import exp, inf, isfinite, nan
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,6 +187,14 @@ FLAT = ("frac_reward_zero_std", "frac_groups_all_solved", "frac_groups_all_faile
 def test_what_is_bad_is_seen_by_other_signs_too(name: str) -> None:
     change, detector = HARMFUL[name]
     assert any(found.startswith(detector) for found in names(change))
+
+
+def test_the_documentation_has_each_alarm_under_both_its_names() -> None:
+    table = (Path(__file__).parents[2] / "docs" / "alarms.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    for kind in DETECTORS.values():
+        names = next(row for row in rows if f"`{kind.NAME}`" in row[0])
+        assert kind.TITLE in names[1]
 
 
 def test_a_gap_to_another_metric_has_no_limit_of_its_own_metric() -> None:

@@ -34,7 +34,7 @@ class AlarmsScreen(HudScreen):
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
-        self.list = RowList(COLUMNS, id="alarms", least=20)
+        self.list = RowList(columns_of(Report()), id="alarms", least=20)
         self.text = Static("", id="alarm-text", markup=False)
         self.note = Static("", id="alarm-note", markup=False)
         self._steering = False
@@ -66,6 +66,7 @@ class AlarmsScreen(HudScreen):
     def show(self) -> None:
         """Draw the list, and the alarm under the cursor."""
         if self.run.model is not None:
+            self.list.lay(columns_of(self.run.alarms))
             self.list.show(alarm_rows(self.run.alarms, self.session.alarms.book))
         self._show_text()
 
@@ -170,14 +171,23 @@ class AlarmsScreen(HudScreen):
 # Rows of the list, and the text of one alarm.
 
 
-COLUMNS = (
-    Column("", 1),
-    Column("level", 8),
-    Column("alarm", 30),
-    Column("since", 7, right=True),
-    Column("until", 7, right=True, rank=2),
-    Column("evidence", rank=0),
-)
+TITLE_LEAST, TITLE_MOST = 18, 30
+"""Width of the alarms' titles, cells."""
+
+
+def columns_of(report: Report) -> list[Column]:
+    """The columns; the alarms' titles take what they need, for the evidence has the rest."""
+    longest = max((len(one.title) for one in (*report.alarms, *report.left)), default=TITLE_MOST)
+    return [
+        Column("", 1),
+        Column("level", 8),
+        Column("alarm", min(max(longest, TITLE_LEAST), TITLE_MOST)),
+        Column("since", 5, right=True),
+        Column("until", 5, right=True, rank=2),
+        Column("evidence", rank=0),
+    ]
+
+
 STYLES = {Level.CRITICAL: "bold $error", Level.WARN: "$warning", Level.INFO: "$text-muted"}
 LEFT, SKIPPED = "left:", "skipped:"
 """Prefix of the keys of those rows."""
@@ -240,12 +250,14 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) ->
         training: Whether the run is still training.
     """
     since = f"since step {alarm.onset}{_seen(alarm)}"
-    state = "now" if alarm.active else f"until step {alarm.ended}" if alarm.ended else "left"
+    ended = f"until step {alarm.ended}" if alarm.ended else "left"
+    state = "still active" if alarm.active else ended
     yield Content.assemble(
         (alarm.title, "bold"),
         (f"  {alarm.level.word}", STYLES[alarm.level]),
-        (f"  {since}, detected at step {alarm.raised}, {state}", "$text-muted"),
+        (f"  {alarm.name}", "$text-muted"),
     )
+    yield Content.styled(f"  {since}, detected at step {alarm.raised}, {state}", "$text-muted")
     for one in alarm.evidence:
         limit = "" if one.limit is None else f"limit {short(one.limit)}"
         yield Content.assemble(

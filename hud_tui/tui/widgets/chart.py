@@ -22,6 +22,7 @@ from hud_tui.rl.axes import Axis, Positions, Scale, fit, room, time_said
 from hud_tui.rl.compare import ChartView, Overlay
 from hud_tui.rl.curves import Bucket, Curve, Curves, HeldOut, Sign, Spreads, column_edges
 from hud_tui.rl.metrics import metric, outside, short, signed, title
+from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
@@ -502,7 +503,7 @@ class BrailleChart:
         numbers = [(short(readout.raw), tone), (signed(readout.delta), "dim")]
         numbers += [limit_said(alarm)] if alarm else []
         numbers += [("", "dim")] * look.height
-        strips = [self._title(tones, look.width, chosen, alarm)]
+        strips = [self._title(look, chosen, alarm)]
         kinds = TONES | {"line": alarm_tone(alarm) or "accent"}
         marks = chart_data.cells(run, chart_view, look.signs, look.cells)
         curve = signed_rows(self._curve(look, alarm), marks)
@@ -530,16 +531,26 @@ class BrailleChart:
             self._rows = rows(drawing, look.height)
         return self._rows
 
-    def _title(
-        self, tones: Mapping[str, Style], width: int, chosen: bool, alarm: Alarm | None
-    ) -> Strip:
+    def _title(self, look: Look, chosen: bool, alarm: Alarm | None) -> Strip:
+        """The longest form that fits: whose number it is gives way to the alarm."""
         sign = "●" if chosen else " "
-        name = one_line(title(self.key), 60)
-        text = f"{sign} {name}" if alarm is None else f"{sign} ⚑ {name}"
-        if alarm is not None and cell_len(f"{text}: {alarm.title}") <= width:
-            text = f"{text}: {alarm.title}"
+        text = f"{sign} " if alarm is None else f"{sign} ⚑ "
+        name, whole = one_line(title(self.key), 60), metric_title(self.key, look.run)
+        forms = [whole, name] if alarm is None else [f"{name}: {alarm.title}", whole, name]
+        fits = (form for form in forms if cell_len(text + form) <= look.width)
+        text += next(fits, name)
         tone = "cursor" if chosen else alarm_tone(alarm) or "dim"
-        return line((fit_text(text, width), tones[tone]))
+        return line((fit_text(text, look.width), look.tones[tone]))
+
+
+def metric_title(key: str, run: Run) -> str:
+    """A metric's title; a held-out reward's says that it is the run's own, not an evaluation's,
+    and the mean of how many rollouts: ``held-out reward (run's own, n=48)``."""
+    name = one_line(title(key), 60)
+    if key != HELDOUT:
+        return name
+    rollouts = run.series.last(HELDOUT_TRACES)
+    return f"{name} (run's own{f', n={rollouts:.0f}' if isfinite(rollouts) else ''})"
 
 
 def alarm_tone(alarm: Alarm | None) -> str:

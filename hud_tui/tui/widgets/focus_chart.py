@@ -33,13 +33,20 @@ from hud_tui.rl.axes import Axis, Scale, marks
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import DELTA_STEPS, NEAR, Bucket, Readout, Sign
-from hud_tui.rl.metrics import change, metric, outside, short, signed, title
+from hud_tui.rl.metrics import change, metric, outside, short, signed
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.widgets import chart
-from hud_tui.tui.widgets.chart import ChartData, RunChart, alarm_tone, beyond, y_scale
+from hud_tui.tui.widgets.chart import (
+    ChartData,
+    RunChart,
+    alarm_tone,
+    beyond,
+    metric_title,
+    y_scale,
+)
 from hud_tui.tui.widgets.lines import fit_text, line
 
 NEARER = 0.75
@@ -575,7 +582,7 @@ def focus_heading(
         _zoom_said(run, chart_view),
     ]
     return Heading(
-        one_line(title(key), 40),
+        metric_title(key, run),
         [number for number in numbers if number[1]],
         known.meaning,
         [word for word in words if word],
