@@ -52,10 +52,13 @@ class HudRefused(HudError):
     def __init__(
         self, status: int, detail: str, hint: str = "", retry_after: float | None = None
     ) -> None:
-        super().__init__(f"HTTP {status}: {detail}", hint)
+        super().__init__(self._said(status, detail), hint)
         self.status = status
         self.detail = detail
         self.retry_after = retry_after
+
+    def _said(self, status: int, detail: str) -> str:
+        return f"HTTP {status}: {detail}"
 
 
 class HudNotFound(HudRefused):
@@ -68,6 +71,10 @@ class HudConflict(HudRefused):
     """409: the state has changed, or the name is taken."""
 
     kind = "conflict"
+
+    def _said(self, status: int, detail: str) -> str:
+        """A sentence says what is in the way by itself; a bare reason, e.g. Conflict, does not."""
+        return detail if " " in detail else super()._said(status, detail)
 
 
 class HudUnauthorized(HudRefused):

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from time import time
 from typing import Any
 from uuid import uuid4
@@ -24,9 +25,17 @@ from pydantic import ValidationError
 from hud_tui.audit_log import UNNAMED, AuditEntry, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
-from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnclear, HudUsage
+from hud_tui.errors import (
+    HudConflict,
+    HudError,
+    HudNotFound,
+    HudRefused,
+    HudUnclear,
+    HudUsage,
+)
 from hud_tui.rl.checkpoint_tree import Tree, label, origin
 from hud_tui.rl.names import is_shared
+from hud_tui.rl.run import is_active
 from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep, members_of, sweep_name
 from hud_tui.rl.tasks.legacy import fill_rows
 from hud_tui.rl.tasks.task import Task, rows_digest
@@ -81,10 +90,24 @@ async def submit(client: HudClient, body: SubmitJob, source: TaskSource = UNNAME
     body = _filled(body)
     try:
         return Submission((await client.submit(body, source)).job_id, before=before)
+    except HudConflict as error:
+        error.hint = error.hint or await _how_to_cancel(client, body.model_id)
+        raise
     except HudUnclear as error:
         failure = error
     after = await _look(client, body.model_id, Submission("", before=before), failure)
     return Submission(after.id or body.model_id, found=True, before=before)
+
+
+async def _how_to_cancel(client: HudClient, model_id: str) -> str:
+    """The command that cancels the run that trains a model; empty if none does."""
+    try:
+        job = await client.known_job(model_id)
+    except HudError:
+        return ""
+    if job is None or not job.id or not is_active(job.status):
+        return ""
+    return f"hud-tui jobs {quote(one_line(job.id, 60))} --cancel"
 
 
 SOURCED = frozenset({"dataset", "tasks"})

@@ -187,6 +187,18 @@ async def test_global_flags_stand_anywhere(hud: Command) -> None:
     assert (await hud("models", "--headless")).kind == "models"
 
 
+async def test_a_busy_model_is_refused_with_the_command_that_cancels_its_run(hud: Command) -> None:
+    await forked(hud)
+    job = (await hud("run", "arith", "--steps", "9000", "-y")).data["job_id"]
+    refused = await hud("run", "arith", "--steps", "1", "-y")
+    cancel = f"hud-tui jobs {job} --cancel"
+    assert (refused.code, refused.error["type"], refused.error["status"]) == (1, "conflict", 409)
+    assert refused.error["message"].startswith(f"job {job} (")
+    assert refused.error["hint"] == cancel
+    assert f"wait until it ends, or cancel it: {cancel}" in refused.err
+    assert (await hud(*cancel.split()[1:], "-y")).code == 0
+
+
 async def test_a_job_has_a_status_of_its_own_and_the_whole_tree(hud: Command) -> None:
     await forked(hud)
     first = (await hud(*RUN, "1")).data["job_id"]

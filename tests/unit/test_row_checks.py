@@ -148,6 +148,7 @@ def test_a_model_is_ready_where_the_service_says_so() -> None:
     assert check_ready(model(), None) == []
     busy = check_ready(model(status="ready"), JobStatus(status="running", id="j-1"))
     assert only(busy) == ("warning", "j-1")
+    assert busy[0].fix == "wait until it ends, or cancel it: hud-tui jobs j-1 --cancel"
 
 
 @pytest.mark.parametrize(

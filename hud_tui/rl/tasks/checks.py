@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from shlex import quote
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -234,7 +235,7 @@ def check_ready(model: Model, job: JobStatus | None) -> list[Finding]:
     if job is not None:
         which = one_line(job.id or job.name or "", 60)
         message = f"a run already trains {name}: {which or job.status}"
-        fix = "wait until it ends, or cancel it: hud-tui jobs JOB --cancel"
+        fix = f"wait until it ends, or cancel it: hud-tui jobs {quote(which or 'JOB')} --cancel"
         return [Finding("ready", "warning", message, which, fix)]
     if status == "ready":
         return [Finding("ready", "ok", f"{name} is ready", name)]
