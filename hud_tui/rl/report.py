@@ -459,7 +459,7 @@ def moves_part(run: Run, moves: Sequence[Move]) -> str:
     rows = [
         (
             *(moment(move.at), _called(run, move.before), _called(run, move.after)),
-            "here" if move.ours else "by somebody else",
+            "here" if move.ours else "elsewhere",
         )
         for move in moves[-MOST_LISTED:]
     ]

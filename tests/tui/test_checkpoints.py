@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from rich.cells import cell_len
 from textual.geometry import Region
 
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.checkpoints import File
 from hud_tui.settings import Start
+from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING, HeadDialog
@@ -96,6 +98,10 @@ async def test_u_z_and_capital_z_roll_back_undo_and_redo(served: Served) -> None
         await flown.press("g")
         await set_head(flown, "u")
         assert await flown.head(model_id) == "step-000006"
+        assert "head is step-000006 · verified · U redo" in note(flown)
+        keys = flown.view.query_one(KeyLine)
+        assert "redo" in [one.name for one in keys.actions]
+        assert "undo" not in [one.name for one in keys.actions]
         await flown.press("G")
         await set_head(flown, "U")
         assert await flown.head(model_id) == "step-000005"
@@ -594,6 +600,15 @@ async def test_it_draws_at_every_size(served: Served) -> None:
             rows = [shown.render_line(y) for y in range(shown.size.height)]
             assert rows
             assert {strip.cell_length for strip in rows} == {shown.width}
+
+
+async def test_the_line_below_the_tree_fits_after_a_resize(served: Served) -> None:
+    async with tree_of(served) as (flown, _):
+        assert "★ " in note(flown)
+        await flown.pilot.resize_terminal(80, 24)
+        await flown.until(lambda: cell_len(note(flown)) <= 78)
+        assert "6 checkpoints" in note(flown)
+        assert note(flown).endswith("▶")
 
 
 async def test_the_command_line_s_head_opens_its_dialog(served: Served) -> None:

@@ -128,7 +128,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
         rows = [[cell.plain for cell in row.cells[1:]] for row in flown.app.screen.rows.rows]
         assert rows == [
             ["step-000002", "step-000005", "you, here"],
-            ["step-000005", "step-000002", "somebody else"],
+            ["step-000005", "step-000002", "elsewhere"],
             ["step-000006", "step-000005", "you, here"],
         ]
         await flown.press("j", "enter")

@@ -114,7 +114,7 @@ def test_the_report_says_what_the_run_did() -> None:
         "### warning: zero-variance groups",
         "Since step 10 (detected at step 11), until now. share .587 (limit .500).",
         "→ Give harder tasks.",
-        "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | by somebody else |",
+        "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | elsewhere |",
         "| `step-000004` (held-out 0.08, reward 0.1 of 4 rollouts) | pinned |  |",
         "| the base | `step-000001` | `step-000040` | 40 | .025 → – | ▶ the head is `step-000040`;",
     ):

@@ -202,6 +202,10 @@ class CheckpointsScreen(HudScreen):
         if position is not None and position != self.at.position:
             self.tree_list.go(position)
 
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.say()
+
     def _show_state(self) -> None:
         """Show the tree, or its empty state, and the counts below it."""
         run = self.run
@@ -715,6 +719,7 @@ class CheckpointsScreen(HudScreen):
         """Show the outcome below the tree."""
         mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
         self.say(Content.styled(f"{mark} {became.text}", style))
+        self.renew_hints()  # what can be undone and redone has changed
 
     # The view: widgets, cursor, copying.
 

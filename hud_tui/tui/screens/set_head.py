@@ -410,7 +410,7 @@ def _row(run: Run, number: int, move: Move, now: float) -> Row:
             Content(age(move.at or None, now)),
             Content.styled(named(run, move.before), "$text-muted"),
             Content.styled(named(run, move.after), "bold"),
-            Content("you, here") if move.ours else Content.styled("somebody else", "$warning"),
+            Content("you, here") if move.ours else Content.styled("elsewhere", "$warning"),
         ),
     )
 
@@ -537,7 +537,8 @@ async def _send(view: HudScreen, before: Run, wanted: HeadMove) -> Outcome:
     if not became.done:
         return became
     _write(journal, _head(before), target, wanted.act, view.context.clock())
-    return Outcome(True, f"{became.text} · {key('checkpoints.undo')} undo")
+    back = "redo" if wanted.act is Act.UNDO else "undo"
+    return Outcome(True, f"{became.text} · {key(f'checkpoints.{back}')} {back}")
 
 
 def _refused(run: Run, target: str, error: HudError) -> Outcome:
