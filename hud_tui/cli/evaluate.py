@@ -24,15 +24,18 @@ from hud_tui.rl.evaluation import (
     Difference,
     Scores,
     TaskChange,
+    best_evaluated,
     best_known,
     called,
     difference,
     figures,
     size,
+    tasks_digest,
 )
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.run import SUCCEEDED
+from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import check_runtime, environment_at
@@ -110,7 +113,7 @@ class _Command:
         else:
             rows, name, source = await self._tasks_of(order)
         environment = None if order is None else environment_of(order)
-        than = await self._than(model, tree)
+        than = await self._than(model, tree, self._digest(rows))
         code, first = 0, None
         for checkpoint in wanted:
             body = SubmitEvaluation(
@@ -176,8 +179,25 @@ class _Command:
         source = TaskSource(order.source)
         return [task.row() for task in loaded.tasks], loaded.name, source
 
-    async def _than(self, model: Model, tree: Tree | None) -> EvaluationJob | None:
+    def _digest(self, rows: list[dict[str, Any]] | None) -> str | None:
+        """Of the tasks that will be evaluated; None where the service chooses them."""
+        if rows is None:
+            return None
+        tasks, split = read_rows(rows), self._args.split
+        held = [task.slug for task in tasks if task.heldout]
+        train = [task.slug for task in tasks if not task.heldout]
+        if split == "train" or (split is None and not held):
+            return tasks_digest(train)
+        return tasks_digest(held if split != "all" else held + train)
+
+    async def _than(
+        self, model: Model, tree: Tree | None, digest: str | None = None
+    ) -> EvaluationJob | None:
         """The evaluation of --fail-if-worse-than, with its rewards by task; None without the flag.
+
+        Args:
+            digest: Of the tasks that will be evaluated. ``best`` is the best that was evaluated
+                on them, and need not be ★, which may rest on what its run's steps reported.
 
         Raises:
             HudUsage: It names nothing that was evaluated.
@@ -190,9 +210,12 @@ class _Command:
         if found is None:
             tree = tree or Tree.of(await self._client.checkpoints(model.id))
             checkpoint = _checkpoint(ref, tree)
-            found = best_known(known, checkpoint.id if checkpoint else None)
+            found = best_known(known, checkpoint.id if checkpoint else None, digest)
+            if ref == "best":
+                found = best_evaluated(known, digest)
             if found is None:
-                hint = f"evaluate it first: hud-tui eval -m {model.model_name} --checkpoint {ref}"
+                named = label(checkpoint) if checkpoint else ref
+                hint = f"evaluate it first: hud-tui eval -m {model.model_name} --checkpoint {named}"
                 raise HudUsage(f"{label(checkpoint)} has no finished evaluation", hint)
         return await self._evaluations.get(found.id)
 

@@ -19,7 +19,7 @@ from random import Random
 from statistics import NormalDist, fmean
 
 from hud_tui.rl.metrics import short
-from hud_tui.rl.own_numbers import conditions
+from hud_tui.rl.own_numbers import conditions, ends_of
 from hud_tui.rl.tasks.task import digest
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
@@ -591,6 +591,23 @@ def seconds_left(job: EvaluationJob) -> float | None:
 def called(job: EvaluationJob) -> str:
     """What the weights of an evaluation are called."""
     return job.checkpoint or (job.checkpoint_id or "base")[:8]
+
+
+def best_evaluated(
+    evaluations: Sequence[EvaluationJob], digest: str | None
+) -> EvaluationJob | None:
+    """The one with figures that ranks highest, by the lower end of its mean's interval.
+
+    Args:
+        evaluations: Oldest first; those of what the model started from do not count.
+        digest: `Evaluation.tasks_digest` that it has to have; None for any.
+    """
+    known = [
+        (ends_of(e.result.mean_reward, e.result.num_traces)[0], e)
+        for e in evaluations
+        if e.result is not None and e.checkpoint_id and digest in (None, e.result.tasks_digest)
+    ]
+    return max(known, key=lambda one: one[0], default=(0.0, None))[1]
 
 
 def best_known(

@@ -121,6 +121,24 @@ async def test_a_build_fails_under_a_reward_and_on_what_is_worse(
     assert (other.code, "shares no task" in other.error["message"]) == (2, True)
 
 
+async def test_the_best_to_compare_with_is_the_best_that_was_evaluated_on_these_tasks(
+    hud: Command, trained: list[Json]
+) -> None:
+    """A run's steps report a held-out reward, so ★ need not have been evaluated."""
+    evaluate = ("eval", "arith", "-m", "arith-rl", "--samples", "1")
+    none = await hud(*evaluate, "--fail-if-worse-than", "best")
+    assert (none.code, "--checkpoint step-0000" in none.error["hint"]) == (2, True)
+    for node in trained:
+        known = (await hud(*evaluate, "--checkpoint", node["name"])).data["evaluation"]["id"]
+        gated = await hud(*evaluate, "--checkpoint", node["name"], "--fail-if-worse-than", "best")
+        assert gated.code in (0, 6)
+        assert gated.data["gates"][0]["than"]
+        assert known
+    text = ("eval", "text", "-m", "arith-rl", "--samples", "1", "--fail-if-worse-than", "best")
+    other = await hud(*text)
+    assert (other.code, "has no finished evaluation" in other.error["message"]) == (2, True)
+
+
 async def test_what_is_worse_beyond_chance_fails_the_gate(
     hud: Command, served: Served, trained: list[Json], engine: ToyEngine
 ) -> None:
