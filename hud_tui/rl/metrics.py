@@ -363,6 +363,10 @@ def outside(known: Metric, value: float) -> bool:
     )
 
 
+RESIDUE, NOTHING = 1e-9, 1e-14
+"""Relative and absolute change below which two values differ by rounding only."""
+
+
 def short(value: float | None) -> str:
     """A number in at most 6 characters, e.g. ``.847``, ``1.21``, ``41k``, ``3.1e-4``."""
     if value is None or value != value:
@@ -370,6 +374,8 @@ def short(value: float | None) -> str:
     if isinf(value):
         return "∞" if value > 0 else "-∞"
     size = abs(value)
+    if size < NOTHING:
+        return "0"
     if size >= 1000:
         return _thousands(value)
     if size >= 100 or value == int(value):
@@ -383,8 +389,6 @@ def short(value: float | None) -> str:
     return f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e")
 
 
-RESIDUE, NOTHING = 1e-9, 1e-14
-"""Relative and absolute change below which two values differ by rounding only."""
 SLIGHT = 0.01
 """Relative change below which values that print alike count as equal."""
 
@@ -402,7 +406,7 @@ def signed(value: float | None) -> str:
     """A change with its sign and arrow first, e.g. ``▲+.021``."""
     if value is None or not isfinite(value):
         return ""
-    if value == 0:
+    if abs(value) < NOTHING:
         return "=0"
     return f"{'▲+' if value > 0 else '▼-'}{short(abs(value))}"
 

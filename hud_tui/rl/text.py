@@ -125,8 +125,11 @@ def clean(text: object, limit: int = LIMIT) -> str:
 
 
 def one_line(text: object, limit: int = 200) -> str:
-    """`clean`, with newlines and tabs as pictures too: for a table cell or a status line."""
-    return clean(text, limit).replace("\n", "⏎").replace("\t", "⇥")
+    """`clean`, with newlines and tabs as pictures too, and only ``…`` where it is cut: for a
+    table cell or a status line."""
+    text = str(text)
+    kept = clean(text[:limit], limit).replace("\n", "⏎").replace("\t", "⇥")
+    return f"{kept}…" if len(text) > limit else kept
 
 
 def count_unsafe(text: str) -> int:

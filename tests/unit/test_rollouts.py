@@ -117,6 +117,14 @@ def test_tokens_whose_texts_are_known_are_listed_with_their_logprobs() -> None:
         assert re.search(token, said)
 
 
+def test_a_logprob_that_rounds_to_0_has_no_sign() -> None:
+    sample = TurnSample(output_token_ids=[7, 8], output_logprobs=[-1e-5, -1e-6])
+    event = TraceEvent(id="0", seq=0, kind="agent_message", sample=sample, tokens=["4", "[end]"])
+    said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60)
+    assert "logprob Σ 0.00   mean 0.000" in said
+    assert "-0.00" not in said
+
+
 def test_without_a_conversation_the_row_speaks() -> None:
     one = trace(0, None, completion="forty-two", error="timed out")
     said = rollout_text(one, TraceEvents(events=[]), 60)

@@ -22,6 +22,7 @@ def test_newlines_and_tabs_stay_but_for_a_line() -> None:
 def test_long_text_is_cut_and_says_so() -> None:
     assert clean("x" * 30, 10) == "x" * 10 + "… (20 more characters)"
     assert one_line("x" * 10, 10) == "x" * 10
+    assert one_line("x" * 30, 10) == "x" * 10 + "…", "a count would take a cell's room"
 
 
 @given(st.text(alphabet=st.characters(), max_size=100))

@@ -79,7 +79,7 @@ def listed(pieces: Sequence[str], shaded: Shaded, width: int) -> Iterator[Conten
 def _token(piece: str, value: float | None, place: float | None) -> Content:
     name = Content(one_line(piece, 40).replace(" ", "␣")).truncate(10, ellipsis=True)
     unknown = value is None or value != value
-    shown = "–" if unknown else f"{value:.3f}" if abs(value or 0) < 100 else short(value)
+    shown = "–" if unknown else f"{value:z.3f}" if abs(value or 0) < 100 else short(value)
     text = name.stylize(_colour(place)) + Content(" " * (10 - name.cell_length))
     return (text + Content.styled(f"{shown:>7}", MUTED)).pad_right(CELL - 17)
 
@@ -258,7 +258,7 @@ def _summed(sample: TurnSample, more: str = "") -> Content:
     text = f"{len(sample.output_token_ids)} tokens"
     if logprobs:
         total = sum(logprobs)
-        text += f"   logprob Σ {total:.2f}   mean {total / len(logprobs):.3f}"
+        text += f"   logprob Σ {total:z.2f}   mean {total / len(logprobs):z.3f}"
     return Content.styled(text + more, MUTED)
 
 
