@@ -116,6 +116,7 @@ async def test_a_run_goes_on_where_the_line_breaks(
         assert (await client.job_status(job)).status in ("running", "succeeded")
         await client.cancel_job(job)
         await client.aclose()
+        far.lead_to(far.port)  # the fixture stops the server there, over a line of its own
 
 
 async def test_a_server_that_is_killed_in_a_run_comes_back_with_what_it_saved(
