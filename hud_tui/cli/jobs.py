@@ -5,6 +5,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import fields
+from itertools import islice
 from shutil import get_terminal_size
 from time import time
 from typing import Any
@@ -286,9 +287,7 @@ def _print(
     chosen: Sequence[Column],
 ) -> None:
     if groups:
-        for group in groups:
-            print(_cut(f"▾ {group.title}"))
-            _print_rows(group.rows, chosen)
+        _print_groups(groups, chosen)
     else:
         _print_rows(shown, chosen)
     if len(args.run) > 1:
@@ -302,9 +301,26 @@ def _print(
 
 
 def _print_rows(rows: Sequence[RunRow], chosen: Sequence[Column]) -> None:
+    for line in _rows_aligned(rows, chosen):
+        print(_cut(line))
+
+
+def _print_groups(groups: Sequence[RunGroup], chosen: Sequence[Column]) -> None:
+    """One heading over all groups, each with its title above its runs."""
+    heading, *lines = _rows_aligned([row for group in groups for row in group.rows], chosen)
+    print(_cut(heading))
+    rest = iter(lines)
+    for group in groups:
+        print(_cut(f"▾ {group.title}"))
+        for line in islice(rest, len(group.rows)):
+            print(_cut(line))
+
+
+def _rows_aligned(rows: Sequence[RunRow], chosen: Sequence[Column]) -> list[str]:
+    """The heading and a line per run; empty without runs."""
     now = time()
     lines = [[_cell(column.text(row, now)) for column in chosen] for row in rows]
-    _print_table([column.title for column in chosen], lines, [column.number for column in chosen])
+    return _aligned([one.title for one in chosen], lines, [one.number for one in chosen])
 
 
 def _print_differences(rows: Sequence[RunRow]) -> None:
@@ -314,7 +330,8 @@ def _print_differences(rows: Sequence[RunRow]) -> None:
     names = [_cell(row.name or row.id[:8]) for row in rows]
     values = zip(*(each for _, each in told.rows), strict=True)
     lines = [[key, *column] for key, column in zip(told.keys, values, strict=True)]
-    _print_table(["differs in", *names], lines, [False] * (1 + len(rows)))
+    for line in _aligned(["differs in", *names], lines, [False] * (1 + len(rows))):
+        print(_cut(line))
     if not told.keys:
         print("nothing: they were given the same")
 
@@ -324,19 +341,22 @@ def _cell(text: str) -> str:
     return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
 
 
-def _print_table(
+def _aligned(
     titles: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[bool]
-) -> None:
+) -> list[str]:
+    """A table's heading and lines in columns of equal width; empty without lines."""
     if not lines:
-        return
+        return []
     cells = [list(titles), *lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    found = []
     for line in cells:
         padded = (
             cell.rjust(width) if to_the_right else cell.ljust(width)
             for cell, width, to_the_right in zip(line, widths, right, strict=True)
         )
-        print(_cut("  ".join(padded).rstrip()))
+        found.append("  ".join(padded).rstrip())
+    return found
 
 
 def _cut(line: str) -> str:

@@ -100,6 +100,15 @@ def _widen(low: float, high: float) -> tuple[float, float]:
     return (0.0, 2 * high) if high > 0 else (2 * low, 0.0)
 
 
+def at_least(share: float, low: float, high: float) -> tuple[float, float]:
+    """A range around the same middle that is at least so large a share of its greatest value."""
+    size = share * max(abs(low), abs(high))
+    if not isfinite(size) or not 0 < high - low < size:
+        return low, high
+    middle = (low + high) / 2
+    return middle - size / 2, middle + size / 2
+
+
 def round_step(least: float, halves: bool = False) -> float:
     """Smallest 1, 2 or 5 (2.5 with `halves`) times a power of ten that is at least `least`."""
     power = 10.0 ** floor(log10(least))

@@ -594,7 +594,7 @@ def disk_use(model: Model, steps: int | None) -> str:
     disk, steps = model.disk, _steps(model, steps)
     if disk is None or steps is None:
         return ""
-    most = f"{size(steps * disk.checkpoint_bytes)}: {steps} checkpoints"
+    most = f"{size(steps * disk.checkpoint_bytes)}: {counted(steps, 'checkpoint')}"
     bound = f"beyond {size(disk.max_bytes)} in total (now {size(disk.used_bytes)})"
     return f"{most} of {size(disk.checkpoint_bytes)}; {bound} the oldest are thinned out"
 

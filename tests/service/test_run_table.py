@@ -89,7 +89,10 @@ async def test_the_table_as_text(
     assert len(out.splitlines()) == 2
     assert "1 older runs omitted" in err
     _, out, _ = await text(capsys, "runs", "--group", "model", "--columns", "lr")
-    assert out.splitlines()[0].startswith("▾ model fast · 1 run · reward ")
+    heading, first, run, second, other = out.splitlines()
+    assert (heading, run.strip(), other.strip()) == (" lr", "0.3", "0.1"), "one heading for all"
+    assert first.startswith("▾ model fast · 1 run · reward ")
+    assert second.startswith("▾ model slow · 1 run · reward ")
     _, out, _ = await text(capsys, "runs", "slow", "fast")
     assert "differs in" in out
     _, out, _ = await text(capsys, "runs", "--filter", "nothing-like-it")

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead
-from hud_tui.rl.axes import Axis, Positions, fit, marks, room
+from hud_tui.rl.axes import Axis, Positions, at_least, fit, marks, room
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint
 
@@ -146,3 +146,12 @@ def test_an_axis_of_values_up_to_one_goes_on_below_them_rather_than_above(
         assert scale.ticks[-1] <= 1 + 1e-9
         assert scale.high < 1 + step or scale.low <= max(0.0, low)
         assert low < 0 or scale.low >= 0
+
+
+def test_a_range_is_at_least_a_share_of_its_values() -> None:
+    low, high = at_least(0.05, 0.4513, 0.4518)
+    assert high - low == pytest.approx(0.05 * 0.4518)
+    assert (low + high) / 2 == pytest.approx(0.45155)
+    assert at_least(0.05, 0.2, 0.9) == (0.2, 0.9)
+    assert at_least(0.05, 0.5, 0.5) == (0.5, 0.5), "a constant has an axis of its own"
+    assert at_least(0.05, nan, nan) != (0.0, 0.0)

@@ -15,6 +15,7 @@ def test_it_names_the_checkpoints_and_the_bound() -> None:
         "1.2 GB: 600 checkpoints of 2.1 MB;"
         " beyond 10 GB in total (now 83 MB) the oldest are thinned out"
     )
+    assert disk_use(model, 1).startswith("2.1 MB: 1 checkpoint of 2.1 MB;")
     assert disk_use(model, None) == ""
 
 

@@ -18,10 +18,10 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from hud_tui.rl.alarms.alarm import Alarm, Level
-from hud_tui.rl.axes import Axis, Positions, Scale, fit, room, time_said
+from hud_tui.rl.axes import Axis, Positions, Scale, at_least, fit, room, time_said
 from hud_tui.rl.compare import ChartView, Overlay
 from hud_tui.rl.curves import Bucket, Curve, Curves, HeldOut, Sign, Spreads, column_edges
-from hud_tui.rl.metrics import metric, outside, short, signed, title
+from hud_tui.rl.metrics import REWARDS, canonical, metric, outside, short, signed, title
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
@@ -48,6 +48,8 @@ def _cell_bits(side: int) -> tuple[int, ...]:
 
 
 LEFT, RIGHT = _cell_bits(0), _cell_bits(1)
+LEAST_REWARD = 0.05
+"""Least length of an axis of rewards, as a share of the greatest."""
 
 
 class Drawing(NamedTuple):
@@ -380,9 +382,10 @@ def y_scale(
     chart_view: ChartView,
     intervals: float = 0,
     limit: float | None = None,
+    key: str = "",
 ) -> Scale:
     """The y axis that holds all of a chart and an alarm's limit, or all but its outliers; see
-    `hud_tui.rl.axes.fit`."""
+    `hud_tui.rl.axes.fit`. Of rewards (`key`) it is long enough that their noise looks small."""
     values = [value for b in buckets for value in (b.low, b.high)] if chart_view.ranged else []
     if chart_view.weight:  # zoomed in, the average may lie beside all raw values
         values += [bucket.smooth for bucket in buckets]
@@ -395,6 +398,8 @@ def y_scale(
         low, high = max(low, first - room), min(high, third + room)
     elif limit is not None and isfinite(limit) and (limit > 0 or not chart_view.log):
         low, high = min(low, limit), max(high, limit)
+    if canonical(key) in REWARDS and not chart_view.log:
+        low, high = at_least(LEAST_REWARD, low, high)
     return fit(low, high, chart_view.log, intervals)
 
 
@@ -523,7 +528,7 @@ class BrailleChart:
             columns, dots = 2 * look.cells, 4 * look.height
             buckets = chart_data.buckets(run, self.key, chart_view, columns)
             others = chart_data.others(run, self.key, chart_view, columns)
-            scale = y_scale([*buckets, *others], chart_view, limit=limit)
+            scale = y_scale([*buckets, *others], chart_view, limit=limit, key=self.key)
             smoothed = chart_view.weight > 0
             drawing = draw(
                 buckets, scale, columns, dots, smoothed, chart_view.ranged, others, limit

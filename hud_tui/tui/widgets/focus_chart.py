@@ -306,7 +306,7 @@ class Curves:
         sure = [bucket for bucket in band if bucket.last >= NEAR]
         shown = [*raw, *others, *self._held(area(width, [])), *sure]
         scales = [
-            y_scale(shown, self.chart_view, max(1.0, rows / every), self.limit)
+            y_scale(shown, self.chart_view, max(1.0, rows / every), self.limit, self.key)
             for every in TICK_ROWS
         ]
         scale = min(scales, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
