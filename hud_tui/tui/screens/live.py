@@ -60,6 +60,8 @@ REPLAY = (
     *("replay_speed(1)", "replay_speed(-1)", "replay_to"),
 )
 """Actions on a replay's clock."""
+PLAYING = ("play", "replay_speed(-1)", "replay_speed(1)", "replay_to")
+"""Those that the last line names first while it plays."""
 VIEW_ACTIONS = frozenset(
     {
         *("leave", "open", "cursor", "first", "last", "smooth", "axis", "log", "outliers"),
@@ -538,8 +540,8 @@ class LiveScreen(HudScreen):
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
         known = {action.name: action for action in actions}
         playback = self.session.playback
-        first = 0 if playback is None else 3 if playback.paused else 1
-        names = (*REPLAY[:first], *HINTS[self.pane], *REPLAY[first:])
+        first = () if playback is None else REPLAY[:3] if playback.paused else PLAYING
+        names = dict.fromkeys((*first, *HINTS[self.pane], *REPLAY))
         return [known[name] for name in names if name in known and self.can(name)]
 
     def can(self, action: str) -> bool:
