@@ -215,7 +215,9 @@ def branched(steps: int, back: int, more: int) -> Run:
 class Catalog:
     """A client that knows models and their trees, and nothing else."""
 
-    settings = SimpleNamespace(label="HUD local", local=True, web_url="http://hud", api_key="")
+    settings = SimpleNamespace(
+        label="HUD local", local=True, data_dir="", web_url="http://hud", api_key=""
+    )
     wire = SimpleNamespace(guard=Guard())
 
     def __init__(self, models: dict[str, tuple[Model, tuple[Checkpoint, ...]]]) -> None:

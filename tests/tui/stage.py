@@ -30,7 +30,7 @@ async def _no_runs(since: int = 0, offset: int = 0) -> RunPage:
 
 
 NOBODY = SimpleNamespace(
-    settings=SimpleNamespace(label="", local=True), aclose=_close, run_page=_no_runs
+    settings=SimpleNamespace(label="", local=True, data_dir=""), aclose=_close, run_page=_no_runs
 )
 """Stands for a client where nothing is asked of one."""
 

@@ -58,7 +58,7 @@ class StillClient:
 
     def __init__(self, tree: Sequence[Checkpoint], job: JobStatus | None = None) -> None:
         self.settings = SimpleNamespace(
-            label="HUD local", local=True, web_url="http://hud", api_url="http://hud"
+            label="HUD local", local=True, data_dir="", web_url="http://hud", api_url="http://hud"
         )
         self.wire = SimpleNamespace(guard=Guard(), get=self._get)
         self.tree, self.job_now = tree, job
