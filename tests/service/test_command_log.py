@@ -58,7 +58,7 @@ async def test_what_was_changed_is_told_with_what_came_of_it(service: Service) -
     made, refused, submitted, cancelled = log
     assert (made.after, made.subject) == (model.id, "arith rl")
     assert made.sent["name"] == "arith rl"
-    assert "409" in refused.message
+    assert "exists already" in refused.message
     assert refused.after == ""
     assert (submitted.model, submitted.name) == (model.id, model.model_name)
     assert submitted.after == job.job_id

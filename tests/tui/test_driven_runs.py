@@ -88,10 +88,11 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         said = " ".join(one.message for one in view.draft.findings)
         assert "reward" in said
         assert len(view.draft.tasks) == 12
+        found = view.draft.findings
         await type_options(flown, view)
         await flown.press("enter")
-        assert view.draft.checking, "what was changed is checked first"
         await flown.until_dialog()
+        assert view.draft.findings is not found, "what was changed is checked first"
         shown = " ".join(str(one.render()) for one in flown.screen.query(".dialog-line"))
         for said in ("turns             4", "stop:3", "subprocess", "SHOP_TOKEN"):
             assert said in shown
