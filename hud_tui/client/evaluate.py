@@ -460,7 +460,8 @@ def _joined(made: Mapping[str, Sequence[float]], now: Progress) -> dict[str, lis
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    # Evaluations are ordered by when they were made; two may be made in one second.
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 # Files: an evaluation that is made from here, and the rows that it asks, each in one of its own.
