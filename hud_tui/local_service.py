@@ -372,7 +372,8 @@ async def _ended(pid: int) -> None:
 # What the service says of a data directory that it does not serve now.
 
 
-LOOK_S = 30.0
+EXAMINE_S = 30.0
+"""Longest that looking into a data directory may take."""
 
 
 def look_into(data_dir: Path) -> list[tuple[Any, ...]]:
@@ -386,7 +387,7 @@ def look_into(data_dir: Path) -> list[tuple[Any, ...]]:
             [*command, str(data_dir)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=LOOK_S,
+            timeout=EXAMINE_S,
             check=True,
         )
         return [tuple(found) for found in json.loads(asked.stdout)]

@@ -9,7 +9,6 @@ import pytest
 
 from hud_tui.client import transport as client_answer
 from hud_tui.client import transport as client_http
-from hud_tui.client import transport as client_lookup
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Poller
 from hud_tui.errors import (
@@ -26,6 +25,7 @@ from hud_tui.wire import JobDataset, SubmitJob
 from hud_tui.wire_training import Chat, OptimStep
 from tests.service.clients import KEY, answered
 
+pytestmark = pytest.mark.usefixtures("hurried")
 SETTINGS = local_settings("http://x", KEY, "http://x/telemetry")
 PAGE = {"items": [{"id": "1", "model_name": "a/b"}], "total": 1}
 
@@ -93,13 +93,8 @@ async def test_a_server_that_hangs_is_asked_once() -> None:
 @pytest.mark.parametrize(
     "failure", [busy(503), busy(429), httpx.ReadError("cut"), httpx.ConnectError("refused")]
 )
-async def test_writes_are_sent_once(
-    failure: httpx.Response | Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writes_are_sent_once(failure: httpx.Response | Exception) -> None:
     """After an unclear failure the service is asked, and looked at; nothing is sent again."""
-    monkeypatch.setattr(client_lookup, "ASKS_S", (0.0,))
-    monkeypatch.setattr(client_lookup, "LOOKS_S", (0.0,))
-    monkeypatch.setattr(client_http, "retry_delay", lambda *_: None)
     server = Server(failure)
     job = SubmitJob(model_id="m", dataset=JobDataset(tasks=[{}]))
     async with answered(server) as client:

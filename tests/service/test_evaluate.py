@@ -387,6 +387,7 @@ async def test_a_service_that_ends_interrupts_it(tmp_path: Path) -> None:
         assert (await over(http, evaluation))["status"] == "interrupted"
 
 
+@pytest.mark.usefixtures("hurried")
 async def test_an_engine_that_stops_once_costs_nothing_and_one_that_fails_ends_it(
     http: httpx.AsyncClient, watched: Watched
 ) -> None:

@@ -11,7 +11,6 @@ import pytest
 from hud_tui.cli import connect
 from hud_tui.cli import models as headless_checkpoints
 from hud_tui.client import submit
-from hud_tui.client import transport as client_http
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudNotFound
 from hud_tui.settings import Settings
@@ -19,6 +18,7 @@ from tests.conftest import Served
 from tests.service.clients import in_process
 from tests.service.headless import Command, Result, commands, point_at
 
+pytestmark = pytest.mark.usefixtures("hurried")
 ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}, "slug": "one"}
 
 
@@ -31,7 +31,6 @@ async def hud(
 ) -> Command:
     """A service with a model of three steps, and nothing to wait for."""
     hud = commands(served, monkeypatch, capsys)
-    monkeypatch.setattr(client_http, "retry_delay", lambda *asked: None)
     monkeypatch.chdir(tmp_path)
     base = (await hud("models")).data["models"][0]["model_name"]
     await hud("fork", base, "--name", "mine", "-y")

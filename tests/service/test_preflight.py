@@ -18,6 +18,7 @@ from tests.conftest import Served
 from tests.service.clients import answered
 from tests.service.headless import Command, commands
 
+pytestmark = pytest.mark.usefixtures("hurried")
 TASKS = read_rows([{"env": "My_Env", "id": f"s{n % 2}", "args": {"n": n}} for n in range(12)])
 HUD = Settings("http://hud", "http://hud", "http://hud", "http://hud/t", "http://hud", "sk-key")
 MODEL = {

@@ -84,6 +84,7 @@ async def test_a_step_that_is_taken_begins_the_count_of_attempts_anew(
     assert {event["attempt"] for event in done} == {1, None}, "None: the evaluation"
 
 
+@pytest.mark.usefixtures("hurried")
 async def test_a_step_that_finds_no_open_file_is_taken_again(
     http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

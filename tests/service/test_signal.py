@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.client import signal as sampling
 from hud_tui.client.signal import SignalCache, ask_of, measure
 from hud_tui.errors import HudError, HudUnauthorized, HudUsage
 from hud_tui.rl.tasks.formats import read_rows
@@ -30,10 +29,7 @@ HUD = Settings("http://hud", "http://hud", "http://hud", "http://hud/t", "http:/
 MINE = Model(id="m-1", model_name="mine", is_trainable=True)
 
 
-@pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "LOOK_S", 0.005)
-    monkeypatch.setattr(sampling, "FAR_LOOK_S", 0.005)
+pytestmark = pytest.mark.usefixtures("hurried")
 
 
 async def all_of(*given: Any) -> list[Progress]:

@@ -6,8 +6,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.client import submit, transport
-from hud_tui.client import submit as sweep_module
 from hud_tui.client.client import HudClient
 from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, revived
 from hud_tui.errors import HudUnreachable, HudUsage
@@ -24,13 +22,7 @@ from tests.toy_engine import ToyEngine
 SMALL = {"steps": 2, "tasks_per_step": 2, "group_size": 2}
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits between two looks."""
-    monkeypatch.setattr(sweep_module, "LOCAL_S", 0.02)
-    monkeypatch.setattr(transport, "LOOKS_S", (0.0,))
-    monkeypatch.setattr(transport, "ASKS_S", (0.0,))
-    monkeypatch.setattr(submit, "LOOK_S", 0.0)
+pytestmark = pytest.mark.usefixtures("hurried")
 
 
 async def tasks_of(client: HudClient) -> list[Task]:

@@ -72,6 +72,23 @@ def test_no_module_needs_itself_by_way_of_others() -> None:
     assert {name for name in graph if name in leads} == set()
 
 
+def test_no_module_gives_a_name_to_two_things() -> None:
+    """The second would be the first's as well, wherever that is used."""
+    twice = {name: given for name, tree in TREES.items() if (given := _given_twice(tree))}
+    assert twice == {}
+
+
+def _given_twice(tree: ast.Module) -> list[str]:
+    """Constants, functions and classes that a module has more than once."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names = [node.name for node in tree.body if isinstance(node, kinds)]
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names += [target.id for target in targets if isinstance(target, ast.Name)]
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_the_ways_name_functions_that_are_there(way: str) -> None:
     text = (ROOT / "docs/architecture.md").read_text()

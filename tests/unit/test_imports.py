@@ -1,5 +1,6 @@
 """What is loaded, and when: start-up is import time."""
 
+import json
 import subprocess
 import sys
 
@@ -8,77 +9,65 @@ import pytest
 import hud_tui.client
 from hud_tui.client.trainer import TrainingClient
 
-HEAVY = (
-    *("textual", "rich", "numpy", "tinker", "starlette", "uvicorn", "sqlite3", "plotext"),
-    *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub", "transformers"),
-)
-HEADLESS = ["connect", "evaluate", "models", "jobs", "runs", "watch", "files", "doctor"]
-
-
-def loaded_after(code: str) -> set[str]:
-    """Top-level modules that a fresh interpreter has loaded after running this."""
-    show = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
-    command = [sys.executable, "-c", f"{code}\n{show}"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(result.stdout.split())
-
-
-def test_the_command_line_alone_loads_next_to_nothing() -> None:
-    loaded = loaded_after("import hud_tui.cli.main; hud_tui.cli.main.build_parser()")
-    assert not loaded & {*HEAVY, "httpx", "pydantic", "asyncio"}
-
-
-@pytest.mark.parametrize("module", HEADLESS)
-def test_headless_loads_no_other_face_and_no_engine(module: str) -> None:
-    loaded = loaded_after(f"import hud_tui.cli.main, hud_tui.cli.{module}, hud_tui.local_service")
-    assert not loaded & set(HEAVY)
-    assert "hud_tui" in loaded
-
-
-def test_a_headless_command_loads_none_of_them_by_the_time_it_ends() -> None:
-    run = "import os; os.environ['HUD_API_KEY'] = 'k'\n"
-    for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB"):
-        run += f"os.environ['HUD_{name}_URL'] = 'http://127.0.0.1:9'\n"
-    run += "import contextlib, io\nfrom hud_tui.cli.main import main\n"
-    run += "with contextlib.redirect_stdout(io.StringIO()):\n"
-    run += "    assert main(['--headless', 'chec', 'x']) == 2\n"
-    run += "    assert main(['--headless', 'fork', 'a', '--name', 'b']) == 2\n"
-    assert not loaded_after(run) & set(HEAVY)
-
-
-def test_the_app_s_module_loads_no_engine_and_no_service() -> None:
-    loaded = loaded_after("import hud_tui.tui.app")
-    assert not loaded & {"numpy", "tinker", "starlette", "uvicorn"}
-
-
-def test_the_service_does_not_load_the_client() -> None:
-    loaded = loaded_after("import hud_tui.service.app")
-    assert not loaded & {"httpx", "textual", "rich", "numpy"}
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import hud_tui.tui.app",
-        "import hud_tui.service.__main__",
-        "from pathlib import Path; from hud_tui.service.app import *; make_engine('tiny', Path())",
-        "import hud_tui.service.engines.tiny.worker",
-        "import hud_tui.service.engines.tinker.engine",
-        "import hud_tui.service.engines.tinker.worker",
+SDK = {"tinker", "transformers", "tokenizers", "torch"}
+"""A third of an install, and seconds to load, that only ``--engine tinker`` needs."""
+HEAVY = {
+    *("textual", "rich", "numpy", "starlette", "uvicorn", "sqlite3", "plotext"),
+    *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub", *SDK),
+}
+HEADLESS = ("connect", "evaluate", "models", "jobs", "runs", "watch", "files", "doctor")
+COMMANDS = """import contextlib, io, os
+os.environ["HUD_API_KEY"] = "k"
+for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB"):
+    os.environ[f"HUD_{name}_URL"] = "http://127.0.0.1:9"
+from hud_tui.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()):
+    assert main(["--headless", "chec", "x"]) == 2
+    assert main(["--headless", "fork", "a", "--name", "b"]) == 2"""
+ENGINES = "hud_tui.service.engines"
+OTHERS = {"httpx", "textual", "rich", "numpy", *SDK}
+"""What the service's own process leaves to its clients, its faces and its engines."""
+MAKE = "from pathlib import Path; from hud_tui.service.app import *; make_engine('tiny', Path())"
+STARTS: dict[str, list[tuple[str, set[str]]]] = {
+    "the command line": [
+        (
+            "import hud_tui.cli.main; hud_tui.cli.main.build_parser()",
+            {*HEAVY, "httpx", "pydantic", "asyncio"},
+        ),
+        ("import hud_tui.client", {*HEAVY, "httpcore", "pydantic", "asyncio"}),
+        ("from hud_tui.client import HudClient, Rollout, TrainingClient", HEAVY),
+        *((f"import hud_tui.cli.{name}, hud_tui.local_service", HEAVY) for name in HEADLESS),
+        (COMMANDS, HEAVY),
     ],
-)
-def test_the_sdk_and_transformers_wait_for_the_tinker_engine(code: str) -> None:
-    """A third of an install, and seconds to load, that only ``--engine tinker`` needs."""
-    assert not loaded_after(code) & {"tinker", "transformers", "tokenizers", "torch"}
+    "the app": [("import hud_tui.tui.app", {"numpy", "starlette", "uvicorn", *SDK})],
+    "the service": [
+        ("import hud_tui.service.app", OTHERS),
+        (f"import {ENGINES}.tiny.engine, hud_tui.service.environments", OTHERS),
+        (f"import {ENGINES}.tinker.engine", OTHERS),
+        (f"import {ENGINES}.tinker.worker", OTHERS),
+        ("import hud_tui.service.__main__", SDK),
+        (MAKE, SDK),
+        (f"import {ENGINES}.tiny.worker", SDK),
+    ],
+}
+"""Interpreters: the code that each runs, and what must not be loaded after each part of it."""
+SHOW = """import json, sys
+told = []
+for code in json.loads(sys.argv[1]):
+    exec(code, {})
+    told.append([*{name.partition(".")[0] for name in sys.modules}])
+print(json.dumps(told))"""
 
 
-def test_the_package_alone_loads_next_to_nothing() -> None:
-    assert not loaded_after("import hud_tui.client") & {*HEAVY, "httpcore", "pydantic", "asyncio"}
-
-
-def test_a_loop_loads_no_face_no_engine_and_no_torch() -> None:
-    loaded = loaded_after("from hud_tui.client import HudClient, Rollout, TrainingClient")
-    assert not loaded & {*HEAVY, "torch"}
+@pytest.mark.parametrize("start", STARTS)
+def test_nothing_is_loaded_before_it_is_needed(start: str) -> None:
+    codes, without = zip(*STARTS[start], strict=True)
+    command = [sys.executable, "-c", SHOW, json.dumps(codes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = dict(zip(codes, json.loads(done.stdout), strict=True))
+    assert all("hud_tui" in found for found in loaded.values())
+    early = {code: not_yet & {*loaded[code]} for code, not_yet in zip(codes, without, strict=True)}
+    assert {code: found for code, found in early.items() if found} == {}
 
 
 def test_the_package_has_these_names_and_no_others() -> None:
