@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.cli.main import READER_LEFT
+from hud_tui.cli.main import READER_LEFT, main
 from tests.conftest import Served
 from tests.service.clients import fork_of, over_socket
+from tests.service.headless import point_at
 
-QUIET = [
-    ("keys",), ("--version",), ("doctor",), ("log",), ("protect",),
-    ("--headless", "keys"), ("--headless", "--version"), ("--headless", "doctor"),
-    ("--headless", "log"), ("--headless", "models"), ("--headless", "status", "nobody"),
-    ("--headless", "nonsense"),
-]  # fmt: skip
+QUIET = (
+    *("keys", "--version", "doctor", "log", "protect", "--headless keys", "--headless --version"),
+    *("--headless doctor", "--headless log", "--headless models", "--headless status nobody"),
+    "--headless nonsense",
+)
 
 
 async def started(
@@ -40,17 +40,29 @@ def leave(process: asyncio.subprocess.Process) -> None:
     transport.close()
 
 
-@pytest.mark.parametrize("argv", QUIET, ids=" ".join)
+@pytest.mark.parametrize("argv", ["keys", "--headless models"])
 async def test_a_reader_that_leaves_ends_it_quietly(
-    served: Served, tmp_path: Path, argv: tuple[str, ...]
+    served: Served, tmp_path: Path, argv: str
 ) -> None:
-    process = await started(served, tmp_path, *argv)
+    process = await started(served, tmp_path, *argv.split())
     leave(process)
     assert process.stderr is not None
-    err = await process.stderr.read()
-    assert await process.wait() == READER_LEFT
-    assert b"Traceback" not in err
-    assert b"Broken pipe" not in err
+    assert (await process.stderr.read(), await process.wait()) == (b"", READER_LEFT)
+
+
+async def test_every_command_ends_quietly_without_its_reader(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    point_at(monkeypatch, served.url, served.api_key)
+    for argv in QUIET:
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "w") as nobody, monkeypatch.context() as left:
+            left.setattr(sys, "stdout", nobody)
+            assert await asyncio.to_thread(main, argv.split()) == READER_LEFT, argv
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert "Broken pipe" not in err
 
 
 async def test_help_of_which_only_the_first_line_is_read_ends_quietly(

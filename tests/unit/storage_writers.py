@@ -1,7 +1,11 @@
-"""Writers of a state directory, each a program of its own: ``python -m … WHAT FILE NAME``."""
+"""Writers of a state directory, each in a process of its own that is forked from one that has
+imported all this.
+"""
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from hud_tui.client.guard import Protection
@@ -29,24 +33,16 @@ def choose(file: Path, name: str) -> None:
         store.write(file.stem, {f"{name}-{number}": number})
 
 
-def rewrite(file: Path, name: str) -> None:
-    """Until it is killed; says when it has begun."""
-
-    def pieces(letter: str) -> Iterator[str]:
-        for _ in range(LONG // 1000):
-            yield letter * 1000
-
-    for letter in name * 10_000:
-        write_atomic(file, pieces(letter))
-        print(letter, flush=True)
+def rewrite(file: Path, names: str, told: Connection) -> None:
+    """Until it is killed; tells of each time that it has written."""
+    for letter in names * 10_000:
+        write_atomic(file, (letter * 1000 for _ in range(LONG // 1000)))
+        told.send(letter)
 
 
-WRITERS: dict[str, Callable[[Path, str], None]] = {
-    "notes": take_notes,
-    "protect": protect,
-    "choose": choose,
-    "rewrite": rewrite,
-}
-
-if __name__ == "__main__":
-    WRITERS[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
+def writer(what: Callable[..., None], *given: object) -> ForkServerProcess:
+    forks = get_context("forkserver")
+    forks.set_forkserver_preload(["tests.rollouts.drive", __name__])  # there is one server for all
+    process = forks.Process(target=what, args=given)
+    process.start()
+    return process

@@ -16,6 +16,7 @@ ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]),
 VERBS = ("set head", "fork", "pin", "unpin", "cancel", "resume", "submit", "upload", "rollout")
 OF_HUD = ("set head", "fork", "cancel")
 REPEATED = (*OF_HUD, "resume", "submit")
+PARSER = build_parser()
 URL = "http://127.0.0.1:8900/v2/models/m/head"
 
 
@@ -110,13 +111,13 @@ def test_what_hud_tui_can_do_too_is_a_command_of_its_own() -> None:
     body = json.dumps({"config": {"parameters": parameters}})
     tasks = {"source": "-a b.jsonl", "digest": "0a1b", "left_out": ("x y", "-z")}
     one = entry("submit", model="-m", body=body, omitted=("dataset",), local=True, **tasks)
-    args = build_parser().parse_args(shlex.split(as_hud_tui(one))[1:])
+    args = PARSER.parse_args(shlex.split(as_hud_tui(one))[1:])
     assert (args.command, args.source, args.model, args.yes) == ("run", "-a b.jsonl", "-m", True)
     assert (args.digest, args.leave_out) == ("0a1b", ["x y", "-z"])
     assert (args.steps, args.group_size, args.learning_rate) == (60, 8, 3e-4)
     assert args.local
     assert {name: vars(args)[name] for name in update} == update
-    args = build_parser().parse_args(shlex.split(as_hud_tui(entry("resume", subject="-j")))[1:])
+    args = PARSER.parse_args(shlex.split(as_hud_tui(entry("resume", subject="-j")))[1:])
     assert (args.command, args.job, args.resume, args.yes) == ("jobs", "-j", True, True)
 
 
@@ -127,11 +128,11 @@ def test_an_evaluation_is_repeated_by_a_command(model: str, checkpoint: str, sou
     omitted = ("tasks",) if source else ()
     more = {"body": body, "omitted": omitted, "source": source, "local": True}
     said = as_hud_tui(entry("evaluate", model=model, before=checkpoint, **more))
-    args = build_parser().parse_args(shlex.split(said)[1:])
+    args = PARSER.parse_args(shlex.split(said)[1:])
     assert (args.command, args.model, args.checkpoint) == ("eval", model, [checkpoint])
     assert (args.source or "", args.split, args.local) == (source, "train", True)
     assert {name: vars(args)[name] for name in given} == given
-    of_base = build_parser().parse_args(shlex.split(as_hud_tui(entry("evaluate")))[1:])
+    of_base = PARSER.parse_args(shlex.split(as_hud_tui(entry("evaluate")))[1:])
     assert of_base.checkpoint == ["base"]
 
 

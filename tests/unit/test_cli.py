@@ -9,9 +9,11 @@ from hud_tui.cli.parser import COMMANDS, build_parser
 from hud_tui.errors import HudUsage
 from hud_tui.settings import Start
 
+PARSER = build_parser()
+
 
 def parse(line: str) -> Start:
-    return start_of(build_parser().parse_args(line.split()))
+    return start_of(PARSER.parse_args(line.split()))
 
 
 @pytest.mark.parametrize(
@@ -80,14 +82,14 @@ def test_commands_about_a_model_take_it_by_place_and_as_a_flag(
     command: str, rest: str, dest: str, flag: str
 ) -> None:
     for line in (f"{command} {flag} mine {rest}", f"{command} {rest} {flag} mine"):
-        assert getattr(build_parser().parse_args(line.split()), dest) == "mine"
+        assert getattr(PARSER.parse_args(line.split()), dest) == "mine"
     with pytest.raises(HudUsage, match="not allowed with argument"):
-        build_parser().parse_args([command, "mine", "-m", "other"])
+        PARSER.parse_args([command, "mine", "-m", "other"])
 
 
 @pytest.mark.parametrize("line", ["--local --data-dir D jobs", "jobs --data-dir D --local"])
 def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
-    args = build_parser().parse_args(line.split())
+    args = PARSER.parse_args(line.split())
     assert (args.command, args.local, args.data_dir, args.state_dir) == ("jobs", True, "D", None)
 
 
@@ -163,7 +165,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_several_values_and_a_dry_run_go_to_the_form() -> None:
     asked = ["run", "t", "--lr", "1e-4,3e-4", "--dry-run"]
-    start = start_of(build_parser().parse_args(asked))
+    start = start_of(PARSER.parse_args(asked))
     assert start.swept == {"learning_rate": (1e-4, 3e-4)}
     assert start.dry_run
     assert start.view == "launch"

@@ -16,6 +16,7 @@ from hud_tui.rl.progress import NUMBERS
 from hud_tui.rl.recording import first_line, to_line
 from hud_tui.wire import Model
 
+PARSER = build_parser()
 LONG = "9" * 401
 """An integer that no float can hold."""
 LONGER = "9" * 5000
@@ -43,7 +44,7 @@ NONE = ("nan", "inf", "-inf", "1e999", "", "x", "0x10", LONGER)
 def test_a_flag_that_takes_a_whole_number_says_so(line: str, text: str) -> None:
     flag = line.split()[-1]
     with pytest.raises(HudUsage) as refused:
-        build_parser().parse_args([*line.split()[:-1], f"{flag}={text}"])
+        PARSER.parse_args([*line.split()[:-1], f"{flag}={text}"])
     said = refused.value.message
     assert said.startswith(f"argument {flag}: expected a whole number, found ")
     assert len(said) < 140
@@ -53,7 +54,7 @@ def test_a_flag_that_takes_a_whole_number_says_so(line: str, text: str) -> None:
 @pytest.mark.parametrize("line", ["run t.json --learning-rate", "replay f --speed"])
 def test_a_flag_that_takes_a_number_says_so(line: str, text: str) -> None:
     with pytest.raises(HudUsage, match="expected a finite number, found ") as refused:
-        build_parser().parse_args([*line.split()[:-1], f"{line.split()[-1]}={text}"])
+        PARSER.parse_args([*line.split()[:-1], f"{line.split()[-1]}={text}"])
     assert len(refused.value.message) < 140
 
 

@@ -4,9 +4,8 @@ import errno
 import json
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 from threading import Event, Thread
 
@@ -31,7 +30,7 @@ from hud_tui.storage import (
     write_named,
     write_numbered,
 )
-from tests.unit.storage_writers import LONG, NOTES
+from tests.unit.storage_writers import LONG, NOTES, choose, protect, rewrite, take_notes, writer
 
 
 @given(st.text())
@@ -107,46 +106,29 @@ def test_a_place_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
         write_folder(tmp_path / "file", "run", {"a": ""})
 
 
-def writer(what: str, file: Path, name: str) -> subprocess.Popen[str]:
-    """One of `tests.unit.storage_writers`, in a process of its own."""
-    argv = [sys.executable, "-m", "tests.unit.storage_writers", what, str(file), name]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-
-
-def all_of(what: str, file: Path, names: str) -> None:
-    """Writers that begin together, to their ends."""
-    running = [writer(what, file, name) for name in names]
+def test_what_several_programs_write_at_once_is_all_kept(tmp_path: Path) -> None:
+    notes = tmp_path / "models" / "m.json"
+    running = [writer(protect, tmp_path / NAME, name) for name in "abcdef"]
+    running += [writer(take_notes, notes, name) for name in "abcd"]
+    running += [writer(choose, tmp_path / "choices.json", name) for name in "abc"]
     for one in running:
-        assert one.communicate(timeout=60) == ("", None)
-        assert one.returncode == 0
-
-
-def test_six_that_protect_at_once_keep_six(tmp_path: Path) -> None:
-    all_of("protect", tmp_path / NAME, "abcdef")
+        one.join()
+    assert [one.exitcode for one in running] == [0] * 13
     assert sorted(Protection(lambda: tmp_path).models) == list("abcdef")
-
-
-def test_four_that_take_fifty_notes_keep_two_hundred(tmp_path: Path) -> None:
-    file = tmp_path / "models" / "m.json"
-    all_of("notes", file, "abcd")
-    assert len(Notebook(file).notes) == 4 * NOTES == 200
-    assert os.listdir(file.parent) == ["m.json"]
-
-
-def test_what_several_choose_is_kept(tmp_path: Path) -> None:
-    all_of("choose", tmp_path / "choices.json", "abc")
+    assert len(Notebook(notes).notes) == 4 * NOTES == 200
+    assert os.listdir(notes.parent) == ["m.json"]
     assert len(JsonStore(lambda: tmp_path).read("choices")) == 3 * NOTES
 
 
 def test_a_writer_that_is_killed_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     for writes in range(1, 6):
-        killed = writer("rewrite", file, "ab")
-        assert killed.stdout is not None
+        here, there = Pipe(duplex=False)
+        killed = writer(rewrite, file, "ab", there)
         for _ in range(writes):
-            assert killed.stdout.readline() in ("a\n", "b\n")
+            assert here.recv() in "ab"
         killed.kill()
-        killed.communicate()
+        killed.join()
         body = file.read_text()
         assert (len(body), len(set(body))) == (LONG, 1)
     write_atomic(file, "done")

@@ -47,22 +47,20 @@ def asked(seed: int, count: int = 1) -> list[SampleRequest]:
     return [SampleRequest(PROMPT, 8, seed=(seed, j)) for j in range(count)]
 
 
-@pytest.mark.parametrize("base", [base.name for base in BASES])
-async def test_a_base_samples_trains_and_continues(
-    base: str, engine: TinyEngine, tmp_path: Path
-) -> None:
-    handle = await engine.open(base)
-    [out] = await engine.sample(handle, asked(1))
-    datum = Datum(PROMPT, out.tokens, out.logprobs, advantage=0.5)
-    metrics = await engine.forward_backward(handle, [datum], "ppo")
-    assert metrics["ratio_max"] == pytest.approx(1.0, abs=1e-4)
-    [[*lp]] = await engine.forward(handle, [datum])
-    assert lp == pytest.approx(out.logprobs, abs=1e-5)
-    saved = await engine.optim_step(handle, Adam(1e-5), tmp_path)
-    again = await engine.open(Path(saved.state_path))
-    assert await engine.sample(again, asked(2)) == await engine.sample(handle, asked(2))
-    [[*stepped]] = await engine.forward(again, [datum])
-    assert sum(stepped) > sum(lp)
+async def test_each_base_samples_trains_and_continues(engine: TinyEngine, tmp_path: Path) -> None:
+    for base in BASES:
+        handle = await engine.open(base.name)
+        [out] = await engine.sample(handle, asked(1))
+        datum = Datum(PROMPT, out.tokens, out.logprobs, advantage=0.5)
+        metrics = await engine.forward_backward(handle, [datum], "ppo")
+        assert metrics["ratio_max"] == pytest.approx(1.0, abs=1e-4)
+        [[*lp]] = await engine.forward(handle, [datum])
+        assert lp == pytest.approx(out.logprobs, abs=1e-5)
+        saved = await engine.optim_step(handle, Adam(1e-5), tmp_path)
+        again = await engine.open(Path(saved.state_path))
+        assert await engine.sample(again, asked(2)) == await engine.sample(handle, asked(2))
+        [[*stepped]] = await engine.forward(again, [datum])
+        assert sum(stepped) > sum(lp)
 
 
 async def test_calls_at_once_get_what_each_would_get_alone(engine: TinyEngine) -> None:
@@ -77,6 +75,10 @@ async def test_calls_at_once_get_what_each_would_get_alone(engine: TinyEngine) -
         [out.tokens for out in rows] for rows in alone
     ]
     assert [out.tokens for out in at_once[5]] == [out.tokens for out in alone[0]]
+    many = [SampleRequest(PROMPT, 1, seed=(i,)) for i in range(ROWS + 9)]
+    sampled = await engine.sample(handle, many)
+    assert len(sampled) == len(many), "more than a batch holds"
+    assert sampled[-1].tokens == (await engine.sample(handle, many[-1:]))[0].tokens
 
 
 async def test_queued_samples_of_a_policy_go_together_and_training_keeps_its_turn() -> None:
@@ -140,17 +142,14 @@ async def test_a_worker_that_does_not_answer_is_said_and_ended(
         os.kill(pid, 0)
 
 
-async def test_an_interrupt_of_the_terminal_does_not_reach_the_worker(engine: TinyEngine) -> None:
+async def test_stop_ends_the_worker_and_an_interrupt_of_the_terminal_does_not(
+    engine: TinyEngine,
+) -> None:
     handle = await engine.open(BASES[0].name)
-    assert engine._worker.pid is not None
-    os.kill(engine._worker.pid, signal.SIGINT)
-    assert len(await engine.sample(handle, asked(1))) == 1
-
-
-async def test_stop_ends_the_worker_and_start_brings_another(engine: TinyEngine) -> None:
-    await engine.start()
     pid = engine._worker.pid
     assert pid is not None
+    os.kill(pid, signal.SIGINT)
+    assert len(await engine.sample(handle, asked(1))) == 1
     await engine.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -184,7 +183,7 @@ async def test_what_is_refused_says_why_and_leaves_nothing_behind(
         await engine.sample(handle, asked(1))
 
 
-async def test_a_sliced_pass_is_the_same_pass(
+async def test_a_sliced_pass_is_the_same_pass_or_none_where_a_slice_fails(
     engine: TinyEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     datums = some_datums(24, logprob=-4.0)
@@ -200,20 +199,12 @@ async def test_a_sliced_pass_is_the_same_pass(
     )
     again = await engine.optim_step(cut, ADAM, tmp_path)
     assert again.metrics == pytest.approx(stepped.metrics, rel=1e-4)
-
-
-async def test_a_slice_that_fails_takes_the_whole_pass_back(
-    engine: TinyEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_module, "TOKENS", 30)
-    datums = some_datums(8, logprob=-4.0)
     endless = [[1.0] * len(datum.output) for datum in datums]
     endless[-1] = [1e308] * len(datums[-1].output)
-    handle = await engine.open(BASES[0].name)
     with pytest.raises(EngineError, match="not finite"):
-        await engine.backward(handle, datums, endless)
+        await engine.backward(cut, datums, endless)
     with pytest.raises(EngineRefused, match="nothing was accumulated"):
-        await engine.optim_step(handle, ADAM, tmp_path)
+        await engine.optim_step(cut, ADAM, tmp_path)
 
 
 async def test_others_get_their_turn_within_a_long_pass(
@@ -283,14 +274,6 @@ def test_a_frame_that_is_cut_off_is_no_frame(tmp_path: Path) -> None:
     with pipe.open("rb") as stream:
         assert read_frame(stream) == b"{}"
         assert read_frame(stream) is None
-
-
-async def test_more_requests_than_a_batch_holds_come_back_in_order(engine: TinyEngine) -> None:
-    handle = await engine.open(BASES[0].name)
-    many = [SampleRequest(PROMPT, 1, seed=(i,)) for i in range(ROWS + 9)]
-    sampled = await engine.sample(handle, many)
-    assert len(sampled) == len(many)
-    assert sampled[-1].tokens == (await engine.sample(handle, many[-1:]))[0].tokens
 
 
 @pytest.mark.parametrize("engine", ["tiny", "tinker"])
