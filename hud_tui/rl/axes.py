@@ -10,21 +10,21 @@ from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import seconds
 
-# Scale: a chart's y axis with round labels.
+# The y axis. Its tick distances are 1, 2, 2.5 or 5 times a power of ten.
 #
-# Source: the 1–2–5 steps of Heckbert 1990 ("Nice numbers for graph labels", Graphics Gems I).
+# Source: Heckbert 1990 ("Nice numbers for graph labels", Graphics Gems I).
 
 
 FLAT = 1e-9
 """Relative range below which values count as equal."""
 HUGE = 1e300
 TINY = 1e-300
-"""Values are clamped to this, so that their range does not overflow."""
+"""Bounds that values are clamped to, so that computing a range does not overflow."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A y axis; `share` maps a value to a height."""
+    """A chart's y axis: its range, its ticks, and how values map to heights."""
 
     low: float
     high: float
@@ -48,7 +48,7 @@ class Scale:
 
     @property
     def labels(self) -> list[str]:
-        """The ticks as text, as short as possible while distinct."""
+        """The ticks as text, with as few digits as keep them distinct."""
         for spell in (short, "{:.4g}".format, "{:.7g}".format):
             texts = [spell(tick) for tick in self.ticks]
             if len(set(texts)) == len(texts):
@@ -59,17 +59,17 @@ class Scale:
 def fit(
     low: float, high: float, log: bool = False, intervals: float = 0, most: float = inf
 ) -> Scale:
-    """A scale that holds [low, high].
+    """The y axis for values from `low` to `high`.
 
     Args:
-        low: The least value; NaN if there is none.
-        high: The greatest.
+        low: Smallest value; NaN if there are no values.
+        high: Largest value.
         log: Use a log scale; linear if `low` is not positive.
-        intervals: Length of the axis in round steps, at least 1. It starts at a round value
+        intervals: Length of the axis in tick distances, at least 1. It starts at a round value
             and need not end at one, so that labels are evenly spaced on terminal rows.
             0: the axis is [low, high] without ticks.
-        most: The greatest value that there can be: a linear axis with ticks goes on below the
-            values rather than a step beyond it, and has no tick above it.
+        most: Largest value that is possible, e.g. 1 for rewards. A linear axis with ticks then
+            gets its spare room below the values, and has no tick above `most`.
     """
     if not (isfinite(low) and isfinite(high)):
         return Scale(0.0, 1.0, ticks=(0.0, 1.0) if intervals else ())
@@ -91,7 +91,7 @@ def fit(
 
 
 def _widen(low: float, high: float) -> tuple[float, float]:
-    """Range for a constant: [0, 2·value], and [0, 1] for 0."""
+    """The range; for a constant value v it is [0, 2v] or [2v, 0], and [0, 1] for 0."""
     size = max(abs(low), abs(high))
     if size < TINY:
         return 0.0, 1.0
@@ -101,7 +101,7 @@ def _widen(low: float, high: float) -> tuple[float, float]:
 
 
 def at_least(share: float, low: float, high: float) -> tuple[float, float]:
-    """A range around the same middle that is at least so large a share of its greatest value."""
+    """Widen a range around its middle to at least `share` times its largest absolute value."""
     size = share * max(abs(low), abs(high))
     if not isfinite(size) or not 0 < high - low < size:
         return low, high
@@ -110,7 +110,7 @@ def at_least(share: float, low: float, high: float) -> tuple[float, float]:
 
 
 def round_step(least: float, halves: bool = False) -> float:
-    """Smallest 1, 2 or 5 (2.5 with `halves`) times a power of ten that is at least `least`."""
+    """Smallest number ≥ `least` that is 1, 2 or 5 (with `halves` also 2.5) times a power of ten."""
     power = 10.0 ** floor(log10(least))
     sizes = (1, 2, 2.5, 5, 10) if halves else (1, 2, 5, 10)
     return next(m * power for m in sizes if m * power >= least * (1 - FLAT))
@@ -128,7 +128,8 @@ def _log(low: float, high: float, ticks: int) -> Scale:
 
 
 def _log_marks(low: float, high: float, ticks: int) -> tuple[float, ...]:
-    """Powers of ten within [low, high], thinned, or with values between if there are few."""
+    """Ticks of a log axis: powers of ten in [low, high], thinned to about `ticks`; within two
+    decades also values between them (1, 2, 5 or 1, 3)."""
     first, last = ceil(log10(low)), floor(log10(high))
     if last - first >= 2:
         apart = ceil((last - first) / ticks)
@@ -145,7 +146,8 @@ def _log_marks(low: float, high: float, ticks: int) -> tuple[float, ...]:
 TOKENS = "num_tokens"
 """The metric summed by the token axis."""
 ROOM = tuple(int(m * 10**e) for e in range(1, 8) for m in (1, 1.5, 2, 3, 4, 6, 8))
-"""Lengths of a growing step axis: it is rescaled occasionally, not with each step."""
+"""Lengths that a growing step axis can have, in steps: the axis is rescaled now and then instead of
+with each step."""
 UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 ROUND_TIMES = (
     1,
@@ -166,7 +168,7 @@ ROUND_TIMES = (
     21_600,
     43_200,
 )
-"""Round durations, seconds."""
+"""Distances between marks of the time axis, seconds."""
 
 
 class Axis(StrEnum):
@@ -178,13 +180,14 @@ class Axis(StrEnum):
 
     @property
     def following(self) -> "Axis":
-        """The next axis, cyclically."""
+        """The next axis in the order of the key that switches it; after the last comes the
+        first."""
         axes = list(Axis)
         return axes[(axes.index(self) + 1) % len(axes)]
 
 
 class Positions:
-    """The x of every step of a run's lineage, extended as the lineage grows."""
+    """The x coordinate of every step of a run's lineage; extended as the lineage grows."""
 
     def __init__(self) -> None:
         self._series = Series()
@@ -192,10 +195,10 @@ class Positions:
         self._columns: dict[Axis, array[float]] = {}
 
     def of(self, run: Run, axis: Axis) -> Sequence[float]:
-        """One x per step, shape (≥ n,), non-decreasing; read-only.
+        """The x of each step, shape (≥ n,), non-decreasing; the caller must not change it.
 
-        Steps count from 1; time is seconds since the first step; tokens are cumulative
-        generated tokens, including the step's own.
+        STEP: 1, 2, 3 …; TIME: seconds since the first step; TOKENS: generated tokens up to and
+        including the step.
         """
         series = run.series
         if axis is Axis.STEP:
@@ -230,7 +233,7 @@ def room(length: int, most: int | None) -> int:
 
     Args:
         length: Steps taken.
-        most: Total steps of the run; None if no run is active: the curve fills the chart.
+        most: Total steps of the run; None if no run is active, then the curve fills the chart.
     """
     if most is None or most <= length:
         return length
@@ -238,7 +241,7 @@ def room(length: int, most: int | None) -> int:
 
 
 def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, str]]:
-    """About `count` round values in [low, high] and their labels, ascending."""
+    """About `count` round values in [low, high] with their labels, ascending."""
     for wanted in (count, 2 * count):
         values = _marked(axis, low, high, max(1, wanted))
         if len(values) > 1:
@@ -257,7 +260,7 @@ def _marked(axis: Axis, low: float, high: float, count: int) -> list[float]:
 
 
 def _written(axis: Axis, values: Sequence[float]) -> list[str]:
-    """The values as text, as short as possible while distinct."""
+    """Labels of the values, with as few digits as keep them distinct."""
     texts = [time_said(value) if axis is Axis.TIME else short(value) for value in values]
     for digits in range(4, 16):
         if len(set(texts)) == len(texts):
@@ -272,13 +275,14 @@ def _round_time(least: float) -> float:
 
 
 def time_said(value: float, digits: int = 3) -> str:
-    """Seconds since the start in the largest unit that fits, e.g. ``90 s`` as ``1.5m``."""
+    """Seconds as text in the largest unit that fits: ``1.5m`` for 90."""
     size, unit = next(((size, unit) for size, unit in UNITS if value >= size), (1.0, "s"))
     return f"{value / size:.{digits}g}{unit}" if value else "0"
 
 
 def _stamps(run: Run, count: int) -> list[float | None]:
-    """Times of the newest `count` steps, oldest first, in Unix seconds."""
+    """Creation times of the newest `count` steps, oldest first, in Unix seconds; None where
+    unknown."""
     stamps: list[float | None] = []
     lineage = run.tree.lineage(run.tree.head)
     while len(stamps) < count and (position := next(lineage, None)) is not None:

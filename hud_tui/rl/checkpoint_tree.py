@@ -29,7 +29,7 @@ _SIZE = re.compile(r"[-_ ]\d+(\.\d+)?[kmb]$")
 
 
 class Kind(StrEnum):
-    """What can be done with a model."""
+    """What the user can do with a model."""
 
     OWN = "own"
     """The user's own, trainable."""
@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 
 def kind(model: Model) -> Kind:
-    """What can be done with a model of the catalog."""
+    """The kind of a model of the catalog."""
     if not model.is_trainable:
         return Kind.SERVED
     return Kind.BASE if is_shared(model) else Kind.OWN
@@ -53,9 +53,9 @@ def own(models: Iterable[Model]) -> list[Model]:
 
 
 def origin(model: Model) -> str:
-    """Origin of a fork: ``forked from mixed-rl step-000017``.
+    """Where a fork came from, e.g. ``forked from mixed-rl step-000017``.
 
-    Empty if the service does not say, and for a fork of the base, which is shown anyway.
+    Empty if the service does not report it, or if it is the base model, which is shown anyway.
     """
     told = model.forked_from or ""
     if told in ("", model.base_model):
@@ -64,7 +64,7 @@ def origin(model: Model) -> str:
 
 
 def free_name(source: str, models: Iterable[Model]) -> str:
-    """An unused name for a fork: ``mixed-rl`` for ``tiny/mixed-0.2M``, or ``mixed-rl-2``.
+    """An unused name for a fork: ``mixed-rl`` for ``tiny/mixed-0.2M``, or ``mixed-rl-2`` if taken.
 
     Args:
         source: Slug of the model to fork.
@@ -80,7 +80,7 @@ def free_name(source: str, models: Iterable[Model]) -> str:
 
 
 def slug_of(name: str) -> str:
-    """The slug that the embedded service gives a name if it is free."""
+    """The slug that the embedded service derives from a name, if that slug is free."""
     return re.sub(r"[^a-z0-9.]+", "-", name.casefold()).strip("-.")[:60] or "model"
 
 
@@ -117,15 +117,15 @@ Best = tuple[int | None, tuple[int, float] | None]
 
 @dataclass(frozen=True)
 class Standing:
-    """How sure it is that the best by held-out reward is the best."""
+    """How certain it is that the checkpoint with the best held-out reward is the best one."""
 
     best: Own
     next: int | None
-    """Position of the one that ranks next on the same tasks; None if no other has a number."""
+    """Position of the checkpoint that ranks second on the same tasks; None if there is none."""
     others: int
-    """How many others have one."""
+    """Number of other checkpoints with a held-out reward on these tasks."""
     rivals: int
-    """How many of those are lower by no more than chance may do."""
+    """Number of those whose reward is not significantly lower (95 %)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,26 +136,27 @@ class Tree:
     head: int | None = None
     """Position of the served checkpoint; None while the base weights are served."""
     best: int | None = None
-    """Position of the best own held-out reward, on the tasks that checkpoints are ranked by (see
-    `Evaluated`) and by the lower ends of intervals (see `Own.score`); of the highest mean reward
-    of its own where no checkpoint has one. The earliest of equals."""
+    """Position of the checkpoint with the best own held-out reward; the earliest of equals. Only
+    checkpoints evaluated under the common conditions compete (see `Evaluated`), and they rank by
+    the lower ends of their intervals (see `Own.score`). Without any held-out reward: the checkpoint
+    with the highest own mean reward."""
     peak: float = 0.0
-    """Highest mean reward of any step, an upper bound of every own mean reward; at least 0."""
+    """Highest mean reward of any step, which no own mean reward exceeds; at least 0."""
     pinned: frozenset[int] = frozenset()
     """Positions of pinned checkpoints, which the service keeps beyond its disk limit."""
     edition: int = 0
-    """Incremented when a known node is updated."""
+    """Incremented whenever a known node is updated."""
     _nodes: list[Checkpoint] = field(default_factory=list, repr=False)
     _parents: list[int] = field(default_factory=list, repr=False)
     _depths: list[int] = field(default_factory=list, repr=False)
     _index: dict[str, int] = field(default_factory=dict, repr=False)
     _sampled: Sampled = field(default_factory=Sampled, repr=False)
     _children: list[int] = field(default_factory=list, repr=False)
-    """How many steps were taken from each position."""
+    """Number of steps taken from each position."""
     _forks: list[int] = field(default_factory=list, repr=False)
-    """Positions from which several were, in the order in which that happened."""
+    """Positions from which several steps were taken, in the order in which they became forks."""
     _score: tuple[int, float] | None = None
-    """Of the best."""
+    """Sort key of the best checkpoint."""
 
     @classmethod
     def of(cls, checkpoints: Iterable[Checkpoint]) -> "Tree":
@@ -185,7 +186,7 @@ class Tree:
         return self.size
 
     def __getitem__(self, position: int) -> Checkpoint:
-        """The checkpoint at a position, oldest first from 0."""
+        """The checkpoint at a position; positions count from 0, oldest first. Raises IndexError."""
         if not 0 <= position < self.size:
             raise IndexError(position)
         return self._nodes[position]
@@ -199,7 +200,8 @@ class Tree:
         return position if position < self.size else None
 
     def of_step(self, step: int) -> int | None:
-        """Position of the checkpoint made by this step, counted from 1; the newest of several."""
+        """Position of the checkpoint that step number `step` made (from 1); the newest if branches
+        have several."""
         newest_first = range(self.size - 1, -1, -1)
         return next((place for place in newest_first if self._nodes[place].step == step), None)
 
@@ -212,7 +214,7 @@ class Tree:
         return self._depths[position]
 
     def extends(self, older: "Tree") -> bool:
-        """Whether this is `older` plus zero or more steps."""
+        """Whether this version is `older` plus zero or more steps."""
         if self._parents is older._parents:
             return self.size >= older.size
         return self._parents[: older.size] == older._parents[: older.size] and (
@@ -220,7 +222,7 @@ class Tree:
         )
 
     def updates(self, older: "Tree") -> bool:
-        """Whether nodes of `older` may have been updated since."""
+        """Whether a node that `older` has may have been updated since."""
         return self._nodes is not older._nodes or self.edition != older.edition
 
     @property
@@ -235,14 +237,15 @@ class Tree:
 
     @property
     def best_by(self) -> str:
-        """Key of the metric that ranks checkpoints."""
+        """Key of the metric that `best` is chosen by: held-out reward if any is known, else mean
+        reward."""
         found = self.best is not None and self.own(self.best).heldout is not None
         return HELDOUT if found else REWARD
 
     @cached_property
     def standing(self) -> Standing | None:
-        """The best beside the others with a held-out reward on the same tasks; None where it is
-        the best by another number. O(checkpoints), once per version."""
+        """The best checkpoint compared with the others that have a held-out reward on the same
+        tasks; None if checkpoints are not ranked by held-out reward. O(N), once per version."""
         if self.best is None or self.best_by != HELDOUT:
             return None
         best, scored = self.own(self.best), list[tuple[tuple[int, float], int]]()
@@ -258,8 +261,8 @@ class Tree:
     def add(self, checkpoint: Checkpoint) -> "Tree":
         """The version with one more checkpoint, or with an update of a known one.
 
-        An update does not make a checkpoint the head: a late event must not move the head
-        back.
+        An update never makes a checkpoint the head: an event that arrives late must not move the
+        head back.
         """
         known = self.find(checkpoint.id)
         if known is not None:
@@ -291,7 +294,7 @@ class Tree:
         return replace(self, edition=self.edition + 1, pinned=pinned, best=best, _score=score)
 
     def with_head(self, checkpoint_id: str | None) -> "Tree":
-        """The version with another head; unchanged where the checkpoint is unknown."""
+        """The version with another head; unchanged if the checkpoint is unknown."""
         position = self.find(checkpoint_id)
         if position == self.head or (position is None and checkpoint_id is not None):
             return self
@@ -304,11 +307,11 @@ class Tree:
             position = self._parents[position]
 
     def path(self, position: int | None) -> Sequence[int]:
-        """The lineage, oldest first."""
+        """The lineage of a position, oldest first."""
         return list(self.lineage(position))[::-1]
 
     def is_ancestor(self, ancestor: int, position: int | None) -> bool:
-        """Whether `position` descends from `ancestor`, or is it."""
+        """Whether `position` is `ancestor` or descends from it."""
         for node in self.lineage(position):
             if node <= ancestor:
                 return node == ancestor
@@ -325,39 +328,42 @@ class Tree:
         return left
 
     def own(self, position: int) -> Own:
-        """Own rewards of a checkpoint; none for ROOT."""
+        """Own rewards of a checkpoint; empty for ROOT."""
         return Own() if position == ROOT else self._sampled.own(position)
 
     def evaluation(self, position: int) -> Evaluation | None:
-        """Its largest evaluation on held-out tasks, if it can be one that compares with others."""
+        """A checkpoint's held-out evaluation: those under the common conditions pooled, else its
+        largest."""
         found = None if position == ROOT else self._sampled.evaluated.best_known(position)
         return None if found is None else found[0]
 
     @property
     def common(self) -> Conditions | None:
-        """What evaluations that compare have in common; None where nothing was evaluated."""
+        """Conditions of the evaluations that checkpoints are compared by; None if nothing was
+        evaluated."""
         return self._sampled.evaluated.common
 
     @property
     def evaluated_range(self) -> tuple[float, float] | None:
-        """Ends of the intervals of all evaluations on held-out tasks, one of each checkpoint;
-        None where nothing was evaluated. O(checkpoints that were)."""
+        """Lowest and highest interval end over the shown held-out evaluation of each checkpoint;
+        None if nothing was evaluated. O(evaluated checkpoints)."""
         return ends(self._sampled.evaluated.shown)
 
     def evaluations(self) -> Iterator[tuple[int, Evaluation]]:
-        """Every position that was evaluated on held-out tasks, with what `evaluation` gives."""
+        """Every position with a held-out evaluation, and that evaluation as `evaluation` returns
+        it."""
         for position in self._sampled.evaluated.positions:
             found = self.evaluation(position) if position < self.size else None
             if found is not None:
                 yield position, found
 
     def own_metrics(self, position: int) -> dict[str, float]:
-        """Own metrics by canonical key; empty if nothing was sampled from it. O(steps taken
-        from it)."""
+        """Own metrics by canonical key; empty if nothing was sampled from the checkpoint. O(steps
+        taken from it)."""
         return own_metrics(self.steps(position), self.own(position))
 
     def own_groups(self, position: int) -> list[Group]:
-        """Its training rollouts by task, if the service reports them."""
+        """Rewards by task of the training rollouts sampled from it, if the service reports them."""
         return own_groups(self.steps(position))
 
     def source(self, position: int) -> int:
@@ -365,7 +371,7 @@ class Tree:
         return self._sampled.sources[position]
 
     def steps(self, position: int) -> list[Checkpoint]:
-        """Steps trained on rollouts of a checkpoint, newest first."""
+        """Steps trained on rollouts sampled from a checkpoint, newest first."""
         if position == ROOT:
             return []
         return [self._nodes[at] for at in self._sampled.steps(position) if at < self.size]
@@ -375,20 +381,20 @@ class Tree:
         return self.own(position).reward
 
     def delta(self, position: int) -> float | None:
-        """Own mean reward minus the parent's; 0 if both print alike, None if either is unknown or
-        they were sampled on other tasks."""
+        """Own mean reward minus the parent's, in the taskset's reward unit; 0 if both print alike.
+        None if either is unknown or they were sampled on different tasks."""
         return self.difference(self._parents[position], position)
 
     def difference(self, before: int, after: int) -> float | None:
-        """The same of any two positions."""
+        """Own mean reward of `after` minus that of `before`; 0 and None as for `delta`."""
         old, new = self.reward(before), self.reward(after)
         if old is None or new is None or not self.on_same_tasks(before, after):
             return None
         return change(old, new)
 
     def on_same_tasks(self, one: int, other: int) -> bool:
-        """Whether the training rollouts of two positions are of the same tasks, as far as is
-        known."""
+        """Whether the training rollouts of both positions are of the same tasks; True if
+        unknown."""
         ones, others = self.steps(one), self.steps(other)
         return not ones or not others or any(on_same_tasks(a, b) for a in ones for b in others)
 
@@ -415,8 +421,8 @@ class Tree:
     def _best_after(self, position: int, size: int, common: Conditions | None) -> Best:
         """The best of the first `size` nodes, after one was added or updated.
 
-        O(1), except if the best itself got worse, or is now ranked by other evaluations than
-        those under `common`.
+        O(1), unless the best one's score fell, or the common conditions are no longer `common`, so
+        that every checkpoint is ranked by other evaluations.
         """
         if self._sampled.evaluated.common != common:
             return self._find_best(size)
@@ -440,7 +446,7 @@ class Tree:
         return best, score
 
     def _reward(self, position: int) -> float:
-        """A mean reward for comparison; −inf if there is none."""
+        """A step's mean reward for comparison; −inf if there is none."""
         reward = self._nodes[position].mean_reward
         return -inf if reward is None or reward != reward else reward
 
@@ -467,7 +473,7 @@ class Tree:
 
 
 def ends(evaluations: Iterable[Evaluation]) -> tuple[float, float] | None:
-    """The lowest and the highest end of the intervals of mean rewards; None for no evaluation."""
+    """Lowest and highest interval end of mean rewards; None for no evaluations."""
     found = [(e.mean or Estimate(value=e.mean_reward), e.mean_reward) for e in evaluations]
     if not found:
         return None
@@ -481,7 +487,7 @@ EXPIRED, DAMAGED = "expired", "damaged"
 
 
 def is_servable(checkpoint: Checkpoint) -> bool:
-    """Whether its weights can be served."""
+    """Whether the checkpoint's weights can be served."""
     return checkpoint.state not in (EXPIRED, DAMAGED)
 
 
@@ -492,11 +498,11 @@ def label(checkpoint: Checkpoint | None) -> str:
     return checkpoint.name or checkpoint.id[:8]
 
 
-# Reading a tree again: known nodes, and everything derived from them, are kept.
+# Rereading a tree: known nodes, and everything derived from them, are reused.
 
 
 MOST = 500
-"""Rows compared with known nodes; if more differ, the tree is built from scratch."""
+"""Maximum nodes that may differ from the known ones; if more do, the tree is built from scratch."""
 RETOLD = ("is_active", "state", "pinned", "evaluations")
 """Fields of a node that may change."""
 
@@ -509,7 +515,8 @@ def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
         checkpoints: The nodes just read, oldest first, shape (N,).
 
     Returns:
-        The new version; None if the tree has not only grown and must be rebuilt.
+        The new version; None if a known node is missing or changed in a field that is immutable,
+        so that the tree must be rebuilt.
     """
     if len(checkpoints) < len(tree):
         return None
@@ -522,5 +529,5 @@ def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
 
 
 def is_same(old: Checkpoint, new: Checkpoint) -> bool:
-    """Whether both are the same node, up to fields that may change."""
+    """Whether both are the same node, apart from the fields in RETOLD."""
     return old is new or old.model_copy(update={name: getattr(new, name) for name in RETOLD}) == new

@@ -36,7 +36,7 @@ FAN = 16
 
 
 class Pyramid:
-    """Minimum and maximum over ranges of a column; non-finite rows are ignored."""
+    """Minimum and maximum over any range of a growing column; non-finite rows are ignored."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -44,12 +44,12 @@ class Pyramid:
         self.finite = 0
         """Finite rows read."""
         self.first: int | None = None
-        """The first finite row."""
+        """Index of the first finite row; None if there is none."""
         self._levels: list[tuple[array[float], array[float]]] = []
         """Extremes of each complete block of FAN ** (level + 1) rows; inf, −inf if empty."""
 
     def extend(self, column: Sequence[float], length: int) -> None:
-        """Read the column's rows up to `length`; earlier rows are unchanged."""
+        """Read the column's rows up to `length`; rows read before must be unchanged."""
         for row in range(self.length, length):
             if isfinite(column[row]):
                 self.finite += 1
@@ -61,7 +61,7 @@ class Pyramid:
     def span(self, column: Sequence[float], low: int, high: int) -> tuple[float, float]:
         """Minimum and maximum of rows [low, high); NaN twice if none is finite.
 
-        `column` is the one it was extended by; 0 ≤ low ≤ high ≤ length.
+        `column` is the one passed to `extend`; 0 ≤ low ≤ high ≤ length.
         """
         block_low, block_high = -(-low // FAN), high // FAN
         if block_low >= block_high:
@@ -104,7 +104,7 @@ def _extremes(values: Iterable[float]) -> tuple[float, float]:
     return (min(finite), max(finite)) if finite else (inf, -inf)
 
 
-# Ema: exponential moving average of a metric, row by row.
+# Exponential moving average of a metric, row by row.
 #
 # Computed over every step, before the reduction to chart columns, so zooming and resizing do
 # not change it. Bias correction makes the first values averages instead of a rise from 0.
@@ -113,34 +113,36 @@ def _extremes(values: Iterable[float]) -> tuple[float, float]:
 
 
 WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
-"""Selectable weights of the past."""
+"""Smoothing weights that the user can select."""
 
 SETTLED = 4096
-"""Rows after which the bias correction is 1 to all digits: .99 ** 4096 < 2 ** -53."""
+"""Rows after which the bias correction is 1 in double precision: .99 ** 4096 < 2 ** -53."""
 STRETCH = 2 * SETTLED
-"""From so many rows at once the fast path is used."""
+"""Number of rows from which `Ema.extend` uses the fast path."""
 EVERY = 16
-"""Rows between two stored states: storing all would double the memory of the metric."""
+"""Rows per stored state: storing every state would double the memory of the metric."""
 
 
 class Ema:
     """The exponential moving average of a growing column."""
 
     def __init__(self, weight: float) -> None:
-        """`weight` in [0, 1): the share of the past in each step; 0 is the raw column."""
+        """`weight` in [0, 1): share of the previous average in the next one; 0 is the raw
+        column."""
         self.weight = weight
         self.length = 0
-        """Rows followed."""
+        """Rows read."""
         self._kept = array("d"), array("d")
         """Weighted sum, and the weight in it, after every EVERY rows."""
         self._now = 0.0, 0.0
 
     def at(self, column: Sequence[float], row: int) -> float:
-        """The average as of a row; where it holds no number, the one before it.
+        """The average after a row; a row without a number leaves it unchanged. NaN before the first
+        number.
 
         Args:
-            column: The metric that it followed.
-            row: Of those followed.
+            column: The column passed to `extend`.
+            row: Below `length`.
         """
         block = (row + 1) // EVERY
         if row == self.length - 1:
@@ -152,12 +154,12 @@ class Ema:
         return total / mass if mass else nan
 
     def extend(self, column: Sequence[float], length: int, whole: bool = False) -> None:
-        """Follow the column's rows up to `length`.
+        """Read the column's rows up to `length`.
 
         Args:
-            column: The metric.
-            length: Rows to follow.
-            whole: Whether every one of these rows holds a number; then a long stretch is quick.
+            column: The metric's values.
+            length: Number of rows to have read afterwards.
+            whole: Whether all rows up to `length` are finite; then many rows are read fast.
         """
         if whole and length - self.length >= STRETCH:
             self._extend(column, -(-(self.length + SETTLED) // EVERY) * EVERY)
@@ -174,7 +176,7 @@ class Ema:
                     kept.append(value)
 
     def _leap(self, column: Sequence[float], length: int) -> None:
-        """Rows that all hold numbers, once the correction is 1."""
+        """Read rows that are all finite, once the bias correction is 1."""
         past, fresh = self.weight, 1.0 - self.weight
         sums, masses = self._kept
         each = accumulate(
@@ -187,7 +189,7 @@ class Ema:
         self._now, self.length = (sums[-1], 1.0), length
 
     def _passed(self, state: tuple[float, float], values: Sequence[float]) -> tuple[float, float]:
-        """The state after some more rows."""
+        """The state (weighted sum, weight in it) after more rows."""
         past, fresh = self.weight, 1.0 - self.weight
         total, mass = state
         for value in values:
@@ -198,10 +200,10 @@ class Ema:
 
 
 DELTA_STEPS = 10
-"""A chart's Δ is against the value so many steps before."""
+"""Number of steps that a chart's Δ looks back."""
 COARSE = 8 * FAN
-"""From so many steps a column on, a column ends on a whole block of the pyramid: its steps
-move by less than an eighth of a column, and no single ones are read."""
+"""From this many steps per chart column, column edges are rounded to whole blocks of the pyramid.
+Steps move by less than an eighth of a column, and no single rows are read."""
 
 
 class Bucket(NamedTuple):
@@ -211,25 +213,26 @@ class Bucket(NamedTuple):
     low: float
     high: float
     smooth: float
-    """The moving average at its last step."""
+    """The moving average after its last step."""
     joined: bool
-    """Whether a line leads here from the bucket before; False after a gap."""
+    """Whether a line connects it to the previous bucket; False after a gap."""
     last: int = 0
-    """The row of its last step."""
+    """Row of its last step."""
 
 
 @dataclass(frozen=True)
 class Readout:
-    """A metric's newest numbers; NaN if there is none."""
+    """A metric's newest numbers; NaN where there is none."""
 
     raw: float
     smooth: float
     delta: float
-    """Change of the smoothed value over the last DELTA_STEPS steps; 0 where that cannot be seen."""
+    """Change of the smoothed value over the last DELTA_STEPS steps; 0 if both values print
+    alike."""
 
 
 class Curve:
-    """One metric of one lineage, ready to be drawn at any size."""
+    """One metric of one lineage, ready to be drawn at any width."""
 
     def __init__(self, column: "array[float]", weight: float) -> None:
         self.column = column
@@ -237,7 +240,7 @@ class Curve:
         self.ema = Ema(weight)
 
     def follow(self, length: int, weight: float) -> None:
-        """Take in the column's rows up to `length`, smoothed by `weight`."""
+        """Read the column's rows up to `length`; `weight` is that of the moving average."""
         if self.ema.weight != weight:
             self.ema = Ema(weight)
         self.pyramid.extend(self.column, length)
@@ -251,17 +254,17 @@ class Curve:
         columns: int,
         rows: tuple[int, int] | None = None,
     ) -> list[Bucket]:
-        """Spread the steps over a chart's columns; O(columns · log n).
+        """Distribute the steps over a chart's columns; O(columns · log n).
 
         Args:
-            at: Where each step stands on the x axis, shape (≥ n,), never falling.
-            low: The x of column 0.
-            high: The x of the last column, above `low` unless there is one column.
-            columns: How many there are, at least 1.
-            rows: The steps in sight, first and one past the last; None for all.
+            at: The x of each step, shape (≥ n,), non-decreasing.
+            low: The x of the first column.
+            high: The x of the last column; greater than `low` if there are several columns.
+            columns: Number of columns, at least 1.
+            rows: The visible steps: first, and one past the last; None for all.
 
         Returns:
-            One bucket for each column with a number, left to right.
+            A bucket for each column that has a finite value, left to right.
         """
         start, stop = rows or (0, len(at))
         edges = column_edges(at, low, high, columns, start, stop)
@@ -286,7 +289,7 @@ class Curve:
     def readout(self, length: int, exact: bool = False) -> Readout:
         """The numbers beside the chart, as of row `length` − 1.
 
-        `raw` is that row's own where it is to be `exact`, else the newest number up to it.
+        `raw` is the newest finite value up to that row; if `exact`, the value of that row itself.
         """
         rows = range(length - 1, max(-1, length - 2) if exact else -1, -1)
         raw = next((self.column[row] for row in rows if isfinite(self.column[row])), nan)
@@ -297,33 +300,34 @@ class Curve:
 
     @property
     def missing(self) -> int:
-        """Steps without a number since its first, in a metric that comes every step."""
+        """Number of steps without a value since the first one; 0 for a metric that is reported only
+        every few steps."""
         first, pyramid = self.pyramid.first, self.pyramid
         return 0 if first is None or self._spacing > 1 else pyramid.length - first - pyramid.finite
 
     @property
     def _spacing(self) -> int:
-        """Steps from one of its numbers to the next, as a rule."""
+        """Typical number of steps from one value to the next."""
         first, pyramid = self.pyramid.first, self.pyramid
         return 1 if first is None else round((pyramid.length - first) / pyramid.finite)
 
     def _bridge(self) -> int:
-        """Missing rows that a line may cross: none, unless the metric comes only now and then.
+        """Number of missing rows that a line may cross: 0 for a metric reported at every step.
 
-        A metric of every fifth step (a held-out reward) is a line; a NaN in one of every
-        step is a gap.
+        A metric of every fifth step (a held-out reward) is drawn as a line; a NaN in a metric of
+        every step is drawn as a gap.
         """
         return 2 * self._spacing if self._spacing > 1 else 0
 
 
 class Curves:
-    """The curves of one series; recomputed if the series changed otherwise than by growing."""
+    """The curves of one series, by metric; rebuilt if the series changed other than by growing."""
 
     def __init__(self) -> None:
         self._curves: dict[str, Curve] = {}
 
     def of(self, series: Series, key: str, weight: float) -> Curve:
-        """The metric's curve, grown to the series' length. Cheap when nothing is new."""
+        """The metric's curve, extended to the series' length. O(new rows)."""
         column = series.column(key)
         curve = self._curves.get(key)
         if curve is None or curve.column is not column:
@@ -335,9 +339,9 @@ class Curves:
 def column_edges(
     at: Sequence[float], low: float, high: float, columns: int, start: int, stop: int
 ) -> list[int]:
-    """First step of each chart column, and one past the last: shape (columns + 1,).
+    """First step of each chart column, and one past the last step, shape (columns + 1,).
 
-    A step belongs to the column nearest to it; those before `start` and from `stop` on to none.
+    Each step of [start, stop) belongs to the column whose x is nearest.
     """
     width = (high - low) / max(1, columns - 1)
     inner = [
@@ -346,31 +350,31 @@ def column_edges(
     return [start, *inner, stop]
 
 
-# Intervals: how sure the curve of the training reward is, and the held-out rewards beside it.
+# Uncertainty of the training reward's curve, and the held-out rewards drawn with it.
 
 
 LEAST_GROUPS = 4
-"""Groups from which their means say how much groups differ; Student's t is wide below."""
+"""Fewest groups (or rollouts) for an interval; with fewer, Student's t makes it uselessly wide."""
 STD = "reward_std"
 NEAR = 4
-"""Steps whose spread is taken together where the curve is an average."""
+"""Number of steps whose interval widths are averaged for a smoothed curve."""
 
 
 class Spread(NamedTuple):
-    """How sure a step's mean reward is."""
+    """Uncertainty of a step's mean reward."""
 
     half: float = nan
     """Half the width of its 95 % interval, in the reward's unit; NaN if unknown."""
     over: str = ""
-    """What the interval is over, e.g. ``12 groups``."""
+    """The sample, e.g. ``12 groups``."""
 
 
 def reward_spread(checkpoint: Checkpoint, std: float = nan) -> Spread:
-    """How sure the mean reward of a step's rollouts is.
+    """The 95 % interval of the mean reward of a step's rollouts.
 
-    Student's t times the standard error of the mean over its groups, each one draw of a task:
-    rollouts of one task are alike. A step that reports no rewards by group has the interval over
-    its rollouts, from their standard deviation `std` and number, as if they were independent.
+    Student's t times the standard error over the means of the groups: rollouts of one task are
+    correlated, so the group is the unit. If the step reports no rewards by group, the standard
+    error is `std` / √rollouts, as if rollouts were independent.
     """
     means = [sum(g.rewards) / len(g.rewards) for g in checkpoint.groups if g.rewards]
     count = len(means)
@@ -384,25 +388,25 @@ def reward_spread(checkpoint: Checkpoint, std: float = nan) -> Spread:
 
 
 def averaged(weight: float, count: int) -> float:
-    """What an average leaves of the standard error of one value, in (0, 1].
+    """Standard error of a moving average, relative to that of one value; in (0, 1].
 
     Args:
-        weight: The moving average's share of the past, in [0, 1).
-        count: Values in it, at least 1, independent and equally uncertain.
+        weight: The moving average's weight of the past, in [0, 1).
+        count: Number of values averaged, at least 1; independent, with equal standard errors.
     """
     past = weight**count
     return sqrt((1 - weight) * (1 + past) / ((1 + weight) * (1 - past)))
 
 
 class Spreads:
-    """The spread of each step of a run that is looked at, computed once."""
+    """The uncertainty of a run's steps, each computed when it is first needed."""
 
     def __init__(self) -> None:
         self._series = Series()
         self._known: dict[int, tuple[Checkpoint, Spread]] = {}
 
     def at(self, run: Run, row: int) -> Spread:
-        """Of the step in a row."""
+        """The uncertainty of the step in a row."""
         if not run.series.same_rows(self._series):
             self._known.clear()
         self._series = run.series
@@ -410,14 +414,14 @@ class Spreads:
         if position is None:
             return Spread()
         node, known = run.tree[position], self._known.get(row)
-        if known is None or known[0] is not node:  # its groups may come later
+        if known is None or known[0] is not node:  # groups may be reported after the step
             std = run.series.column(STD)
             found = reward_spread(node, std[row] if row < len(std) else nan)
             known = self._known[row] = node, found
         return known[1]
 
     def half(self, run: Run, row: int, weight: float) -> float:
-        """Half the 95 % interval of the moving average as of a row; NaN if unknown."""
+        """Half the 95 % interval of the moving average after a row; NaN if unknown."""
         rows = range(max(0, row + 1 - NEAR) if weight else row, row + 1)
         halves = [half for half, _ in (self.at(run, near) for near in rows) if half == half]
         if not halves:
@@ -430,23 +434,28 @@ class Score(NamedTuple):
 
     value: float
     low: float | None = None
-    """Of its 95 % interval; None where nobody reports one."""
+    """Lower end of the 95 % interval; None if there is no interval."""
     high: float | None = None
     over: str = ""
-    """What it is a mean of, e.g. ``48 tasks × 4`` or ``36 rollouts``; empty if nobody says."""
+    """The sample, e.g. ``48 tasks × 4`` or ``36 rollouts``; empty if unknown."""
     joins: bool = True
-    """Whether it is on the tasks of the others, so that a line may lead to it."""
+    """Whether it is on the same tasks as the others, so that a line may connect them."""
 
 
 def scored(found: Evaluation, joins: bool = True) -> Score:
-    """What an evaluation found; `joins`, see `Score`."""
+    """The score of an evaluation; `joins` as in `Score`."""
     low, high = (found.mean.low, found.mean.high) if found.mean is not None else (None, None)
     over = size(found.num_tasks, found.samples or 1)
     return Score(found.mean_reward, low, high, over, joins)
 
 
 def reported(value: float, rollouts: float | None) -> Score:
-    """What a step reports; `rollouts` as it says, None if it does not."""
+    """The score of a held-out reward that a step reports.
+
+    Args:
+        value: The reward.
+        rollouts: Number of its rollouts as reported; None if it is not.
+    """
     known = rollouts is not None and 1 <= rollouts < inf
     return Score(value, over=counted(int(rollouts or 0), "rollout") if known else "")
 
@@ -454,20 +463,21 @@ def reported(value: float, rollouts: float | None) -> Score:
 class HeldOut:
     """The held-out rewards of a run, each at the checkpoint that was sampled.
 
-    A checkpoint's evaluation, with its interval; else what a step from it reports, without one.
-    Evaluations that a run makes are on the tasks that its steps report; others may be on any.
+    A checkpoint's evaluation, with its interval, wins over what a step trained from it reports,
+    which has none. Evaluations that a run makes of its own checkpoints are on the tasks that its
+    steps report; other evaluations may be on any tasks.
     """
 
     def __init__(self) -> None:
         self.rows: list[int] = []
-        """Of the head's lineage, ascending."""
+        """Rows of the head's lineage that have a score, ascending."""
         self.scores: dict[int, Score] = {}
         self._passes: dict[int, Score] = {}
         self._series = Series()
         self._seen: object = None
 
     def follow(self, run: Run) -> None:
-        """Take in what is new; O(new steps + scores)."""
+        """Read what is new in the run; O(new steps + scores)."""
         seen = run.series, run.tree, run.tree.edition
         if seen == self._seen:
             return
@@ -483,20 +493,21 @@ class HeldOut:
         self.rows = sorted(row for row in self.scores if row >= 0)
 
     def at(self, row: int) -> tuple[int, Score] | None:
-        """The newest score up to a row, with its own row; None before the first."""
+        """The newest score up to a row, with the row it belongs to; None before the first."""
         place = bisect_right(self.rows, row)
         return (self.rows[place - 1], self.scores[self.rows[place - 1]]) if place else None
 
     @staticmethod
     def _sampler(run: Run, row: int) -> int:
-        """The row of the checkpoint that a step's rollouts were sampled from; −1 for the base."""
+        """Row of the checkpoint that a step's rollouts were sampled from; −1 for the base
+        weights."""
         position = run.tree.find(run.series.id_at(row))
         source = -1 if position is None else run.tree.source(position)
         return -1 if source < 0 else run.tree.depth(source) - 1
 
     @staticmethod
     def _passed(run: Run, row: int, value: float) -> Score:
-        """What a step reports."""
+        """The held-out score that a step reports."""
         position = run.tree.find(run.series.id_at(row))
         told = None if position is None else run.tree[position].metrics.get(HELDOUT_TRACES)
         return reported(value, told)
@@ -510,11 +521,11 @@ class HeldOut:
                 yield row, scored(found, of_run or not alone)
 
 
-# Signs: what happened at a step, on the x axis.
+# Signs on the x axis: alarms, moves of the head, branches.
 
 
 class Sign(StrEnum):
-    """A mark at one step; where several meet, the first of these is seen."""
+    """A sign at one step; if several apply, the first in this order is drawn."""
 
     ALARM = "⚑"
     HEAD = "▷"
@@ -522,13 +533,13 @@ class Sign(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """For a legend."""
+        """Its entry in a legend."""
         return {Sign.ALARM: "alarm", Sign.HEAD: "head set", Sign.BRANCH: "branch"}[self]
 
 
 def signs(run: Run, moved_to: Iterable[str]) -> dict[int, Sign]:
-    """By row of the head's lineage: where alarms began, where the head was set, and where another
-    branch leaves.
+    """Where alarms began, where the head was set, and where another branch leaves, by row of the
+    head's lineage.
 
     Args:
         run: The run.

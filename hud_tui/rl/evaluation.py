@@ -1,12 +1,12 @@
-"""What an evaluation says: mean reward and pass@k with intervals; of two, the paired difference.
+"""Statistics of evaluations: mean reward and pass@k with 95 % intervals, and paired differences.
 
-Tasks are the sample here, not rollouts: a checkpoint is asked how it does on tasks like these, so
-every figure is a mean over tasks of something that each task's rollouts say, and its interval
-comes from a bootstrap over tasks. Two checkpoints are compared on the tasks that both have.
+Tasks are the sampling unit, not rollouts: rollouts of one task are correlated. Every figure is a
+mean over tasks of a number computed from each task's rollouts, and its interval comes from a
+bootstrap over tasks. Two checkpoints are compared on the tasks that both were evaluated on.
 
 Sources: Chen et al. 2021 (arXiv:2107.03374), section 2.1 (pass@k, and its stable product); Efron
-1987, "Better bootstrap confidence intervals" (BCa); Hesterberg 2015 (arXiv:1411.5279), section
-5.3 (quantiles of t, as the percentile interval of few is too narrow).
+1987, "Better bootstrap confidence intervals" (BCa); Hesterberg 2015 (arXiv:1411.5279), section 5.3
+(quantiles of t, because the percentile interval of a small sample is too narrow).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,32 +24,32 @@ from hud_tui.rl.tasks.task import digest
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
 LEVEL = 0.95
-"""Of all intervals."""
+"""Confidence level of all intervals."""
 RESAMPLES = 2000
 DRAWS = 100_000
-"""Tasks that are drawn for one interval at most; of very many tasks, fewer resamples do."""
+"""Maximum number of task draws for one interval; with very many tasks there are fewer resamples."""
 FEWEST = 500
 SEED = 20210707
 SOLVED_AT = 1.0
-"""The reward from which on a rollout counts as solved, where nobody says another."""
+"""Default reward from which a rollout counts as solved."""
 FEWEST_DIFFERING = 6
-"""Tasks that must differ before a difference is claimed."""
+"""Number of tasks that must differ before a difference is claimed."""
 RESIDUE = 1e-6
-"""A reward that is this much less was rounded to 32 bits."""
+"""Tolerance for rewards that were rounded to 32 bits."""
 EFFECT = 0.05
-"""The difference that is said to need so many tasks, where none is visible."""
+"""The difference for which the needed number of tasks is reported when no difference is visible."""
 POWER = 0.8
-"""With which chance so many tasks would show it."""
+"""Probability of detecting it with that many tasks."""
 _NORMAL = NormalDist()
 _Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
 
 
 def pass_at(samples: int, solved: int, k: int) -> float:
-    """The unbiased estimate of the chance that one of k rollouts of a task solves it.
+    """Unbiased estimate of the probability that at least one of k rollouts of a task solves it.
 
     Args:
-        samples: Rollouts that were made, n.
-        solved: Those of them that solved it, c.
+        samples: Number of rollouts, n.
+        solved: Number of rollouts that solved the task, c.
         k: From 1 to n.
 
     Returns:
@@ -70,17 +70,19 @@ def interval(
 ) -> tuple[float, float] | None:
     """The 95 % interval of a mean over tasks; None for fewer than two tasks.
 
-    BCa, with the exact acceleration of a mean as its bias correction too, and with the quantiles of
-    Student's t, which make up for the narrowness of a bootstrap of few. In a simulation with 20 to
-    48 tasks of 4 rollouts it covers 93 to 97 % for mean rewards and pass@1; for pass@4, which is
-    0 or 1 of a task, up to 98 %; where all tasks but one or two are alike, less.
+    BCa bootstrap. Both the acceleration and the bias correction are those of a mean, which are
+    equal and known exactly. Quantiles are Student's t instead of normal, because the bootstrap of a
+    small sample is too narrow. In a simulation with 20 to 48 tasks of 4 rollouts it covers 93 to 97
+    % for mean rewards and pass@1, and up to 98 % for pass@4, whose values are 0 or 1; it covers
+    less if all tasks but one or two have the same value.
 
     Args:
-        values: One a task, shape (N,).
-        least, most: What a task's value may be. Where all are equal there is nothing to draw
-            from: the ends are then as far as a share 1 − .025^(1/N) of unseen tasks could move it.
-        resamples: How many means are drawn, with a seed of their own: the same values have the
-            same interval.
+        values: One per task, shape (N,).
+        least, most: Range of possible values. If all values are equal, resampling has nothing to
+            work with: the ends are then as far away as a share 1 − .025^(1/N) of unseen tasks at
+            `least` or `most` would move the mean.
+        resamples: Number of bootstrap means. Their seed is fixed: equal values give equal
+            intervals.
     """
     count = len(values)
     if count < 2:
@@ -99,7 +101,7 @@ def interval(
 
 
 def student_t(freedom: int) -> float:
-    """The .975 quantile of Student's t, to three digits from 3 degrees of freedom on.
+    """The .975 quantile of Student's t; three digits are right from 3 degrees of freedom.
 
     Source: Abramowitz and Stegun 1964, 26.7.5.
     """
@@ -114,7 +116,8 @@ def student_t(freedom: int) -> float:
 
 
 def _adjusted(z: float, acceleration: float) -> float:
-    """BCa's share for a normal quantile; a mean's bias correction equals its acceleration."""
+    """BCa's probability for a normal quantile; for a mean, bias correction and acceleration are
+    equal."""
     moved = acceleration + z
     return _NORMAL.cdf(acceleration + moved / (1 - acceleration * moved))
 
@@ -128,14 +131,16 @@ def _resampled(values: Sequence[float], resamples: int) -> list[float]:
 
 
 def _draws(count: int, times: int) -> Iterator[Callable[[Sequence[float]], Iterable[float]]]:
-    """Each takes `count` values with replacement: always the same ones, whatever they are."""
+    """Functions that each pick `count` of their argument's values with replacement; the positions
+    depend on `count` and `times` only."""
     choose = Random(SEED).choices
     return (itemgetter(*choose(range(count), k=count)) for _ in range(times))
 
 
 @lru_cache(maxsize=4)
 def _remembered(count: int, times: int) -> Sequence[Callable[[Sequence[float]], Iterable[float]]]:
-    """Drawing takes most of the time, and an evaluation's figures are all of as many tasks."""
+    """`_draws`, cached: drawing takes most of the time, and all figures of an evaluation have the
+    same `count`."""
     return tuple(_draws(count, times))
 
 
@@ -146,7 +151,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def estimate(values: Sequence[float], least: float, most: float) -> Estimate:
-    """A mean over tasks, with its interval; arguments as of `interval`, at least one value."""
+    """A mean over tasks with its interval; arguments as for `interval`, at least one value."""
     low, high = interval(values, least, most) or (None, None)
     return Estimate(value=fmean(values), low=low, high=high)
 
@@ -162,7 +167,7 @@ class TaskScore:
     rewards: tuple[float, ...]
     """Finite, shape (K,), K ≥ 1."""
     solved: int
-    """How many of them solved it."""
+    """Number of rollouts that solved it."""
 
     @property
     def mean(self) -> float:
@@ -171,15 +176,15 @@ class TaskScore:
 
 @dataclass(frozen=True)
 class Scores:
-    """An evaluation by task; nothing is drawn before it is asked for."""
+    """An evaluation's rewards by task; statistics are computed when first read."""
 
     tasks: tuple[TaskScore, ...]
-    """By slug; those without any reward are left out."""
+    """Sorted by slug; tasks without a reward are left out."""
     solved_at: float = SOLVED_AT
 
     @classmethod
     def of(cls, groups: Sequence[Group], solved_at: float = SOLVED_AT) -> "Scores":
-        """From rewards by task, a task's groups together. What is not finite is no reward."""
+        """From groups; groups of the same task are joined, and non-finite rewards dropped."""
         found: dict[str, list[float]] = {}
         for group in groups:
             found.setdefault(group.task_slug, []).extend(filter(isfinite, group.rewards))
@@ -193,7 +198,7 @@ class Scores:
 
     @property
     def samples(self) -> int:
-        """Rollouts that every task has at least; 0 where there are no tasks."""
+        """Rollouts of the task that has the fewest; 0 without tasks."""
         return min((len(task.rewards) for task in self.tasks), default=0)
 
     @property
@@ -207,28 +212,29 @@ class Scores:
 
     @cached_property
     def mean(self) -> Estimate:
-        """Mean reward, every task as much as any other. Raises ValueError where there are none."""
+        """Mean reward; every task has the same weight. Raises ValueError without tasks."""
         return estimate([task.mean for task in self.tasks], *self._bounds)
 
     @cached_property
     def pass_at(self) -> dict[int, Estimate]:
-        """pass@k for 1, its doubles, and the number of samples."""
+        """pass@k for the values of `ks`."""
         return {k: self.passed(k) for k in ks(self.samples)}
 
     def passed(self, k: int) -> Estimate:
-        """pass@k. Raises ValueError where k is not from 1 to `samples`."""
+        """pass@k. Raises ValueError if k is not from 1 to `samples`."""
         chances = [pass_at(len(task.rewards), task.solved, k) for task in self.tasks]
         return estimate(chances, 0.0, 1.0)
 
     @property
     def _bounds(self) -> tuple[float, float]:
-        """What a task's mean may be, as far as is seen: 0 to 1, and what was beyond."""
+        """Assumed range of rewards: 0 to 1, extended to the rewards seen."""
         rewards = [reward for task in self.tasks for reward in task.rewards]
         return min([0.0, *rewards]), max([1.0, *rewards])
 
 
 def ks(samples: int) -> list[int]:
-    """For which k pass@k is told: 1, 2, 4 … and the number of samples."""
+    """The values of k for which pass@k is reported: powers of two up to `samples`, and
+    `samples`."""
     doubles = [1 << power for power in range(samples.bit_length())]
     return sorted({*doubles, samples} - {0})
 
@@ -239,12 +245,12 @@ def size(tasks: int, samples: int) -> str:
 
 
 def tasks_digest(slugs: Sequence[str]) -> str:
-    """Names a set of tasks, whatever their order."""
+    """A hash of a set of tasks; their order does not matter. 16 hexadecimal digits."""
     return digest(sorted(slugs))[:16]
 
 
 def sum_up(groups: Sequence[Group], solved_at: float = SOLVED_AT) -> Evaluation:
-    """The figures of an evaluation, which its checkpoint carries.
+    """The statistics of an evaluation, in the form in which its checkpoint carries them.
 
     Raises:
         ValueError: There is no reward.
@@ -262,12 +268,12 @@ def sum_up(groups: Sequence[Group], solved_at: float = SOLVED_AT) -> Evaluation:
     )
 
 
-# Two checkpoints on the same tasks.
+# Two checkpoints compared on the same tasks.
 
 
 @dataclass(frozen=True)
 class TaskChange:
-    """One task that both were asked."""
+    """One task that both were evaluated on."""
 
     slug: str
     before: TaskScore
@@ -275,27 +281,27 @@ class TaskChange:
 
     @property
     def delta(self) -> float:
-        """Of the mean rewards, after minus before."""
+        """Difference of the mean rewards, after minus before."""
         return self.after.mean - self.before.mean
 
     @property
     def solved(self) -> float:
-        """Of the shares that are solved, after minus before."""
+        """Difference of the solve rates, after minus before."""
         before, after = self.before, self.after
         return after.solved / len(after.rewards) - before.solved / len(before.rewards)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What one evaluation has over another, on the tasks that both have; at least one."""
+    """The difference of two evaluations on the tasks that both have; at least one."""
 
     changes: tuple[TaskChange, ...]
     missing: tuple[int, int]
-    """Tasks that only the first has, and only the second."""
+    """Number of tasks that only the first has, and that only the second has."""
 
     @property
     def samples(self) -> tuple[int, int]:
-        """Rollouts that every task has at least, in each."""
+        """Fewest rollouts of any task, in the first and in the second."""
         before = min(len(change.before.rewards) for change in self.changes)
         return before, min(len(change.after.rewards) for change in self.changes)
 
@@ -307,35 +313,40 @@ class Difference:
 
     @cached_property
     def reward(self) -> Estimate:
-        """The difference of the mean rewards."""
+        """Difference of the mean rewards."""
         means = [t.mean for change in self.changes for t in (change.before, change.after)]
         most = max(1.0, max(means) - min(means))
         return _paired([change.delta for change in self.changes], most)
 
     @cached_property
     def solved(self) -> Estimate:
-        """The difference of pass@1."""
+        """Difference of pass@1."""
         return _paired([change.solved for change in self.changes], 1.0)
 
     @property
     def better(self) -> list[TaskChange]:
-        """The tasks whose mean reward rose, the most first; that some do is no proof."""
+        """Tasks whose mean reward rose, largest change first, whether or not it is significant."""
         rose = [change for change in self.changes if change.delta > RESIDUE]
         return sorted(rose, key=lambda change: (-change.delta, change.slug))
 
     @property
     def worse(self) -> list[TaskChange]:
-        """The tasks whose mean reward fell, the most first."""
+        """Tasks whose mean reward fell, largest change first."""
         fell = [change for change in self.changes if change.delta < -RESIDUE]
         return sorted(fell, key=lambda change: (change.delta, change.slug))
 
     @property
     def is_worse(self) -> bool:
-        """Whether the second one's mean reward is lower beyond chance: all of the interval is."""
+        """Whether the second mean reward is significantly lower: the whole interval is below
+        zero."""
         return self.reward.high is not None and self.reward.high < 0
 
     def sentences(self, before: str, after: str) -> list[str]:
-        """What can be said, of what is solved and of the mean reward; one where both are alike."""
+        """Conclusions about the solve rate and the mean reward; one sentence if both are the same
+        number.
+
+        `before` and `after` are the names of the two.
+        """
         shares = [change.solved for change in self.changes]
         means = [change.delta for change in self.changes]
         solved, reward = ("solves", self.solved, shares), ("scores", self.reward, means)
@@ -348,9 +359,11 @@ class Difference:
 
 
 def _paired(deltas: Sequence[float], most: float) -> Estimate:
-    """The mean of differences by task, each from -most to most. Of fewer than six tasks that differ
-    none can be told from chance (sign test: 2 × 2⁻⁵ = .06), and a bootstrap that draws from so few
-    is too narrow: the interval then reaches zero."""
+    """Mean of paired differences by task, each in [−most, most].
+
+    With fewer than six differing tasks no difference is significant (sign test: 2 × 2⁻⁵ = .06), and
+    a bootstrap of so few values is too narrow: the interval is then extended to include zero.
+    """
     found = estimate(deltas, -most, most)
     if found.low is None or found.high is None or _differing(deltas) >= FEWEST_DIFFERING:
         return found
@@ -358,7 +371,7 @@ def _paired(deltas: Sequence[float], most: float) -> Estimate:
 
 
 def _is_unseen(delta: Estimate) -> bool:
-    """Whether its interval has both sides of zero."""
+    """Whether its interval contains zero."""
     return delta.low is not None and delta.high is not None and delta.low <= 0 <= delta.high
 
 
@@ -371,7 +384,7 @@ def _differing(deltas: Sequence[float]) -> int:
 
 
 def difference(before: Scores, after: Scores) -> Difference | None:
-    """Compare two evaluations; None if they share no task."""
+    """Compare two evaluations; None if they have no task in common."""
     known = {task.slug: task for task in before.tasks}
     changes = tuple(
         TaskChange(task.slug, known[task.slug], task) for task in after.tasks if task.slug in known
@@ -389,14 +402,14 @@ def sentence(
     size: str,
     deltas: Sequence[float],
 ) -> str:
-    """What a difference says, in points: hundredths of a reward or of a share.
+    """A difference in words, in points (hundredths of a reward or of a solve rate).
 
     Args:
-        verb: ``solves`` or ``scores``; ``either`` where neither shows a difference.
+        verb: ``solves`` or ``scores``; ``either`` if neither shows a difference.
         delta: After minus before.
-        before, after: What the two are called.
-        size: Of the tasks, as `Difference.size`.
-        deltas: By task, shape (N,).
+        before, after: Names of the two.
+        size: The sample, as `Difference.size`.
+        deltas: Differences by task, shape (N,).
     """
     low, high = delta.low, delta.high
     if low is None or high is None:
@@ -430,21 +443,24 @@ def _more(half: float, tasks: int) -> str:
 
 
 def times_as_many(half: float, effect: float = EFFECT, power: float = POWER) -> int:
-    """How many times as many tasks would show a difference of this size.
+    """Factor by which the number of tasks must grow to detect a difference.
 
     Args:
-        half: Half the width of the interval that is there; it shrinks with √tasks.
-        effect: The difference.
-        power: The chance with which it is to be shown.
+        half: Half the width of the interval now; it shrinks with √tasks.
+        effect: The difference to detect.
+        power: Probability of detecting it.
     """
     return ceil((half / effect * (1 + _NORMAL.inv_cdf(power) / _Z)) ** 2 - 1e-9)
 
 
 @lru_cache
 def fewest_tasks(effect: float = EFFECT, power: float = POWER) -> int:
-    """Fewest tasks that can show a difference of this size, however alike the others are: all of it
-    may lie in a share `effect` of them, that one never solves and the other always, and
-    FEWEST_DIFFERING of those must be among the tasks."""
+    """Fewest tasks that can show a difference of this size.
+
+    In the most favourable case all of it comes from a share `effect` of the tasks, which one
+    checkpoint always fails and the other always solves; FEWEST_DIFFERING of those must be drawn,
+    with probability `power`.
+    """
     tasks = FEWEST_DIFFERING
     while _at_least(FEWEST_DIFFERING, tasks, effect) < power:
         tasks += 1
@@ -452,7 +468,7 @@ def fewest_tasks(effect: float = EFFECT, power: float = POWER) -> int:
 
 
 def _at_least(least: int, tasks: int, share: float) -> float:
-    """The binomial chance of at least so many."""
+    """Binomial probability of at least `least` successes in `tasks` draws."""
     fewer = (comb(tasks, k) * share**k * (1 - share) ** (tasks - k) for k in range(least))
     return 1 - fsum(fewer)
 
@@ -463,22 +479,22 @@ def _points(delta: float) -> str:
 
 
 def _number(share: float) -> str:
-    """Points, with a digit after the point where they are few."""
+    """A share in points, with one decimal if small."""
     points = 100 * share
     return f"{points:.0f}" if points >= 2 or abs(points - round(points)) < 0.05 else f"{points:.1f}"
 
 
 def as_groups(rewards: Mapping[str, Sequence[float]]) -> list[Group]:
-    """Rewards by task as the wire has them."""
+    """Rewards by task in the form of the wire."""
     return [Group(task_slug=slug, rewards=list(found)) for slug, found in rewards.items()]
 
 
-# Rows for people: what a table shows of an evaluation, whatever draws it.
+# What tables in the app and on the command line show of an evaluation.
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of an evaluation's figures."""
+    """One statistic of an evaluation."""
 
     label: str
     """``mean reward`` or ``pass@4``."""
@@ -487,41 +503,42 @@ class Figure:
 
 @dataclass(frozen=True)
 class Told:
-    """What an evaluation found, and of what."""
+    """An evaluation's result, and the checkpoint it is of."""
 
     checkpoint_id: str | None
-    """None: the weights that the model started from."""
+    """None for the weights that the model started from."""
     name: str
-    """The checkpoint's."""
+    """Name of the checkpoint."""
     found: Evaluation
 
 
 def figures(found: Evaluation) -> list[Figure]:
-    """The figures of an evaluation, mean reward first; an old row has that alone."""
+    """The statistics of an evaluation, mean reward first; an old row has only that."""
     mean = found.mean or Estimate(value=found.mean_reward)
     passes = [Figure(f"pass@{k}", found.pass_at[k]) for k in sorted(found.pass_at)]
     return [Figure("mean reward", mean), *passes]
 
 
 def told_figure(found: Evaluation) -> str:
-    """The mean reward in a few words, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
+    """The mean reward in short, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
     mean = figures(found)[0].estimate
     ends = "" if mean.low is None else f" [{short(mean.low)}, {short(mean.high)}]"
     return f"{short(mean.value)}{ends}, {told_size(found)}"
 
 
 def told_size(found: Evaluation) -> str:
-    """E.g. ``36 tasks × 4``; an old row says only how many rollouts there were in all."""
+    """The sample, e.g. ``36 tasks × 4``. An old row reports only the total number of rollouts."""
     each = found.samples or max(1, found.num_traces // max(1, found.num_tasks))
     return size(found.num_tasks, each)
 
 
 def told(tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]) -> list[Told]:
-    """Every evaluation with figures, of the weights a model started from first, then by checkpoint.
+    """Every evaluation with a result: first those of the weights that the model started from, then
+    by checkpoint.
 
     Args:
-        tree: Oldest first; a service says there what it found.
-        jobs: All that are known, oldest first; those made from here are in no tree.
+        tree: Oldest first, with the results that the service reports.
+        jobs: All known ones, oldest first; those made by this program are not in the tree.
     """
     known: dict[str | None, list[Told]] = {None: []}
     for node in tree:
@@ -538,11 +555,14 @@ def told(tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]) -> list[Told
 def pair_of(
     before: Sequence[Evaluation], after: Sequence[Evaluation]
 ) -> tuple[Evaluation, Evaluation] | None:
-    """The evaluations of two checkpoints that compare best: on the same tasks under the same
-    conditions, then with the most rollouts, then the newest; None if none can be compared.
+    """The two evaluations of two checkpoints that compare best; None if none can be compared.
+
+    Preferred are pairs on the same tasks, then under the same conditions, then with the most
+    rollouts, then the newest.
 
     Args:
-        before, after: Of one checkpoint each, oldest first; what has no id has no rewards by task.
+        before, after: Evaluations of one checkpoint each, oldest first; those without an id have no
+            rewards by task and are skipped.
     """
     pairs = [
         ((one.tasks_digest == other.tasks_digest, conditions(one) == conditions(other)),
@@ -555,7 +575,7 @@ def pair_of(
 
 @dataclass(frozen=True)
 class Paired:
-    """Two evaluations, and what the second has over the first."""
+    """Two evaluations, and the difference of the second from the first."""
 
     before: Evaluation
     after: Evaluation
@@ -563,7 +583,7 @@ class Paired:
 
 
 def asked_for(jobs: Iterable[EvaluationJob]) -> EvaluationJob | None:
-    """The newest evaluation that somebody asked for, not a run; None if there is none.
+    """The newest evaluation that was requested by itself, not made by a run; None if there is none.
 
     Args:
         jobs: Oldest first.
@@ -573,7 +593,7 @@ def asked_for(jobs: Iterable[EvaluationJob]) -> EvaluationJob | None:
 
 
 def rollout_seconds(jobs: Iterable[EvaluationJob]) -> float | None:
-    """Seconds per rollout of the newest evaluation that says what it took; None if none does.
+    """Seconds per rollout of the newest evaluation that reports its duration; None if none does.
 
     Args:
         jobs: Oldest first.
@@ -583,24 +603,24 @@ def rollout_seconds(jobs: Iterable[EvaluationJob]) -> float | None:
 
 
 def seconds_left(job: EvaluationJob) -> float | None:
-    """Until one that is under way is over, at its own pace; None before its first rollouts."""
+    """Seconds until an active evaluation ends, at its own pace; None before its first rollouts."""
     pace = rollout_seconds([job])
     return None if pace is None else pace * max(0, job.total - job.done)
 
 
 def called(job: EvaluationJob) -> str:
-    """What the weights of an evaluation are called."""
+    """Display name of the evaluated weights."""
     return job.checkpoint or (job.checkpoint_id or "base")[:8]
 
 
 def best_evaluated(
     evaluations: Sequence[EvaluationJob], digest: str | None
 ) -> EvaluationJob | None:
-    """The one with figures that ranks highest, by the lower end of its mean's interval.
+    """The evaluation that ranks highest by the lower end of its mean reward's interval.
 
     Args:
-        evaluations: Oldest first; those of what the model started from do not count.
-        digest: `Evaluation.tasks_digest` that it has to have; None for any.
+        evaluations: Oldest first; those of the weights that the model started from are skipped.
+        digest: Only evaluations with this `Evaluation.tasks_digest`; None for any.
     """
     known = [
         (ends_of(e.result.mean_reward, e.result.num_traces)[0], e)
@@ -613,12 +633,12 @@ def best_evaluated(
 def best_known(
     evaluations: Sequence[EvaluationJob], checkpoint_id: str | None, digest: str | None = None
 ) -> EvaluationJob | None:
-    """The newest evaluation of a checkpoint that has figures, on the same tasks where there is one.
+    """The newest evaluation of a checkpoint that has a result, if possible on the same tasks.
 
     Args:
         evaluations: Oldest first.
-        checkpoint_id: None for what the model started from.
-        digest: `Evaluation.tasks_digest` that it is to be compared with.
+        checkpoint_id: None for the weights that the model started from.
+        digest: `Evaluation.tasks_digest` that is preferred.
     """
     own = [e for e in evaluations if e.checkpoint_id == checkpoint_id and e.result is not None]
     same = [e for e in own if digest and e.result and e.result.tasks_digest == digest]

@@ -1,8 +1,8 @@
-"""Sheet: a table, written as CSV or JSON piece by piece.
+"""Tables (`Sheet`) written piece by piece as CSV or JSON.
 
-Spreadsheets run text that looks like a formula: such a text gets a leading apostrophe, and
-control characters become visible pictures. Numbers are written so that they read back as the
-same double. JSON contains every text unchanged, with non-ASCII escaped.
+In CSV, text that a spreadsheet would run as a formula gets a leading apostrophe, and control
+characters are replaced by visible ones. Numbers are written so that they read back as the same
+double. JSON contains every text unchanged, with non-ASCII characters escaped.
 
 Source: RFC 4180 (CSV); OWASP, "CSV Injection", for what begins a formula.
 """
@@ -34,26 +34,26 @@ FORMULA = (*"=+-@|%", *map(chr, (0xFF1D, 0xFF0B, 0xFF0D, 0xFF20)))
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows of cells under column names. Rows may be a generator: a sheet is written once."""
+    """A table. `rows` may be a generator, so a sheet can be written only once."""
 
     name: str
-    """One word for the file's name: ``metrics``."""
+    """One word for the file's name, e.g. ``metrics``."""
     columns: Sequence[str]
     rows: Iterable[Sequence[Cell]]
-    """Each as long as `columns`; None if there is nothing."""
+    """Each as long as `columns`; None for an empty cell."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Facts about the whole table, e.g. the model; JSON only."""
 
 
 def csv_pieces(sheet: Sheet) -> Iterator[str]:
-    """CSV lines: column names, then rows."""
+    """CSV lines: column names, then the rows."""
     yield _line([csv_text(name) for name in sheet.columns])
     for row in sheet.rows:
         yield _line([csv_cell(cell) for cell in row])
 
 
 def json_pieces(sheet: Sheet) -> Iterator[str]:
-    """One JSON document, one row per line; NaN and infinities become null."""
+    """One JSON document with one row per line; NaN and infinities become null."""
     head = {"schema": SCHEMA, "kind": "export", "what": sheet.name, **sheet.facts}
     yield json.dumps(head)[:-1] + f', "columns": {json.dumps(list(sheet.columns))}, "rows": ['
     between = "\n"
@@ -79,7 +79,7 @@ def csv_cell(cell: Cell) -> str:
 
 
 def csv_text(text: str) -> str:
-    """A quoted text in one line that is not taken for a formula."""
+    """A quoted text in one line that no spreadsheet takes for a formula."""
     safe = one_line(text, MOST)
     if safe.lstrip().startswith(FORMULA):
         safe = "'" + safe
@@ -106,7 +106,8 @@ NODE = (
     *("eval_split", "eval_tasks", "eval_samples", "eval_rollouts"),
     *(f"eval_{name}{end}" for name in ("mean", "pass@1") for end in ("", "_low", "_high")),
 )
-"""The evaluation is that on held-out tasks which the tree shows, else the newest."""
+"""Columns of a checkpoint. The ``eval_`` ones are of the held-out evaluation that the tree shows,
+else of the newest evaluation."""
 EVALUATION = (
     *("id", "checkpoint_id", "checkpoint", "split", "tasks_name", "tasks", "samples", "rollouts"),
     *("job_id", "created_at", "solved_at", "mean_reward", "mean_reward_low", "mean_reward_high"),
@@ -134,12 +135,12 @@ ALARM = (
 
 
 def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
-    """Every metric of every step of the head's lineage, oldest first, with the own rewards of
-    the step's checkpoint.
+    """Every metric of every step of the head's lineage, oldest first, with the own rewards of the
+    step's checkpoint.
 
     Args:
         run: The run.
-        order: Keys of the metrics that come first.
+        order: Keys of metrics whose columns come first.
     """
     keys = [key for key in order if key in run.series.keys]
     keys += ranked([key for key in run.series.keys if key not in keys])
@@ -149,7 +150,7 @@ def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
 
 
 def tree_sheet(run: Run, notes: Mapping[str, str]) -> Sheet:
-    """Every checkpoint of the tree, oldest first; `notes` are the user's, by id."""
+    """Every checkpoint of the tree, oldest first; `notes` are the user's, by checkpoint id."""
     tree = run.tree
     keys = ranked(list(dict.fromkeys(key for node in tree for key in metrics_of(node))))
     rows = (
@@ -160,7 +161,7 @@ def tree_sheet(run: Run, notes: Mapping[str, str]) -> Sheet:
 
 
 def evaluations_sheet(run: Run) -> Sheet:
-    """What checkpoints scored when they were evaluated, with 95 % intervals."""
+    """The results of all evaluations, with 95 % intervals."""
     found = told(list(run.tree), list(run.evaluations.values()))
     most = max((k for one in found for k in one.found.pass_at), default=0)
     passes = [k for k in ks(most) if any(k in one.found.pass_at for one in found)]
@@ -175,7 +176,7 @@ def groups_sheet(run: Run) -> Sheet:
 
 
 def alarms_sheet(run: Run) -> Sheet:
-    """Alarms of the head's lineage, and of steps that left it."""
+    """Alarms of the head's lineage, then those of steps that the head has left."""
     report: Report = run.alarms
     rows = (_alarm(alarm) for alarm in (*report.alarms, *report.left))
     return Sheet("alarms", ALARM, rows, _facts(run))
@@ -187,12 +188,12 @@ def models_sheet(models: Iterable[Model], heads: Mapping[str, tuple[str, int, Ow
 
 
 def jobs_sheet(jobs: Iterable[Job]) -> Sheet:
-    """Jobs, as they were listed."""
+    """Jobs in the order in which they were listed."""
     return Sheet("jobs", JOB, map(_job, jobs))
 
 
 def rollouts_sheet(groups: Iterable[RolloutGroup]) -> Sheet:
-    """Rollouts of some groups, one row each."""
+    """Rollouts of the given groups, one row each."""
     return Sheet("rollouts", ROLLOUT, _rollouts(groups))
 
 
@@ -206,7 +207,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _columns(keys: Iterable[str], taken: Sequence[str]) -> list[str]:
-    """Column names of metrics, made distinct from the other columns."""
+    """Column names for metrics, prefixed where they would clash with `taken`."""
     names = dict.fromkeys(taken)
     for key in keys:
         name = key
@@ -245,7 +246,7 @@ def _node(tree: Tree, position: int, notes: Mapping[str, str]) -> tuple[Cell, ..
 
 
 def _shown(found: Evaluation | None) -> tuple[Cell, ...]:
-    """An evaluation in a checkpoint's row."""
+    """The ``eval_`` cells of a checkpoint's row."""
     if found is None:
         return (None,) * 10
     mean = found.mean or Estimate(value=found.mean_reward)

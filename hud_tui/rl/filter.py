@@ -10,8 +10,8 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
     loss:ppo           a text contains it: loss, job, name, id, state, note; = does too
     is:pinned          pinned, noted, alarm, evaluated, expired, damaged, weights, head
 
-The grammar is one for all that is listed; `Fields` says what a kind of thing has, `CHECKPOINTS`
-below what a checkpoint has, and `hud_tui.rl.runs` what a run has.
+The same grammar filters all lists. `Fields` describes what can be filtered by: `_fields` below for
+checkpoints, `hud_tui.rl.runs` for runs.
 
 Metrics of the weights (reward, heldout, entropy, kl …) are the checkpoint's own, see
 `hud_tui.rl.own_numbers`; a checkpoint without rollouts has none and does not match.
@@ -32,7 +32,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint
 
 P = ParamSpec("P")
-"""What a test is given: a run; or a tree and a position in it."""
+"""Arguments of a predicate: a run; or a tree and a position in it."""
 
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -45,7 +45,7 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "k": 1e3, "M": 1e6}
-"""What may follow a number: seconds, minutes, hours, days; thousands and millions."""
+"""Suffixes of numbers: seconds, minutes, hours, days; thousands and millions."""
 IS = "is"
 _TERM = re.compile(r"(!?)([^\s<>=!:]*)(<=|>=|!=|==?|<|>|:)(\S*)")
 _RANGE = "step:100..200"
@@ -54,27 +54,27 @@ _EXAMPLE = "as in reward>.6"
 
 @dataclass(frozen=True)
 class Fields(Generic[P]):
-    """What can be asked of one kind of thing."""
+    """What the items of one list can be filtered by."""
 
     thing: str
-    """What one is called."""
+    """Word for one item, for errors: ``checkpoint``."""
     words: Callable[P, str]
-    """The text that a bare word is looked for in."""
+    """The text that a bare word is searched in."""
     texts: Mapping[str, Callable[P, str]]
-    """By the names that are typed, as the two below."""
+    """Text fields by name."""
     traits: Mapping[str, Callable[P, bool]]
-    """After ``is:``."""
+    """Yes-or-no properties by name, for ``is:``."""
     number: Callable[[str], Callable[P, float | None] | None]
-    """How to get at a number by its name; None if nothing has one of this name."""
+    """The getter of a number by name; None if no item has that number."""
     numbers: Sequence[str] = ()
-    """Names of numbers, to offer for a misspelt one."""
+    """Names of numbers, suggested for a misspelt one."""
 
 
 def parse_terms(expression: str, fields: Fields[P]) -> Callable[P, bool]:
-    """Read a filter: whether a thing is let through.
+    """Parse a filter into a predicate.
 
     Raises:
-        HudUsage: An invalid term; the message shows it.
+        HudUsage: An invalid term; the message names it.
     """
     terms = [_term(word, fields) for word in expression.split()]
 
@@ -178,7 +178,7 @@ def _unknown(word: str, key: str, fields: Fields[P]) -> HudUsage:
 
 
 Predicate = Callable[[Tree, int], bool]
-"""Whether a filter lets through the checkpoint of a tree at a position."""
+"""Whether a filter accepts the checkpoint at a position of a tree."""
 NUMBERS = {
     "step": "step",
     "lr": "learning_rate",
@@ -201,7 +201,7 @@ OWN_NUMBERS: Mapping[str, Callable[[Own], float | None]] = {
     "sampled": lambda own: own.sampled,
 }
 STEP = "step_"
-"""Prefix of a metric's name: its value in the step that made the checkpoint."""
+"""Prefix of a metric's name for its value in the step that made the checkpoint."""
 TRAITS: Mapping[str, Callable[[Checkpoint], bool]] = {
     "pinned": lambda c: c.pinned,
     "head": lambda c: c.is_active,
@@ -211,7 +211,7 @@ TRAITS: Mapping[str, Callable[[Checkpoint], bool]] = {
     "evaluated": lambda c: bool(c.evaluations),
 }
 EVALUATION = "eval"
-"""Mean reward of its evaluation on held-out tasks."""
+"""Name of the mean reward of a checkpoint's held-out evaluation."""
 
 
 def parse(
@@ -220,16 +220,16 @@ def parse(
     notes: Mapping[str, str] | None = None,
     onsets: Collection[str] = (),
 ) -> Predicate:
-    """Read a filter of checkpoints.
+    """Parse a filter of checkpoints.
 
     Args:
-        expression: What was typed.
-        metrics: Known keys, to reject misspelled ones; None accepts any.
-        notes: Notes by the checkpoint's id.
-        onsets: Ids of the checkpoints that alarms began with.
+        expression: As typed.
+        metrics: Known metric keys, to reject misspelt ones; None accepts any.
+        notes: The user's notes by checkpoint id.
+        onsets: Ids of the checkpoints at which alarms began.
 
     Raises:
-        HudUsage: An invalid term; the message shows it.
+        HudUsage: An invalid term; the message names it.
     """
     return parse_terms(expression, _fields(metrics, notes or {}, onsets))
 
@@ -263,7 +263,7 @@ def _fields(
 
 
 def _is_number(key: str, metrics: Collection[str]) -> bool:
-    """Whether a checkpoint can have such a number."""
+    """Whether a checkpoint can have a number of this name."""
     name = key.removeprefix(STEP)
     known = (*NUMBERS, *OWN_NUMBERS, EVALUATION)
     return name in known or any(name in metric.casefold() for metric in metrics)
@@ -289,7 +289,7 @@ def _value(tree: Tree, position: int, key: str) -> float | None:
 
 
 def _named(metrics: Mapping[str, float], key: str) -> float | None:
-    """The metric of this name, else the first whose name has it."""
+    """The metric of this name, else the first whose name contains it."""
     if key in metrics:
         return metrics[key]
     return next((value for name, value in metrics.items() if key in name.casefold()), None)

@@ -1,4 +1,4 @@
-"""Groups: advantages, statistics, history by task, and rollouts without gradient."""
+"""Groups of rollouts: advantages, statistics, history by task, and rollouts without gradient."""
 
 from array import array
 from collections import deque
@@ -27,14 +27,15 @@ from hud_tui.wire import Checkpoint, Group
 
 
 RESIDUE = 1e-6
-"""A standard deviation up to this share of the largest reward is rounding error, not signal
-(NVIDIA-NeMo/RL#4161): it covers rewards that were rounded to 32 bits."""
+"""Standard deviations up to this share of the largest reward are rounding error, not signal
+(NVIDIA-NeMo/RL#4161); rewards are often rounded to 32 bits."""
 SMALLEST = 1e-3
-"""Lower bound of the largest reward: below it a difference may be nothing but rounding error."""
+"""Lower bound of the largest reward in that comparison: smaller rewards may differ by rounding
+alone."""
 
 
 def group_advantages(rewards: Sequence[float], norm_by_std: bool = False) -> list[float]:
-    """Centre one group's rewards on their mean.
+    """Subtract the group's mean from its rewards.
 
     Args:
         rewards: One reward per rollout, shape (G,).
@@ -42,7 +43,7 @@ def group_advantages(rewards: Sequence[float], norm_by_std: bool = False) -> lis
             section 4.1.2).
 
     Returns:
-        Advantages, shape (G,), in the rewards' unit, or of standard deviation 1; they sum to 0,
+        Advantages, shape (G,), in the rewards' unit, or with standard deviation 1; they sum to 0,
         and are exactly 0 in a zero-variance group.
 
     Raises:
@@ -58,16 +59,16 @@ def group_advantages(rewards: Sequence[float], norm_by_std: bool = False) -> lis
 
 @dataclass(frozen=True)
 class Advantages:
-    """How a run makes advantages of a group's rewards."""
+    """How a run computes advantages from a group's rewards."""
 
     norm_by_std: bool = False
-    """Whether they are divided by the standard deviation of the group's rewards."""
+    """Whether to divide by the standard deviation of the group's rewards."""
     scale: float = 1.0
-    """What they are multiplied by, `reward_scale`."""
+    """Factor, the run's `reward_scale`."""
 
     @classmethod
     def of_run(cls, parameters: Mapping[str, Any] | None) -> "Advantages":
-        """From a run's parameters by wire name; as usual where they do not say."""
+        """From a run's parameters by wire name; defaults where they are missing."""
         given = parameters or {}
         scale = given.get("reward_scale")
         if not (isinstance(scale, int | float) and isfinite(scale)):
@@ -75,12 +76,12 @@ class Advantages:
         return cls(given.get("norm_adv_by_std") is True, float(scale))
 
     def of(self, rewards: Sequence[float]) -> list[float]:
-        """One per rollout of a group, shape (G,), G ≥ 1."""
+        """Advantages of one group, shape (G,), G ≥ 1."""
         return [self.scale * one for one in group_advantages(rewards, self.norm_by_std)]
 
     @property
     def said(self) -> str:
-        """What is done to reward − mean, e.g. `` ÷ std × 2``; empty where nothing is."""
+        """What follows ``reward − mean`` in the formula, e.g. `` ÷ std × 2``; empty by default."""
         scale = "" if self.scale == 1.0 else f" × {self.scale:g}"
         return (" ÷ std" if self.norm_by_std else "") + scale
 
@@ -89,7 +90,7 @@ PLAIN = Advantages()
 
 
 def reward_std(rewards: Sequence[float]) -> float:
-    """Population standard deviation of one group's rewards, shape (G,); 0 for fewer than two."""
+    """Population standard deviation of one group's rewards, shape (G,); 0 if G < 2."""
     if len(rewards) < 2 or min(rewards) == max(rewards):
         return 0.0
     mean = fmean(rewards)
@@ -101,7 +102,7 @@ def has_signal(rewards: Sequence[float]) -> bool:
     """Whether this group has a gradient: its rewards differ by more than rounding error."""
     largest = max(map(abs, rewards), default=0.0)
     residue = RESIDUE * max(SMALLEST, largest)
-    if isfinite(sum(rewards)) and len(rewards) > 1:  # bounds settle all but a hair's breadth
+    if isfinite(sum(rewards)) and len(rewards) > 1:  # width / (2·G) ≤ std ≤ width decides most
         width = max(rewards) - min(rewards)
         if width <= residue:
             return False
@@ -116,7 +117,7 @@ MIDDLE = 0.5
 
 @dataclass(frozen=True)
 class GroupStats:
-    """One group's rewards, summed up."""
+    """Statistics of one group's rewards."""
 
     size: int
     mean: float
@@ -127,22 +128,24 @@ class GroupStats:
 
     @property
     def all_solved(self) -> bool:
-        """Zero variance, and a mean of at least MIDDLE: too easy."""
+        """Whether it has zero variance and a mean of at least MIDDLE: too easy."""
         return not self.has_signal and self.mean >= MIDDLE
 
     @property
     def all_failed(self) -> bool:
-        """Zero variance, and a mean below MIDDLE: too hard."""
+        """Whether it has zero variance and a mean below MIDDLE: too hard."""
         return not self.has_signal and self.mean < MIDDLE
 
 
 def group_stats(rewards: Sequence[float]) -> GroupStats:
-    """Sum up one group, shape (G,), G ≥ 1."""
+    """Statistics of one group, shape (G,), G ≥ 1."""
     return GroupStats(len(rewards), fmean(rewards), reward_std(rewards), has_signal(rewards))
 
 
 def histogram(rewards: Sequence[float], bins: int, low: float, high: float) -> list[int]:
-    """Counts of rewards in equal bins over [low, high], shape (bins,); values beyond go outermost.
+    """Counts of rewards in equal bins over [low, high], shape (bins,).
+
+    Rewards outside the range count in the first or last bin; NaN is ignored.
 
     Raises:
         ValueError: No bins, or an empty range.
@@ -161,13 +164,13 @@ def histogram(rewards: Sequence[float], bins: int, low: float, high: float) -> l
 
 
 RECENT = 100
-"""Steps looked back over."""
+"""Number of newest steps that a history covers."""
 LOOKED_AT = 2000
-"""Steps whose marks are kept."""
+"""Maximum number of steps whose groups are cached."""
 
 
 class Mark(NamedTuple):
-    """One group of one step."""
+    """Statistics of one group of one step, as drawn in a strip."""
 
     mean: float
     std: float
@@ -175,12 +178,12 @@ class Mark(NamedTuple):
 
     @property
     def all_solved(self) -> bool:
-        """Zero variance, and a mean of at least MIDDLE."""
+        """Whether it has zero variance and a mean of at least MIDDLE."""
         return not self.has_signal and self.mean >= MIDDLE
 
 
 class GroupHistory:
-    """By task: its groups of the last RECENT steps of the head's lineage, oldest first.
+    """The groups of each task in the last RECENT steps of the head's lineage, oldest first.
 
     It grows with the run, and starts over when the head moves to another branch.
     """
@@ -191,15 +194,15 @@ class GroupHistory:
         self._seen: dict[str, int] = {}
 
     def seen(self, task_slug: str) -> int:
-        """Groups of the task read so far, including those older than RECENT steps."""
+        """Number of the task's groups read so far, including those older than RECENT steps."""
         return self._seen.get(task_slug, 0)
 
     def of(self, task_slug: str) -> "deque[Mark]":
-        """The task's marks, newest last; empty for a task never sampled."""
+        """The task's groups, newest last; empty for a task that was never sampled."""
         return self._marks.get(task_slug, deque())
 
     def follow(self, run: Run) -> None:
-        """Add the steps since the last call; at most RECENT."""
+        """Add the steps since the last call, at most RECENT."""
         tip = None if run.head is None else run.head.id
         if tip == self._tip:
             return
@@ -227,10 +230,10 @@ class GroupHistory:
 
 
 def first_shown(count: int, room: int) -> int:
-    """The first of `count` entries that a strip of `room` cells shows.
+    """Index of the first of `count` entries that a strip of `room` cells shows.
 
-    The strip scrolls by a quarter of its width at a time: scrolling with every step would
-    redraw all of it every time.
+    The strip scrolls by a quarter of its width at a time: scrolling with every step would redraw
+    all of it every time.
     """
     leap = max(1, room // 4)
     return max(0, -(-(count - room) // leap) * leap) if count > room else 0
@@ -239,8 +242,8 @@ def first_shown(count: int, room: int) -> int:
 def bins(start: int, stop: int, room: int) -> range:
     """First row of each bin for rows [start, stop), at most `room` bins.
 
-    A bin holds a round number of rows and begins at a multiple of it, so that one more row
-    usually changes the last bin only.
+    A bin holds a round number of rows and begins at a multiple of it, so that one more row usually
+    changes the last bin only.
     """
     size = next(
         size
@@ -258,13 +261,13 @@ def mark(rewards: Sequence[float]) -> Mark:
 
 
 class StepMarks:
-    """Groups of single steps, highest mean first; a cache of the steps read last."""
+    """Groups of single steps, highest mean first; caches the last steps read."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Mark, ...]] = {}
 
     def of(self, checkpoint: Checkpoint) -> tuple[Mark, ...]:
-        """The marks of a step's groups, shape (groups,)."""
+        """The groups of a step, shape (groups,)."""
         found = self._known.get(checkpoint.id)
         if found is None:
             if len(self._known) >= LOOKED_AT:
@@ -283,7 +286,7 @@ _stats = lru_cache(4096)(group_stats)
 
 
 class Order(StrEnum):
-    """How the rows are sorted."""
+    """Sort order of the group rows."""
 
     TASK = "by task"
     SIGNAL = "signal first"
@@ -291,23 +294,24 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One task's rollouts of the step."""
+    """One task's rollouts in a step."""
 
     task_slug: str
     rewards: Rewards
-    """Those received so far, shape (≤ size,)."""
+    """Rewards received so far, shape (≤ size,)."""
     size: int
-    """Rollouts of the complete group."""
+    """Number of rollouts of the complete group."""
     trace_ids: tuple[str, ...] = ()
-    """Of the rollouts received so far, while the step is still being sampled."""
+    """Ids of the rollouts received so far, while the step is being sampled."""
 
     @property
     def stats(self) -> GroupStats | None:
-        """None before the first rollout."""
+        """None before the first reward."""
         return _stats(self.rewards) if self.rewards else None
 
     def group(self, node: Checkpoint | None) -> Group:
-        """The group as the step's checkpoint records it; without a checkpoint, the rewards only."""
+        """The group as the step's checkpoint records it; without a checkpoint, rewards and trace
+        ids only."""
         own = (group for group in (node.groups if node is not None else ()) if group.rewards)
         found = [group for group in own if group.task_slug == self.task_slug]
         return (
@@ -322,13 +326,13 @@ class GroupRow:
 
     @property
     def whole(self) -> bool:
-        """Whether all rollouts are there."""
+        """Whether all rollouts have arrived."""
         return len(self.rewards) >= self.size
 
 
 @dataclass(frozen=True)
 class GroupRows:
-    """What the groups pane shows."""
+    """Content of the groups pane."""
 
     rows: Sequence[GroupRow] = ()
     name: str = ""
@@ -336,13 +340,13 @@ class GroupRows:
     node: Checkpoint | None = None
     """The step's checkpoint; None while the step is sampled."""
     step: int | None = None
-    """The step's number; None if the service does not say."""
+    """The step's number; None if the service does not report it."""
     low: float = 0.0
     """Lower end of the reward scale: 0, or the lowest reward if that is negative."""
     high: float = 1.0
     """Upper end: 1, or the highest reward if that is above 1."""
     sampler: str = ""
-    """The checkpoint that sampled the rollouts: the one before the step; see
+    """Name of the checkpoint that sampled the rollouts, which is the one before the step; see
     `hud_tui.rl.own_numbers`."""
 
     @property
@@ -360,10 +364,11 @@ class GroupRows:
 
 
 def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = None) -> GroupRows:
-    """The groups of the checkpoint at a position, else those being sampled, else the newest.
+    """The groups of the checkpoint at position `at`; without one, those being sampled, else the
+    newest.
 
-    Tasks of the previous step have a row from the start, so that rows do not move while
-    rollouts arrive.
+    Tasks of the previous step have a row from the start, so that rows do not move while rollouts
+    arrive.
     """
     sampling = at is None and _sampling(run)
     node = run.head if at is None else run.tree[at]
@@ -418,9 +423,9 @@ def _group_size(run: Run, rewards: Mapping[str, Rewards]) -> int:
 
 
 def _place(row: GroupRow, history: GroupHistory, order: Order) -> tuple[int, str]:
-    """Sort key: those with signal, then those that failed throughout, then those solved.
+    """Sort key: groups with signal first, then all failed, then all solved.
 
-    A group that is being sampled stands where its task stood last, so that no row jumps.
+    A group that is still being sampled keeps the rank that its task had last, so that no row jumps.
     """
     if order is Order.TASK:
         return (0, row.task_slug)
@@ -434,14 +439,14 @@ def _rank(group: GroupStats | Mark) -> int:
     return 0 if group.has_signal else 1 if group.mean < MIDDLE else 2
 
 
-# Waste: rollouts and tokens of zero-variance groups, which have no gradient.
+# Rollouts and tokens spent on zero-variance groups, which have no gradient.
 #
 # Counted along the head's lineage, a bounded number of steps at a time, so that opening a
 # long run does not block the screen.
 
 
 AT_ONCE = 1500
-"""Groups counted at a time, and steps: about 5 ms."""
+"""Maximum groups (and steps) counted per call: about 5 ms."""
 
 
 def _share(part: float, whole: float) -> float:
@@ -450,7 +455,7 @@ def _share(part: float, whole: float) -> float:
 
 @dataclass(frozen=True)
 class Total:
-    """Sums over the steps up to one."""
+    """Sums over the first steps of a lineage."""
 
     rollouts: float = 0.0
     idle: float = 0.0
@@ -488,7 +493,8 @@ class TaskWaste:
 
 
 class Waste:
-    """Grows with the run; starts over when the head moves to another branch."""
+    """Running sums of rollouts without gradient; starts over when the head moves to another
+    branch."""
 
     def __init__(self) -> None:
         self._series = Series()
@@ -524,7 +530,7 @@ class Waste:
         return Total(*(sums[last] for sums in self._sums)) if last >= 0 else Total()
 
     def tasks(self) -> list[TaskWaste]:
-        """Every sampled task, most rollouts without gradient first."""
+        """Every sampled task; most rollouts without gradient first."""
         return sorted(self._tasks.values(), key=lambda task: (-task.idle, task.task_slug))
 
     def _add(self, node: Checkpoint | None) -> None:
@@ -548,7 +554,7 @@ class Waste:
         return average * len(group.rewards)
 
     def _count(self, group: Group, tokens: float) -> bool:
-        """Add a group to its task; return whether it had no gradient."""
+        """Add a group to its task's sums; return whether it had no gradient."""
         task = self._tasks.setdefault(group.task_slug, TaskWaste(group.task_slug))
         task.groups += 1
         task.rollouts += len(group.rewards)

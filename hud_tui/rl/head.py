@@ -21,13 +21,13 @@ from hud_tui.wire import Checkpoint, Evaluation, JobStatus
 
 @dataclass(frozen=True)
 class Move:
-    """The head was set from one checkpoint to another."""
+    """One move of the head: it was set from one checkpoint to another."""
 
     before: str | None
     """Checkpoint id; None for the base weights."""
     after: str
     ours: bool = True
-    """Whether this program sent it, and not somebody else."""
+    """Whether this program made the move."""
     at: float = 0.0
     """Unix seconds; 0 if unknown."""
 
@@ -47,16 +47,16 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True)
 class HeadChange:
-    """Preview of a set_head."""
+    """Preview of a head move."""
 
     now: Checkpoint | None
     """Served now; None for the base weights."""
     then: Checkpoint
     relation: Relation
     leaving: int
-    """Steps of the current lineage that are not in the new one; they stay in the tree."""
+    """Number of steps of the current lineage that are not in the new one; they stay in the tree."""
     joining: int
-    """Steps of the new lineage that are not in the current one."""
+    """Number of steps of the new lineage that are not in the current one."""
     common: Checkpoint | None = None
     """Newest common ancestor of both; None for the base weights."""
     before: Mapping[str, float] = field(default_factory=dict)
@@ -68,10 +68,10 @@ class HeadChange:
     own_now: Own = NONE
     own_then: Own = NONE
     evaluated_now: Evaluation | None = None
-    """What the current head scored, best one that compares."""
+    """The current head's held-out evaluation."""
     evaluated_then: Evaluation | None = None
     training: JobStatus | None = None
-    """The run whose next step will branch from the new head."""
+    """The active run whose next step will branch from the new head."""
 
 
 def head_change(run: Run, checkpoint_id: str) -> HeadChange:
@@ -109,7 +109,7 @@ def head_change(run: Run, checkpoint_id: str) -> HeadChange:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a set_head, according to the tree read after it."""
+    """Outcome of a head move, according to the tree read after it."""
 
     done: bool
     """Whether the head is the target, or descends from it by steps taken since."""
@@ -117,11 +117,11 @@ class Outcome:
 
 
 def outcome(before: Run, run: Run, checkpoint_id: str, answered: bool) -> Outcome:
-    """Check a set_head against the tree as it is now.
+    """Check a head move against the tree as it is now.
 
     Args:
-        before: With the tree as read before the request.
-        run: With the tree as read after it.
+        before: The run with the tree as read before the request.
+        run: The run with the tree as read after it.
         checkpoint_id: The target.
         answered: Whether the service answered the request.
     """
@@ -141,8 +141,8 @@ def outcome(before: Run, run: Run, checkpoint_id: str, answered: bool) -> Outcom
 def only_trained(before: Run, run: Run) -> bool:
     """Whether the head is unchanged, or moved only by training steps taken since.
 
-    A run moves the head with every step; that must not count as somebody else's move and
-    block a rollback.
+    A run moves the head with every step; that must not count as somebody else's move and block a
+    rollback.
 
     Args:
         before: The run as the user saw it.
@@ -156,7 +156,7 @@ def only_trained(before: Run, run: Run) -> bool:
 
 
 def refusal(checkpoint: Checkpoint) -> str:
-    """Why a checkpoint cannot be served, in a sentence; empty if it can."""
+    """Why a checkpoint cannot be served, as a sentence; empty if it can."""
     if checkpoint.state == DAMAGED:
         return (
             f"{name(checkpoint)} is damaged: its weights are missing or corrupted, so it cannot"
@@ -168,12 +168,12 @@ def refusal(checkpoint: Checkpoint) -> str:
 
 
 def name(checkpoint: Checkpoint | None) -> str:
-    """Label of a checkpoint, safe to print in one line."""
+    """A checkpoint's label, safe to print in one line."""
     return one_line(label(checkpoint), 40)
 
 
 def named(run: Run, checkpoint_id: str | None) -> str:
-    """Label of a checkpoint by its id; the first characters of the id if it is unknown."""
+    """A checkpoint's label by its id; the first characters of the id if it is unknown."""
     position = run.tree.find(checkpoint_id)
     if position is None and checkpoint_id is not None:
         return one_line(checkpoint_id[:8], 8)
@@ -195,17 +195,17 @@ def _relation(head: int | None, target: int, meet: int) -> Relation:
     return Relation.DESCENDANT if head is None or meet == head else Relation.BRANCH
 
 
-# Journal: the moves of one model's head in this session, for undo and redo.
+# The moves of one model's head in this session, for undo and redo.
 #
-# A training step moves the head too, but is not an entry: rolling back undoes it.
+# A training step moves the head too but is not recorded: undoing a step is a rollback.
 
 
 OURS_S = 60.0
-"""Seconds within which an event of a head move is attributed to our own set_head."""
+"""Seconds within which an event of a head move is attributed to this program's request."""
 
 
 class Act(StrEnum):
-    """Kind of move: each changes the journal differently."""
+    """Kind of move; each updates the journal differently."""
 
     SET = "set"
     UNDO = "undo"
@@ -213,7 +213,7 @@ class Act(StrEnum):
 
 
 class Journal:
-    """The moves of one model's head, and those that were undone."""
+    """The moves of one model's head, and the moves that were undone."""
 
     def __init__(
         self,
@@ -222,19 +222,20 @@ class Journal:
     ) -> None:
         """
         Args:
-            clock: Seconds.
+            clock: Monotonic seconds.
             tell: Called with every move of the head, including undo and redo.
         """
         self.done: list[Move] = []
         self.undone: list[Move] = []
         self._clock, self._tell = clock, tell
         self._ours: dict[str, tuple[float, bool]] = {}
-        """Expected moves by target id: expiry, and whether it is neither undo nor redo."""
+        """Expected moves by target id: when the expectation expires, and whether it is neither undo
+        nor redo."""
         self._left: dict[str, str | None] = {}
         """Previous head by target id, if the event arrived before `moved` was called."""
 
     def expect(self, checkpoint_id: str, new: bool = True) -> None:
-        """Announce our own set_head, so that its event is not taken for somebody else's.
+        """Announce a move by this program, so that its event is not taken for somebody else's.
 
         `new`: it is neither undo nor redo.
         """
@@ -242,7 +243,8 @@ class Journal:
         self._left.pop(checkpoint_id, None)
 
     def observe(self, event: HeadMoved) -> Move | None:
-        """Record a move made by somebody else; None for our own moves and training steps."""
+        """Record a move made by somebody else; None for moves by this program and for training
+        steps."""
         target = event.checkpoint_id
         if event.cause != "set" or target is None or target == event.previous:
             return None
@@ -256,11 +258,13 @@ class Journal:
         return move
 
     def moved(self, before: str | None, after: str, at: float = 0.0) -> None:
-        """Record our own move; the service's previous head wins over the one read last."""
+        """Record a move by this program. The previous head as the service reports it wins over
+        `before`, the one read last."""
         self._push(Move(self._left.pop(after, before), after, at=at))
 
     def _correct(self, target: str, left: str | None) -> None:
-        """Fix the previous head: a step may be taken between our last read and the move."""
+        """Correct the previous head: a step may have been taken between the last read and the
+        move."""
         if self.done and self.done[-1].ours and self.done[-1].after == target:
             self.done[-1] = Move(left, target, at=self.done[-1].at)
         else:
@@ -285,12 +289,12 @@ class Journal:
         self._tell(move)
 
 
-# The head move behind each command, or why it is not possible.
+# The head move that each command asks for; HudUsage says why one is not possible.
 
 
 @dataclass(frozen=True)
 class HeadMove:
-    """A set_head to preview."""
+    """A head move to preview."""
 
     target: str
     """Id of the checkpoint to serve."""
@@ -356,7 +360,7 @@ def to_before(run: Run, alarm: Alarm) -> HeadMove:
 
 
 def to_undo(run: Run, journal: Journal) -> HeadMove:
-    """Undo the last move of the head, ours or somebody else's.
+    """Undo the last move of the head, whoever made it.
 
     Raises:
         HudUsage: There was no move, or the base weights were served before it.
@@ -383,7 +387,7 @@ def to_redo(journal: Journal) -> HeadMove:
 
 
 def undo_note(run: Run, move: Move) -> str:
-    """Note for the undo preview: where the head was moved, and what happened since."""
+    """Text for the undo preview: where the head was set, and what happened since."""
     set_to, now = named(run, move.after), name(run.head)
     by = "" if move.ours else f"The head was set to {set_to} elsewhere. "
     if run.head is not None and run.head.id == move.after:
@@ -394,7 +398,7 @@ def undo_note(run: Run, move: Move) -> str:
 
 
 def moved_note(seen: Run, run: Run, journal: Journal, now: float) -> str:
-    """Note that the head has moved: to what, where and when, as far as known.
+    """Text saying that the head has moved: to what, where and when, as far as known.
 
     Args:
         seen: The run as the user saw it.
@@ -414,7 +418,7 @@ def moved_note(seen: Run, run: Run, journal: Journal, now: float) -> str:
 
 
 def _carries(run: Run, move: Move) -> bool:
-    """Whether the head is the move's target, or descends from it by training."""
+    """Whether the head is the move's target, or descends from it."""
     position = run.tree.find(move.after)
     return position is not None and run.tree.is_ancestor(position, run.tree.head)
 

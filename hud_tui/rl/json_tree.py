@@ -12,11 +12,11 @@ from threading import local
 from typing import Any
 
 Path = tuple[str | int, ...]
-"""Keys and places from the root down."""
+"""Keys and list indices from the root down."""
 MOST_LINES = 100_000
-"""Maximum lines; a list that would need more stays folded."""
+"""Maximum number of lines; a value that would need more stays folded."""
 MOST_FOUND = 10_000
-"""Maximum matches of a search."""
+"""Maximum number of matches of a search."""
 NESTS = (dict, list)
 WORDS = {None: "null", True: "true", False: "false"}
 PLAIN = re.compile(r"[A-Za-z_]\w*")
@@ -24,7 +24,7 @@ PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One key with its value; the children of an unfolded one follow it."""
+    """A key and its value; if it is unfolded, its children follow."""
 
     path: Path
     value: Any
@@ -37,12 +37,12 @@ class Line:
 
     @property
     def folds(self) -> bool:
-        """Whether there is anything to unfold."""
+        """Whether it has children."""
         return isinstance(self.value, (dict, list)) and bool(self.value)
 
 
 class JsonTree:
-    """The visible lines and operations on them."""
+    """The visible lines of a document, and operations on them."""
 
     def __init__(self, document: Any) -> None:
         """The top level is unfolded."""
@@ -62,19 +62,19 @@ class JsonTree:
         return True
 
     def end(self, at: int) -> int:
-        """The line after a line's children."""
+        """Index after a line and all lines below it."""
         depth, end = self.lines[at].depth, at + 1
         while end < len(self.lines) and self.lines[end].depth > depth:
             end += 1
         return end
 
     def parent(self, at: int) -> int:
-        """The line that this one is folded into; itself at the top level."""
+        """Index of the line that contains this one; itself at the top level."""
         depth = self.lines[at].depth
         return next((up for up in range(at, -1, -1) if self.lines[up].depth < depth), at)
 
     def unfold_all(self, at: int) -> bool:
-        """Unfold a line and all below it; False if that exceeds MOST lines."""
+        """Unfold a line and everything below it; False if that would exceed MOST_LINES."""
         line = self.lines[at]
         inside: list[Line] = []
         for path, value in walk(line.value, line.path):
@@ -85,7 +85,7 @@ class JsonTree:
         return True
 
     def reveal(self, path: Path) -> int:
-        """Unfold all parents of a path; return its line."""
+        """Unfold all parents of a path; return the index of its line."""
         at = 0
         for depth in range(len(path)):
             wanted = path[: depth + 1]
@@ -98,7 +98,8 @@ class JsonTree:
         return at
 
     def search(self, text: str) -> list[Path]:
-        """Paths whose key or scalar value contains this text, case-insensitive, in order."""
+        """Paths whose key or scalar value contains this text, in document order;
+        case-insensitive."""
         wanted, found = text.casefold(), list[Path]()
         keys: list[str | int] = []
         waiting = [_parts(self.document)] if wanted else []
@@ -111,7 +112,7 @@ class JsonTree:
                     hit = named[key] = wanted in str(key).casefold()
                 nests = type(value) in NESTS
                 if hit or (not nests and plain(value)):
-                    found.append((*keys, key))  # a path is made for a match only
+                    found.append((*keys, key))  # making a path for every value would be slow
                     if len(found) == MOST_FOUND:
                         return found
                 if nests:
@@ -125,7 +126,7 @@ class JsonTree:
 
 
 def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Everything below a value, in the document's order, however deep."""
+    """Everything below a value in document order, at any depth."""
     waiting = [_entries(path, value)]
     while waiting:
         entry = next(waiting[-1], None)
@@ -155,7 +156,7 @@ def value_text(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in its line: how much is in it, or what it is."""
+    """A value on its line: the number of children, or the scalar as JSON."""
     if isinstance(value, dict):
         return f"{{{len(value)}}}"
     if isinstance(value, list):
@@ -168,7 +169,7 @@ def _entries(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _parts(value: Any) -> Iterator[tuple[str | int, Any]]:
-    """Keys or places, with what is there."""
+    """Keys or indices with their values."""
     if isinstance(value, dict):
         return iter(value.items())
     return iter(enumerate(value)) if isinstance(value, list) else iter(())
@@ -179,7 +180,7 @@ def _children(path: Path, value: Any) -> Iterator[Line]:
 
 
 def _finder(wanted: str) -> Callable[[Any], bool]:
-    """Whether a plain value has this text. Most are numbers, and most texts no part of one."""
+    """A test whether a scalar contains `wanted`; fast for numbers, which most scalars are."""
     may_be_number = all(character in "0123456789.+-e" for character in wanted)
     words = [value for value, text in WORDS.items() if wanted in text]
 
@@ -219,10 +220,10 @@ class Parsed:
 
 
 class Parser:
-    """Parses consecutive values of a text.
+    """Parses consecutive JSON values of a text.
 
-    It contains a reference cycle: reuse one with another `text` instead of making one for
-    every line of a file.
+    A parser contains a reference cycle: set another `text` instead of making a parser for every
+    line of a file.
     """
 
     def __init__(self, text: str) -> None:
@@ -233,7 +234,7 @@ class Parser:
         )
 
     def value(self, start: int) -> Parsed:
-        """The value that begins here."""
+        """Parse the value that begins at `start`."""
         self._refused = ""
         try:
             value, end = self._decoder.raw_decode(self.text, start)
@@ -253,7 +254,8 @@ class Parser:
         return start
 
     def place(self, position: int, line: int = 1) -> str:
-        """E.g. ``line 3 column 9``; both from 1."""
+        """Line and column of a position, both from 1, e.g. ``line 3 column 9``; `line` is that of
+        the text's start."""
         before = self.text.count("\n", 0, position)
         column = position - self.text.rfind("\n", 0, position)
         return f"line {line + before} column {column}"
@@ -276,7 +278,7 @@ class Parser:
 
 
 class _Own(local):
-    """A parser of each thread's own."""
+    """One parser per thread."""
 
     def __init__(self) -> None:
         self.parser = Parser("")
@@ -286,7 +288,7 @@ _OWN = _Own()
 
 
 def parse(text: str) -> Parsed:
-    """The one value of a text."""
+    """Parse a text that holds exactly one value."""
     parser = _OWN.parser
     parser.text = text
     found = parser.value(parser.skip(0))
@@ -295,7 +297,7 @@ def parse(text: str) -> Parsed:
 
 
 def _is_deep(value: Any) -> bool:
-    """Whether it has a path of more than MAX_DEPTH lists and objects."""
+    """Whether anything in it is nested more than MAX_DEPTH deep."""
     waiting: list[tuple[int, Any]] = [(1, value)]
     while waiting:
         depth, node = waiting.pop()

@@ -1,4 +1,4 @@
-"""Metrics: their names, meanings and units, their order on the screen, and their values as columns.
+"""Metrics: names, meanings, units, order on the screen, and values in columns.
 
 Keys are an open set: any key that arrives is drawn, known or not.
 """
@@ -29,9 +29,9 @@ class Metric:
     title: str
     meaning: str
     better: int = 0
-    """1 where higher is better, −1 where lower is, 0 where neither."""
+    """1 if higher is better, −1 if lower is, 0 if neither."""
     names: tuple[str, ...] = ()
-    """Names in other trainers; where a step has several, the first wins."""
+    """Names in other trainers; if a step reports several of them, the first wins."""
     healthy: tuple[float, float] | None = None
     """Lowest and highest healthy value; None if unknown."""
 
@@ -259,7 +259,7 @@ _PATTERNS = (
 
 
 def _ranked() -> dict[str, tuple[str, int]]:
-    """Canonical key and rank of every name; the key itself has the lowest rank."""
+    """Canonical key and rank of every known name; the canonical key itself has the lowest rank."""
     names = {one.key: (one.key, -1) for one in TABLE}
     for one in TABLE:
         for rank, name in enumerate(one.names):
@@ -271,22 +271,22 @@ _NAMES = _ranked()
 
 
 def canonical(key: str) -> str:
-    """The canonical key of a trainer's metric name; an unknown name is returned as is."""
+    """The canonical key of a trainer's metric name; an unknown name is returned unchanged."""
     return _place(key)[0]
 
 
 def translate(metrics: Mapping[str, float]) -> dict[str, float]:
     """A step's metrics under canonical keys.
 
-    If several names map to one key, the lowest rank gets it and the others keep their own
-    names: nothing is dropped.
+    If several names map to one key, the one with the lowest rank gets it and the others keep their
+    own names, so that nothing is dropped.
     """
     return dict(zip(_translated(tuple(metrics)), metrics.values(), strict=True))
 
 
 @lru_cache(256)
 def spelling(keys: tuple[str, ...], key: str) -> str | None:
-    """The name that a step uses for a canonical `key`; None if it does not report it."""
+    """The name under which a step reports the canonical `key`; None if it does not."""
     meant = _translated(keys)
     return keys[meant.index(key)] if key in meant else None
 
@@ -315,39 +315,39 @@ ORDER = {key: rank for rank, key in enumerate(METRICS)}
 
 
 def metric(key: str) -> Metric:
-    """The metric of a key in any trainer's spelling; an unknown key is its own title."""
+    """The metric of a key in any trainer's spelling; an unknown key becomes its own title."""
     return METRICS.get(canonical(key)) or Metric(key, key, "Reported by the service.")
 
 
 @lru_cache(4096)
 def of_weights(key: str) -> bool:
-    """Whether a metric describes the policy that sampled a step's rollouts (its parent's
-    weights). Otherwise, and if it is unknown, it describes the step itself."""
+    """Whether a metric describes the policy that sampled a step's rollouts, which is the parent's
+    weights. All others, and unknown ones, describe the step itself."""
     return canonical(key) in OF_WEIGHTS or _REWARD_PART.fullmatch(key) is not None
 
 
 def most_of(key: str, high: float) -> float:
-    """The end of a metric's axis: 1 for rewards that are all at most 1, else none.
+    """Upper limit of a metric's axis: 1 for rewards if all of them are at most 1, else infinite.
 
     Args:
         key: The metric's.
-        high: Its greatest value.
+        high: Its largest value.
     """
     return 1.0 if canonical(key) in REWARDS and high <= 1 else inf
 
 
 def ranked(keys: list[str]) -> list[str]:
-    """Known metrics first, in the table's order; then the others as they arrived."""
+    """Known metrics first, in the table's order; then the others in their order of arrival."""
     return sorted(keys, key=lambda key: ORDER.get(key, len(ORDER)))
 
 
 def title(key: str) -> str:
-    """Display title of a key after `translate`; an unknown key is its own title."""
+    """Display title of a canonical key; an unknown key is its own title."""
     return METRICS[key].title if key in METRICS else key
 
 
 def healthy(known: Metric) -> str:
-    """The healthy range, e.g. ``≤.01``; empty if unknown."""
+    """The healthy range as text, e.g. ``≤.01``; empty if unknown."""
     if known.healthy is None:
         return ""
     low, high = known.healthy
@@ -357,14 +357,14 @@ def healthy(known: Metric) -> str:
 
 
 def outside(known: Metric, value: float) -> bool:
-    """Whether a value is beyond the metric's healthy range."""
+    """Whether a value is outside the metric's healthy range; False for NaN."""
     return known.healthy is not None and not (
         value != value or known.healthy[0] <= value <= known.healthy[1]
     )
 
 
 RESIDUE, NOTHING = 1e-9, 1e-14
-"""Relative and absolute change below which two values differ by rounding only."""
+"""Relative and absolute differences up to which two values are equal except for rounding."""
 
 
 def short(value: float | None) -> str:
@@ -390,7 +390,7 @@ def short(value: float | None) -> str:
 
 
 SLIGHT = 0.01
-"""Relative change below which values that print alike count as equal."""
+"""Relative difference up to which values that print alike count as equal."""
 
 
 def change(before: float, after: float) -> float:
@@ -403,7 +403,7 @@ def change(before: float, after: float) -> float:
 
 
 def signed(value: float | None) -> str:
-    """A change with its sign and arrow first, e.g. ``▲+.021``."""
+    """A change with arrow and sign, e.g. ``▲+.021``; empty if unknown."""
     if value is None or not isfinite(value):
         return ""
     if abs(value) < NOTHING:
@@ -429,13 +429,13 @@ def _thousands(value: float) -> str:
 
 
 FIELDS = ("mean_reward", "learning_rate", "num_tokens", "num_traces", "num_datums")
-"""Checkpoint fields that are metrics too, where `metrics` does not already name them."""
+"""Checkpoint fields that are metrics too, unless `metrics` already has them."""
 ALIASES = {"mean_reward": "reward_mean"}
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Rows 0 … length-1, oldest first; row i is the lineage's (i+1)th step."""
+    """Rows 0 … length-1, oldest first; row i is the (i+1)th step of the lineage."""
 
     length: int = 0
     _columns: dict[str, "array[float]"] = field(default_factory=dict, repr=False)
@@ -444,7 +444,7 @@ class Series:
 
     @classmethod
     def of(cls, lineage: Iterable[Checkpoint]) -> "Series":
-        """The series of a lineage given oldest first."""
+        """The series of a lineage, given oldest first."""
         series = cls()
         for checkpoint in lineage:
             series = series.add(checkpoint)
@@ -467,18 +467,19 @@ class Series:
         return self._tips[row]
 
     def column(self, key: str) -> "array[float]":
-        """A metric's values; at least `length` of them count, the caller reads no further.
+        """A metric's values, shape (≥ length,); the caller must not read beyond `length`.
 
-        Shared with newer versions and not to be changed. Missing metrics are all NaN.
+        The array is shared with newer versions and must not be changed. For an unknown metric all
+        values are NaN.
         """
         return self._columns.get(key) or array("d", [nan]) * self.length
 
     def values(self, key: str) -> "array[float]":
-        """A metric's values, shape (length,): a copy."""
+        """A copy of a metric's values, shape (length,)."""
         return self.column(key)[: self.length]
 
     def last(self, key: str) -> float:
-        """The newest value of a metric that is not NaN; NaN if there is none."""
+        """A metric's newest value that is not NaN; NaN if there is none."""
         column = self._columns.get(key)
         if column is None:
             return nan
@@ -486,7 +487,7 @@ class Series:
         return next((column[row] for row in rows if column[row] == column[row]), nan)
 
     def same_rows(self, other: "Series") -> bool:
-        """Whether both share their columns, so that common rows are equal."""
+        """Whether both share their columns, so that the rows they have in common are equal."""
         return self._columns is other._columns
 
     def add(self, checkpoint: Checkpoint) -> "Series":
@@ -503,31 +504,31 @@ class Series:
         return replace(series, length=rows + 1)
 
     def truncate(self, length: int) -> "Series":
-        """The version that sees only the first rows."""
+        """The version with only the first rows."""
         return replace(self, length=min(length, self.length))
 
     def truncate_copy(self) -> "Series":
-        """A copy with its own columns, which can grow independently."""
+        """A copy with columns of its own, which can grow independently."""
         n = self.length
         columns = {key: column[:n] for key, column in self._columns.items()}
         return Series(n, columns, self._tips[:n])
 
 
-# The charts of a run: which come first, and which need none.
+# The order of a run's charts; constant metrics need no chart.
 
 
 FEW = 5
-"""Numbers that a metric has at least before it counts as constant."""
+"""Fewest values for a metric to count as constant."""
 
 
 @dataclass(frozen=True)
 class ChartOrder:
-    """A run's metrics, by how much there is to see of them."""
+    """A run's metrics in the order of their charts."""
 
     charted: tuple[str, ...] = ()
-    """Those of alarms first, the worst alarm's before the others; then those that move."""
+    """Metrics of alarms first, the most severe alarm's before the others; then those that vary."""
     constant: tuple[str, ...] = ()
-    """Those that never changed and have no alarm."""
+    """Metrics that never changed and have no alarm."""
 
     @property
     def keys(self) -> list[str]:
@@ -537,13 +538,13 @@ class ChartOrder:
 def order_charts(
     keys: Sequence[str], alarmed: Sequence[str], moved: Collection[str], kept: str = ""
 ) -> ChartOrder:
-    """What to draw, in which order.
+    """Decide which metrics get a chart, and in which order.
 
     Args:
-        keys: The metrics that are shown, as the user has ordered them.
-        alarmed: The metrics of alarms, the worst first.
-        moved: The metrics that do not stand still, see `Movement`.
-        kept: One that is drawn in any case: the user looks at it.
+        keys: The displayed metrics, in the user's order.
+        alarmed: The metrics of alarms, most severe first.
+        moved: The metrics that are not constant, see `Movement`.
+        kept: A metric that gets a chart in any case, because the user has selected it.
     """
     first = [key for key in dict.fromkeys(alarmed) if key in keys]
     rest = [key for key in keys if key not in first]
@@ -552,16 +553,16 @@ def order_charts(
 
 
 class Movement:
-    """Finds the metrics of a growing series that have moved; no row is read twice."""
+    """Finds the metrics of a growing series that are not constant; reads each row once."""
 
     def __init__(self) -> None:
         self._series = Series()
         self._moved: set[str] = set()
         self._still: dict[str, tuple[int, int, float]] = {}
-        """Of the others: rows read, numbers among them, and the first of these."""
+        """For each constant metric: rows read, values among them, and the first value."""
 
     def of(self, series: Series) -> Collection[str]:
-        """The metrics that have changed, or have too few numbers to tell."""
+        """The metrics that have changed, or have too few values to tell."""
         if not series.same_rows(self._series) or series.length < self._series.length:
             self._moved, self._still = set(), {}
         self._series = series
@@ -576,7 +577,7 @@ class Movement:
     def _moves(self, key: str, series: Series) -> bool:
         rows, numbers, value = self._still.get(key, (0, 0, nan))
         fresh = series.column(key)[rows : series.length]
-        if fresh.count(value) < len(fresh):  # quick where it stands still
+        if fresh.count(value) < len(fresh):  # counting is fast while the metric is constant
             for here in fresh:
                 if isfinite(here):
                     value = value if numbers else here

@@ -1,4 +1,5 @@
-"""Server text made safe for file names and Markdown; finding a model, checkpoint or job by name."""
+"""Names: text from a server made safe for file names and Markdown; models, checkpoints and jobs
+found by name."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -17,13 +18,13 @@ LONGEST = 60
 
 
 def plain_name(text: str) -> str:
-    """A name for a file, made from any text: no path, no hidden file, no flag."""
+    """A file name made from any text: without path separators, leading dots or leading dashes."""
     kept = _ODD.sub("-", text[: 4 * LONGEST]).strip("-.")[:LONGEST].rstrip("-.")
     return kept or "unnamed"
 
 
 def code(text: object, limit: int = 200) -> str:
-    """A text as a code span, in which Markdown reads nothing; a dash where there is none.
+    """A text as a Markdown code span; a dash if it is empty.
 
     A bar ends a table cell even in a code span, so it is escaped.
     """
@@ -36,29 +37,29 @@ def code(text: object, limit: int = 200) -> str:
 
 
 def escaped(text: object, limit: int = 600) -> str:
-    """A text as plain words: no links, pictures, HTML, emphasis or cells."""
+    """A text as plain Markdown: no links, images, HTML, emphasis or table cells."""
     return _MARKS.sub(r"\\\1", one_line(text, limit))
 
 
 # Resolving a name to a model, checkpoint or job.
 #
 # Source: the ``hud`` SDK compares id, name, slug and the slug's last part, case-
-# insensitively. It takes the first of several matches; this refuses, because acting on the
-# wrong model costs more than typing a longer name.
+# insensitively. It takes the first of several matches. Here that is an error, because acting
+# on the wrong model costs more than typing a longer name.
 
 
 T = TypeVar("T")
 SHORTEST_PREFIX = 4
-"""Minimum length of a unique prefix that identifies an id."""
+"""Minimum length of an id prefix that is accepted."""
 
 
 def find_model(name: str, models: Sequence[Model]) -> Model:
-    """One model by id, then name or slug, then the last part of the slug, then a prefix of its
-    id.
+    """A model by id, by name or slug, by the last part of its slug, or by a prefix of its id; in
+    this order.
 
     Raises:
         HudAmbiguous: Several match; the hint lists them.
-        HudUsage: None matches; the hint lists close names.
+        HudUsage: None matches; the hint lists similar names.
     """
     wanted = name.strip().casefold()
     ranks: tuple[Callable[[Model], Iterable[str | None]], ...] = (
@@ -77,11 +78,11 @@ def find_model(name: str, models: Sequence[Model]) -> Model:
 
 
 def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
-    """One checkpoint by id, name, or a prefix of its id.
+    """A checkpoint by id, name, or a prefix of its id.
 
     Raises:
         HudAmbiguous: Several match; the hint lists them.
-        HudUsage: None matches.
+        HudUsage: None matches; the hint lists similar names.
     """
     wanted = name.strip().casefold()
     ranks: tuple[Callable[[Checkpoint], bool], ...] = (
@@ -98,10 +99,10 @@ def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
 
 
 def find_job(name: str, jobs: Sequence[Job]) -> Job:
-    """One job by id or a prefix of it.
+    """A job by id or a prefix of it.
 
     Args:
-        name: As it was typed.
+        name: As typed.
         jobs: Newest first.
 
     Raises:
@@ -120,7 +121,7 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
-    """A hint with similar names, or with the first known ones."""
+    """A hint with similar names, else with the first known ones."""
     known = list(known)
     folded = {text.casefold(): text for text in known}
     close = [folded[text] for text in get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
@@ -141,7 +142,7 @@ N = TypeVar("N", bound=_Named)
 
 
 def short_prefix(name: str, known: Iterable[_Named]) -> str:
-    """A hint where a name is the beginning of ids, but too short a one; else empty."""
+    """A hint if a name begins an id but is too short; else empty."""
     plain = _plain(name.strip())
     if 0 < len(plain) < SHORTEST_PREFIX and any(_plain(one.id).startswith(plain) for one in known):
         return f"give at least {SHORTEST_PREFIX} characters of an id"
@@ -149,7 +150,7 @@ def short_prefix(name: str, known: Iterable[_Named]) -> str:
 
 
 def _beginning_so(wanted: str, known: Iterable[N]) -> list[N]:
-    """Those whose id has this prefix, with or without dashes."""
+    """Items whose id begins with `wanted`; dashes are ignored."""
     plain = wanted.replace("-", "")
     enough = len(plain) >= SHORTEST_PREFIX
     return [one for one in known if enough and _plain(one.id).startswith(plain)]
@@ -181,6 +182,7 @@ def _fold(text: str | None) -> str | None:
 
 
 def is_shared(model: Model) -> bool:
-    """Whether others are served by it: a public model, or a base of the embedded service."""
+    """Whether the model serves other users too: a public model, or a base of the embedded
+    service."""
     public = (model.model_extra or {}).get("public") is True
     return public or (model.base_model is not None and model.forked_from is None)

@@ -2,16 +2,16 @@
 
 A step is trained on rollouts sampled by the checkpoint before it. Metrics of those rollouts
 (reward, held-out reward, entropy, KL, length) are reported by the **step**, but describe the
-weights that sampled them. The **own** numbers of a checkpoint are those of rollouts sampled
-from it: the training rollouts of the steps taken from it, and its evaluations. The newest
-checkpoint of an active run has none yet.
+weights that sampled them. The **own** numbers of a checkpoint are those of rollouts sampled from
+it: the training rollouts of the steps taken from it, and its evaluations. The newest checkpoint of
+an active run has none yet.
 
-The service does not report which weights sampled a step's rollouts. HUD's loop and the
-embedded service sample from the head and take one step, so the parent is assumed. A loop that
-takes several steps on one batch is recognised if the steps report rewards by task: equal
-rewards of equal tasks with off-policy ratios are the same rollouts, sampled by the checkpoint
-before the first of these steps. Other loops that train on stale rollouts are not recognised;
-`staleness_mean` says how stale they are.
+The service does not report which weights sampled a step's rollouts. HUD's loop and the embedded
+service sample from the head and take one step, so the parent is assumed. A loop that takes several
+steps on one batch is recognised if the steps report rewards by task: equal rewards of equal tasks
+with off-policy ratios are the same rollouts, sampled by the checkpoint before the first of these
+steps. Other loops that train on stale rollouts are not recognised; their metric `staleness_mean`
+reports by how many steps.
 """
 
 from array import array
@@ -28,27 +28,27 @@ from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 REWARD, HELDOUT = "reward_mean", "heldout_reward"
 HELDOUT_TRACES = "num_heldout_traces"
 NOBODY = -1
-"""Position of the sampler of a step from the base weights."""
+"""Position of the sampler for a step taken from the base weights."""
 MOST = 10**9
-"""More rollouts than any step has."""
+"""Upper bound of reported rollout counts."""
 OFF_POLICY = 1e-4
-"""Deviation of the importance ratio from 1 above which a step is off-policy."""
+"""Difference of the importance ratio from 1 above which a step is off-policy."""
 _Z = NormalDist().inv_cdf(0.975)
 
 
 def ends_of(mean: float, rollouts: int | None) -> tuple[float, float]:
-    """The 95 % interval of a mean reward for the chance of its rollouts; the tasks are taken as
-    given, as they are the same for all checkpoints that are ranked.
+    """The 95 % interval of a mean reward, given the tasks: only the sampling of rollouts counts as
+    chance, because all ranked checkpoints have the same tasks.
 
-    Source: Wilson 1927, for shares. Rewards between 0 and 1 vary at most as much as a share of
-    the same mean, so for them it is wide enough.
+    Source: Wilson 1927, for proportions. Rewards between 0 and 1 have at most the variance of a
+    proportion with the same mean, so the interval is wide enough for them.
 
     Args:
         mean: Of rewards from 0 to 1.
-        rollouts: How many they are; None where nobody says.
+        rollouts: Their number; None if unknown.
 
     Returns:
-        The ends; twice the mean where rollouts are unknown or rewards are beyond 0 to 1.
+        The ends; twice the mean if `rollouts` is unknown or the mean outside [0, 1].
     """
     if not rollouts or not 0 <= mean <= 1:
         return mean, mean
@@ -64,28 +64,28 @@ class Own:
     reward: float | None = None
     """Mean over its training rollouts, in the taskset's reward unit."""
     sampled: int = 0
-    """Number of those rollouts; 0 if none, or if the service does not count them."""
+    """Number of those rollouts; 0 if there are none or the service does not count them."""
     heldout: float | None = None
-    """Mean on held-out tasks: of its evaluations that compare with others, else as reported by
-    steps from it, else of its largest evaluation."""
+    """Mean on held-out tasks: of its evaluations under the common conditions (see `Evaluated`),
+    else as reported by steps from it, else of its largest evaluation."""
     heldout_rollouts: int | None = None
-    """Rollouts of that mean; None if the service does not say."""
+    """Rollouts of that mean; None if the service does not report it."""
     apart: bool = False
-    """Whether that mean is of other tasks, or other conditions, than most checkpoints'."""
+    """Whether that mean is on other tasks, or under other conditions, than most checkpoints'."""
     at_least: int | None = None
-    """Rollouts that a mean is taken to be of where the service does not say: one per task."""
+    """Rollouts assumed for that mean if the service does not report their number: one per task."""
     heldout_tasks: int | None = field(default=None, compare=False)
-    """Tasks of that mean where it comes from evaluations."""
+    """Tasks of that mean if it comes from evaluations."""
 
     @property
     def known(self) -> bool:
-        """Whether anything was sampled from it."""
+        """Whether anything was sampled from the checkpoint."""
         return self.reward is not None or self.heldout is not None
 
     @property
     def over(self) -> str:
-        """What the held-out reward is a mean of, e.g. ``48 tasks × 4`` or ``36 rollouts``; empty
-        where nobody says."""
+        """The sample of the held-out reward, e.g. ``48 tasks × 4`` or ``36 rollouts``; empty if
+        unknown."""
         tasks, rollouts = self.heldout_tasks, self.heldout_rollouts
         if not rollouts:
             return ""
@@ -95,27 +95,27 @@ class Own:
 
     @property
     def over_briefly(self) -> str:
-        """The same in a column: ``48×4`` or ``36``."""
+        """The sample for a narrow column: ``48×4`` or ``36``."""
         tasks, rollouts = self.heldout_tasks, self.heldout_rollouts
         each = rollouts // tasks if tasks and rollouts else 0
         return f"{tasks}×{each}" if each else f"{rollouts or ''}"
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where the held-out reward may lie but for the chance of its rollouts; None if there is
-        none."""
+        """The 95 % interval of the held-out reward over the sampling of rollouts; None without
+        one."""
         if self.heldout is None:
             return None
         return ends_of(self.heldout, self.heldout_rollouts or self.at_least)
 
     @property
     def score(self) -> tuple[int, float] | None:
-        """Sort key of checkpoints: a held-out reward ranks above any training reward, and one on
-        the tasks that most were evaluated on above any on others.
+        """Sort key of checkpoints: a held-out reward ranks above any training reward, and one under
+        the common conditions above one under others.
 
-        Held-out rewards rank by the lower end of their intervals. By their means the best of many
-        would be one that was lucky with few rollouts, and would lose its place, to the next
-        lucky one, as soon as it is evaluated properly.
+        Held-out rewards rank by the lower ends of their intervals. Ranked by their means, the best
+        of many would be one that was lucky with few rollouts, and would lose its rank to the next
+        lucky one as soon as it is evaluated properly.
         """
         if (ends := self.interval) is not None:
             return 1 if self.apart else 2, ends[0]
@@ -126,9 +126,9 @@ NONE = Own()
 
 
 def is_higher(one: Own, other: Own) -> bool:
-    """Whether one's held-out reward is higher beyond the chance of its rollouts, at 95 %.
+    """Whether one's held-out reward is significantly higher (95 %); both must have one.
 
-    Both must have one. Source: Newcombe 1998, method 10: the difference from both intervals.
+    Source: Newcombe 1998, method 10: the interval of a difference from both intervals.
     """
     (low, _), (_, high) = one.interval or (0, 0), other.interval or (0, 0)
     mean, less = one.heldout or 0.0, other.heldout or 0.0
@@ -136,7 +136,7 @@ def is_higher(one: Own, other: Own) -> bool:
 
 
 Conditions = tuple[str | None, int | None, float | None]
-"""Digest of the tasks, max_tokens, temperature: evaluations with the same compare."""
+"""Digest of the tasks, max_tokens, temperature: evaluations with equal ones can be compared."""
 
 
 def conditions(evaluation: Evaluation) -> Conditions:
@@ -146,8 +146,11 @@ def conditions(evaluation: Evaluation) -> Conditions:
 def best_known(
     evaluations: Sequence[Evaluation], common: Conditions | None
 ) -> tuple[Evaluation, bool] | None:
-    """Those on held-out tasks under common conditions as one, else those under the conditions of
-    the largest; and whether it is under the common ones. None if there is none."""
+    """A checkpoint's held-out evaluation, and whether it is under the common conditions.
+
+    Evaluations under the common conditions are pooled; if there are none, those under the
+    conditions of the largest. None without held-out evaluations.
+    """
     held = [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
     if not held:
         return None
@@ -159,17 +162,19 @@ def best_known(
 
 
 def pooled(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Evaluations of one checkpoint under the same conditions as one of all their rollouts.
+    """One evaluation from several of a checkpoint under the same conditions.
 
-    With the same seed the rollouts are the same, so the largest counts, of equals the newest;
-    where no seed is known, those with the same mean and size are taken to be the same.
+    Evaluations with the same seed have the same rollouts: only the largest of them counts, of
+    equals the newest. Without a known seed, those with equal mean and size are taken to be the
+    same.
 
     Args:
         evaluations: Oldest first, at least one.
 
     Returns:
-        The largest, with means weighted by rollouts. Ends of intervals are weighted alike, which
-        makes none too narrow: the tasks are the same, and most of the width is theirs.
+        The largest, with means weighted by rollouts. Interval ends are averaged with the same
+        weights; that does not make the interval too narrow, because the tasks are the same and
+        most of its width comes from them.
     """
     by_seed: dict[object, Evaluation] = {}
     for one in sorted(evaluations, key=lambda one: one.num_traces):
@@ -201,7 +206,7 @@ def _weighted(values: Sequence[float], weights: Sequence[int]) -> float:
 
 
 def _averaged(found: Sequence[tuple[Estimate | None, int]]) -> Estimate | None:
-    """The mean of estimates by weights, and of their ends; None where one is missing."""
+    """Weighted mean of estimates and of their ends; None if one is missing."""
     known = [(one, weight) for one, weight in found if one is not None]
     if len(known) < len(found):
         return None
@@ -217,11 +222,11 @@ def _averaged(found: Sequence[tuple[Estimate | None, int]]) -> Estimate | None:
 
 
 class Evaluated:
-    """The evaluations on held-out tasks by checkpoint, and which of them compare.
+    """The held-out evaluations of a tree by checkpoint, and the common conditions.
 
-    Checkpoints are ranked by evaluations under the same conditions: those of the evaluations
-    that runs make of their own checkpoints, whose steps report the same tasks; else those that
-    most checkpoints were evaluated under, of equals those with more rollouts.
+    The common conditions are those that checkpoints are ranked by: the ones of the evaluations that
+    runs make of their own checkpoints, whose steps report the same tasks; without such a run, those
+    under which most checkpoints were evaluated, of equals those with more rollouts.
     """
 
     def __init__(self) -> None:
@@ -229,14 +234,14 @@ class Evaluated:
         self._checkpoints: Counter[Conditions] = Counter()
         self._by_runs: Counter[Conditions] = Counter()
         self._rollouts: dict[Conditions, int] = {}
-        """The largest under each."""
+        """Rollouts of the largest evaluation under each."""
         self._tasks: dict[Conditions, int] = {}
-        """How many tasks those are."""
+        """Number of tasks under each."""
         self.common: Conditions | None = None
-        """What checkpoints are ranked by; None where nothing was evaluated."""
+        """The common conditions; None if nothing was evaluated."""
 
     def put(self, position: int, evaluations: Sequence[Evaluation]) -> None:
-        """Replace what is known of a checkpoint; only those on held-out tasks count."""
+        """Replace the evaluations of a checkpoint; only held-out ones count."""
         held = [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
         before = self._by_position.pop(position, [])
         if not held and not before:
@@ -253,21 +258,22 @@ class Evaluated:
 
     @property
     def tasks(self) -> int | None:
-        """How many tasks are evaluated under common conditions; None where nothing was."""
+        """Number of tasks under the common conditions; None if nothing was evaluated."""
         return None if self.common is None else self._tasks[self.common]
 
     @property
     def positions(self) -> list[int]:
-        """Of the checkpoints that were evaluated."""
+        """Positions of the evaluated checkpoints."""
         return list(self._by_position)
 
     def best_known(self, position: int) -> tuple[Evaluation, bool] | None:
-        """Of one checkpoint those that compare as one, else others; and whether it compares."""
+        """The held-out evaluation of a checkpoint, and whether it is under the common
+        conditions."""
         return best_known(self._by_position.get(position, ()), self.common)
 
     @property
     def shown(self) -> Iterator[Evaluation]:
-        """The one of each checkpoint that has any."""
+        """The held-out evaluation of each evaluated checkpoint."""
         found = map(self.best_known, self._by_position)
         return (one[0] for one in found if one is not None)
 
@@ -282,21 +288,23 @@ class Evaluated:
 
 
 class Sampled:
-    """Which steps were trained on rollouts of which checkpoint, and their rewards.
+    """Which steps were trained on rollouts of which checkpoint, and the rewards of those rollouts.
 
-    Sums by position, so that a step costs the same in a tree of any size or shape.
+    Sums are kept by position, so that adding a step takes the same time in any tree.
     """
 
     def __init__(self) -> None:
         self.sources = array("q")
-        """Position of the checkpoint that sampled each step's rollouts, or NOBODY."""
+        """For each step, the position of the checkpoint that sampled its rollouts, or NOBODY."""
         self._newest, self._before = array("q"), array("q")
-        """Newest step sampled from a position; and per step, the one before it."""
+        """For each position, the newest step sampled from it; for each step, the previous one with
+        the same sampler."""
         self._rewards, self._weights = array("d"), array("d")
         self._counts = array("q")
         self._heldout, self._heldout_steps = array("d"), array("q")
         self._heldout_rollouts, self._uncounted = array("q"), array("q")
-        """Rollouts of those steps, and how many of the steps do not say."""
+        """Rollouts of those steps' held-out rewards, and number of steps that do not report
+        theirs."""
         self.evaluated = Evaluated()
 
     def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
@@ -331,7 +339,7 @@ class Sampled:
         self._count(position, new, 1)
 
     def own(self, position: int) -> Own:
-        """The numbers of one position."""
+        """The own rewards of one position."""
         weight, steps = self._weights[position], self._heldout_steps[position]
         reward = _finite(self._rewards[position] / weight) if weight > 0 else None
         known = self.evaluated.best_known(position)
@@ -358,7 +366,7 @@ class Sampled:
             step = self._before[step]
 
     def _count(self, position: int, checkpoint: Checkpoint, sign: int) -> None:
-        """Add a node's rewards to its sampler, or subtract them (`sign` −1)."""
+        """Add a node's rewards to its sampler, or with `sign` −1 subtract them."""
         self.evaluated.put(position, checkpoint.evaluations)
         source = self.sources[position]
         if source == NOBODY:
@@ -386,7 +394,7 @@ def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
         own: Its own rewards.
 
     Returns:
-        Means over the steps, weighted by their rollouts; empty if nobody sampled it.
+        Means over the steps, weighted by their rollouts; empty if nothing was sampled from it.
     """
     sums: dict[str, float] = {}
     weights: dict[str, int] = {}
@@ -402,7 +410,7 @@ def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
 
 
 def own_metric(nodes: Sequence[Checkpoint], key: str) -> float | None:
-    """One own metric, by the key that the steps use."""
+    """One own metric, by the name that the steps use; None if no step reports it."""
     having = [node for node in nodes if key in node.metrics]
     told = [(node.metrics[key], max(1, count_rollouts(node))) for node in having]
     total = sum(weight for _, weight in told)
@@ -410,7 +418,7 @@ def own_metric(nodes: Sequence[Checkpoint], key: str) -> float | None:
 
 
 def own_groups(nodes: Sequence[Checkpoint]) -> list[Group]:
-    """The rollouts of a checkpoint by task, those of all steps trained on them together."""
+    """A checkpoint's rollouts by task, joined over all steps that were trained on them."""
     found: dict[str, list[float]] = {}
     for node in nodes:
         for group in node.groups:
@@ -419,14 +427,14 @@ def own_groups(nodes: Sequence[Checkpoint]) -> list[Group]:
 
 
 def count_rollouts(checkpoint: Checkpoint) -> int:
-    """How many rollouts a step was trained on; 0 where the service does not say."""
+    """Number of rollouts that a step was trained on; 0 if the service does not report it."""
     if checkpoint.num_traces is not None:
         return max(0, min(checkpoint.num_traces, MOST))
     return sum(len(group.rewards) for group in checkpoint.groups)
 
 
 def reward_of(checkpoint: Checkpoint) -> float | None:
-    """Mean reward that a step was trained on, under any known key."""
+    """Mean reward of the rollouts that a step was trained on, under any known key."""
     if checkpoint.mean_reward is not None:
         return checkpoint.mean_reward
     return _told(checkpoint.metrics, REWARD)
@@ -438,7 +446,7 @@ def heldout_of(checkpoint: Checkpoint) -> float | None:
 
 
 def heldout_rollouts_of(checkpoint: Checkpoint) -> int:
-    """How many rollouts that reward is of; 0 where the step does not say."""
+    """Number of rollouts of that reward; 0 if the step does not report it."""
     told = checkpoint.metrics.get(HELDOUT_TRACES, 0.0)
     return int(max(0.0, min(told, MOST))) if isfinite(told) else 0
 
@@ -449,10 +457,11 @@ def _told(metrics: Mapping[str, float], key: str) -> float | None:
 
 
 def on_same_tasks(one: Checkpoint, other: Checkpoint) -> bool:
-    """Whether two steps were trained on the same tasks, so that their rewards compare.
+    """Whether two steps were trained on the same tasks, so that their rewards can be compared.
 
-    Two runs are on other tasks if the service names other ones, or names none and their steps
-    have no task in common; where nobody says anything they are taken to be on the same.
+    Steps of two runs are on different tasks if the service reports different digests, or if it
+    reports none and the steps have no task in common. Without any information the tasks are taken
+    to be the same.
     """
     if one.job_id == other.job_id:
         return True
@@ -464,7 +473,7 @@ def on_same_tasks(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def heldout_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
-    """That on held-out tasks with the most rollouts, of equals the newest; None without any."""
+    """The held-out evaluation with the most rollouts, of equals the newest; None without any."""
     held = [e for e in reversed(evaluations) if e.split == "heldout" and isfinite(e.mean_reward)]
     return max(held, key=lambda one: one.num_traces, default=None)
 
@@ -472,8 +481,8 @@ def heldout_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
 def with_results(
     nodes: Iterable[Checkpoint], jobs: Iterable[EvaluationJob]
 ) -> tuple[Checkpoint, ...]:
-    """Checkpoints with what evaluations found and their rows do not say: those that were made
-    from here, which a service without evaluations knows nothing of."""
+    """Checkpoints with the results of evaluations that their rows lack: those made by this program,
+    which a service without evaluations does not know."""
     found: dict[str, list[Evaluation]] = {}
     for job in jobs:
         if job.result is not None and job.checkpoint_id is not None:

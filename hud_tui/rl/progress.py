@@ -14,18 +14,18 @@ from hud_tui.rl.text import counted, one_line, seconds, size, spaced, write_loss
 from hud_tui.wire import Checkpoint, JobParameters, Model
 
 RECENT = 20
-"""Newest steps that give the median seconds per step."""
+"""Number of newest steps in the median of seconds per step."""
 ALIKE = ("group_size", "tasks_per_step")
-"""Parameters that must be equal for two runs to be comparable in speed."""
+"""Parameters that must be equal for two runs to have comparable speed."""
 STALL_FACTOR = 3.0
 """A run is stalled after this multiple of its median step time without an event."""
 STALL_FLOOR_S = 10.0
-"""Minimum silence of a stalled run, seconds."""
+"""Minimum seconds without an event before a run counts as stalled."""
 SILENT_S = 5.0
-"""Silence of the service after which it is reported, seconds."""
+"""Seconds without an answer from the service after which that is shown."""
 MB = 1_000_000
 LARGE = 200_000
-"""Size of a tree from which its download progress is shown, bytes."""
+"""Bytes of a tree from which its download progress is shown."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Progress:
     step: int
     steps: int | None
     step_s: float | None
-    """Median seconds per step over the last RECENT; None before two steps, and while the run
-    waits for something."""
+    """Median seconds per step over the last RECENT; None before two steps and while the run
+    waits."""
 
     @property
     def fraction(self) -> float | None:
@@ -52,7 +52,7 @@ class Progress:
 
 
 class State(StrEnum):
-    """Freshness of the screen."""
+    """Freshness of the display."""
 
     CONNECTING = "connecting"
     LIVE = "live"
@@ -62,7 +62,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Liveness:
-    """Freshness of the screen, and why."""
+    """Freshness of the display, with the reason."""
 
     state: State
     source: str
@@ -74,34 +74,34 @@ class Liveness:
     retry_s: float | None = None
     """Seconds until the next attempt."""
     advice: str = ""
-    """Advice, once the service has been silent for long."""
+    """What to do; set once the service has been silent for long."""
     as_of: float | None = None
-    """Unix seconds of the service's last response, once it has been silent for long."""
+    """Unix seconds of the service's last response; set once it has been silent for long."""
     reading: str = ""
     """Download progress of a large tree."""
     behind_s: float = 0.0
-    """Delay of the events behind the service, seconds; 0 if negligible."""
+    """How far events lag behind the service, seconds; 0 if negligible."""
 
     @property
     def offline(self) -> bool:
-        """Whether the screen shows the last known state only."""
+        """Whether only the last known state is displayed."""
         return bool(self.advice)
 
     @property
     def arriving(self) -> str:
-        """`reading` while it progresses; empty if the line is silent."""
+        """`reading` while the download progresses; empty if it is stuck."""
         return self.reading if self.age_s is not None and self.age_s < SILENT_S else ""
 
 
 def progress(run: Run) -> Progress | None:
-    """The progress of the run's managed job; None if there is none."""
+    """The progress of the run's managed job; None without one."""
     if run.job is None or run.job.step is None:
         return None
     return Progress(run.job.step, run.job.steps, None if run.job.waits else step_seconds(run))
 
 
 def awaiting(run: Run) -> str:
-    """Text shown before the first step."""
+    """Text shown instead of charts before the first step."""
     job = run.job
     if job is None or job.step:
         return "No steps yet."
@@ -115,8 +115,7 @@ def awaiting(run: Run) -> str:
 
 
 def step_seconds(run: Run) -> float | None:
-    """Median seconds between the last RECENT steps of the run's job, without those of earlier
-    jobs. None before two steps."""
+    """Median seconds between the last RECENT steps of the run's job; None before two steps."""
     return _pace(_own_steps(run))
 
 
@@ -147,7 +146,7 @@ def like_seconds(run: Run, parameters: Mapping[str, object], slugs: Set[str]) ->
 
 def _own_steps(run: Run) -> list[Checkpoint]:
     """The last RECENT + 1 checkpoints of the head's lineage that the run's job made, newest first;
-    all of the lineage if the service does not report the job."""
+    of the whole lineage if the service does not report the job."""
     nodes = (run.tree[position] for position in run.tree.lineage(run.tree.head))
     own = run.job.id if run.job is not None else None
     made = takewhile(lambda node: own is None or node.job_id in (None, own), nodes)
@@ -168,10 +167,10 @@ def liveness(
     silent_s: float | None,
     step_s: float | None,
 ) -> Liveness:
-    """Evaluate freshness.
+    """Derive the freshness of the display.
 
     Args:
-        source: The feed's: connecting, stream or poll.
+        source: Of the feed: connecting, stream or poll.
         age_s: Seconds since the service last sent anything, including keep-alives.
         trouble: Why the feed is reconnecting; empty if it is not.
         retry_s: Seconds until the feed's next attempt.
@@ -190,7 +189,7 @@ def liveness(
 
 
 def reading_said(size: int, total: int | None) -> str:
-    """E.g. ``reading the tree · 12 of 50 MB``; empty for a small tree."""
+    """Download progress, e.g. ``reading the tree · 12 of 50 MB``; empty for a small tree."""
     most = size if total is None else total
     if most < LARGE:
         return ""
@@ -204,25 +203,25 @@ def _gaps(newest_first: Sequence[float]) -> list[float]:
     return [later - earlier for later, earlier in pairs if later > earlier]
 
 
-# Parameters of a managed run, their limits, and the cost in rollouts.
+# Parameters of a managed run, their limits, and their cost in rollouts.
 #
-# The limits are those of the wire (`hud_tui.wire.JobParameters`), checked before sending.
+# The limits are those of the wire (`hud_tui.wire.JobParameters`); they are checked before sending.
 
 
 Value = int | float | str | dict[str, float] | None
 EFFORTS = ("default", "low", "medium", "high")
-"""Values of reasoning_effort; the first leaves the choice to the service."""
+"""Values of reasoning_effort; the first leaves it to the service."""
 DEFAULT = EFFORTS[0]
 NO, YES = "no", "yes"
 HUD_EFFORT = "medium"
 """Default of ``hud rl run`` (hud 0.5); HUD publishes no default of its own."""
 UNBOUNDED = 2**31 - 1
-"""An upper limit that is not shown."""
+"""An upper limit that is not displayed."""
 
 
 @dataclass(frozen=True)
 class NumberField:
-    """A parameter that is a number."""
+    """A numeric parameter and its limits."""
 
     key: str
     """Its wire name."""
@@ -231,9 +230,9 @@ class NumberField:
     high: float
     whole: bool = True
     above: bool = False
-    """Whether `low` itself is excluded."""
+    """Whether `low` itself is not allowed."""
     optional: bool = False
-    """Whether it may be left empty."""
+    """Whether the field may be empty."""
 
     @property
     def limits(self) -> str:
@@ -251,7 +250,7 @@ class NumberField:
         return f"{self.low:.0f} to {self.high:.0f}"
 
     def read(self, text: str) -> int | float | None:
-        """Parse a typed number; None where it is left empty and may be.
+        """Parse a typed number; None if it is empty and optional.
 
         Raises:
             ValueError: Not a number, or out of the limits; the message is the limits.
@@ -263,7 +262,7 @@ class NumberField:
         except ValueError:
             raise ValueError(self.limits) from None
         enough = value > self.low if self.above else value >= self.low
-        if not (enough and value <= self.high):  # neither holds of NaN
+        if not (enough and value <= self.high):  # both are False for NaN
             raise ValueError(self.limits)
         return value
 
@@ -285,13 +284,14 @@ UPDATE_NUMBERS = (
     NumberField("eps", "Adam eps", 1e-16, 1, whole=False),
     NumberField("weight_decay", "weight decay", 0, 10, whole=False),
 )
-"""How a step is taken; most runs leave these as they are."""
+"""Parameters of the optimizer update; most runs keep the defaults."""
 UPDATE_DEFAULTS: Mapping[str, Value] = {
     "loss_fn_config": None,
     "norm_adv_by_std": False,
     **dict.fromkeys(spec.key for spec in UPDATE_NUMBERS),
 }
-"""How a step is taken where nobody says: the engine decides, and advantages are not divided."""
+"""Defaults of the update's fields: empty leaves the value to the engine; advantages are not divided
+by the standard deviation."""
 
 
 def defaults(model: Model) -> dict[str, Value]:
@@ -321,33 +321,33 @@ USUAL: Mapping[str, object] = {
     **{"temperature": 1.0, "seed": 0, "heldout_every": 5, "eval_samples": 1, "baseline": False},
     "loss_fn": "importance_sampling",
 }
-"""What the embedded service takes where nobody says, beside the model's own defaults."""
+"""Defaults of the embedded service, beside the model's own."""
 LABELS = {
     **{number.key: number.label for number in (*NUMBERS, *UPDATE_NUMBERS)},
     **{"loss_fn": "loss", "loss_fn_config": "loss config", "max_tokens": "max tokens"},
     **{"reasoning_effort": "effort", "norm_adv_by_std": "divide by std"},
     **{"heldout_every": "held-out every"},
 }
-"""Parameters that are called by other words than their wire names."""
+"""Display names of parameters that differ from their wire names."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One parameter of a run."""
+    """One parameter of a run, as displayed."""
 
     label: str
     text: str
-    """Its value as text; ``–`` where there is none."""
+    """Its value; ``–`` if there is none."""
     usual: bool
-    """Whether it is what a run has where nobody says."""
+    """Whether it has its default value."""
 
 
 def settings(model: Model | None, given: Mapping[str, object]) -> list[Setting]:
-    """Every parameter of a run in the wire's order; those that the wire does not know, last.
+    """Every parameter of a run, in the wire's order; unknown ones last.
 
     Args:
-        model: It is trained; its own defaults count. None if unknown.
-        given: By wire name, as the service reports them or as they are sent.
+        model: The trained model, whose own defaults count; None if unknown.
+        given: Parameters by wire name, as reported by the service or as sent.
     """
     own = {} if model is None or model.training_defaults is None else defaults(model)
     if own and model is not None and model.training_defaults is not None:
@@ -369,7 +369,7 @@ def _setting(key: str, given: Mapping[str, object], usual: Mapping[str, object])
 
 
 def offered(model: Model) -> dict[str, Value]:
-    """What the form offers for a run on this model, with what it begins with."""
+    """The fields of the form for a run on this model, with their initial values."""
     usual = defaults(model)
     return usual if model.training_defaults is None else {**usual, **UPDATE_DEFAULTS}
 
@@ -381,7 +381,7 @@ def beyond(model: Model, given: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def completed(model: Model, asked: JobParameters) -> JobParameters:
-    """The parameters as sent: HUD gets a reasoning effort, as from its own CLI."""
+    """The parameters as sent: HUD gets a reasoning effort, as its own CLI sends one."""
     if model.training_defaults is not None or asked.reasoning_effort is not None:
         return asked
     return asked.model_copy(update={"reasoning_effort": HUD_EFFORT})
@@ -389,13 +389,13 @@ def completed(model: Model, asked: JobParameters) -> JobParameters:
 
 def parameters(values: Mapping[str, Value]) -> JobParameters:
     """The request's parameters from the form's values."""
-    given = {key: value for key, value in values.items() if value is not False}  # 0 is a seed
+    given = {key: value for key, value in values.items() if value is not False}  # but keep 0
     sent = {key: value for key, value in given.items() if value not in (None, DEFAULT)}
     return JobParameters.model_validate(sent)
 
 
 def max_tokens(model: Model, values: Mapping[str, Value]) -> int | None:
-    """Maximum tokens of one answer; None if the service decides, as by a reasoning effort."""
+    """Maximum tokens of one answer; None if the service decides, e.g. from a reasoning effort."""
     given = values.get("max_tokens")
     if isinstance(given, int):
         return given
@@ -405,7 +405,7 @@ def max_tokens(model: Model, values: Mapping[str, Value]) -> int | None:
 
 
 def write(value: Value) -> str:
-    """A value as shown in its field, e.g. ``0.0003``, ``1e-8``."""
+    """A value as displayed in its field, e.g. ``0.0003``, ``1e-8``."""
     if isinstance(value, bool):
         return YES if value else NO
     if isinstance(value, float):
@@ -422,9 +422,9 @@ class Cost:
     rollouts: int
     """Training rollouts over all steps; held-out ones not included."""
     seconds: float | None
-    """None if nothing like it was run yet."""
+    """None if no comparable run is known."""
     sampling: bool = False
-    """Whether `seconds` covers sampling only, without training."""
+    """Whether `seconds` covers only sampling, without training."""
 
 
 def cost(
@@ -433,7 +433,7 @@ def cost(
     step_s: float | None = None,
     rollout_s: float | None = None,
 ) -> Cost | None:
-    """What a run costs; None if the service decides its size.
+    """The cost of a run; None if the service decides its size.
 
     Args:
         values: The form's.
@@ -457,35 +457,35 @@ class RunSize:
 
     steps: int
     rollouts: int
-    """To train on."""
+    """Training rollouts."""
     heldout: int
-    """Rollouts of held-out tasks while it trains."""
+    """Rollouts on held-out tasks that steps report."""
     evaluations: int
-    """How often it evaluates its checkpoints: every so many steps, and at the end."""
+    """Number of evaluations of its checkpoints: periodically, and at the end."""
     evaluation: int
-    """Rollouts of one evaluation."""
+    """Rollouts per evaluation."""
     baseline: int
-    """Rollouts of an evaluation before the first step; 0 for none."""
+    """Rollouts of the evaluation before the first step; 0 without one."""
     max_tokens: int | None
-    """Of one answer at most; None if the service decides."""
+    """Maximum tokens of one answer; None if the service decides."""
 
     @property
     def sampled(self) -> int:
-        """All rollouts."""
+        """All rollouts, including held-out ones and evaluations."""
         return self.rollouts + self.heldout + self.evaluated
 
     @property
     def evaluated(self) -> int:
-        """Rollouts of all evaluations, the baseline among them."""
+        """Rollouts of all evaluations, including the baseline."""
         return self.evaluations * self.evaluation + self.baseline
 
 
 def run_size(model: Model, given: Mapping[str, Value], tasks: Sequence[Task]) -> RunSize | None:
-    """What a run does, as the embedded service runs it; None if the service decides its size.
+    """The size of a run on the embedded service; None if the service decides it.
 
     Args:
-        model: It is trained; its own defaults count.
-        given: By wire name, as they are sent.
+        model: The trained model, whose own defaults count.
+        given: Parameters by wire name, as sent.
         tasks: The taskset.
     """
     values = {**(defaults(model) if model.training_defaults is not None else {}), **given}
@@ -508,14 +508,13 @@ def run_size(model: Model, given: Mapping[str, Value], tasks: Sequence[Task]) ->
 
 
 def _whole(values: Mapping[str, Value], key: str, usual: object) -> int:
-    """A parameter that is a whole number of 1 or more."""
+    """A parameter that is an integer of at least 1, or its default."""
     given = values.get(key)
     return max(1, int(str(usual if given is None else given)))
 
 
 def evaluation_facts(size: RunSize, given: Mapping[str, Value], held: int) -> list[tuple[str, str]]:
-    """How a run evaluates its checkpoints, and whether its first weights: labels and texts;
-    nothing without held-out tasks."""
+    """Labels and texts about the evaluations of a run; empty without held-out tasks."""
     if not held:
         return []
     tasks = f"{counted(held, 'task')} × {size.evaluation // held}"
@@ -526,16 +525,16 @@ def evaluation_facts(size: RunSize, given: Mapping[str, Value], held: int) -> li
     return [("evaluates", of + often), ("baseline", first)]
 
 
-# Where a run stores its checkpoints, and how much: the text shown before it is submitted.
+# Where a run stores its checkpoints, and how much they take: shown before it is submitted.
 
 
 AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
-"""Seconds in each unit of time, longest first."""
+"""Units of time with their seconds, longest first."""
 
 
 def engine_place(model: Model | None) -> str:
-    """Where a model is sampled and trained, e.g. ``tinker @ trainer:8000``; empty if that is
-    this machine, or not said."""
+    """Where a model is sampled and trained, e.g. ``tinker @ trainer:8000``; empty if that is this
+    machine or unknown."""
     state = model.engine if model is not None else None
     if state is None or state.server is None:
         return ""
@@ -559,13 +558,13 @@ def kept_for(ttl_s: int | None) -> str:
 def where_stored(
     model: Model, steps: int | None, rollouts: int | None, max_tokens: int | None
 ) -> list[tuple[str, str]]:
-    """What a run sends to a server and leaves there, or takes on this disk: labels and texts.
+    """What a run sends to a server and stores there, or stores on this disk: labels and texts.
 
     Args:
-        model: The one that is trained.
+        model: The trained model.
         steps: As for `disk_use`.
-        rollouts: How many are trained on; None if that is not known.
-        max_tokens: Most tokens of one rollout's answer; None if that is not known.
+        rollouts: Training rollouts; None if unknown.
+        max_tokens: Maximum tokens of one answer; None if unknown.
     """
     place, state = engine_place(model), model.engine
     if not place or state is None:
@@ -584,12 +583,12 @@ def where_stored(
 
 
 def disk_use(model: Model, steps: int | None) -> str:
-    """E.g. ``1.2 GB: 600 checkpoints of 2.1 MB; beyond 10 GB in total (now 83 MB) the oldest
-    are thinned out``; empty if the service does not say.
+    """E.g. ``1.2 GB: 600 checkpoints of 2.1 MB; beyond 10 GB in total (now 83 MB) the oldest are
+    thinned out``; empty if the service does not report disk space.
 
     Args:
-        model: The one that is trained.
-        steps: How many are asked for; None takes the model's own number.
+        model: The trained model.
+        steps: Steps of the run; None for the model's default.
     """
     disk, steps = model.disk, _steps(model, steps)
     if disk is None or steps is None:
@@ -600,11 +599,11 @@ def disk_use(model: Model, steps: int | None) -> str:
 
 
 def room(model: Model, steps: int | None) -> tuple[int, int] | None:
-    """How many checkpoints of a run the disk has room for, and how many it makes; None if it
-    has room for all, or the service does not say. What is thinned on the way makes room again.
+    """How many of a run's checkpoints fit on the disk, and how many it makes; None if all fit or
+    the service does not report disk space. Old checkpoints that are thinned out free their space.
 
     Args:
-        model: The one that is trained.
+        model: The trained model.
         steps: As for `disk_use`.
     """
     disk, steps = model.disk, _steps(model, steps)
@@ -617,7 +616,8 @@ def room(model: Model, steps: int | None) -> tuple[int, int] | None:
 
 
 def check_room(model: Model, steps: int | None) -> list[Finding]:
-    """Whether the disk has room for a run; empty if the service does not say."""
+    """A finding on whether a run fits on the disk; empty if the service does not report disk
+    space."""
     if model.disk is None or model.disk.free_bytes is None or _steps(model, steps) is None:
         return []
     free, found = size(model.disk.free_bytes), room(model, steps)
