@@ -1,5 +1,5 @@
-"""Compare two checkpoints: own rewards and metrics, rewards by task, and their relation; overlays
-of branches and other models."""
+"""Comparison of two checkpoints: own rewards and metrics, rewards by task, and how they are
+related. Overlays of branches and other models, and of several runs; the view of the Live charts."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -39,26 +39,27 @@ from hud_tui.wire import Checkpoint, Evaluation, Group, Model
 T = TypeVar("T")
 
 LEAST = 0.02
-"""Smallest change of a group's mean that is listed."""
+"""Smallest change of a task's mean reward that is listed."""
 ERRORS = 2.0
-"""Changes below so many standard errors count as noise."""
+"""Number of standard errors below which a change counts as noise."""
 NOISE = 0.01
-"""Differences below this share of a metric's healthy range count as equal."""
+"""Share of a metric's healthy range below which a difference counts as none."""
 
 
 @dataclass(frozen=True)
 class MetricPair:
-    """One metric of both checkpoints; None if one does not have it."""
+    """One metric of both checkpoints; None where one does not have it."""
 
     key: str
     left: float | None
     right: float | None
     compares: bool = True
-    """Whether both are of the same tasks, as far as is known."""
+    """Whether both are measured on the same tasks, as far as known."""
 
     @property
     def delta(self) -> float | None:
-        """Right minus left; 0 if both print alike, None if they do not compare."""
+        """Right minus left; 0 if both print alike, None if one is missing or they cannot be
+        compared."""
         if self.left is None or self.right is None or not self.compares:
             return None
         return change(self.left, self.right)
@@ -67,7 +68,7 @@ class MetricPair:
     def better(self) -> int:
         """1 if the right one is better, −1 if the left one is, 0 if neither.
 
-        Differences below TRIFLE of the healthy range count as neither.
+        Differences below NOISE of the healthy range count as neither.
         """
         delta, known = self.delta or 0.0, metric(self.key)
         low, high = known.healthy or (0.0, 0.0)
@@ -78,7 +79,7 @@ class MetricPair:
 
 @dataclass(frozen=True)
 class GroupPair:
-    """Mean rewards of one task that both sampled."""
+    """Mean rewards of a task that both checkpoints sampled."""
 
     task_slug: str
     left: float
@@ -86,7 +87,7 @@ class GroupPair:
     error: float = 0.0
     """Standard error of the difference; infinite if one side has a single rollout."""
     rollouts: tuple[int, int] = (0, 0)
-    """Number of rollouts of each side."""
+    """Number of rollouts, left and right."""
 
     @property
     def delta(self) -> float:
@@ -111,21 +112,21 @@ class Comparison:
     """Steps from there to the left one; 0 if the right one descends from it."""
     right_steps: int
     own: tuple[Own, Own]
-    """Own rewards of each."""
+    """Own rewards, left and right."""
     metrics: Sequence[MetricPair]
-    """Own metrics: of rollouts sampled from each. Held-out and mean reward first."""
+    """Own metrics, measured on rollouts sampled from each. Held-out and mean reward first."""
     steps: Sequence[MetricPair]
-    """Metrics of the steps that made them."""
+    """Metrics of the steps that made the checkpoints."""
     better: Sequence[GroupPair]
-    """Tasks that improve, largest change first; in training rollouts."""
+    """Tasks whose training reward improves significantly, largest change first."""
     worse: Sequence[GroupPair]
-    """Tasks that regress, largest change first."""
+    """Tasks whose training reward regresses significantly, largest change first."""
     alike: int
-    """Tasks without a difference beyond noise."""
+    """Number of tasks without a significant change."""
     rollouts: tuple[int, int]
-    """Training rollouts of those tasks, of each side."""
+    """Number of training rollouts of those tasks, left and right."""
     same_tasks: bool = True
-    """Whether the training rollouts sampled from each are of the same tasks."""
+    """Whether the training rollouts sampled from both are of the same tasks."""
 
 
 def compare(
@@ -137,11 +138,11 @@ def compare(
     """Compare two checkpoints of a tree.
 
     Args:
-        tree: Holds both.
-        left: One's position.
-        right: The other's.
-        groups: Rewards by task of rollouts sampled from each, if the steps do not carry
-            them.
+        tree: Contains both.
+        left: Position of one.
+        right: Position of the other.
+        groups: Rewards by task of rollouts sampled from each; None takes those that the steps
+            carry.
     """
     meet = tree.common_ancestor(left, right)
     shared = 0 if meet == ROOT else tree.depth(meet)
@@ -171,21 +172,21 @@ def compare(
 
 
 def _heldout_compares(own: tuple[Own, Own], same_tasks: bool) -> bool:
-    """Whether two held-out rewards are of the same tasks: evaluations say theirs, and steps report
-    the held-out ones of the taskset that they are trained on."""
+    """Whether two held-out rewards are on the same tasks. Evaluations report theirs; what steps
+    report is on the held-out tasks of the taskset that they are trained on."""
     if own[0].apart or own[1].apart:
         return False
     return same_tasks or all(one.heldout_tasks for one in own)
 
 
 def group_pairs(left: Sequence[Group], right: Sequence[Group]) -> list[GroupPair]:
-    """Tasks with rewards on both sides."""
+    """Tasks that have rewards on both sides."""
     before, after = _rewards(left), _rewards(right)
     return [_pair(slug, before[slug], after[slug]) for slug in before if slug in after]
 
 
 def moved(pairs: Sequence[GroupPair]) -> tuple[list[GroupPair], list[GroupPair]]:
-    """Tasks that improve and tasks that regress beyond noise, largest change first."""
+    """Tasks that improve and tasks that regress significantly, largest change first."""
     told = sorted((pair for pair in pairs if not pair.is_noise), key=lambda p: -abs(p.delta))
     return [p for p in told if p.delta > 0], [p for p in told if p.delta < 0]
 
@@ -197,7 +198,7 @@ def _own_pairs(before: Mapping[str, float], after: Mapping[str, float]) -> list[
 
 
 def _step_pairs(left: Checkpoint, right: Checkpoint) -> list[MetricPair]:
-    """Metrics of the steps themselves: batches and updates."""
+    """Metrics of the steps themselves: of their batches and updates."""
     before, after = metrics_of(left), metrics_of(right)
     both = dict.fromkeys([*before, *after])
     keys = ranked([key for key in both if key == REWARD or not of_weights(key)])
@@ -221,23 +222,23 @@ def _pair(slug: str, left: Sequence[float], right: Sequence[float]) -> GroupPair
     return GroupPair(slug, fmean(left), fmean(right), error, (len(left), len(right)))
 
 
-# Overlay: another branch or model, aligned with the run at the point where they diverged.
+# Another branch or model drawn over the run, aligned at the point where they diverged.
 
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """A lineage beside the run's own."""
+    """A lineage drawn over the run's own."""
 
     name: str
     """Display name."""
     run: Run
-    """The other lineage, its tip as the head."""
+    """The other lineage; its newest checkpoint is the head."""
     shift: int = 0
-    """Its step n is drawn at the run's step n + shift."""
+    """Offset in steps: its step n is drawn at the run's step n + shift."""
     positions: Positions = field(default_factory=Positions, repr=False)
 
     def offset(self, own: Positions, run: Run, axis: Axis) -> float:
-        """What to add to its x, so that both have the same x where they diverged."""
+        """What to add to its x so that both lineages have the same x where they diverged."""
         if axis is Axis.STEP or not self.shift:
             return self.shift
         mine, theirs = own.of(run, axis), self.positions.of(self.run, axis)
@@ -246,7 +247,7 @@ class Overlay:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch of the run's tree that the head is not on."""
+    """A branch of the run's tree that does not contain the head."""
 
     tip: int
     """Position of its newest checkpoint."""
@@ -254,13 +255,13 @@ class Branch:
     steps: int
     """Steps since it diverged."""
     common: str
-    """Newest common checkpoint."""
+    """Name of the newest common checkpoint."""
     reward: str
-    """Own mean reward of its newest checkpoint that has one, since it diverged."""
+    """Own mean reward of the newest checkpoint on the branch that has one, as text."""
 
 
 def branches(run: Run) -> list[Branch]:
-    """The branches that the head is not on, newest first; O(size of the tree)."""
+    """The branches that do not contain the head, newest first; O(size of the tree)."""
     tree = run.tree
     parents = {tree.parent(position) for position in range(len(tree))}
     tips = (position for position in range(len(tree) - 1, -1, -1) if position not in parents)
@@ -278,15 +279,15 @@ def _branch(tree: Tree, tip: int) -> Branch:
 
 
 def over_branch(run: Run, tip: int) -> Overlay:
-    """A branch of the run's own tree; both count from the same base, so the shift is 0."""
+    """A branch of the run's own tree; both count steps from the same base, so the shift is 0."""
     return Overlay(label(run.tree[tip]), _at_tip(run.tree, tip))
 
 
 def over_model(run: Run, model: Model, tree: Tree) -> Overlay:
-    """Another model's head lineage, from where one was forked from the other.
+    """Another model's head lineage, aligned where one model was forked from the other.
 
     Args:
-        run: The run on the screen.
+        run: The displayed run.
         model: The other model.
         tree: The other model's tree.
     """
@@ -298,7 +299,7 @@ def over_model(run: Run, model: Model, tree: Tree) -> Overlay:
 
 
 def _source(fork: Model, origin: Model) -> str:
-    """Checkpoint of `origin` that a model was forked from; empty if it was not."""
+    """Name of the checkpoint of `origin` that a model was forked from; empty if it was not."""
     slug, _, name = (fork.forked_from or "").rpartition("@")
     return name if slug == origin.model_name else ""
 
@@ -315,37 +316,39 @@ def _at_tip(tree: Tree, tip: int | None) -> Run:
 
 
 def _after(xs: Sequence[float], steps: int) -> float:
-    """The x after so many steps; 0 before the first."""
+    """The x after `steps` steps; 0 before the first."""
     return float(xs[min(steps, len(xs)) - 1]) if steps > 0 and len(xs) else 0.0
 
 
-# Runs laid over each other in one chart, each from its own beginning: by step, time or tokens.
+# Several runs in one chart, each from its own beginning: by step, time or tokens.
 
 
 class RunSeries:
-    """A run's steps, as they grow. Step, time and tokens count from the run's own beginning."""
+    """A run's steps in columns, extended as the run grows. Steps, time and tokens count from its
+    start."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
-        """Checkpoint of each step, shape (N,)."""
+        """Checkpoint id of each step, shape (N,)."""
         self._xs: dict[Axis, array[float]] = {axis: array("d") for axis in Axis}
         self._columns: dict[str, array[float]] = {}
         self._curves: dict[str, Curve] = {}
         self._origin: float | None = None
         self._places: dict[str, int] = {}
-        """By checkpoint."""
+        """Step index by checkpoint id."""
         self._reported: dict[int, Score] = {}
-        """Held-out rewards that steps report, by the step that was sampled, from 0."""
+        """Held-out rewards that steps report, by the index (from 0) of the step that was
+        sampled."""
         self._evaluations: Mapping[str, Sequence[Evaluation]] = {}
         self._scores: tuple[object, dict[int, Score]] = None, {}
-        """And what they were made of."""
+        """Cache of `scores`: what it was computed from, and the result."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @classmethod
     def of(cls, steps: Iterable[Checkpoint]) -> "RunSeries":
-        """Of the checkpoints that a run made, oldest first."""
+        """From the checkpoints that a run made, oldest first."""
         series = cls()
         evaluated = {}
         for node in steps:
@@ -361,10 +364,10 @@ class RunSeries:
         """Append a step.
 
         Args:
-            id_: Its checkpoint's.
-            at: When it was taken, in Unix seconds.
-            tokens: Generated for it.
-            metrics: Its numbers.
+            id_: Id of its checkpoint.
+            at: When it was taken, Unix seconds.
+            tokens: Number of tokens generated for it.
+            metrics: Its metrics.
         """
         rows = len(self.ids)
         self._places[id_] = rows
@@ -381,19 +384,18 @@ class RunSeries:
             column.extend([nan] * (rows - len(column)))
             column.append(nan if value is None else value)
         held = metrics.get(HELDOUT)
-        if held is not None and isfinite(held) and rows:  # sampled from the step before
+        if held is not None and isfinite(held) and rows:  # it was sampled from the previous step
             self._reported[rows - 1] = reported(held, metrics.get(HELDOUT_TRACES))
 
     def score(self, evaluations: Mapping[str, Sequence[Evaluation]]) -> None:
-        """Take in all evaluations that are known of its checkpoints, by their ids."""
+        """Replace the evaluations of its checkpoints, by checkpoint id."""
         if evaluations:
             self._evaluations = evaluations
 
     @property
     def scores(self) -> dict[int, Score]:
-        """Held-out rewards by step, from 0 and ascending: each at the checkpoint that was sampled.
-        An evaluation counts for more than what a step reports of fewer rollouts, without an
-        interval."""
+        """Held-out rewards by index of the sampled step, from 0, ascending. An evaluation wins over
+        what a step reports, which is of fewer rollouts and has no interval."""
         stamp = len(self), self._evaluations
         if self._scores[0] == stamp:
             return self._scores[1]
@@ -407,16 +409,16 @@ class RunSeries:
         return self._scores[1]
 
     def x(self, axis: Axis) -> Sequence[float]:
-        """Where each step stands, shape (N,), never falling; seconds for time."""
+        """The x of each step, shape (N,), non-decreasing; seconds for time."""
         return self._xs[axis]
 
     @property
     def keys(self) -> list[str]:
-        """Metrics that any step has."""
+        """Metrics that at least one step has."""
         return list(self._columns)
 
     def curve(self, key: str, weight: float) -> Curve | None:
-        """The metric's curve, as long as the run; None if no step has it."""
+        """The metric's curve up to the newest step; None if no step has the metric."""
         column = self._columns.get(key)
         if column is None:
             return None
@@ -434,31 +436,32 @@ class RunLine:
 
     row: RunRow
     buckets: Sequence[Bucket]
-    """What is drawn, a bucket a column that has a number; of a smoothed line the average alone."""
+    """What is drawn: one bucket per chart column that has a value; for a smoothed line only the
+    average."""
     rows: tuple[int, int]
-    """Steps in sight: first, and one past the last."""
+    """The visible steps: first, and one past the last."""
     last: float
-    """Its smoothed value at the right end of what is in sight; NaN if there is none."""
+    """Its smoothed value at the right end of the visible part; NaN if there is none."""
     points: bool = False
-    """Whether each bucket is an evaluation, with its interval as lowest and highest."""
+    """Whether each bucket is an evaluation, with its interval as lowest and highest value."""
 
 
 @dataclass(frozen=True)
 class RunOverlay:
-    """Runs in one chart."""
+    """Several runs in one chart."""
 
     key: str
     """The metric."""
     axis: Axis
     low: float
     high: float
-    """Of the x axis."""
+    """Ends of the x axis."""
     lines: Sequence[RunLine]
-    """The best first, by the metric's last smoothed value: so is the legend."""
+    """Best first, by the last smoothed value of the metric; the legend has the same order."""
 
     @property
     def extent(self) -> tuple[float, float]:
-        """Least and greatest value that is drawn; NaN twice if none is."""
+        """Smallest and largest value drawn; NaN twice if nothing is drawn."""
         drawn = [bucket for line in self.lines for bucket in line.buckets]
         if not drawn:
             return nan, nan
@@ -473,15 +476,15 @@ def overlay_runs(
     weight: float = 0.0,
     window: tuple[float, float] | None = None,
 ) -> RunOverlay:
-    """Lay runs over each other, each from its own beginning.
+    """Draw several runs in one chart, each from its own beginning. O(runs · width · log steps).
 
     Args:
-        runs: What is marked, in any order.
-        key: The metric, by the vocabulary's key.
-        axis: What they are aligned by.
-        width: Columns of the chart; braille has two a cell.
+        runs: The marked runs, in any order.
+        key: Canonical key of the metric.
+        axis: Unit of the x axis.
+        width: Columns of the chart; in braille two per cell.
         weight: Of the moving average.
-        window: Least and greatest x in sight; None for all. O(runs · width · log steps).
+        window: Smallest and largest visible x; None for all.
     """
     xs = [series.x(axis) for _, series in runs if len(series)]
     low = min((x[0] for x in xs), default=0.0)
@@ -519,7 +522,7 @@ def _line(
 
 
 def _scored(row: RunRow, series: RunSeries, axis: Axis, frame: tuple[float, float, int]) -> RunLine:
-    """Evaluations as they are: few and each with its own interval, they are not averaged."""
+    """The line of evaluations. They are few and have intervals, so they are not averaged."""
     (low, high, width), at = frame, series.x(axis)
     wide = (high - low) / max(1, width - 1)
     found = {}
@@ -528,7 +531,7 @@ def _scored(row: RunRow, series: RunSeries, axis: Axis, frame: tuple[float, floa
             column = round((at[place] - low) / wide)
             least, most = (one.value if end is None else end for end in (one.low, one.high))
             found[column] = Bucket(column, least, most, one.value, one.joins, place)
-    buckets = list(found.values())  # the newest of those that share a column
+    buckets = list(found.values())  # if several share a column, the newest
     last = buckets[-1].smooth if buckets else nan
     return RunLine(row, buckets, (0, len(series)), last, points=True)
 
@@ -536,7 +539,8 @@ def _scored(row: RunRow, series: RunSeries, axis: Axis, frame: tuple[float, floa
 def _trend(
     curve: Curve, at: Sequence[float], frame: tuple[float, float, int], rows: tuple[int, int]
 ) -> list[Bucket]:
-    """The moving average alone, which is what many lines in one chart leave room for."""
+    """Buckets of the moving average alone: with several lines in a chart, ranges would hide each
+    other."""
     low, high, width = frame
     edges = column_edges(at, low, high, width, *rows)
     first, column = curve.pyramid.first, curve.column
@@ -551,21 +555,20 @@ def _trend(
 
 
 def ordered(lines: Iterable[RunLine], key: str) -> list[RunLine]:
-    """Lines with the best first, by their last values; see `best_first`."""
+    """Lines with the best last value first; see `best_first`."""
     return best_first(((line, line.last) for line in lines), key)
 
 
 def best_first(valued: Iterable[tuple[T, float]], key: str) -> list[T]:
-    """Things with the best first, by a value of a metric; those without one last. A metric of
-    which neither more nor less is better has the greatest first."""
+    """Items sorted by their value of a metric, best first; those without a value last. For a metric
+    where neither direction is better, the largest value is first."""
     sign = -1 if metric(key).better >= 0 else 1
     ranked = sorted(valued, key=lambda one: sign * one[1] if isfinite(one[1]) else inf)
     return [thing for thing, _ in ranked]
 
 
 def score_at(series: RunSeries, axis: Axis, x: float) -> Score | None:
-    """A run's newest held-out reward under a crosshair; None outside the run, or before the
-    first."""
+    """A run's newest held-out reward at a crosshair; None outside the run, or before the first."""
     at = series.x(axis)
     if not len(series) or x < at[0] or x > at[-1]:
         return None
@@ -574,8 +577,8 @@ def score_at(series: RunSeries, axis: Axis, x: float) -> Score | None:
 
 
 def value_at(series: RunSeries, key: str, axis: Axis, x: float, weight: float = 0.0) -> float:
-    """A run's smoothed value under a crosshair, of held-out rewards the newest; NaN outside it,
-    or where it has none."""
+    """A run's smoothed value at a crosshair, or its newest held-out reward; NaN outside the run, or
+    where it has no value."""
     if canonical(key) == HELDOUT:
         score = score_at(series, axis, x)
         return nan if score is None else score.value
@@ -585,34 +588,34 @@ def value_at(series: RunSeries, key: str, axis: Axis, x: float, weight: float = 
     return curve.ema.at(curve.column, bisect_right(at, x) - 1)
 
 
-# How the Live view looks at a run, as the user chose it.
+# What the Live view's charts show of a run, as chosen by the user.
 
 
 LEAST_STEPS = 10
-"""Steps in sight at the closest."""
+"""Fewest visible steps when zoomed in."""
 
 
 @dataclass(frozen=True)
 class ChartView:
-    """Smoothing, scales, the stretch of steps in sight, and what is compared."""
+    """Smoothing, scales, the visible steps, and the overlay of charts."""
 
     smoothing: int = 2
     """Index into WEIGHTS."""
     log: bool = False
     axis: Axis = Axis.STEP
     clip: bool = False
-    """Whether outliers may leave the chart, so that the rest fills it."""
+    """Whether outliers may be cut off, so that the other values fill the chart."""
     envelope: bool = True
-    """Whether the range of the raw values lies behind the average."""
+    """Whether the range of the raw values is drawn behind the average."""
     span: int | None = None
-    """Steps in sight; None for all."""
+    """Number of visible steps; None for all."""
     end: int | None = None
-    """One past the last step in sight; None follows the newest."""
+    """One past the last visible step; None follows the newest."""
     overlay: Overlay | None = None
 
     @property
     def weight(self) -> float:
-        """The moving average's share of the past; 0 where nothing is smoothed."""
+        """The moving average's weight of the past; 0 without smoothing."""
         return WEIGHTS[self.smoothing]
 
     @property
@@ -621,19 +624,19 @@ class ChartView:
         return self.envelope or not self.weight
 
     def rows(self, length: int) -> tuple[int, int]:
-        """The rows in sight of a series of `length`: first, and one past the last."""
+        """The visible rows of a series of `length`: first, and one past the last."""
         if self.span is None:
             return 0, length
         end = length if self.end is None else min(self.end, length)
         return max(0, min(end - self.span, length - self.span)), end
 
     def zoomed(self, times: int, length: int, around: int | None) -> "ChartView":
-        """Twice as close for each of `times`, or as far where it is below 0.
+        """Zoomed in by 2 ** `times`, or out if `times` is negative.
 
         Args:
-            times: How often.
+            times: Number of doublings.
             length: Steps of the run.
-            around: The row to keep in sight; None keeps the newest.
+            around: Row that stays visible; None for the newest.
         """
         start, end = self.rows(length)
         wanted = (end - start) // 2**times if times > 0 else (end - start) * 2**-times
@@ -645,13 +648,13 @@ class ChartView:
         return replace(self, span=span, end=_clamped_end(around + span // 2 + 1, span, length))
 
     def scaled(self, factor: float, length: int, row: int, share: float) -> "ChartView":
-        """`factor` times as many steps in sight, with `row` where it is.
+        """With `factor` times as many visible steps, and `row` at the same place.
 
         Args:
-            factor: Above 0; below 1 it is closer.
+            factor: Greater than 0; below 1 zooms in.
             length: Steps of the run.
-            row: One that is in sight.
-            share: How far along the chart it is, in [0, 1].
+            row: A visible row.
+            share: Its place along the chart, in [0, 1].
         """
         start, end = self.rows(length)
         near = min(end - start - 1, int((end - start) * factor))
@@ -663,7 +666,7 @@ class ChartView:
         return replace(self, span=span, end=_clamped_end(first + span, span, length))
 
     def spanning(self, first: int, last: int, length: int) -> "ChartView":
-        """From one row to another, both in sight; of fewer than can be seen, their middle."""
+        """Showing rows `first` to `last`, or LEAST_STEPS around their middle if they are fewer."""
         span = max(min(LEAST_STEPS, length), last - first + 1)
         if span >= length:
             return replace(self, span=None, end=None)
@@ -672,7 +675,7 @@ class ChartView:
         )
 
     def panned(self, halves: int, length: int) -> "ChartView":
-        """Moved by so many halves of what is in sight, as far as there are steps."""
+        """Moved by `halves` times half the visible steps, within the run."""
         if self.span is None:
             return self
         _, end = self.rows(length)
@@ -681,7 +684,7 @@ class ChartView:
         )
 
     def showing(self, row: int, length: int) -> "ChartView":
-        """Moved no further than brings a row into sight."""
+        """Moved as little as makes a row visible."""
         start, end = self.rows(length)
         if self.span is None or start <= row < end:
             return self
@@ -690,5 +693,5 @@ class ChartView:
 
 
 def _clamped_end(wanted: int, span: int, length: int) -> int | None:
-    """One past the last step in sight; None from the newest on."""
+    """One past the last visible step, within the run; None if that is the newest."""
     return None if wanted >= length else max(min(span, length), wanted)

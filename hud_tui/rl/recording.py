@@ -1,12 +1,12 @@
-"""Recording: a session's events with their times, as JSON lines.
+"""Recordings of a session: its events with their times, as JSON lines.
 
-The first line identifies the file. Models, as they were selected, and events follow:
+The first line identifies the file. Models, in the order of their selection, and events follow:
 
     {"schema": "hud-tui-record/1", "kind": "session", "version": "0.1.0", "at": 1780000000.0}
     {"kind": "model", "at": 0.0, "data": {"id": "…", "model_name": "…", …}}
     {"kind": "event", "at": 1.25, "data": {"type": "checkpoint", …}}
 
-`at` of the first line is Unix seconds, of the others seconds since then.
+`at` of the first line is Unix seconds; of the others, seconds since then.
 """
 
 import json
@@ -25,14 +25,14 @@ SCHEMA = "hud-tui-record/1"
 MOST_LINES, MOST_LINE = 2_000_000, 64 * 1024 * 1024
 """Maximum lines of a recording, and characters per line."""
 LATEST = 4e9
-"""Latest plausible time of a session, Unix seconds."""
+"""Latest plausible start of a session, Unix seconds."""
 LONGEST_S = 1e9
 """Longest plausible recording, seconds."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """An event and its time."""
+    """An event with its time."""
 
     at: float
     """Seconds since the recording began."""
@@ -56,7 +56,7 @@ class Recording:
 
 
 def to_line(kind: str, at: float, data: Model | Event) -> str:
-    """One line of the file after its first, with its end; NaN is written as Python does."""
+    """A line of the file, except the first, with its line end. NaN is written as Python does."""
     return json.dumps({"kind": kind, "at": round(at, 4), "data": data.model_dump()}) + "\n"
 
 
@@ -66,11 +66,11 @@ def first_line(version: str, at: float) -> str:
 
 
 def read_recording(lines: Iterable[str], name: str) -> Recording:
-    """A recording from its lines.
+    """Read a recording.
 
     Args:
-        lines: Of the file.
-        name: The file's, for errors.
+        lines: The lines of the file.
+        name: Name of the file, for errors.
 
     Raises:
         HudUsage: Not a recording; the message names the line.
@@ -105,7 +105,7 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
 
 
 def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line's object; an incomplete last line is skipped."""
+    """Number and object of each line; an incomplete last line is skipped."""
     cut = ""
     for number, text in enumerate(lines, 1):
         if cut:
@@ -125,7 +125,7 @@ def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, An
 
 
 def _time(line: dict[str, Any], now: float, name: str, number: int) -> float:
-    """Time of a line, non-decreasing."""
+    """Time of a line, at least that of the line before."""
     at = line.get("at")
     if isinstance(at, bool) or not isinstance(at, (int, float)) or at != at:
         raise _bad(name, number, "field at: expected a number of seconds")

@@ -1,7 +1,7 @@
 """A run as a Markdown report with SVG charts.
 
-Every text of the service is put into a code span or escaped, so that a name cannot act as a
-link, heading or table cell.
+Every text from the service is put into a code span or escaped, so that it cannot act as a link,
+heading or table cell.
 """
 
 import re
@@ -28,22 +28,22 @@ from hud_tui.rl.tree_layout import Segments
 
 # A metric's curve as SVG: small, deterministic, legible on light and dark pages.
 #
-# The picture has its own background, light or dark as the reader prefers. A line is a
-# bias-corrected moving average over the range of the raw values; a metric that only some
-# steps have is drawn unsmoothed.
+# The image has its own background, light or dark by the reader's preference. A line is a
+# bias-corrected moving average, over the range of the raw values; a metric that only some
+# steps report is drawn unsmoothed.
 
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 60, 16, 34, 26
 """Room around the curves, in pixels."""
 MOST_POINTS = 330
-"""Maximum points of a line; two pixels each."""
+"""Maximum points of a line: one per two pixels."""
 WEIGHT = 0.8
 """Weight of the moving average."""
 LETTER = 7.3
 """Approximate width of a letter, pixels."""
 SMOOTHED_FROM = 20
-"""Steps from which the line is smoothed."""
+"""Number of values from which the line is smoothed."""
 STYLE = """\
 .p{fill:#fff}.i{fill:#1f2328;font-weight:bold}.f{fill:#59636e}.g{stroke:#d1d9e0}.a{stroke:#0969da}.b{stroke:#bc4c00}
 .ea{fill:#0969da}.eb{fill:#bc4c00}.m{stroke:#cf222e}.t{fill:#cf222e}
@@ -55,7 +55,7 @@ _INVALID = re.compile(r"[\ufffe\uffff]")
 
 @dataclass(frozen=True)
 class Line:
-    """One metric."""
+    """The values of one metric."""
 
     name: str
     values: Sequence[float]
@@ -73,20 +73,20 @@ class Mark:
 
 @dataclass(frozen=True)
 class Point:
-    """Some steps of a line, drawn as one point."""
+    """Several steps of a line, drawn as one point."""
 
     row: int
-    """The last of them with a value."""
+    """Row of the last of them that has a value."""
     low: float
     high: float
     value: float
 
 
 def chart(title: str, about: str, lines: Sequence[Line], at: Sequence[Mark] = ()) -> str:
-    """Draw one line or two over the same steps.
+    """Draw one or two lines over the same steps.
 
     Args:
-        title: What stands above it.
+        title: Text above the chart.
         about: Description for screen readers.
         lines: Of the same length; empty ones are skipped.
         at: Steps to mark.
@@ -116,7 +116,7 @@ def chart(title: str, about: str, lines: Sequence[Line], at: Sequence[Mark] = ()
 
 
 def points(values: Sequence[float]) -> list[Point]:
-    """A line reduced to at most MOST points, each with the range of its steps."""
+    """A line reduced to at most MOST_POINTS points, each with the range of its steps."""
     known = sum(map(isfinite, values))
     smooth = known >= max(SMOOTHED_FROM, len(values) / 2)
     average = Ema(WEIGHT if smooth else 0.0)
@@ -148,7 +148,7 @@ class Plot:
         return _px(HEIGHT - BOTTOM - self.scale.share(value) * (HEIGHT - TOP - BOTTOM))
 
     def frame(self) -> Iterator[str]:
-        """The grid with its labels."""
+        """The grid and its labels."""
         for tick, said in zip(self.scale.ticks, self.scale.labels, strict=True):
             y = self.y(tick)
             yield f'<path class="g" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>'
@@ -163,7 +163,7 @@ class Plot:
         yield f'<path class="t" d="M{x} {TOP}l7 4-7 4z"/>'
 
     def line(self, name: str, found: Sequence[Point]) -> Iterator[str]:
-        """The range as an area, the line over it; an isolated step is a dot."""
+        """The range as an area and the line over it; an isolated point is a dot."""
         for part in _unbroken(found):
             top = [f"{self.x(p.row)} {self.y(p.high)}" for p in part]
             foot = [f"{self.x(p.row)} {self.y(p.low)}" for p in reversed(part)]
@@ -178,7 +178,7 @@ class Plot:
 
 
 def _unbroken(found: Sequence[Point]) -> list[list[Point]]:
-    """The parts of a line between gaps that are far longer than its usual spacing."""
+    """The parts of a line between gaps that are much longer than its usual spacing."""
     apart = [later.row - point.row for point, later in pairwise(found)]
     most = 2.5 * median(apart) if apart else 0
     parts = [[found[0]]]
@@ -203,13 +203,13 @@ def _text(kind: str, x: float, y: float, anchor: str, said: str) -> str:
 
 
 def xml(text: object) -> str:
-    """A text inside an element."""
+    """A text escaped for the content of an element."""
     safe = allowed(one_line(text, 200))
     return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def allowed(text: str) -> str:
-    """A text without the characters that XML forbids; control characters removed."""
+    """A text without characters that XML forbids; control characters are removed."""
     return _INVALID.sub("?", text)
 
 
@@ -222,12 +222,12 @@ def _px(value: float) -> str:
 
 REWARD = "reward_mean"
 MOST_CHARTS = 60
-"""Maximum charts; further metrics are in the table only."""
+"""Maximum number of charts; further metrics are in the table only."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One picture."""
+    """One chart as a file."""
 
     file: str
     alt: str
@@ -248,7 +248,7 @@ def charts(run: Run) -> list[Chart]:
     found: dict[str, Chart] = {}
     for key in keys[:MOST_CHARTS]:
         file, number = f"{plain_name(key)}.svg", 2
-        while file.lower() in found:  # file systems may ignore case
+        while file.lower() in found:  # file names may be case-insensitive
             file, number = f"{plain_name(key)}-{number}.svg", number + 1
         found[file.lower()] = _chart(run, key, file, marks)
     return list(found.values())
@@ -274,11 +274,11 @@ def _changes(run: Run, key: str) -> bool:
 
 
 MOST = 60
-"""Segments listed, the newest."""
+"""Maximum number of segments listed; the newest are."""
 
 
 def lineage_lines(tree: Tree) -> Iterator[str]:
-    """The lines of a Markdown table, the oldest run first."""
+    """The lines of a Markdown table of segments, oldest first."""
     segments = Segments()
     for position in range(len(tree)):
         segments.add(tree.parent(position))
@@ -319,13 +319,13 @@ def section(name: str, parts: Iterable[str]) -> str:
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of escaped cells."""
+    """A Markdown table; the cells must be escaped already."""
     lines = [names, ["---"] * len(names), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def scored(tree: Tree, position: int | None) -> str:
-    """A checkpoint and its own rewards."""
+    """A checkpoint's name with its own rewards."""
     if position is None:
         return "the base weights"
     own = tree.own(position)
@@ -336,42 +336,42 @@ def scored(tree: Tree, position: int | None) -> str:
 
 
 def _of(value: float, over: str) -> str:
-    """A mean and what it is over, if known."""
+    """A mean and its sample, if known."""
     return f"{number(value)} of {over}" if over else number(value)
 
 
 def duration(length: float) -> str:
-    """Seconds in words, e.g. ``2 h 05 min``."""
+    """Seconds as text, e.g. ``2 h 05 min``."""
     whole = int(max(0.0, min(length, 1e12)))
     hours, minutes = whole // 3600, whole % 3600 // 60
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {whole % 60:02} s"
 
 
 def moment(stamp: float) -> str:
-    """Unix seconds as date and time; a dash if unknown."""
+    """Unix seconds as date and time in UTC; a dash if unknown."""
     if not 0 < stamp < 2e11:
         return "–"
     return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def number(value: float) -> str:
-    """A number to five digits."""
+    """A number with five digits."""
     if abs(value) == inf:
         return "∞" if value > 0 else "-∞"
     return f"{value:.5g}"
 
 
-# Sections on waste, alarms, head moves, notes and pins.
+# Sections on evaluations, waste, alarms, moves of the head, notes and pins.
 
 
 WORST = 10
-"""Tasks listed under waste."""
+"""Maximum number of tasks listed under waste."""
 MOST_LISTED = 100
-"""Maximum alarms, moves and notes listed; the rest is counted."""
+"""Maximum number of alarms, moves and notes listed; the others are only counted."""
 
 
 def evaluations_part(run: Run) -> str:
-    """What checkpoints scored when they were evaluated."""
+    """The results of evaluations."""
     found = told(list(run.tree), list(run.evaluations.values()))
     rows = [
         (
@@ -397,7 +397,7 @@ def _estimated(one: Told, label: str) -> str:
 
 
 def waste_part(run: Run) -> str:
-    """Rollouts and tokens with no gradient, and their tasks."""
+    """Rollouts and tokens without gradient, and the tasks they are spent on."""
     waste = Waste()
     while not waste.follow(run, AT_ONCE):
         pass
@@ -467,7 +467,7 @@ def moves_part(run: Run, moves: Sequence[Move]) -> str:
 
 
 def kept_part(run: Run, notes: Mapping[str, str]) -> str:
-    """Notes and pins, by checkpoint."""
+    """The user's notes and pins, by checkpoint."""
     tree = run.tree
     rows = [
         (scored(tree, position), "pinned" if position in tree.pinned else "", escaped(note))
@@ -495,7 +495,7 @@ BY_STEP = (
 
 @dataclass(frozen=True)
 class Kept:
-    """Facts known on this machine only."""
+    """Facts about a run that only this machine has."""
 
     service: str = ""
     """Display name of the service, e.g. ``HUD local``."""
@@ -506,11 +506,11 @@ class Kept:
 
 
 def report_files(run: Run, kept: Kept, now: float) -> dict[str, str]:
-    """The files of a report, by name: `FILE`, and its charts.
+    """The files of a report by name: `FILE` and its charts.
 
     Args:
         run: The run with its alarms.
-        kept: Facts known on this machine only.
+        kept: Facts that only this machine has.
         now: Unix seconds.
     """
     pictures = charts(run)

@@ -1,8 +1,8 @@
-"""Rollouts by group: the traces of a job as training saw them.
+"""Rollouts by group: the traces of a job as training used them.
 
-Only rollouts of one task in one step are compared with each other. Where the service
-says neither group nor step, as for a job that a client reports, groups are unknown and
-rollouts have no advantage.
+Only rollouts of one task in one step are compared with each other. If the service reports neither
+group nor step, as for a job reported by a client, groups are unknown and rollouts have no
+advantage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from hud_tui.rl.groups import PLAIN, Advantages, has_signal, reward_std
 from hud_tui.wire import Trace
 from hud_tui.wire_training import TraceEvent, call_text, content_text, value_text
 
-# A rollout's turns as two texts: the prompt, and the policy's answer.
+# A rollout's turns as two texts: the prompt and the policy's answer.
 
 
 ASKING = frozenset({"system", "user_message"})
-"""Kinds of event that come from the task."""
+"""Kinds of events that belong to the prompt."""
 
 
 def prompt_of(events: Sequence[TraceEvent]) -> str:
@@ -41,7 +41,8 @@ def answer_of(events: Sequence[TraceEvent]) -> str:
 
 
 def _said(event: TraceEvent, calls: bool) -> list[str]:
-    """`calls`: whether an answer's calls are said with it, and not as turns of their own."""
+    """The texts of an event; `calls`: whether to include tool calls, if they are not events of
+    their own."""
     said = [f"({event.reasoning})" if event.reasoning else ""]
     if event.kind == "tool_call":
         called = {"name": event.tool_name or "tool", "arguments": event.arguments}
@@ -55,7 +56,7 @@ def _said(event: TraceEvent, calls: bool) -> list[str]:
     return [*said, f"error: {event.error}" if event.error else ""]
 
 
-# Subscores: the parts of a reward, from an evaluation's result.
+# Subscores: the parts of a reward, as the grader reports them.
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,10 @@ class Subscore:
 
 
 def subscores(result: object) -> list[Subscore]:
-    """The parts of an evaluation's result, be they a list or a mapping; empty if it has none.
+    """The parts of a grading result, given as a list or a mapping; empty if it has none.
 
-    Source: the ``hud`` SDK's EvaluationResult (``subscores``: name, value, weight), and
-    servers that send a mapping from name to number.
+    Source: the ``hud`` SDK's EvaluationResult (``subscores``: name, value, weight), and servers
+    that send a mapping from name to number.
     """
     found = result.get("subscores") if isinstance(result, Mapping) else None
     if isinstance(found, Mapping):
@@ -82,12 +83,12 @@ def subscores(result: object) -> list[Subscore]:
 
 
 MOST_NOTES, NOTE_MOST = 24, 500
-"""Entries of a grader's notes that are shown, and characters of each."""
+"""Maximum number of a grader's notes that are shown, and characters of each."""
 
 
 def grade_notes(result: object) -> list[tuple[str, str]]:
-    """What a grader says beside the reward, as (name, text): that it failed, its text, and each
-    entry of its ``info``; bounded.
+    """What a grader reports beside the reward, as (name, text): whether it failed, its text, and
+    each entry of its ``info``; bounded.
 
     Source: the ``hud`` SDK's EvaluationResult (``isError``, ``content``, ``info``).
     """
@@ -122,31 +123,32 @@ def _number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One trace and its advantage."""
+    """A trace and its advantage."""
 
     trace: Trace
     advantage: float | None
-    """In the reward's unit; None if it has no reward, no group, or is not trained on."""
+    """In the reward's unit; None if the rollout has no reward or no group, or is not trained on."""
 
 
 @dataclass(frozen=True)
 class RolloutGroup:
-    """Rollouts of one task, in the order of their indices."""
+    """Rollouts of one task, ordered by index."""
 
     task_slug: str
-    """Empty if the service does not say."""
+    """Empty if the service does not report it."""
     heldout: bool
     rollouts: tuple[Rollout, ...]
     compared: bool
-    """Whether these are one group of one step, so that they have advantages."""
+    """Whether they are one group of one step, so that they have advantages."""
     attempt: int = 1
-    """Which attempt at its step it belongs to, from 1: a zero-variance batch is sampled again."""
+    """The attempt at its step, from 1; a batch with zero variance in every group is sampled
+    again."""
     rule: Advantages = PLAIN
-    """How its advantages were made."""
+    """How its advantages were computed."""
 
     @property
     def rewards(self) -> list[float]:
-        """The rewards that are known, shape (≤ size,)."""
+        """The known rewards, shape (≤ size,)."""
         return [r.trace.reward for r in self.rollouts if r.trace.reward is not None]
 
     @property
@@ -155,7 +157,7 @@ class RolloutGroup:
 
     @property
     def std(self) -> float:
-        """Standard deviation of the rewards; 0 for fewer than two."""
+        """Standard deviation of the rewards; 0 if there are fewer than two."""
         return reward_std(self.rewards)
 
     @property
@@ -165,12 +167,12 @@ class RolloutGroup:
 
 
 def rollout_groups(traces: Sequence[Trace], rule: Advantages = PLAIN) -> list[RolloutGroup]:
-    """Group traces: the last attempt at a step first; within it groups with signal, then
-    zero-variance ones, held-out tasks last. O(N log N).
+    """Group traces. Order: last attempt at a step first; within an attempt groups with signal, then
+    zero-variance ones, then held-out tasks. O(N log N).
 
     Args:
         traces: Of one job.
-        rule: How that makes advantages of rewards.
+        rule: How that job computes advantages.
     """
     members: dict[tuple[object, ...], list[Trace]] = {}
     for trace in traces:
@@ -206,20 +208,20 @@ def _advantages(traces: list[Trace], rule: Advantages) -> list[float | None]:
     return [None if trace.reward is None else next(known) for trace in traces]
 
 
-# How the tokens of an answer are shaded: by logprob, by ratio or by advantage.
+# Shading of an answer's tokens by logprob, importance ratio or advantage.
 #
-# Each token has a value in the measure's unit and a position on the colour ramp, 0 … 1, which
-# a legend explains. A token whose value is unknown has neither.
+# Each token has a value in the measure's unit and a position on the colour ramp, 0 … 1. A token
+# whose value is unknown has neither.
 
 
 SURE = 6.0
-"""Logprob at the low end of the ramp, in nats below 0."""
+"""Negative logprob at the low end of the ramp, in nats."""
 TWOFOLD = log(2.0)
-"""Log of the importance ratio at the ramp's end: a ratio of 2."""
+"""Log of the importance ratio at the high end of the ramp: a ratio of 2."""
 
 
 class Shade(StrEnum):
-    """What tokens are shaded by."""
+    """The measure that tokens are shaded by."""
 
     LOGPROB = "logprob"
     RATIO = "ratio"
@@ -228,25 +230,25 @@ class Shade(StrEnum):
 
 @dataclass(frozen=True)
 class Shaded:
-    """An answer's tokens, shaded."""
+    """An answer's tokens with their shading."""
 
     by: Shade
     values: Sequence[float | None]
-    """One per token: nats, a ratio, or the reward's unit."""
+    """One per token: nats, a ratio, or the reward's unit; None if unknown."""
     places: Sequence[float | None]
-    """Where each lies on the ramp, 0 … 1."""
+    """Position of each on the ramp, 0 … 1; None if unknown."""
     ends: tuple[str, str]
-    """What the ramp's two ends stand for."""
+    """Labels of the ramp's two ends."""
 
 
 def by_logprob(logprobs: Sequence[float]) -> Shaded:
-    """How sure the policy was of each token when it sampled it."""
+    """Shading by the logprob that each token was sampled with."""
     places = [None if p != p else 1.0 - min(SURE, -min(0.0, p)) / SURE for p in logprobs]
     return Shaded(Shade.LOGPROB, logprobs, places, (f"-{SURE:.0f}", "0"))
 
 
 def by_ratio(now: Sequence[float | None], sampled: Sequence[float]) -> Shaded:
-    """Importance ratio π/π_old of each token.
+    """Shading by the importance ratio π/π_old of each token.
 
     Args:
         now: Logprobs under the current policy π, shape (T,); None if unknown.
@@ -262,12 +264,12 @@ def by_ratio(now: Sequence[float | None], sampled: Sequence[float]) -> Shaded:
 
 
 def by_advantage(advantage: float | None, most: float, tokens: int) -> Shaded:
-    """The rollout's advantage, the same for all of its tokens.
+    """Shading by the rollout's advantage, which is the same for all of its tokens.
 
     Args:
-        advantage: In the reward's unit; None if it is not trained on.
-        most: The group's largest absolute advantage, at the ramp's ends.
-        tokens: How many there are.
+        advantage: In the reward's unit; None if the rollout is not trained on.
+        most: The group's largest absolute advantage, at the ends of the ramp.
+        tokens: Number of tokens.
     """
     place = None if advantage is None or not most > 0 else 0.5 + advantage / most / 2
     ends = f"-{most:.2g}", f"+{most:.2g}"

@@ -1,4 +1,4 @@
-"""Run: an immutable snapshot of one model's training; job states and status."""
+"""An immutable snapshot of one model's training, updated by events; states of jobs; the status."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,11 @@ from hud_tui.wire import (
     Model,
 )
 
-# Job states in HUD's words. A state that is not in ENDED is active.
+# States of jobs in HUD's words. A state that is not in ENDED is active.
 
 
 SUCCEEDED = frozenset({"succeeded", "completed"})
-"""State of a job that finished normally."""
+"""States of a job that finished normally."""
 ENDED = SUCCEEDED | {"failed", "error", "cancelled", "interrupted"}
 """States of jobs that take no further steps."""
 
@@ -47,7 +47,7 @@ ENDED = SUCCEEDED | {"failed", "error", "cancelled", "interrupted"}
 def starting_point(run: "Run") -> str:
     """What the run's first step started from: a checkpoint, or what the model was forked from.
 
-    Of a run that has taken no step yet, the head; empty where steps do not say their run.
+    For a run without steps, the head. Empty if the service does not report which run took a step.
     """
     tree, job = run.tree, run.job
     own = (p for p in range(len(tree)) if job is not None and tree[p].job_id == job.id)
@@ -70,7 +70,7 @@ def is_active(status: str | None) -> bool:
     return status is not None and status not in ENDED
 
 
-# Facts of a job from its row; a managed run has more in its metadata.
+# What a row of the list of jobs contains; a managed run has more in its metadata.
 
 
 def job_is_active(job: Job) -> bool:
@@ -84,13 +84,13 @@ def job_title(job: Job) -> str:
 
 
 def job_model_id(job: Job) -> str | None:
-    """Id of the model that a managed run trains; None if the service does not say."""
+    """Id of the model that a managed run trains; None if the service does not report it."""
     found = (job.metadata or {}).get("model_id")
     return found if isinstance(found, str) else None
 
 
 def job_step(job: Job) -> int | None:
-    """Steps that a managed run has taken; None for any other job."""
+    """Number of steps that a managed run has taken; None for any other job."""
     step = (job.metadata or {}).get("step")
     return step if isinstance(step, int) else None
 
@@ -111,8 +111,8 @@ def job_evaluates(job: Job) -> bool:
 
 
 def job_result(job: Job) -> str:
-    """What an evaluation found, e.g. ``mean reward .718 [.56, .849], 36 tasks × 4``; empty for
-    any other job, and before it is over."""
+    """Result of an evaluation, e.g. ``mean reward .718 [.56, .849], 36 tasks × 4``; empty for other
+    jobs, and before it has ended."""
     more = job.metadata or {}
     if not job_evaluates(job) or not isinstance(mean := more.get("mean"), dict):
         return ""
@@ -126,19 +126,19 @@ def job_result(job: Job) -> str:
 
 
 def job_reason(job: Job) -> str:
-    """Why a job ended, from its row; empty if it does not say."""
+    """Why a job ended, from its row; empty if the row does not contain it."""
     return str((job.metadata or {}).get("reason") or "")
 
 
 def may_have_reason(job: Job) -> bool:
-    """Whether to ask the service why a job ended: it failed, and its row does not say."""
+    """Whether to ask the service why a job ended: it failed, and its row has no reason."""
     ended_well = job.status in SUCCEEDED
     return has_ended(job.status) and not ended_well and not job_reason(job)
 
 
 EVALUATIONS = 1000
 LOG = 200
-"""Lines kept in the event log."""
+"""Maximum number of lines in the event log."""
 
 
 @dataclass(frozen=True)
@@ -161,25 +161,25 @@ class Run:
     job: JobStatus | None = None
     """The model's current managed run, or the last one."""
     rollouts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Rewards of the step being sampled, by task slug, as they arrive."""
+    """Rewards of the step being sampled, by task slug, in order of arrival."""
     rollout_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Their trace ids, in the order of `rollouts`."""
+    """Trace ids, in the order of `rollouts`."""
     rollouts_step: int | None = None
     """The step that `rollouts` are sampled for."""
     rollouts_attempt: int | None = None
-    """Attempt at that step, from 1; None if the service does not say."""
+    """Attempt at that step, from 1; None if the service does not report it."""
     log: tuple[Entry, ...] = ()
-    """Newest last, at most LOG."""
+    """Newest last, at most LOG entries."""
     loaded: bool = False
     """Whether the tree has been read."""
     evaluations: Mapping[str, EvaluationJob] = field(default_factory=dict)
-    """The newest evaluations that were heard of, at most EVALUATIONS, by id, oldest first."""
+    """The newest evaluations, at most EVALUATIONS, by id, oldest first."""
     alarms: Report = field(default_factory=Report)
-    """Alarms on the head's lineage, as far as it is evaluated."""
+    """Alarms on the head's lineage, as far as it has been evaluated."""
 
     @property
     def head(self) -> Checkpoint | None:
-        """The checkpoint being served; None while the base weights are."""
+        """The checkpoint being served; None while the base weights are served."""
         return self.tree.served
 
     @property
@@ -194,11 +194,12 @@ class Run:
 
     @property
     def groups(self) -> list[Group]:
-        """The newest step's groups on the head's lineage; empty if the service has none."""
+        """The newest step's groups on the head's lineage; empty if the service reports none."""
         return [] if self.head is None else self.head.groups
 
     def evaluations_of(self, position: int) -> list[Evaluation]:
-        """What a checkpoint scored, oldest first; of ROOT, what the model started from."""
+        """Results of a checkpoint's evaluations, oldest first; ROOT stands for the weights that the
+        model started from."""
         if position != ROOT:
             return self.tree[position].evaluations
         known = self.evaluations.values()
@@ -206,7 +207,8 @@ class Run:
 
     @property
     def base_evaluation(self) -> Evaluation | None:
-        """Of what the model started from, one that compares with the checkpoints' if there is."""
+        """The evaluation of the weights that the model started from, preferably under the tree's
+        common conditions (`Tree.common`)."""
         found = best_known(self.evaluations_of(ROOT), self.tree.common)
         return None if found is None else found[0]
 
@@ -218,8 +220,8 @@ class Run:
         return row if known else None
 
     def fold(self, event: Event) -> "Run":
-        """The snapshot after an event. Idempotent, except for rollouts without an index: each
-        of those is appended."""
+        """The snapshot after an event. Applying an event twice changes nothing, except for rollouts
+        without an index: each of them is appended."""
         match event:
             case TreeRead(checkpoints=told):
                 checkpoints = with_results(told, self.evaluations.values())
@@ -267,7 +269,7 @@ class Run:
         rollouts, ids = ({}, {}) if fresh else (dict(self.rollouts), dict(self.rollout_ids))
         rewards, named = list(rollouts.get(slug, ())), list(ids.get(slug, ()))
         place = len(rewards) if event.rollout is None else min(event.rollout, len(rewards))
-        rewards[place : place + 1] = [event.reward]  # a repeated attempt replaces its rollouts
+        rewards[place : place + 1] = [event.reward]  # a rollout that is repeated replaces itself
         named[place : place + 1] = [event.trace_id]
         return replace(
             self,
@@ -323,7 +325,7 @@ class Run:
     def _log_trouble(self, before: JobStatus, job: JobStatus, at: float) -> "Run":
         """Log what the run waits for, and its notes.
 
-        A zero-variance batch is shown as an attempt of its own instead.
+        A note about a zero-variance batch is left out: the new attempt is shown instead.
         """
         run = self
         if job.waits and job.waits != before.waits:
@@ -340,8 +342,8 @@ class Run:
 
 
 def _is_news(known: EvaluationJob | None, told: EvaluationJob) -> bool:
-    """Whether what was read of an evaluation is newer than what is known of it: events may have
-    overtaken the read."""
+    """Whether what was read of an evaluation is newer than what is known: events may have overtaken
+    the read."""
     return known is None or (not has_ended(known.status) and told.done >= known.done)
 
 
@@ -359,13 +361,13 @@ def fold_tree(tree: Tree, event: Event) -> Tree:
 
 
 def _is_past(tree: Tree, checkpoint_id: str | None) -> bool:
-    """Whether the head already descends from it: a read overtook the event."""
+    """Whether the head already descends from it, because a read overtook the event."""
     position = tree.find(checkpoint_id)
     return position is not None and tree.is_ancestor(position, tree.head)
 
 
 def trouble(job: JobStatus) -> str:
-    """Why a job failed, as reported by the service; empty if it did not."""
+    """Why a job failed, as reported by the service; empty if it did not fail."""
     error = job.error if isinstance(job.error, str | None) else job.error.message
     return error or ""
 
@@ -380,7 +382,7 @@ def _series(tree: Tree) -> Series:
 
 
 def _follow(series: Series, before: Tree, after: Tree) -> Series:
-    """The head's series after the tree changed, reusing what the two lineages share."""
+    """The head's series after the tree changed; rows that the two lineages share are reused."""
     if before.head == after.head:
         return series
     meet = after.common_ancestor(before.head, after.head)
@@ -397,17 +399,17 @@ def _follow(series: Series, before: Tree, after: Tree) -> Series:
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """Newer steps that the head's lineage has no more, since the head was set back."""
+    """Newer steps that are not in the head's lineage, because the head was set back."""
 
     steps: int
     tip: str
-    """Name of the newest of them."""
+    """Name of the newest of those checkpoints."""
     common: str
-    """Name of the checkpoint where they leave the lineage."""
+    """Name of the checkpoint at which they branch off."""
 
 
 def left_behind(run: Run) -> LeftBehind | None:
-    """The steps on the newest branch, where that is not the head's; None where it is."""
+    """The steps on the newest branch if the head is on another one; else None."""
     tree = run.tree
     newest = len(tree) - 1
     if newest < 0 or tree.is_ancestor(newest, tree.head):
@@ -418,12 +420,12 @@ def left_behind(run: Run) -> LeftBehind | None:
     return LeftBehind(tree.depth(newest) - shared, label(tree[newest]), common)
 
 
-# Status: one model's training in a few lines, and the default model.
+# The status: one model's training in a few lines; and the default model.
 
 
 @dataclass(frozen=True)
 class Service:
-    """The service that the status comes from."""
+    """The service that the status was read from."""
 
     label: str
     url: str
@@ -435,7 +437,7 @@ class Status:
 
     service: Service
     model: Model | None
-    """None if there is no model to speak of yet."""
+    """None if there is no model yet."""
     head: Checkpoint | None
     """The checkpoint being served; None for the base weights."""
     checkpoints: int
@@ -443,7 +445,7 @@ class Status:
     job: JobStatus | None
     """The model's current managed run, or the last one."""
     metrics: dict[str, float]
-    """Of the newest step; empty before the first."""
+    """Metrics of the newest step; empty before the first."""
     as_of: str
     """When it was read, ISO 8601 in UTC."""
 
@@ -455,7 +457,7 @@ def trainable(models: Sequence[Model]) -> list[Model]:
 
 
 def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
-    """The model of the newest run, else the newest that can be trained.
+    """The model of the newest run, else the newest trainable one.
 
     Args:
         models: The catalog.
@@ -470,7 +472,7 @@ def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
 
 
 def last_metrics(tree: Sequence[Checkpoint]) -> dict[str, float]:
-    """The newest step's metrics, with its typed fields under the names of an event.
+    """The newest step's metrics, including its typed fields under the names that events use.
 
     Args:
         tree: Oldest first, shape (N,).
@@ -483,7 +485,7 @@ def last_metrics(tree: Sequence[Checkpoint]) -> dict[str, float]:
 
 
 def job_document(job: JobStatus) -> dict[str, Any]:
-    """A job's raw status, its error always as code, message and param."""
+    """A job's raw status; its error always has code, message and param."""
     error = {"code": None, "message": job.error, "param": None}
     dumped = job.model_dump(mode="json")
     return dumped | {"error": error} if isinstance(job.error, str) else dumped

@@ -1,8 +1,8 @@
-"""Runs: one table of all of them, whichever model they trained and whoever took the steps.
+"""The table of all runs, whichever model they trained and whoever took their steps.
 
-A row is what a run was given (model, starting checkpoint, taskset, parameters) and what came of it
-(reward, held-out, evaluation, alarms). Rows are sorted, filtered and grouped by any column; marked
-ones are laid over each other in one chart, beside the table of what differs between them.
+A row is what a run was given (model, starting checkpoint, taskset, parameters) and its results
+(reward, held-out reward, evaluation, alarms). Rows are sorted, filtered and grouped by any column.
+Marked runs are drawn in one chart, beside a table of the settings in which they differ.
 """
 
 import json
@@ -28,19 +28,19 @@ from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model, RunRecor
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run. None is what nobody says, or is not known yet."""
+    """One run. None where a value is not reported or not known yet."""
 
     id: str
     model_id: str
     model: str
     name: str = ""
     kind: str = "training"
-    """``training``: the service takes the steps; ``reported``: a loop from outside does."""
+    """``training``: the service takes the steps; ``reported``: a loop outside the service does."""
     taskset: str = ""
     start: str = ""
-    """The checkpoint that its first step was taken from, else what the model was forked from."""
+    """The checkpoint that its first step started from, else what the model was forked from."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """By the wire's names, those of the loss flat: ``loss_fn_config.beta``."""
+    """By wire name; the loss's own ones flattened: ``loss_fn_config.beta``."""
     loss: str = ""
     lr: float | None = None
     group_size: int | None = None
@@ -51,32 +51,33 @@ class RunRow:
     reward: float | None = None
     """Mean over its newest steps."""
     points: tuple[float, ...] = ()
-    """Its rewards in order, shape (≤ 32,)."""
+    """Rewards of its steps in order, averaged to shape (≤ 32,)."""
     heldout: float | None = None
     evaluation: Evaluation | None = None
     no_gradient: float | None = None
-    """Share of its rollouts whose group had no variance."""
+    """Share of its rollouts in zero-variance groups."""
     alarms: int | None = None
     alarm: str = ""
-    """The worst that holds: info, warn or critical."""
+    """Level of its most severe active alarm: info, warn or critical."""
     alarm_title: str = ""
     step: int = 0
     steps: int | None = None
     tokens: int = 0
     duration_s: float | None = None
     status: str = ""
-    """A job's word; empty if nobody says."""
+    """The job's status; empty if unknown."""
     created_at: float | None = None
     """Unix seconds."""
     stepped_at: float | None = None
     sweep: str = ""
     note: str = ""
     whole: bool = True
-    """Whether its steps were read; else its row says only what a list of jobs does."""
+    """Whether its steps were read; if not, the row has only what a list of jobs reports."""
 
     @property
     def title(self) -> str:
-        """Its name; a loop that gave none is called by its model, another run by its id."""
+        """Its name; without one, the model for a loop outside the service, else the beginning of
+        the id."""
         if not self.name and self.kind != "training" and self.model:
             return f"loop on {self.model}"
         return self.name or self.id[:8]
@@ -88,12 +89,12 @@ class RunRow:
 
     @property
     def step_s(self) -> float | None:
-        """Seconds per step, on average."""
+        """Mean seconds per step."""
         return None if self.duration_s is None or not self.step else self.duration_s / self.step
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until its last step; None if it has ended or that is not known."""
+        """Seconds until its last step; None if it has ended or that is unknown."""
         if not self.active or self.steps is None or self.step_s is None:
             return None
         return max(0, self.steps - self.step) * self.step_s
@@ -101,16 +102,16 @@ class RunRow:
 
 @lru_cache(4096)
 def _said_once(text: str, limit: int) -> str:
-    """`one_line`, of texts that many rows have in common."""
+    """`one_line`, cached: many rows share these texts."""
     return one_line(text, limit)
 
 
 def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
-    """The row of what the embedded service says of a run.
+    """The row of a run from the embedded service's record.
 
     Args:
-        record: As it came.
-        notes: Notes that were written here, by the run's id.
+        record: As received.
+        notes: The user's notes, by run id.
     """
     given = _flat(record.parameters or {})
     sweep = given.pop("sweep", None)
@@ -150,13 +151,13 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
 
 
 ENDS = 5
-"""Steps whose mean is a run's reward at its beginning, and at its end."""
+"""Number of steps averaged for a run's reward at its beginning and at its end."""
 MOST_POINTS = 32
 
 
 def ends_of(steps: int) -> int:
-    """How many steps the reward at a run's beginning, and at its end, is the mean of: `ENDS`; of a
-    run of fewer than two times so many, the first and the last half."""
+    """Number of steps averaged at each end of a run: ENDS, or half of the steps of a shorter
+    run."""
     return min(ENDS, max(1, steps // 2))
 
 
@@ -167,14 +168,14 @@ def row_of_job(
     steps: Sequence[Checkpoint] | None = None,
     parent: Checkpoint | None = None,
 ) -> RunRow:
-    """A row of what HUD's wire says, which has no list of runs.
+    """The row of a job on a service without a list of runs, such as HUD's.
 
     Args:
         job: Its row in the list of jobs.
-        model: What it trains, where that is known.
-        status: Its raw status, where it was read.
+        model: The model that it trains, if known.
+        status: Its raw status, if it was read.
         steps: The checkpoints that it made, oldest first; None if they were not read.
-        parent: What the first of them was made from.
+        parent: The checkpoint that the first of them was made from.
     """
     given = _flat((status.parameters if status is not None else None) or {})
     sweep = given.pop("sweep", None)
@@ -250,13 +251,13 @@ def _idle(node: Checkpoint) -> float | None:
 
 
 def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
-    """At most so many means of equally many neighbours each, in order."""
+    """At most `most` means, each over the same number of neighbouring values, in order."""
     stride = max(1, -(-len(values) // most))
     return [fmean(values[at : at + stride]) for at in range(0, len(values), stride)]
 
 
 def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters without those that nobody gave, the loss's own keys beside the others."""
+    """Parameters without those that are None; the loss's own ones become entries of their own."""
     found = {key: value for key, value in given.items() if value is not None}
     config = found.pop("loss_fn_config", None)
     if isinstance(config, Mapping):
@@ -277,15 +278,15 @@ def _finite(value: float | None) -> float | None:
 
 
 def find_run(name: str, rows: Sequence[RunRow]) -> RunRow:
-    """One run by id, then by name, then by how its id begins; a model names its newest run.
+    """A run by id, by name, or by a prefix of its id; a model's name finds its newest run.
 
     Args:
-        name: As it was typed.
+        name: As typed.
         rows: Newest first.
 
     Raises:
         HudAmbiguous: Several match; the hint lists them.
-        HudUsage: None matches; the hint lists close names.
+        HudUsage: None matches; the hint lists similar names.
     """
     wanted = name.strip().casefold()
     plain = wanted.replace("-", "")
@@ -318,21 +319,23 @@ Value = str | float | None
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table."""
+    """A column of the table."""
 
     key: str
-    """What it is called in ``--columns``, ``--sort`` and filters."""
+    """Name in ``--columns``, ``--sort`` and filters."""
     title: str
     value: Callable[[RunRow], Value]
-    """What it is sorted and filtered by; None if it is missing, which is last in any order."""
+    """Value for sorting and filtering; None if it is missing, which sorts last in both
+    directions."""
     text: Callable[[RunRow, float], str]
-    """What is shown of it, given the time in Unix seconds."""
+    """Displayed text, given the time in Unix seconds."""
     number: bool = True
-    """Numbers are aligned to the right, and a first press sorts the greatest first."""
+    """Whether it is numeric: aligned to the right, and sorted largest first at the first key
+    press."""
 
     @property
     def long_title(self) -> str:
-        """The title in whole words, where there is room for them."""
+        """The full title, for wide layouts."""
         return LONG_TITLES.get(self.key, self.title)
 
 
@@ -361,7 +364,7 @@ def _percent(value: float) -> str:
 
 
 def _rate(value: float) -> str:
-    """A number as it is typed: ``3e-4``, ``.01``, ``60``."""
+    """A number as typed by people: ``3e-4``, ``.01``, ``60``."""
     if not value or abs(value) >= 0.01:
         return f"{value:.4g}"
     digits, _, power = f"{value:.3e}".partition("e")
@@ -369,7 +372,8 @@ def _rate(value: float) -> str:
 
 
 def evaluation_said(evaluation: Evaluation | None) -> str:
-    """E.g. ``.71 [.66, .76] 48×4``: mean reward, its 95 % interval, tasks × samples."""
+    """An evaluation in a cell, e.g. ``.71 [.66, .76] 48×4``: mean reward, its 95 % interval, tasks
+    × samples."""
     if evaluation is None:
         return "–"
     mean, size = evaluation.mean, ""
@@ -398,7 +402,7 @@ def _alarm_text(row: RunRow, now: float) -> str:
 
 
 def _alarm_value(row: RunRow) -> float | None:
-    """The worst first, then how many."""
+    """Sort key: most severe level first, then number of alarms."""
     ranks = {"": 0, "info": 1, "warn": 2, "critical": 3}
     return None if row.alarms is None else ranks.get(row.alarm, 0) + min(row.alarms, 99) / 100
 
@@ -412,12 +416,13 @@ MEANINGS = {
     "tokens": "generated in its training rollouts",
     "duration": "spent on its steps; of a loop from outside, from its first to its newest",
 }
-"""What columns show whose titles do not say it."""
+"""Explanations of columns whose titles are not enough."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(points: Sequence[float], width: int = 12, bars: str = BARS) -> str:
-    """Its rewards as bars, the least lowest; at most `width` of them, empty without points."""
+    """Rewards as at most `width` bars, scaled from the smallest to the largest; empty without
+    points."""
     values = thinned([point for point in points if isfinite(point)], width)
     low, high = min(values, default=0.0), max(values, default=0.0)
     top = len(bars) - 1
@@ -478,9 +483,9 @@ USUAL = (
     *("name", "state", "steps", "reward", "spark", "heldout", "eval", "lr", "loss", "group"),
     *("seed", "alarms", "nograd", "age", "duration", "model", "taskset", "start"),
 )
-"""Those that are shown where nobody says which."""
+"""The default columns."""
 PARAMETER = "param."
-"""Before a parameter's name where it is a column: ``param.max_tokens``."""
+"""Prefix of a column that shows a parameter: ``param.max_tokens``."""
 
 
 def _gain(row: RunRow) -> float | None:
@@ -490,10 +495,10 @@ def _gain(row: RunRow) -> float | None:
 
 
 def column(key: str) -> Column:
-    """A column by its key, or a parameter by ``param.NAME``.
+    """A column by its key, or a parameter's by ``param.NAME``.
 
     Raises:
-        HudUsage: There is none of this name; the hint lists close ones.
+        HudUsage: There is no such column; the hint lists similar ones.
     """
     key = key.strip()
     if key in COLUMNS:
@@ -505,8 +510,8 @@ def column(key: str) -> Column:
 
 
 def columns(text: str) -> list[Column]:
-    """Columns by their keys with commas between; ``+KEY`` adds to the usual ones, ``-KEY`` takes
-    one of these away. Raises HudUsage, as `column`."""
+    """Columns by their keys, separated by commas; ``+KEY`` adds to the default ones, ``-KEY``
+    removes one. Raises HudUsage, see `column`."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
         return [COLUMNS[key] for key in USUAL]
@@ -536,7 +541,7 @@ def _parameter(key: str) -> Column:
 
 
 def value_said(value: object) -> str:
-    """A parameter's value in one line."""
+    """A parameter's value as text in one line."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -548,12 +553,12 @@ def value_said(value: object) -> str:
     return one_line(value if isinstance(value, str) else json.dumps(value), 60)
 
 
-# Order and filter.
+# Sorting and filtering.
 
 
 def sort_rows(rows: Iterable[RunRow], by: str) -> list[RunRow]:
-    """Rows by columns with commas between, ``-`` before one for the greatest first: as
-    ``model,-reward``. Equal ones stay in their order, and what is missing comes last.
+    """Sort by columns, separated by commas; ``-`` before one sorts the largest first, e.g.
+    ``model,-reward``. The sort is stable; missing values come last.
 
     Raises:
         HudUsage: No such column.
@@ -570,13 +575,13 @@ def sort_rows(rows: Iterable[RunRow], by: str) -> list[RunRow]:
                 missing.append(row)
             else:
                 known.append((_key(key), row))
-        known.sort(key=lambda pair: pair[0], reverse=down)  # stable in reverse too
+        known.sort(key=lambda pair: pair[0], reverse=down)  # reverse keeps the order of equals
         found = [*(row for _, row in known), *missing]
     return found
 
 
 def _key(value: str | float) -> tuple[int, Any]:
-    """Numbers before texts, where a parameter is now one and now the other."""
+    """Numbers sort before texts; a parameter may be a number in one run and a text in another."""
     return (1, value.casefold()) if isinstance(value, str) else (0, value)
 
 
@@ -628,15 +633,16 @@ TRAITS: Mapping[str, Callable[[RunRow], bool]] = {
 
 
 def parse_filter(expression: str, now: float | None = None) -> Callable[[RunRow], bool]:
-    """Read a filter of runs: the tree's grammar (`hud_tui.rl.filter`) on runs' fields, as in
-    ``lr:3e-4 reward>.8 state:running mixed``, ``age<2h``, ``param.max_tokens=20``, ``is:alarm``.
+    """Parse a filter of runs. Its grammar is that of `hud_tui.rl.filter` on the fields of runs,
+    e.g. ``lr:3e-4 reward>.8 state:running mixed``, ``age<2h``, ``param.max_tokens=20``,
+    ``is:alarm``.
 
     Args:
-        expression: What was typed.
-        now: Unix seconds that ages are told of; None if none is asked for.
+        expression: As typed.
+        now: Unix seconds that ages are relative to; None disables ``age``.
 
     Raises:
-        HudUsage: An invalid term; the message shows it.
+        HudUsage: An invalid term; the message names it.
     """
 
     def number(key: str) -> Callable[[RunRow], float | None] | None:
@@ -652,20 +658,20 @@ def parse_filter(expression: str, now: float | None = None) -> Callable[[RunRow]
 
 
 def words(row: RunRow) -> str:
-    """The text that a bare word of a filter is looked for in."""
+    """The text that a bare word of a filter is searched in."""
     return " ".join((row.name, row.model, row.taskset, row.sweep, row.note, row.id))
 
 
-# What differs, and groups of what does not.
+# Settings in which runs differ, and groups of runs with equal settings.
 
 IDENTITY = ("taskset", "model", "start", "engine")
-"""Beside its parameters, what a run is told apart by."""
+"""Settings of a run beside its parameters."""
 REPEATS = frozenset({"seed", "param.seed"})
-"""What repetitions of a run differ in."""
+"""Settings in which repetitions of one run differ."""
 
 
 def setting(row: RunRow, key: str) -> object:
-    """What a run was given: one of `IDENTITY`, or a parameter by its name."""
+    """A setting of a run: one of `IDENTITY`, or a parameter by its name."""
     match key:
         case "learning_rate":
             return row.parameters.get(key, row.lr)
@@ -678,18 +684,18 @@ def setting(row: RunRow, key: str) -> object:
 
 @dataclass(frozen=True)
 class Differences:
-    """What tells runs apart: the table beside their curves."""
+    """The settings of several runs: the table beside their curves."""
 
     keys: tuple[str, ...]
-    """Of settings that are not the same in all: tasks, model and start come first."""
+    """Settings in which they differ; taskset, model and start come first."""
     rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """Each run's id, and its values in the order of `keys`."""
+    """Id of each run, and its values in the order of `keys`."""
     same: tuple[tuple[str, str], ...]
-    """What all of them have, as key and value."""
+    """Settings that all have in common, as key and value."""
 
 
 def differences(rows: Sequence[RunRow]) -> Differences:
-    """The settings in which runs differ, and those that all share."""
+    """The settings in which runs differ, and those that they share."""
     keys = differing(rows)
     shared = [key for key in _settings(rows) if key not in keys]
     table = tuple((r.id, tuple(value_said(setting(r, key)) for key in keys)) for r in rows)
@@ -698,7 +704,7 @@ def differences(rows: Sequence[RunRow]) -> Differences:
 
 
 def differing(rows: Sequence[RunRow]) -> list[str]:
-    """The settings that are not the same in all of these runs."""
+    """The settings in which runs differ."""
     return [key for key in _settings(rows) if len({_hashed(setting(r, key)) for r in rows}) > 1]
 
 
@@ -710,7 +716,7 @@ def _settings(rows: Sequence[RunRow]) -> list[str]:
 
 
 def _hashed(value: object) -> object:
-    """Equal for equal numbers, whatever their type; a list or an object by its JSON."""
+    """A hashable stand-in that is equal for equal values; numbers compare across types."""
     if isinstance(value, float | int | str | None):
         return value
     return json.dumps(value, sort_keys=True, default=str)
@@ -718,19 +724,19 @@ def _hashed(value: object) -> object:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that are alike in what they are grouped by."""
+    """Runs with equal values in the columns they are grouped by."""
 
     keys: tuple[tuple[str, str], ...]
-    """What they have in common, as key and value."""
+    """The common values, as column and value."""
     rows: tuple[RunRow, ...]
     mean: float | None
-    """Of their rewards; None if none has one."""
+    """Mean of their rewards; None if none has one."""
     std: float | None
-    """Standard deviation between the runs, of two or more that have a reward."""
+    """Standard deviation between the runs; None for fewer than two with a reward."""
 
     @property
     def title(self) -> str:
-        """E.g. ``lr 3e-4 · group 8 · 4 runs · reward .81 ± .02``, ``no sweep · 2 runs``."""
+        """E.g. ``lr 3e-4 · group 8 · 4 runs · reward .81 ± .02``, or ``no sweep · 2 runs``."""
         told = (f"{key} {value}" if value != "–" else f"no {key}" for key, value in self.keys)
         named = " · ".join(told) or "all"
         many = f"{spaced(len(self.rows))} run{'s' * (len(self.rows) != 1)}"
@@ -743,12 +749,12 @@ DIFFERS = "differs"
 
 
 def group_rows(rows: Sequence[RunRow], by: str) -> list[RunGroup]:
-    """Groups in the order of their first row, rows in the order they had.
+    """Group rows; groups and the rows in them keep their order.
 
     Args:
-        rows: As they are sorted.
-        by: Columns or ``param.NAME`` with commas between; ``differs`` for whatever differs between
-            these rows but the seed, so that a group is a setting and its repetitions.
+        rows: Sorted.
+        by: Columns or ``param.NAME``, separated by commas; ``differs`` for all settings in which
+            these rows differ except the seed, so that a group is a setting with its repetitions.
 
     Raises:
         HudUsage: No such column.

@@ -1,7 +1,8 @@
-"""Sweep: several runs that differ in some parameters, each on a fork of its own.
+"""Sweeps: several runs that differ in some parameters, each on its own fork.
 
-A managed run trains one model, so every combination gets a fork, named after what differs, that
-starts at the same checkpoint. At most so many run at once; the others wait.
+A managed run trains one model, so each combination gets a fork, named after its parameters, and all
+forks start at the same checkpoint. A limited number of runs is active at the same time; the others
+wait.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +29,9 @@ from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.wire import Model
 
 MOST = 200
-"""Runs of one sweep."""
+"""Maximum number of runs in a sweep."""
 AT_ONCE = 2
-"""Of them that run at the same time, where nobody says."""
+"""Default number of runs at the same time."""
 MOST_AT_ONCE = 64
 SHORT = {
     "learning_rate": "lr",
@@ -43,47 +44,47 @@ SHORT = {
     "weight_decay": "decay",
     "reward_scale": "scale",
 }
-"""What parameters are called in the names of forks."""
+"""Short names of parameters, for the names of forks."""
 WAITING = "waiting"
 AGAIN = frozenset({"cancelled", "interrupted", "refused"})
-"""How a member ended that a resumed sweep runs again."""
+"""States in which a run of a sweep may end that a resumed sweep runs again."""
 LONGEST_NAME = 100
-"""Characters of a model's name. Source: `hud_tui.wire.Fork`."""
+"""Maximum characters of a model's name. Source: `hud_tui.wire.Fork`."""
 
 
 class Member(BaseModel):
-    """One run of a sweep."""
+    """A run of a sweep."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
-    """Of its fork."""
+    """Name of its fork."""
     differs: dict[str, Any]
-    """Its values of what is swept."""
+    """Its values of the swept parameters."""
     model_id: str = ""
     job_id: str = ""
     status: str = WAITING
-    """waiting, forking, submitting, refused; else the job's."""
+    """waiting, forking, submitting or refused; afterwards the job's status."""
     error: str = ""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come of it by itself."""
+        """Whether it is over: its job has ended, or it was refused."""
         return self.status == "refused" or has_ended(self.status)
 
     @property
     def running(self) -> bool:
-        """Whether its job is under way."""
+        """Whether its job is active."""
         return bool(self.job_id) and not self.ended and self.status != WAITING
 
     @property
     def said(self) -> str:
-        """E.g. ``lr 3e-4 · group 8``."""
+        """Its values as text, e.g. ``lr 3e-4 · group 8``."""
         return " · ".join(f"{SHORT.get(k, k)} {value_said(v)}" for k, v in self.differs.items())
 
 
 class Sweep(BaseModel):
-    """Several runs, as far as they have come."""
+    """A sweep and the state of its runs."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -95,17 +96,17 @@ class Sweep(BaseModel):
     """The model that the forks are made from."""
     model: str
     checkpoint_id: str | None = None
-    """Where they start; None for the model's head, or its base weights."""
+    """The checkpoint that the runs start at; None for the model's head, or its base weights."""
     start: str = ""
-    """What that is called."""
+    """Name of that checkpoint."""
     source: str
-    """The tasks: a path or a taskset."""
+    """Where the tasks come from: a path or a taskset."""
     digest: str
-    """Of their rows, so that a resumed sweep trains on the same."""
+    """Hash of the tasks' rows; a resumed sweep must train on the same tasks."""
     left_out: tuple[str, ...] = ()
-    """Slugs of tasks of the source that are not among them."""
+    """Slugs of the source's tasks that are not used."""
     parameters: dict[str, Any] = Field(default_factory=dict)
-    """What all of them are given."""
+    """Parameters that all runs have in common."""
     at_once: int = AT_ONCE
     members: tuple[Member, ...]
     cancelled: bool = False
@@ -114,7 +115,7 @@ class Sweep(BaseModel):
 
     @property
     def said(self) -> str:
-        """How far it is, e.g. ``arith-rl-sweep: 2 of 4 runs ended, 1 waits``."""
+        """Its progress, e.g. ``arith-rl-sweep: 2 of 4 runs ended, 1 waits``."""
         ended = sum(member.ended for member in self.members)
         waiting = sum(not (member.ended or member.running) for member in self.members)
         waits = f", {waiting} wait{'s' * (waiting == 1)}" if waiting else ""
@@ -122,7 +123,7 @@ class Sweep(BaseModel):
 
     @property
     def status(self) -> str:
-        """cancelled, running, waiting (nobody drives it), succeeded or failed."""
+        """cancelled, running, waiting (no program is driving it), succeeded or failed."""
         if any(not member.ended for member in self.members):
             if self.cancelled:
                 return "cancelled"
@@ -132,16 +133,16 @@ class Sweep(BaseModel):
         return "succeeded" if all(m.status in SUCCEEDED for m in self.members) else "failed"
 
     def with_member(self, place: int, member: Member) -> "Sweep":
-        """With one of its members as it is now."""
+        """The sweep with one of its members replaced."""
         members = (*self.members[:place], member, *self.members[place + 1 :])
         return self.model_copy(update={"members": members})
 
 
 def combinations(swept: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination of the values, the last parameter's changing fastest.
+    """Every combination of the values; the last parameter changes fastest.
 
     Raises:
-        HudUsage: A value comes twice, or there are more than `MOST`.
+        HudUsage: A value is given twice, or there are more than MOST combinations.
     """
     total = 1
     for key, values in swept.items():
@@ -154,7 +155,7 @@ def combinations(swept: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def sweep_name(model: str, taken: Sequence[str]) -> str:
-    """What a sweep of a model is called: ``arith-rl-sweep``, or with the first free number."""
+    """Name for a sweep of a model: ``arith-rl-sweep``, or with the first free number."""
     base = f"{model.rpartition('/')[2][:40]}-sweep"
     known = [name.casefold() for name in taken]
     number, name = 1, base
@@ -165,19 +166,20 @@ def sweep_name(model: str, taken: Sequence[str]) -> str:
 
 
 def _is_of(taken: str, sweep: str) -> bool:
-    """Whether a name is that of a sweep or of a fork of it; ``sweep-2-lr3e-4`` is of another."""
+    """Whether a name is that of a sweep or of one of its forks; ``sweep-2-lr3e-4`` belongs to
+    another one."""
     rest = taken.removeprefix(sweep.casefold())
     return rest != taken and (not rest or (rest[0] == "-" and not rest[1:2].isdigit()))
 
 
 def member_name(sweep: str, differs: Mapping[str, Any]) -> str:
-    """A fork's name: ``arith-rl-sweep-lr3e-4-group8``."""
+    """Name of a fork: ``arith-rl-sweep-lr3e-4-group8``."""
     parts = [f"{SHORT.get(key, key)}{value_said(value)}" for key, value in differs.items()]
     return "-".join([sweep, *parts])[:LONGEST_NAME]
 
 
 def members_of(name: str, swept: Mapping[str, Sequence[Any]]) -> tuple[Member, ...]:
-    """The runs of a sweep, none of them begun. Raises HudUsage, as `combinations`."""
+    """The runs of a sweep, all waiting. Raises HudUsage, see `combinations`."""
     found = [Member(name=member_name(name, one), differs=one) for one in combinations(swept)]
     names = [member.name for member in found]
     if len(set(names)) == len(names):
@@ -191,40 +193,40 @@ def members_of(name: str, swept: Mapping[str, Sequence[Any]]) -> tuple[Member, .
 
 @dataclass(frozen=True)
 class SweepSize:
-    """What a sweep costs."""
+    """The cost of a sweep."""
 
     runs: int
     at_once: int
     each: tuple[RunSize, ...] = ()
-    """Of every run; empty where the service decides how long it is."""
+    """Size of each run; empty if the service decides how long runs are."""
     seconds: float | None = None
-    """About, for all of them; None where nothing like them was run yet."""
+    """Estimated time for all runs; None if no comparable run is known."""
     basis: str = ""
-    """What the time is told by."""
+    """Name of the run that the estimate is based on."""
 
     @property
     def steps(self) -> int | None:
-        """Optimizer steps of all runs; None where the service decides, as all below."""
+        """Optimizer steps of all runs. None if the service decides; so are all properties below."""
         return sum(one.steps for one in self.each) if self.each else None
 
     @property
     def rollouts(self) -> int | None:
-        """To train on, of all runs."""
+        """Training rollouts of all runs."""
         return sum(one.rollouts for one in self.each) if self.each else None
 
     @property
     def evaluated(self) -> int | None:
-        """Of evaluations and baselines of all runs."""
+        """Rollouts of all evaluations and baselines."""
         return sum(one.evaluated for one in self.each) if self.each else None
 
     @property
     def trained_tokens(self) -> int | None:
-        """Trained on at most: every rollout as long as it may be."""
+        """Maximum tokens trained on, if every rollout has the maximum length."""
         return self._tokens(lambda one: one.rollouts)
 
     @property
     def sampled_tokens(self) -> int | None:
-        """Sampled at most, by evaluations too."""
+        """Maximum tokens sampled, including evaluations."""
         return self._tokens(lambda one: one.sampled)
 
     def _tokens(self, rollouts: Callable[[RunSize], int]) -> int | None:
@@ -234,7 +236,7 @@ class SweepSize:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As JSON says it."""
+        """As JSON."""
         keys = ("runs", "at_once", "steps", "rollouts", "evaluated", "sampled_tokens")
         more = ("trained_tokens", "seconds", "basis")
         return {key: getattr(self, key) for key in (*keys, *more)} | {
@@ -243,7 +245,7 @@ class SweepSize:
 
     @property
     def time(self) -> str:
-        """How long all of them take."""
+        """The estimated time as text."""
         if not self.each:
             return "the service decides how long each is"
         if self.seconds is None:
@@ -252,7 +254,7 @@ class SweepSize:
 
     @property
     def said(self) -> str:
-        """In a line, e.g. ``4 runs, 2 at once · 240 steps · 23 040 training rollouts · …``."""
+        """In one line, e.g. ``4 runs, 2 at once · 240 steps · 23 040 training rollouts · …``."""
         parts = [f"{counted(self.runs, 'run')}, {min(self.runs, self.at_once)} at once"]
         if self.steps is not None:
             parts.append(counted(self.steps, "step"))
@@ -274,13 +276,13 @@ def _minutes(seconds: float) -> str:
 def size_of(
     sweep: Sweep, model: Model, tasks: Sequence[Task], like: RunRow | None = None
 ) -> SweepSize:
-    """What a sweep will do.
+    """The size of a sweep.
 
     Args:
-        sweep: Its members and what they are given.
-        model: That the forks are made from.
+        sweep: Its members and their parameters.
+        model: The model that the forks are made from.
         tasks: The taskset.
-        like: A run whose pace is taken for theirs, see `paced_like`.
+        like: A run whose seconds per rollout are used for the estimate, see `paced_like`.
     """
     given = [{**sweep.parameters, **one.differs} for one in sweep.members]
     return size_of_runs(given, sweep.at_once, model, tasks, like)
@@ -293,7 +295,7 @@ def size_of_runs(
     tasks: Sequence[Task],
     like: RunRow | None,
 ) -> SweepSize:
-    """As `size_of`, of runs with these parameters each."""
+    """As `size_of`, for runs with the given parameters."""
     found = [run_size(model, one, tasks) for one in given]
     each = tuple(one for one in found if one is not None)
     if len(each) < len(found):
@@ -309,13 +311,13 @@ def size_of_runs(
 
 
 MOST_LISTED = 12
-"""Runs of a sweep that are listed before it is sent."""
+"""Maximum number of runs listed before a sweep is submitted."""
 
 
 def sweep_facts(
     sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task]
 ) -> list[tuple[str, str]]:
-    """Everything that a sweep forks, submits and costs, per run and in all: labels and texts."""
+    """Everything that a sweep forks, submits and costs, per run and in total: labels and texts."""
     held = sum(task.heldout for task in tasks)
     apart = f", {held} held out" if held else ""
     given = [
@@ -341,11 +343,12 @@ def sweep_facts(
 
 
 UNLISTED = ("sweep", "eval_every", "eval_samples", "baseline")
-"""Parameters of a sweep that other lines say."""
+"""Parameters of a sweep that are part of other lines."""
 
 
 def _evaluations(sweep: Sweep, size: SweepSize, held: int) -> list[tuple[str, str]]:
-    """As a single run says it; where the runs differ in it, each way once."""
+    """Lines about evaluations as for a single run; if the runs differ in them, each variant
+    once."""
     given = [{**sweep.parameters, **member.differs} for member in sweep.members]
     found = [evaluation_facts(one, of, held) for one, of in zip(size.each, given, strict=False)]
     ways = list(dict.fromkeys(fact for facts in found for fact in facts))
@@ -354,7 +357,7 @@ def _evaluations(sweep: Sweep, size: SweepSize, held: int) -> list[tuple[str, st
 
 
 def _costs(size: SweepSize) -> list[tuple[str, str]]:
-    """Steps, rollouts and tokens, of a run and of all."""
+    """Steps, rollouts and tokens per run and in total."""
     many = f"{counted(size.runs, 'run')}, {min(size.runs, size.at_once)} at once"
     if not size.each:
         return [("in all", many)]
@@ -379,8 +382,8 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
 
 
 def run_costs(size: SweepSize) -> list[tuple[str, str]]:
-    """Rollouts, tokens and time of a single run: labels and texts; nothing but the time where the
-    service decides its size."""
+    """Rollouts, tokens and time of a single run: labels and texts. Only the time if the service
+    decides the run's size."""
     lines = []
     for one in size.each:
         rows = [(one.rollouts, "to train on"), (one.heldout, "held out")]
@@ -399,7 +402,7 @@ def _span(counts: Sequence[int]) -> str:
 
 
 def rollout_seconds(row: RunRow) -> float | None:
-    """Seconds per rollout of a run, its training included; None where that is not known."""
+    """Seconds per rollout of a run, including training; None if unknown."""
     wide = row.parameters.get("tasks_per_step")
     if row.step_s is None or not row.group_size or not isinstance(wide, int):
         return None
@@ -407,8 +410,9 @@ def rollout_seconds(row: RunRow) -> float | None:
 
 
 def paced_like(rows: Sequence[RunRow], model: Model, taskset: str) -> RunRow | None:
-    """The newest run whose pace is known: of the same model, else of the same taskset on the same
-    engine. One machine shares its time, so runs at once are taken to be no faster."""
+    """The newest run with a known pace: of the same model, else of the same taskset on the same
+    engine. Runs at the same time share one machine, so together they are assumed to be no
+    faster."""
     known = [row for row in rows if rollout_seconds(row) is not None]
     engine = model.engine.engine if model.engine is not None else None
     own = (row for row in known if row.model_id == model.id)

@@ -1,8 +1,9 @@
-"""Text from a server, a model or a file, made safe for a terminal.
+"""Text from a server, a model or a file, made safe for a terminal; text forms of ages, counts,
+sizes.
 
-Control characters can move the cursor, retitle the window or write to the clipboard;
-bidirectional overrides can make a line read as what it is not. Each is replaced by a
-visible stand-in, so nothing is hidden and nothing acts.
+Control characters can move the cursor, change the window title or write to the clipboard;
+bidirectional overrides can make a line read as something else. Each is replaced by a visible
+character, so that nothing is hidden and nothing takes effect.
 
 Source: ECMA-48 (C0 and C1 controls); Unicode UAX #9 (bidirectional formatting).
 """
@@ -23,17 +24,17 @@ STEP_S = 10
 
 
 def coarse(now: float) -> float:
-    """`now` rounded for ages in lists: all of them change together and rarely, which saves
-    terminal output."""
+    """`now` rounded down to STEP_S, for ages in lists: they then change together and rarely, which
+    saves terminal output."""
     return now // STEP_S * STEP_S
 
 
 def age(stamp: str | float | None, now: float) -> str:
-    """Time since a moment, e.g. ``41 s`` or ``3 h``; ``–`` where it is unknown.
+    """Time since a moment, e.g. ``41 s`` or ``3 h``; ``–`` if unknown.
 
     Args:
         stamp: ISO 8601, or Unix seconds.
-        now: Unix seconds. A time in the future, by another clock, counts as ``0 s`` ago.
+        now: Unix seconds. A stamp in the future (from another clock) gives ``0 s``.
     """
     then = seconds(stamp) if isinstance(stamp, str) else stamp
     if then is None:
@@ -44,7 +45,7 @@ def age(stamp: str | float | None, now: float) -> str:
 
 
 def seconds(stamp: str | None) -> float | None:
-    """An ISO 8601 time as Unix seconds; None if it is none."""
+    """An ISO 8601 time as Unix seconds; None if it is not one."""
     try:
         return datetime.fromisoformat(stamp).timestamp() if stamp else None
     except ValueError:
@@ -55,7 +56,7 @@ def seconds(stamp: str | None) -> float | None:
 
 
 def spaced(number: int) -> str:
-    """A whole number with a space before each three digits, e.g. ``12 345``."""
+    """An integer with a space between groups of three digits, e.g. ``12 345``."""
     return f"{number:,}".replace(",", " ")
 
 
@@ -68,7 +69,7 @@ BYTE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 def size(count: float | None) -> str:
-    """Bytes to two digits or more, e.g. ``2.1 MB``; ``?`` where nobody knows."""
+    """Bytes with at least two digits, e.g. ``2.1 MB``; ``?`` if unknown."""
     if count is None:
         return "?"
     for unit, name in BYTE_UNITS:
@@ -79,10 +80,10 @@ def size(count: float | None) -> str:
 
 
 def read_loss_config(text: str) -> dict[str, float]:
-    """A loss's own keys as they are typed, e.g. ``clip_low_threshold=.8,clip_high_threshold=1.28``.
+    """Parse a loss's own parameters, e.g. ``clip_low_threshold=.8,clip_high_threshold=1.28``.
 
     Raises:
-        ValueError: Not so; the message names the part.
+        ValueError: A part is not KEY=NUMBER; the message names it.
     """
     found: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -97,14 +98,14 @@ def read_loss_config(text: str) -> dict[str, float]:
 
 
 def write_loss_config(config: Mapping[str, float]) -> str:
-    """The same, to be typed again."""
+    """The text that `read_loss_config` parses."""
     return ",".join(f"{key}={value}" for key, value in config.items())
 
 
 LIMIT = 20_000
-"""Characters kept of one text; the rest is counted, not shown."""
+"""Maximum characters shown of one text; the others are only counted."""
 WHOLE = sys.maxsize
-"""Limit for text that is copied or written to a file, not shown: unlimited."""
+"""No limit, for text that is copied or written to a file."""
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -115,9 +116,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: object, limit: int = LIMIT) -> str:
-    """Make text printable: controls become visible pictures, e.g. ESC becomes ``␛``.
+    """Make text printable: control characters become visible ones, e.g. ESC becomes ``␛``.
 
-    Newlines and tabs stay. Text beyond `limit` characters is cut and says so.
+    Newlines and tabs stay. Text beyond `limit` characters is replaced by a note of its length.
     """
     text = str(text)
     cut = f"… ({len(text) - limit} more characters)" if len(text) > limit else ""
@@ -125,25 +126,25 @@ def clean(text: object, limit: int = LIMIT) -> str:
 
 
 def one_line(text: object, limit: int = 200) -> str:
-    """`clean`, with newlines and tabs as pictures too, and only ``…`` where it is cut: for a
-    table cell or a status line."""
+    """`clean` for a table cell or a status line: newlines and tabs become visible too, and text
+    that is cut ends in ``…``."""
     text = str(text)
     kept = clean(text[:limit], limit).replace("\n", "⏎").replace("\t", "⇥")
     return f"{kept}…" if len(text) > limit else kept
 
 
 def count_unsafe(text: str) -> int:
-    """How many characters `clean` replaces."""
+    """Number of characters that `clean` replaces."""
     return len(_UNSAFE.findall(text))
 
 
 def pictures(text: str) -> list[str]:
-    """The pictures that `clean` inserts, in order."""
+    """The characters that `clean` inserts, in order."""
     return [_picture(match) for match in _UNSAFE.finditer(text)]
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether it contains a lone surrogate, which UTF-8 cannot encode."""
+    """Whether the text contains a lone surrogate, which UTF-8 cannot encode."""
     return _SURROGATE.search(text) is not None
 
 

@@ -1,9 +1,9 @@
-"""Layout: the checkpoint tree as ``git log --graph`` draws it, row by row, newest first, and the
+"""Layout of the checkpoint tree as ``git log --graph`` draws it: row by row, newest first; and the
 cursor in it.
 
-The branch that grew last stays in the left lane from its tip to the base weights; every
-other branch stands one lane to the right of the one that it left, above its fork point.
-So a chain never indents, lanes never cross, and a lane's line always means "older":
+The branch that grew last stays in the left lane from its tip to the base weights. Every other
+branch is one lane to the right of the one that it left, above its fork point. So a chain never
+indents, lanes never cross, and following a lane downwards always leads to older checkpoints:
 
     ●  step-006          the newest tip
     ●  step-005
@@ -13,9 +13,9 @@ So a chain never indents, lanes never cross, and a lane's line always means "old
     ●  step-001
     ◇  base
 
-Rows are computed by segment and requested one at a time, so the cost of drawing does not
-depend on the size of the tree. A step on the newest branch costs O(1); one on another or a
-new branch costs O(branches).
+Rows are computed by segment and requested one at a time, so the cost of drawing does not depend on
+the size of the tree. A step on the newest branch costs O(1); one on another or a new branch costs
+O(branches).
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,13 +27,13 @@ from itertools import accumulate
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.filter import Predicate
 
-# Rows of the drawn tree, and the pieces of a segment: shown or folded.
+# Rows of the drawing, and the pieces of a segment that are shown or folded.
 
 
 NEAR = 8
-"""Steps shown on either side of the head."""
+"""Number of steps shown on each side of the head."""
 FOLD_MIN = 3
-"""Shorter stretches are not folded: it would save nothing."""
+"""Minimum length of a fold: folding fewer steps would save no rows worth it."""
 
 
 class Kind(StrEnum):
@@ -48,22 +48,22 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the drawn tree."""
+    """A row of the drawing."""
 
     kind: Kind
     lanes: str
     """Glyphs of the lanes: two cells per lane, one for the last."""
     served: tuple[bool, ...]
-    """For each lane, whether its glyph lies on the head's lineage, shape (lanes,)."""
+    """For each lane, whether its glyph is on the head's lineage, shape (lanes,)."""
     newest: int
-    """Position of the row's checkpoint; of a fold its newest; of a joint the branch's oldest."""
+    """Position of the row's checkpoint; of a fold, its newest; of a joint, the branch's oldest."""
     oldest: int
-    """The same as `newest`, except in a fold."""
+    """Equal to `newest` except in a fold."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive nodes of a segment, by index, that are all shown or one fold."""
+    """Consecutive nodes of a segment (by index in it) that are either all shown or one fold."""
 
     low: int
     high: int
@@ -75,11 +75,11 @@ class Piece:
 
 
 def cut_pieces(length: int, shown: Iterable[tuple[int, int]]) -> list[Piece]:
-    """Cut indices 0 … length-1 into pieces, oldest first, folding what is in no range.
+    """Divide indices 0 … length-1 into pieces, oldest first; whatever is in no range is folded.
 
     Args:
-        length: Nodes in the segment, at least 1.
-        shown: Ranges of indices to show, both ends included; they may overlap, lie in any
+        length: Number of nodes in the segment, at least 1.
+        shown: Ranges of indices to show, both ends included; they may overlap, be in any
             order, and reach beyond the segment.
     """
     inside = ((max(low, 0), min(high, length - 1)) for low, high in shown)
@@ -115,13 +115,13 @@ class Segments:
         self.nodes: list[list[int]] = []
         """Positions in each segment, oldest first; never empty."""
         self.below: list[int] = []
-        """The segment that each one grows from, or ROOT."""
+        """For each segment, the segment it grows from, or ROOT."""
         self.above: list[set[int]] = []
-        """The segments that grow from each one's newest node: none, or two and more."""
+        """For each segment, those that grow from its newest node: none, or at least two."""
         self.roots: set[int] = set()
         """The segments that grow from the base weights."""
         self.edition = 0
-        """Incremented with every new or cut segment, not when one gets longer."""
+        """Incremented with every new or divided segment, but not when one grows."""
         self._of: list[int] = []
         self._depths: list[int] = []
 
@@ -129,7 +129,7 @@ class Segments:
         return len(self._of)
 
     def add(self, parent: int) -> int:
-        """Append the next position under its parent, or ROOT; return its segment."""
+        """Append the next position under its parent (or ROOT); return its segment."""
         position = len(self._of)
         self._depths.append(1 if parent == ROOT else self._depths[parent] + 1)
         if parent == ROOT:
@@ -152,11 +152,12 @@ class Segments:
         return self._depths[position] - self._depths[self.nodes[self._of[position]][0]]
 
     def children(self, segment: int) -> set[int]:
-        """The segments that grow from one, or from ROOT."""
+        """The segments that grow from a segment, or from ROOT."""
         return self.roots if segment == ROOT else self.above[segment]
 
     def lineage(self, position: int | None) -> Iterator[tuple[int, int]]:
-        """From a node to the base weights: each segment, and the newest index that counts."""
+        """From a node down to the base weights: each segment, and the newest index in it that
+        belongs to the lineage."""
         if position is None:
             return
         segment, index = self._of[position], self.index(position)
@@ -177,7 +178,8 @@ class Segments:
         return found[::-1]
 
     def newest(self) -> list[int]:
-        """For each segment, the newest position in it and all that grows from it. O(segments)."""
+        """For each segment, the newest position in it and everything that grows from it.
+        O(segments)."""
         newest = [nodes[-1] for nodes in self.nodes]
         for segment in sorted(range(len(newest)), key=lambda s: -self.nodes[s][0]):
             below = self.below[segment]
@@ -193,7 +195,7 @@ class Segments:
         return segment
 
     def _cut(self, segment: int, index: int) -> int:
-        """Cut after a node; return the lower part, which the node now ends."""
+        """Divide a segment after a node; return the lower part, which that node now ends."""
         nodes = self.nodes[segment]
         lower, upper = nodes[: index + 1], nodes[index + 1 :]
         if len(upper) <= len(lower):
@@ -233,7 +235,7 @@ class Segments:
             self._of[position] = segment
 
 
-# Strands: the segments in drawing order, with their lanes.
+# Strands: the segments in the order of drawing, with their lanes.
 
 
 @dataclass(frozen=True)
@@ -244,24 +246,24 @@ class Strand:
     lane: int
     """0 at the left."""
     rails: tuple[bool, ...]
-    """For each lane to the left, whether its line lies on the head's lineage, shape (lane,)."""
+    """For each lane to the left, whether its line is on the head's lineage, shape (lane,)."""
     joint: bool
-    """Whether it is a branch that joins the lane to the left below its oldest node."""
+    """Whether it is a branch that joins the lane to its left below its oldest node."""
     served: bool
     """Whether the head's lineage goes through it."""
 
     def joint_row(self, oldest: int) -> Row:
-        """The row where it joins, e.g. ``│ ├─╯``; `oldest` is its oldest position."""
+        """The row where it joins, e.g. ``│ ├─╯``; `oldest` is the position of its oldest node."""
         beside = self.rails[-1] or self.served
         served = (*self.rails[:-1], beside, self.served)
         return Row(Kind.JOINT, "│ " * (self.lane - 1) + "├─╯", served, oldest, oldest)
 
 
 def strands(segments: Segments, head: int | None) -> list[Strand]:
-    """Every segment, from the base weights up; the branch that grew last is topmost.
+    """All segments from the base weights up; the branch that grew last is topmost.
 
-    Where a line forks, the part with the newest step goes straight on, above the others.
-    O(S log S) in the number of segments.
+    At a fork the part with the newest step continues the lane, above the others. O(S log S) in the
+    number of segments.
     """
     newest = segments.newest()
     lineage = {segment for segment, _ in segments.lineage(head)}
@@ -282,7 +284,7 @@ def _forks(
     newest: list[int],
     lineage: set[int],
 ) -> list[Strand]:
-    """The strands that grow from one segment, topmost first."""
+    """The strands that grow from a segment, topmost first."""
     forks = sorted(segments.children(below), key=lambda s: -newest[s])
     above = False  # whether the lane's line carries the lineage past this fork
     found: list[Strand] = []
@@ -293,17 +295,18 @@ def _forks(
     return found
 
 
-# Unfolded: the parts of segments that are shown step by step.
+# The parts of segments that are unfolded.
 
 
 Run = tuple[int, int]
-"""The oldest and the newest position of a lineage's part, both included."""
+"""Part of a lineage: oldest and newest position, both included."""
 Part = tuple[int, int]
-"""The first and the last index in a segment, both included."""
+"""Part of a segment: first and last index, both included."""
 
 
 class Unfolded:
-    """Unfolded runs by position and by segment. Every change returns the affected segments."""
+    """The unfolded parts of the tree, as runs (by position) and by segment. Every method that
+    changes them returns the affected segments."""
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
@@ -323,33 +326,33 @@ class Unfolded:
         return self._parts.get(segment, [])
 
     def recut(self) -> None:
-        """Recompute the parts after segments were cut."""
+        """Recompute the parts after segments were divided."""
         self._parts = self._cut()
 
     def add(self, oldest: int, newest: int) -> set[int]:
-        """Unfold another run."""
+        """Unfold one more run."""
         return self._set([*self._runs, (oldest, newest)])
 
     def only(self, runs: list[Run]) -> set[int]:
-        """Unfold exactly these runs, plus the held one."""
+        """Unfold only these runs and the held one."""
         return self._set([*runs, *([self._held] if self._held else [])])
 
     def all(self) -> set[int]:
-        """Unfold every run there is now."""
+        """Unfold everything."""
         return self._set([(nodes[0], nodes[-1]) for nodes in self._segments.nodes])
 
     def none(self) -> set[int]:
-        """Fold every run."""
+        """Fold everything."""
         return self._set([])
 
     def fold(self, position: int) -> set[int] | None:
-        """Fold the runs that a node is in; None if it is in none."""
+        """Fold the runs that contain a node; None if no run does."""
         segment, index = self._segments.of(position), self._segments.index(position)
         kept = [run for run in self._runs if not self._spans(run, segment, index)]
         return self._set(kept) if len(kept) < len(self._runs) else None
 
     def hold(self, head: int | None) -> set[int]:
-        """Keep the head's neighbours of this moment visible when the head moves on."""
+        """Keep the present neighbours of the head visible when the head moves on."""
         changed = self.release()
         if head is None:
             return changed
@@ -359,7 +362,7 @@ class Unfolded:
         return changed | self.add(*self._held)
 
     def release(self) -> set[int]:
-        """Hold nothing more."""
+        """End `hold`."""
         held, self._held = self._held, None
         return self._set([run for run in self._runs if run != held]) if held else set()
 
@@ -380,7 +383,7 @@ class Unfolded:
         return parts
 
     def _spans(self, run: Run, segment: int, index: int) -> bool:
-        """Whether a run shows this node."""
+        """Whether a run contains this node."""
         oldest, newest = run
         for part, high in self._segments.lineage(newest):
             end = part == self._segments.of(oldest)
@@ -392,32 +395,32 @@ class Unfolded:
 
 
 class Lanes:
-    """The rows of a growing tree, and which of its segments are folded."""
+    """The rows of a growing tree, some of them folded."""
 
     def __init__(self) -> None:
         self.segments = Segments()
         self.tree = Tree()
         self._selected: int | None = None
         self._kept: frozenset[int] = frozenset()
-        """Positions that never fold: pinned, noted or marked."""
+        """Positions that are never folded: pinned, noted or marked."""
         self._unfolded = Unfolded(self.segments)
         self._strands: list[Strand] = []
         """From the base weights up."""
         self._place: dict[int, int] = {}
-        """Where a segment's strand is in `_strands`."""
+        """Index in `_strands` by segment."""
         self._pieces: list[list[Piece]] = []
         self._starts: list[int] = [1]
-        """Rows below each strand, counted from the bottom; the last entry is their sum."""
+        """Number of rows below each strand; the last entry is the total."""
         self._edition = 0
         self.drawing = 0
-        """Incremented with every change of folding."""
+        """Incremented whenever folding changes."""
         self.lanes = 1
         """Width of the drawing in lanes."""
         self.branches = 0
-        """Tips of the tree."""
+        """Number of tips of the tree."""
 
     def show(self, tree: Tree) -> None:
-        """Follow the tree to a later version; it must extend (`Tree.extends`) the one shown."""
+        """Show a later version of the tree, which must extend the present one (`Tree.extends`)."""
         before, self.tree = self.tree, tree
         moved = {self.segments.add(tree.parent(p)) for p in range(len(self.segments), len(tree))}
         if self._reordered(before.head, moved):
@@ -427,7 +430,7 @@ class Lanes:
             self._refold(moved | {self.segments.of(p) for p in marks if p is not None})
 
     def __len__(self) -> int:
-        """The number of rows; the base weights are always one."""
+        """Number of rows; the base weights are always one."""
         return self._starts[-1]
 
     def row(self, number: int) -> Row:
@@ -448,7 +451,8 @@ class Lanes:
         return self._node_row(strand, self._pieces[place], up - strand.joint)
 
     def row_of(self, position: int) -> int:
-        """The row that shows a node, or the folded run that it is in; ROOT is the base's."""
+        """The row that shows a node or the fold that contains it; for ROOT the row of the base
+        weights."""
         if position == ROOT:
             return len(self) - 1
         index = self.segments.index(position)
@@ -462,24 +466,24 @@ class Lanes:
         return len(self) - 1 - height
 
     def served(self, position: int) -> bool:
-        """Whether the head descends from a node, or is it."""
+        """Whether a node is the head or one of its ancestors."""
         segment = self.segments.of(position)
         return self._served(self._strands[self._place[segment]], self.segments.index(position))
 
     def select(self, position: int | None) -> None:
-        """Keep this node visible, and no longer the one before."""
+        """Keep this node visible instead of the previously selected one."""
         marks = {p for p in (self._selected, position) if p is not None and p != ROOT}
         self._selected = position
         self._refold({self.segments.of(p) for p in marks})
 
     def keep(self, positions: frozenset[int]) -> None:
-        """Never fold these nodes."""
+        """Never fold these nodes; replaces the previous set."""
         changed, self._kept = self._kept ^ positions, positions
         if changed:
             self._refold({self.segments.of(p) for p in changed})
 
     def unfold(self, number: int) -> bool:
-        """Show every step of a folded row; False if the row is none."""
+        """Show every step of a fold; False if the row is not a fold."""
         row = self.row(number)
         if row.kind is not Kind.FOLD:
             return False
@@ -487,14 +491,14 @@ class Lanes:
         return True
 
     def fold(self, position: int) -> bool:
-        """Fold the unfolded run that a node is in; False if it is in none."""
+        """Fold the unfolded run that contains a node; False if there is none."""
         changed = None if position == ROOT else self._unfolded.fold(position)
         self._refold(changed or set())
         return changed is not None
 
     @property
     def unfolded(self) -> list[tuple[int, int]]:
-        """The oldest and the newest node of each run that was unfolded."""
+        """Oldest and newest node of each run that the user unfolded."""
         return self._unfolded.runs
 
     @property
@@ -503,7 +507,7 @@ class Lanes:
         return self._unfolded.edition
 
     def unfold_only(self, runs: list[tuple[int, int]]) -> None:
-        """Show the steps of these runs, and fold all others."""
+        """Unfold these runs and fold all others."""
         self._refold(self._unfolded.only(runs))
 
     @property
@@ -512,11 +516,11 @@ class Lanes:
         return not any(piece.folded for pieces in self._pieces for piece in pieces)
 
     def hold(self) -> None:
-        """Keep the head's neighbours of this moment visible when the head moves on."""
+        """Keep the present neighbours of the head visible when the head moves on."""
         self._refold(self._unfolded.hold(self.tree.head))
 
     def release(self) -> None:
-        """Hold nothing more."""
+        """End `hold`."""
         self._refold(self._unfolded.release())
 
     def unfold_all(self) -> None:
@@ -528,7 +532,7 @@ class Lanes:
         self._refold(self._unfolded.none())
 
     def _reordered(self, head: int | None, moved: set[int]) -> bool:
-        """Whether branches, their order, or which of them are served, have changed."""
+        """Whether branches, their order, or the lineage of the head through them have changed."""
         if self._edition != self.segments.edition:
             return True
         before, now = (p if p is None else self.segments.of(p) for p in (head, self.tree.head))
@@ -545,7 +549,8 @@ class Lanes:
         self._count(0)
 
     def _refold(self, segments: set[int]) -> None:
-        """Recompute the pieces of these segments, and the rows above the lowest."""
+        """Recompute the pieces of these segments, and the row counts above the lowest one that
+        changed."""
         changed = len(self._strands)
         for place in (self._place[segment] for segment in segments):
             pieces = self._cut(self._strands[place])
@@ -563,7 +568,8 @@ class Lanes:
         self._starts[first:] = accumulate(heights, initial=self._starts[first])
 
     def _cut(self, strand: Strand) -> list[Piece]:
-        """Pieces of a segment: its ends, marked and unfolded nodes are shown, the rest folded."""
+        """Pieces of a segment: ends, marked nodes and unfolded parts are shown, the rest is
+        folded."""
         segment = strand.segment
         last = len(self.segments.nodes[segment]) - 1
         shown = [(last, last), *self._unfolded.parts(segment)]
@@ -596,20 +602,14 @@ class Lanes:
         raise IndexError(up)
 
 
-# The cursor in a growing checkpoint tree: it stays on its checkpoint, whatever arrives.
-#
-# It is kept by the checkpoint's id, so it survives steps, forks, folding, filters, and a tree
-# that is read anew. On a folded run it is on the fold, and a checkpoint of it is its anchor.
-
-
-# Matches: the checkpoints that pass a filter, as rows.
+# The checkpoints that match a filter, as rows.
 
 
 class Matches:
-    """The checkpoints that pass a filter, as rows without lanes, newest first.
+    """The checkpoints that match a filter, as rows without lanes, newest first.
 
-    Same interface as `hud_tui.rl.tree_layout.Lanes`. A new step is tested once, together with
-    the checkpoint that sampled it.
+    It has the interface of `Lanes`. A new step is tested once, together with the checkpoint that
+    sampled it.
     """
 
     def __init__(self, keep: Predicate) -> None:
@@ -619,8 +619,8 @@ class Matches:
         self._found: list[int] = []
 
     def show(self, tree: Tree) -> None:
-        """Follow the tree to a later version; it must extend the one shown."""
-        if tree.updates(self.tree):  # a node that did not match may do so now
+        """Show a later version of the tree, which must extend the present one."""
+        if tree.updates(self.tree):  # an updated node may match now, or no longer
             self._found, self.tree = [], Tree()
         fresh = range(len(self.tree), len(tree))
         for position in sorted({tree.source(p) for p in fresh} - {ROOT, *fresh}):
@@ -634,12 +634,12 @@ class Matches:
         self.tree = tree
 
     def has(self, position: int) -> bool:
-        """Whether a checkpoint passes the filter."""
+        """Whether a checkpoint matches."""
         place = bisect_left(self._found, position)
         return self._found[place : place + 1] == [position]
 
     def _test(self, tree: Tree, position: int) -> None:
-        """Add a checkpoint to the rows, or remove it."""
+        """Add a checkpoint to the rows if it matches, else remove it."""
         place = bisect_left(self._found, position)
         there, kept = self.has(position), self.keep(tree, position)
         if kept and not there:
@@ -662,34 +662,38 @@ class Matches:
         return Row(Kind.NODE, "●", (position in self._served,), position, position)
 
     def row_of(self, position: int) -> int:
-        """The row of a checkpoint; of one that does not match, the next older one's, or 0."""
+        """The row of a checkpoint; if it does not match, of the next older match, else 0."""
         rank = max(0, bisect_right(self._found, position) - 1)
         return max(0, len(self) - 1 - rank)
 
     def select(self, position: int | None) -> None:
-        """Every row is shown already."""
+        """Nothing to do: every row is visible."""
 
     def unfold(self, number: int) -> bool:
-        """There is nothing to unfold."""
+        """False: nothing is folded."""
         return False
 
     def fold(self, position: int) -> bool:
-        """There is nothing to fold."""
+        """False: nothing can be folded."""
         return False
 
     def unfold_all(self) -> None:
-        """There is nothing to unfold."""
+        """Nothing to do: nothing is folded."""
 
     def fold_all(self) -> None:
-        """There is nothing to fold."""
+        """Nothing to do: nothing can be folded."""
 
 
 NOTHING = Row(Kind.BASE, "", (), ROOT, ROOT)
-"""Row under the cursor if no row is listed."""
+"""The row under the cursor of an empty list."""
 
 
 class TreeCursor:
-    """The rows of a tree and the cursor in them."""
+    """The rows of a tree and a cursor that stays on its checkpoint as the tree grows.
+
+    The cursor is stored as a checkpoint id, so it survives steps, forks, folding, filters, and a
+    tree that is read again. On a fold, the id is that of a checkpoint in it.
+    """
 
     def __init__(self) -> None:
         self.lanes = Lanes()
@@ -717,20 +721,21 @@ class TreeCursor:
 
     @property
     def number(self) -> int:
-        """The cursor's row."""
+        """Number of the cursor's row."""
         return self.rows.row_of(self.position)
 
     @property
     def row(self) -> Row:
-        """What is under the cursor."""
+        """The row under the cursor."""
         return self.rows.row(self.number) if len(self.rows) else NOTHING
 
     def show(self, tree: Tree, follow: bool) -> None:
-        """List another version of the tree, or another tree.
+        """Show another version of the tree, or another tree.
 
         Args:
+            tree: The tree.
             follow: Whether the cursor goes to the head; else it stays on its checkpoint,
-                and on the base weights if that no longer exists.
+                or goes to the base weights if that no longer exists.
         """
         if not tree.extends(self.tree):
             self.lanes = Lanes()
@@ -746,7 +751,7 @@ class TreeCursor:
             self.go(self.position, self._on_fold)
 
     def keep(self, checkpoint_ids: Iterable[str]) -> None:
-        """Never fold these; nor those that are pinned."""
+        """Never fold these checkpoints, nor pinned ones."""
         self._kept = frozenset(checkpoint_ids)
         self._keep()
         self.go(self.position, self._on_fold)
@@ -756,7 +761,7 @@ class TreeCursor:
         self.lanes.keep(self.tree.pinned | {p for p in found if p is not None})
 
     def filter(self, keep: Predicate | None) -> None:
-        """List only checkpoints that pass `keep`; None lists all."""
+        """Show only checkpoints for which `keep` is true; None shows all."""
         self.matches = None if keep is None else Matches(keep)
         if self.matches is not None:
             self.matches.show(self.tree)
@@ -765,7 +770,8 @@ class TreeCursor:
             self.go(row.newest, row.kind is Kind.FOLD)
 
     def go(self, position: int, fold: bool = False) -> None:
-        """Put the cursor on a checkpoint, which stays visible, or on the fold it is in."""
+        """Move the cursor to a checkpoint, which becomes visible; with `fold`, to the fold that
+        contains it."""
         if position >= len(self.tree):
             position = ROOT
         self._anchor = None if position == ROOT else self.tree[position].id
@@ -773,11 +779,12 @@ class TreeCursor:
         self._on_fold = fold and self.row.kind is Kind.FOLD
 
     def go_to_head(self) -> None:
-        """Put the cursor on what is served."""
+        """Move the cursor to the head, or to the base weights while they are served."""
         self.go(ROOT if self.tree.head is None else self.tree.head)
 
     def step_to(self, number: int, way: int) -> None:
-        """Put the cursor on a row, or on the next in direction `way` that is not a joint."""
+        """Move the cursor to a row; if that is a joint, to the next other row in direction
+        `way`."""
         if not len(self.rows):
             return
         number = min(max(number, 0), len(self.rows) - 1)
@@ -787,7 +794,7 @@ class TreeCursor:
         self.go(row.newest, row.kind is Kind.FOLD)
 
     def unfold(self) -> bool:
-        """Show every step of the folded run under the cursor; False if there is none."""
+        """Unfold the fold under the cursor; False if there is none."""
         if not len(self.rows) or not self.rows.unfold(self.number):
             return False
         self.go(self.position)
@@ -795,11 +802,11 @@ class TreeCursor:
 
     @property
     def unfolded(self) -> list[tuple[str, str]]:
-        """Ids of the oldest and the newest checkpoint of each run that was unfolded."""
+        """Ids of the oldest and newest checkpoint of each run that the user unfolded."""
         return [(self.tree[old].id, self.tree[new].id) for old, new in self.lanes.unfolded]
 
     def unfold_only(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Unfold exactly these segments; unknown ones are ignored."""
+        """Unfold these runs and fold all others; unknown ids are ignored."""
         found = ((self.tree.find(old), self.tree.find(new)) for old, new in runs)
         self.lanes.unfold_only([(o, n) for o, n in found if o is not None and n is not None])
         self.go(self.position, self._on_fold)

@@ -54,7 +54,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Alarm:
-    """One episode of one detector."""
+    """One episode of one detector, from its onset to its end."""
 
     name: str
     """The detector's name, as in the config file: ``entropy_collapse``."""
@@ -86,14 +86,14 @@ class Alarm:
     meaning: str
     advice: str
     metric: str = ""
-    """Canonical key of the metric that it is about; empty if it is about none."""
+    """Canonical key of the metric that it concerns; empty if there is none."""
     limit: float | None = None
-    """That metric's value beyond which it is a warning, as of the newest evidence; None where the
-    limit is of something else, e.g. of a slope."""
+    """The metric's warn limit as of the newest evidence; None if the limit is on something else,
+    e.g. a slope."""
 
     @property
     def id(self) -> str:
-        """Stable for as long as the alarm lasts, also when the tree is read again."""
+        """Stable while the alarm lasts, even if the tree is read again."""
         return f"{self.name}@{self.checkpoint_id or self.onset}"
 
     @property
@@ -109,7 +109,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A detector without its data."""
+    """A detector whose metric is not reported."""
 
     name: str
     title: str
@@ -122,7 +122,7 @@ class Skipped:
 
     @property
     def lacking(self) -> str:
-        """What it lacks, for a list that says already that it is not evaluated."""
+        """What is missing, for a list that already says "not evaluated"."""
         return f"metric {self.needs} not reported"
 
 
@@ -153,7 +153,7 @@ class Report:
 
     @property
     def by_metric(self) -> dict[str, Alarm]:
-        """The worst alarm of `loud` on each metric, by its canonical key, most severe first."""
+        """The most severe alarm of `loud` for each metric, by canonical key; most severe first."""
         found: dict[str, Alarm] = {}
         for alarm in self.loud:
             if alarm.metric:
@@ -172,8 +172,7 @@ def ordered(alarms: list[Alarm]) -> tuple[Alarm, ...]:
     return tuple(sorted(alarms, key=lambda a: (not a.active, -a.level.rank * a.active, -a.row)))
 
 
-# Notifying: the bell, the desktop and the webhook, for somebody who does not look at the screen.
-# The table ``[notify]`` of the config says which, and how often an alarm is sent.
+# Notifications by bell, desktop and webhook, as configured in the table ``[notify]``.
 
 
 LEVELS = (Level.WARN, Level.CRITICAL)
@@ -182,20 +181,21 @@ MOST_S = 7 * 86_400.0
 
 @dataclass(frozen=True)
 class Notify:
-    """Where alarms and the end of a run are sent."""
+    """Settings of notifications about alarms and ended runs: the table ``[notify]``."""
 
     __pydantic_config__ = TABLE
 
     bell: bool = True
     """Ring the terminal's bell."""
     osc9: bool = True
-    """Send a desktop notification through the terminal (OSC 9); others ignore it."""
+    """Send a desktop notification through the terminal (OSC 9); terminals without it ignore
+    that."""
     webhook: str = ""
     """URL to POST a JSON document to; empty for none."""
     level: Level = Level.WARN
     """Lowest level that is sent."""
     cooldown_s: Annotated[float, Ge(0), Le(MOST_S)] = 300.0
-    """Seconds before the same detector is sent again, unless it is more severe."""
+    """Seconds before an alarm of the same detector is sent again, unless it is more severe."""
 
     def __post_init__(self) -> None:
         if self.webhook and not _is_url(self.webhook):
@@ -214,14 +214,14 @@ def _is_url(text: str) -> bool:
 
 
 class Cooldown:
-    """Limits how often a name passes; a higher rank passes at once."""
+    """Limits how often each name may be sent; a higher rank is sent at once."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._told: dict[str, tuple[float, int]] = {}
 
     def passes(self, name: str, rank: int, now: float) -> bool:
-        """Whether a name may be sent at `now`, seconds; if so, starts its cooldown."""
+        """Whether a name may be sent at `now` (seconds); if so, its cooldown starts."""
         at, before = self._told.get(name, (-MOST_S, 0))
         if now - at < self._seconds and rank <= before:
             return False
@@ -236,11 +236,12 @@ def alarm_line(alarm: Alarm, model: str) -> str:
 
 
 TOLD = 200
-"""Characters of a desktop notification."""
+"""Maximum characters of a desktop notification."""
 
 
 class Notifier:
-    """Decides what is told, and rings; the caller sends what `to_send` collects."""
+    """Sends notifications to the terminal, and builds the webhook's documents, which the caller
+    sends."""
 
     def __init__(
         self,
@@ -251,10 +252,10 @@ class Notifier:
     ) -> None:
         """
         Args:
-            notify: What the config file says; None for the usual.
+            notify: The config file's settings; None for the defaults.
             ring: Rings the terminal's bell.
             write: Writes to the terminal.
-            clock: Seconds that only grow.
+            clock: Monotonic seconds.
         """
         self.notify = notify or Notify()
         self._ring, self._write, self._clock = ring, write, clock
@@ -262,7 +263,8 @@ class Notifier:
         self._failed = False
 
     def alarm(self, alarm: Alarm, model: str) -> dict[str, object] | None:
-        """Tell of an alarm; the document for the webhook, None if nothing is to be sent."""
+        """Notify about an alarm; return the document for the webhook, or None if there is none to
+        send."""
         rank = alarm.level.rank
         if rank < self.notify.level.rank:
             return None
@@ -273,13 +275,13 @@ class Notifier:
         return self._tell(said, {"kind": "alarm", "model": model, **facts, "advice": alarm.advice})
 
     def ended(self, job: JobStatus, model: str) -> dict[str, object] | None:
-        """Tell that a run has ended."""
+        """Notify about the end of a run; return the document for the webhook, or None."""
         said = one_line(f"{model}: the run is {job.status} after {job.step or 0} steps", 300)
         facts = {"job": job.id, "status": job.status, "step": job.step}
         return self._tell(said, {"kind": "ended", "model": model, **facts})
 
     def failed(self, why: str) -> str:
-        """What to say of a webhook that failed: the first time only."""
+        """The message about a failed webhook; empty after the first failure."""
         told, self._failed = self._failed, True
         return "" if told else f"The webhook failed: {why}. It is tried again with the next alarm."
 

@@ -75,7 +75,7 @@ def with_heldout(step: int, heldout: float, others: Mapping[str, float]) -> dict
     return {**others, "heldout_reward": heldout} if step % 5 == 0 else dict(others)
 
 
-# Faults: the metrics that differ from a healthy run.
+# Curves of the pathologies: the metrics in which they differ from a healthy run.
 
 
 def entropy_collapse(step: int) -> Mapping[str, float]:
@@ -186,7 +186,8 @@ def slow_steps(step: int) -> Mapping[str, float]:
     return {"rollout_s": 0.7 * STEP_S * slower, "train_s": 0.3 * STEP_S}
 
 
-# Pathologies: named failures. Each is healthy until its onset and trips the detectors it names.
+# Pathologies: named failures. Each run is healthy until its onset, and then raises the alarms of
+# the detectors that it lists.
 
 
 Curves = Callable[[int], Mapping[str, float]]
@@ -209,7 +210,7 @@ class Pathology:
     differs: Curves
     steps: int = 300
     silent_from: int | None = None
-    """The last step that sends anything; None: all do."""
+    """The last step that sends anything; None if all do."""
 
     def metrics(self, step: int) -> dict[str, float]:
         """Metrics of a step, from 1."""
@@ -333,7 +334,7 @@ PATHOLOGIES = {pathology.name: pathology for pathology in _ALL}
 HEALTHY = Pathology("healthy", "A healthy run.", (), 1, lambda step: {})
 
 
-# Demo: a pathology as the events of a run, played like a recording.
+# A pathology as the events of a run, played like a recording.
 
 
 TASKS, SIZE = 12, 8
@@ -348,7 +349,7 @@ def demo_names() -> list[str]:
 
 
 def demo_list() -> str:
-    """Every demo with what it shows, a line each."""
+    """Every demo with its description, one per line."""
     found = [HEALTHY, *PATHOLOGIES.values()]
     wide = max(len(one.name) for one in found)
     return "\n".join(f"{one.name:<{wide}}  {one.about}" for one in found)

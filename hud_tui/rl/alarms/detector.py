@@ -1,4 +1,4 @@
-"""Detector: grades each step by severity; a gate turns severities into alarm episodes."""
+"""Detectors grade each step by severity; a gate turns severities into alarm episodes."""
 
 from abc import ABC, abstractmethod
 from array import array
@@ -21,22 +21,21 @@ from hud_tui.rl.alarms.statistics import (
 from hud_tui.rl.alarms.thresholds import Limits, Tuning
 from hud_tui.rl.metrics import of_weights
 
-# Context: the state of the run, by which a detector tells learning from failure.
-#
-# Entropy falls while a policy learns; it is a collapse only if the reward does not rise.
+# The state of the run, which detectors need to distinguish learning from failure: entropy falls
+# while a policy learns, and that is a collapse only if the reward does not rise.
 
 
 LAG, MOST_LAG = 30, 300
 """Bounds of the window of a trend, in steps: a fifth of the run, at least LAG, at most MOST_LAG."""
 CLIMB, CLIMB_SIGMAS = 0.05, 0.5
-"""A rise counts as climbing from this share of the curve's whole range, or from so many robust
+"""A rise counts as climbing if it is at least this share of the curve's range, or this many robust
 standard deviations of its noise."""
 SOLVED = 0.9
 """Share of the maximum reward from which the taskset counts as solved: low entropy is harmless."""
 
 
 class Trend:
-    """Smoothed value of a metric, and whether it rises."""
+    """A metric's moving average, and whether it rises."""
 
     def __init__(self, weight: float, every: int = 1) -> None:
         """`every`: approximate number of steps between two values of the metric."""
@@ -77,18 +76,18 @@ class Trend:
 
 @dataclass
 class Context:
-    """State of the run as of the newest row; updated before the detectors."""
+    """State of the run as of the newest row; updated before the detectors run."""
 
     steps: int | None = None
     """Total steps of the run; None if unknown."""
     reward: Trend = field(default_factory=lambda: Trend(0.9))
     heldout: Trend = field(default_factory=lambda: Trend(0.7, every=5))
     ceiling: float = nan
-    """Highest reward of any rollout so far; at least 1 if all rewards are in 0…1."""
+    """Highest reward of any rollout so far; at least 1 if all rewards are in [0, 1]."""
     place: int = -1
 
     def begin_tasks(self) -> None:
-        """Forget the rewards: those of other tasks are on another scale."""
+        """Forget the rewards, because those of other tasks have another scale."""
         fresh = Context()
         self.reward, self.heldout, self.ceiling = fresh.reward, fresh.heldout, fresh.ceiling
 
@@ -108,7 +107,7 @@ class Context:
         return value > 0 and value >= SOLVED * self.ceiling
 
     def remaining(self, otherwise: int) -> int:
-        """Steps left in the run; `otherwise` if the total is unknown."""
+        """Number of steps left in the run; `otherwise` if the total is unknown."""
         return otherwise if self.steps is None else max(0, self.steps - self.place - 1)
 
     def _raise_ceiling(self, row: Row, reward: float) -> None:
@@ -118,7 +117,7 @@ class Context:
         self.ceiling = greatest if not self.ceiling > greatest else self.ceiling
 
 
-# Gate: when a stream of severities raises an alarm, and when the alarm ends.
+# The gate: when a stream of severities raises an alarm, and when the alarm ends.
 #
 # A severity is a number on one scale for all detectors: 1 is the limit of info, 2 of warn,
 # 3 of critical, linear in between. The gate raises nothing during warm-up, requires a level
@@ -127,14 +126,14 @@ class Context:
 
 
 SLACK = 0.15
-"""How far below its limit a severity must be to count towards the end of an alarm."""
+"""How far below a level's limit the severity must be to count towards the end of an alarm."""
 MOST = 100
-"""Newest episodes kept per detector."""
+"""Maximum number of episodes kept per detector; the newest are."""
 
 
 @dataclass
 class Episode:
-    """One alarm from onset to end, as rows of the lineage."""
+    """One alarm from onset to end, in rows of the lineage."""
 
     level: Level
     onset: int
@@ -145,7 +144,7 @@ class Episode:
 
 @dataclass
 class _Streak:
-    """Consecutive steps at a level; steps within SLACK below it neither count nor reset it."""
+    """Consecutive steps at a level; steps less than SLACK below it neither count nor reset it."""
 
     began: int = 0
     count: int = 0
@@ -159,7 +158,7 @@ class Gate:
     episodes: list[Episode] = field(default_factory=list)
     seen: int = 0
     _since: int = 0
-    """Steps seen before the present tasks; each set of tasks has a warm-up of its own."""
+    """Steps seen before the present tasks: each set of tasks has a warm-up of its own."""
     _streaks: dict[Level, _Streak] = field(default_factory=dict)
     _calm: int = 0
     """Consecutive steps below the lowest level while an alarm holds."""
@@ -184,7 +183,7 @@ class Gate:
         return bool(reached) and self._raise(reached[-1], row)
 
     def begin_tasks(self, row: int) -> None:
-        """End the alarm that holds, and warm up again."""
+        """End the active alarm, and warm up again."""
         if self.active is not None:
             self.active.ended = row
         self._since, self._calm = self.seen, 0
@@ -229,33 +228,33 @@ class Gate:
 
 T = TypeVar("T", bound=Tuning)
 BELOW_CRITICAL = 2.8
-"""Severity cap for what is worth a warning and never critical."""
+"""Maximum severity of what deserves a warning but is never critical."""
 BELOW_WARN = 1.8
-"""Severity cap for what is not worth a warning, in a detector without an info level."""
+"""Maximum severity of what does not deserve a warning, for a detector without an info level."""
 
 
 DETECTORS: "dict[str, type[Detector[Any]]]" = {}
-"""All that evaluate rows, by name; a `Thresholds` has a field of that name for each."""
+"""All detectors that evaluate rows, by name; `Thresholds` has a field of that name for each."""
 
 
 class Detector(ABC, Generic[T]):
-    """One kind of alarm. Deterministic: the result depends on thresholds and rows only."""
+    """One kind of alarm. Its result depends only on the thresholds and the rows."""
 
     NAME: ClassVar[str]
     TITLE: ClassVar[str]
     NEEDS: ClassVar[str]
-    """The metric that it requires, by its canonical key."""
+    """Canonical key of the metric that it requires."""
     READS: ClassVar[Role]
-    """The metric that it evaluates. A metric of rollouts shows the effect of the update before
-    (`hud_tui.rl.metrics.of_weights`)."""
+    """The metric that it evaluates. A metric of rollouts shows the effect of the previous update
+    (see `hud_tui.rl.metrics.of_weights`)."""
     MEANING: ClassVar[str]
     ADVICE: ClassVar[str]
     BY_TASKS: ClassVar[bool] = False
-    """Whether it compares steps with earlier ones in a metric whose scale is that of the tasks, so
-    that it starts anew where a run trains on other tasks."""
+    """Whether it compares a metric whose scale depends on the tasks with earlier steps; it then
+    starts over when a run trains on other tasks."""
 
     def __init_subclass__(cls) -> None:
-        """A detector registers itself under its name."""
+        """Register the detector under its name."""
         super().__init_subclass__()
         if "NAME" in vars(cls):
             DETECTORS[cls.NAME] = cls
@@ -277,13 +276,13 @@ class Detector(ABC, Generic[T]):
         """The numbers behind the last row's severity."""
 
     def limit(self, context: Context) -> float | None:
-        """The warn limit in the unit of the metric that it reads; by default the first
-        evidence's, which is of that metric."""
+        """The warn limit of the metric that it reads, in that metric's unit; by default that of the
+        first evidence."""
         evidence = self.evidence(context)
         return evidence[0].limit if evidence else None
 
     def onset(self, episode: Episode) -> int:
-        """The row that showed it first; by default the first at its level."""
+        """The row that first showed the alarm; by default the first row at its level."""
         return episode.onset
 
     def meaning(self) -> str:
@@ -301,7 +300,7 @@ class Detector(ABC, Generic[T]):
             episode.onset = min(episode.onset, self.onset(episode))
 
     def on_other_tasks(self, row: Row) -> Self:
-        """A new one that keeps only the episodes, from the first row on other tasks on."""
+        """A fresh detector that keeps only the episodes; called at the first row on other tasks."""
         fresh = type(self)(self.tuning)
         self.gate.begin_tasks(row.place)
         fresh.gate = self.gate
@@ -312,12 +311,12 @@ class Detector(ABC, Generic[T]):
 
         Args:
             context: As of the last row.
-            row_at: Row by index, for step numbers and checkpoints.
+            row_at: The row at an index, for step numbers and checkpoint ids.
         """
         return [self._alarm(episode, context, row_at) for episode in self.gate.episodes]
 
     def skipped(self) -> Skipped | None:
-        """The metric it lacks, if it never saw it; else None."""
+        """The metric that it lacks if it never received it; else None."""
         return None if self.gate.seen else Skipped(self.NAME, self.TITLE, self.NEEDS)
 
     def _alarm(self, episode: Episode, context: Context, row_at: Callable[[int], Row]) -> Alarm:

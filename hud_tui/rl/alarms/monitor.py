@@ -1,7 +1,7 @@
-"""AlarmMonitor: runs the detectors over the lineage of a model's head.
+"""The alarm monitor: runs the detectors over the lineage of a model's head.
 
-New steps are added as the run grows. When the head moves to another branch, its lineage is
-evaluated from the start and the alarms of the steps left behind are kept separately.
+New steps are evaluated as the run grows. When the head moves to another branch, its lineage is
+evaluated from the start, and the alarms of the steps left behind are kept separately.
 """
 
 from array import array
@@ -24,25 +24,23 @@ from hud_tui.rl.checkpoint_tree import Tree, is_servable
 from hud_tui.rl.own_numbers import Own
 from hud_tui.wire import Checkpoint, JobStatus
 
-# DetectorSet: every detector over one lineage, step by step as it grows.
-#
-# The result depends on the thresholds and the lineage only, so a finished run and one that
-# is followed live have the same alarms.
+# All detectors over one lineage, step by step. The result depends only on the thresholds and the
+# lineage, so a finished run and one that is followed live have the same alarms.
 
 
 FAMILIES = (of_reward, of_policy, of_throughput)
 """Modules of detectors; each detector in them registers itself in `DETECTORS`."""
 MOST_STEP = 2**62
-"""Larger step numbers are errors of the service and are clamped to this."""
+"""Step numbers are clamped to this; larger ones are errors of the service."""
 RECENT = 20
-"""Newest steps that give the median seconds per step."""
+"""Number of newest steps in the median of seconds per step."""
 
 
 class _TrainedOn:
-    """The tasks of the newest rows, and where a run trains on others.
+    """Detects where a run trains on other tasks than the one before.
 
-    A service that names a run's tasks (`Row.tasks_digest`) is believed. Else two runs are on other
-    tasks if no task of the later one's first step was seen before.
+    If the service reports `Row.tasks_digest`, that decides. Else two runs are on different tasks if
+    no task of the later run's first step was seen before.
     """
 
     def __init__(self) -> None:
@@ -51,7 +49,7 @@ class _TrainedOn:
         self._slugs = set[str]()
 
     def changes(self, row: Row) -> bool:
-        """Read the next row; return whether its run trains on other tasks than the one before."""
+        """Read the next row; return whether its run trains on other tasks than the previous one."""
         changed = row.job_id != self._job_id and self._are_others(row)
         if changed:
             self._slugs.clear()
@@ -76,13 +74,13 @@ class DetectorSet:
         self._detectors = [
             DETECTORS[name](tuning)
             for name, tuning in tunings.items()
-            if name in DETECTORS and tuning.enabled  # `stall` is evaluated by the clock
+            if name in DETECTORS and tuning.enabled  # `stall` depends on the clock, not on rows
         ]
         self._steps, self._ids = array("q"), list[str | None]()
-        """Step and checkpoint id of each row; metrics are not kept."""
+        """Step number and checkpoint id of each row; metrics are not kept."""
         self._pace, self._at = Window(RECENT), nan
         self._tasks, self._begun = _TrainedOn(), [0]
-        """The first row on each set of tasks."""
+        """`_begun`: first row on each set of tasks."""
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -99,7 +97,7 @@ class DetectorSet:
             detector.read(row, self.context)
 
     def began(self, place: int) -> int:
-        """The first row on the tasks of a row."""
+        """First row on the same tasks as row `place`."""
         return self._begun[bisect_right(self._begun, place) - 1]
 
     @property
@@ -113,7 +111,7 @@ class DetectorSet:
         return self._row_at(len(self) - 1) if len(self) else None
 
     def report(self, *more: Alarm) -> Report:
-        """The result of all detectors as of the last row, plus the alarms given."""
+        """The result of all detectors as of the last row, together with the given alarms."""
         alarms = list(more)
         for detector in self._detectors:
             alarms += detector.alarms(self.context, self._row_at)
@@ -141,25 +139,26 @@ class DetectorSet:
 # The checkpoint to roll back to after an update that damaged the policy.
 #
 # The last checkpoint before the update is not always good: the onset of an alarm may be
-# found a step or two late. So checkpoints are tested newest first, and the first whose own
-# rewards are near the run's level before the update is taken.
+# detected a step or two late. So checkpoints are tested newest first, and the first whose own
+# rewards are near the level before the update is chosen.
 
 
 LEVEL = 20
-"""Checkpoints before the update whose own rewards give the run's level."""
+"""Number of checkpoints before the update whose own rewards define the level."""
 MOST = 60
-"""Checkpoints that are tested."""
+"""Maximum number of checkpoints tested."""
 SIGMAS, LEAST = 2.0, 0.05
-"""Near the level: at most so many robust standard deviations, or this share of it, below."""
+"""A reward is near the level if it is at most this many robust standard deviations, or this share
+of the level, below it."""
 
 
 def last_good_checkpoint(tree: Tree, update: int, most: int = MOST) -> int | None:
     """The last checkpoint before an update whose own rewards were healthy.
 
     Args:
-        tree: Holds the update's checkpoint.
-        update: Its position.
-        most: Checkpoints before it whose own rewards are on its tasks.
+        tree: Contains the update's checkpoint.
+        update: Position of that checkpoint.
+        most: Number of checkpoints before it whose own rewards are on the same tasks.
 
     Returns:
         Its position. If none is known to be healthy, the newest that can still be served;
@@ -175,13 +174,13 @@ def last_good_checkpoint(tree: Tree, update: int, most: int = MOST) -> int | Non
 
 
 def _is_good(own: Own, reward: float, heldout: float) -> bool:
-    """Whether every known reward of a checkpoint is at least its floor."""
+    """Whether every known reward of a checkpoint is at least its floor, and one is known."""
     known = ((own.reward, reward), (own.heldout, heldout))
     return own.known and not any(value is not None and value < floor for value, floor in known)
 
 
 def _floor(values: Sequence[float | None]) -> float:
-    """Lowest reward near the level of the newest values; NaN if there are none."""
+    """Lowest reward that counts as near the level of the newest values; NaN without values."""
     window = Window(LEVEL)
     for value in islice((v for v in values if v is not None), LEVEL):
         window.push(value)
@@ -191,9 +190,9 @@ def _floor(values: Sequence[float | None]) -> float:
 
 
 ALL = 1_000_000_000
-"""More rows than any run has: evaluate all at once."""
+"""More rows than any run has."""
 MOST_LEFT = 100
-"""Newest alarms kept of steps that left the head's lineage."""
+"""Maximum number of alarms kept of steps that left the head's lineage; the newest are."""
 
 
 class AlarmMonitor:
@@ -209,7 +208,7 @@ class AlarmMonitor:
         self._left: dict[str, Alarm] = {}
         self._tree = Tree()
         self._last_good: dict[tuple[str, int], str | None] = {}
-        """Cache of `last_good_checkpoint`, by the alarm's checkpoint id and the tree's edition."""
+        """Cache of `last_good_checkpoint` by the alarm's checkpoint id and the tree's edition."""
 
     def follow(self, tree: Tree, job: JobStatus | None = None, most: int = ALL) -> bool:
         """Evaluate new steps of the head's lineage; return whether the report changed.
@@ -233,7 +232,7 @@ class AlarmMonitor:
         return len(self._pending)
 
     def report(self, silent_s: float | None = None) -> Report:
-        """Alarms, detectors without data, and progress.
+        """Alarms, skipped detectors, and progress.
 
         Args:
             silent_s: Seconds since the last event of an active run; None if none is active.
@@ -253,11 +252,11 @@ class AlarmMonitor:
         position = self._tree.find(alarm.checkpoint_id)
         if position is None or alarm.checkpoint_id is None or alarm.before_id is None:
             return alarm
-        if alarm.before_id == alarm.checkpoint_id:  # stalled: no update to roll back
+        if alarm.before_id == alarm.checkpoint_id:  # a stalled run has no update to roll back
             return alarm
         key = alarm.checkpoint_id, self._tree.edition
         if key not in self._last_good:
-            same_tasks = alarm.row - self._set.began(alarm.row) + 1  # the first one's parent too
+            same_tasks = alarm.row - self._set.began(alarm.row) + 1  # with the first row's parent
             found = last_good_checkpoint(self._tree, position, same_tasks)
             self._last_good[key] = None if found is None else self._tree[found].id
         return replace(alarm, before_id=self._last_good[key])

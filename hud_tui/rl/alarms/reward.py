@@ -42,7 +42,7 @@ WEIGHT = 0.99
 
 
 class _Part:
-    """Variance of one component: within steps if its std is reported, else between steps."""
+    """Variance of one reward component: within steps if its std is reported, else between steps."""
 
     def __init__(self) -> None:
         self._mean, self._between, self._within = Ema(WEIGHT), Ema(WEIGHT), Ema(WEIGHT)
@@ -90,7 +90,7 @@ class ComponentDominance(Detector[Limits]):
         return grade(self._share, self.tuning)
 
     def limit(self, context: Context) -> float | None:
-        return None  # of a share of its variance
+        return None  # the limit is on a share of the variance
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("share of variance", self._share, self.tuning.warn),)
@@ -110,9 +110,10 @@ def parts_of(row: Row) -> Iterator[tuple[str, float, bool]]:
 
 
 BLOCKS = 40
-"""Blocks of steps whose means give the slope."""
+"""Number of block means that the slope is computed from."""
 LOOK, LOOK_SHARE = 10, 0.02
-"""Steps between two tests for a plateau: at least LOOK, or this share of the run."""
+"""Number of steps between two tests for a plateau: LOOK, or this share of the run if that is
+more."""
 
 
 class RewardCollapse(Detector[Collapse]):
@@ -168,7 +169,8 @@ class RewardCollapse(Detector[Collapse]):
 
     def onset(self, episode: Episode) -> int:
         """The row after the reward was last near its peak. The moving average lags behind the
-        values, and a single value may be near the peak by chance: the earlier row counts."""
+        values, and a single value may be near the peak by chance, so the earlier of the two rows
+        counts."""
         near = min(self._near, self._last_good)
         return near + 1 if near < episode.raised else episode.onset
 
@@ -196,7 +198,7 @@ class HeldoutCollapse(RewardCollapse):
 
 
 class RewardPlateau(Detector[Plateau]):
-    """No slope of the reward in the last part of the run, below the maximum reward."""
+    """The reward has no slope in the last part of the run, and is below the maximum reward."""
 
     NAME, TITLE, NEEDS = "reward_plateau", "reward plateau", "reward_mean"
     READS = REWARD
@@ -248,7 +250,7 @@ class RewardPlateau(Detector[Plateau]):
         return None if self._rewards else super().skipped()
 
     def limit(self, context: Context) -> float | None:
-        return None  # of its slope
+        return None  # the limit is on the slope
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
@@ -282,12 +284,12 @@ class HeldoutGap(Detector[Limits]):
             return None
         gap = self._gap.push(context.reward.value - context.heldout.value)
         severity = grade(gap, self.tuning)
-        if context.heldout.climbing:  # lower, but improving
+        if context.heldout.climbing:  # the held-out reward is lower but improves
             return min(severity, BELOW_WARN)
         return severity
 
     def limit(self, context: Context) -> float | None:
-        return None  # of a gap to the training reward, which moves
+        return None  # the limit is on the gap to the training reward, which changes
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
@@ -311,7 +313,7 @@ def _change(values: "array[float]") -> float:
 
 
 RESIDUE = 1e-3
-"""A standard deviation below this is rounding error (NVIDIA-NeMo/RL#4161)."""
+"""Standard deviations below this are rounding error (NVIDIA-NeMo/RL#4161)."""
 
 
 class ZeroVariance(Detector[Limits]):

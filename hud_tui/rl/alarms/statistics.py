@@ -1,4 +1,5 @@
-"""Running statistics for the detectors, a few operations per step; rows and roles of metrics."""
+"""Running statistics for the detectors, O(1) or O(log n) per step; rows of metrics and their
+roles."""
 
 from bisect import bisect_left, insort
 from collections import deque
@@ -14,15 +15,16 @@ from hud_tui.rl.text import seconds
 from hud_tui.wire import Checkpoint
 
 HUGE = 1e100
-"""Larger numbers are clamped to this, so that no square or sum overflows."""
+"""Values are clamped to ±HUGE, so that no square or sum overflows."""
 NORMAL_IQR = 1.349
 """Interquartile range of a normal distribution, in standard deviations."""
 
 
 def grade(value: float, limits: Limits) -> float:
-    """Severity of a value: 1, 2 and 3 at the limits of info, warn and critical, linear between.
+    """Severity of a value: 1, 2 and 3 at the limits of info, warn and critical, linear between
+    them.
 
-    Without an info limit it is linear from 0 to the warn limit.
+    Without an info limit it is linear from 0 to 2 below the warn limit.
     """
     if value >= limits.warn:
         return 2 + (value - limits.warn) / (limits.critical - limits.warn)
@@ -61,7 +63,7 @@ class InitialMedian:
         self._first: list[float] = []
 
     def push(self, value: float) -> float:
-        """NaN until there are `size` values."""
+        """Add a value; the median is NaN until there are `size` values."""
         if len(self._first) < self.size:
             self._first.append(value)
             if len(self._first) == self.size:
@@ -70,7 +72,7 @@ class InitialMedian:
 
 
 class Window:
-    """The last `size` values, sorted: median and robust standard deviation."""
+    """The last `size` values, also sorted: median and robust standard deviation."""
 
     def __init__(self, size: int) -> None:
         self._recent: deque[float] = deque(maxlen=size)
@@ -80,7 +82,7 @@ class Window:
         return len(self._sorted)
 
     def push(self, value: float) -> None:
-        """Add a finite value; NaN cannot be sorted."""
+        """Add a finite value (NaN could not be sorted)."""
         if len(self._recent) == self._recent.maxlen:
             del self._sorted[bisect_left(self._sorted, self._recent[0])]
         self._recent.append(value)
@@ -99,7 +101,7 @@ class Window:
 
 
 class Lag:
-    """The value some steps ago."""
+    """The value a fixed number of steps ago."""
 
     def __init__(self, steps: int) -> None:
         self._past: deque[float] = deque(maxlen=steps + 1)
@@ -111,7 +113,7 @@ class Lag:
 
 
 class Correlation:
-    """Exponentially weighted Pearson correlation of two streams."""
+    """Exponentially weighted Pearson correlation of two series."""
 
     def __init__(self, weight: float) -> None:
         self._means = Ema(weight), Ema(weight)
@@ -145,9 +147,9 @@ def block_means(values: Sequence[float], blocks: int) -> list[float]:
     return [sum(values[i : i + size]) / size for i in range(start, len(values), size)]
 
 
-# Rows: one training step each, its metrics under canonical keys.
+# Rows: one training step each, with its metrics under canonical keys.
 #
-# Missing and NaN differ: a step without a held-out reward is normal, a NaN loss is not.
+# A missing metric differs from NaN: a step without a held-out reward is normal, a NaN loss is not.
 
 
 @dataclass(frozen=True)
@@ -164,14 +166,14 @@ class Row:
     job_id: str | None = None
     """The run that took it."""
     tasks_digest: str | None = None
-    """Names the tasks of that run; None if the service does not say."""
+    """Hash of the tasks of that run; None if the service does not report it."""
     slugs: frozenset[str] = frozenset()
-    """The tasks of its rollouts; empty if the service does not say."""
+    """Slugs of the tasks of its rollouts; empty if the service does not report them."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """A metric that detectors read, by its canonical key."""
+    """A metric that detectors read."""
 
     key: str
 
@@ -199,16 +201,17 @@ ERRORED, LEFT_OUT = Role("errored_share"), Role("traces_without_samples")
 TRACES = Role("num_traces")
 STEP_S, ROLLOUT_S, TRAIN_S = Role("step_s"), Role("rollout_s"), Role("train_s")
 UPDATES = (GRAD_NORM, LEARNING_RATE, ENTROPY, TRACES)
-"""Every row made by an optimizer step has at least one of these."""
+"""Metrics of which every optimizer step reports at least one."""
 
 
 def took_update(row: Row) -> bool:
-    """Whether an optimizer step made this row; a row of an evaluation only has no loss."""
+    """Whether an optimizer step made this row; a row that only records an evaluation has no
+    loss."""
     return any(role.read(row) is not None for role in UPDATES)
 
 
 def row_of(place: int, checkpoint: Checkpoint) -> Row:
-    """A checkpoint as the row at index `place` of its lineage."""
+    """The row of a checkpoint at index `place` of its lineage."""
     metrics = metrics_of(checkpoint)
     if checkpoint.groups and ZERO_VARIANCE.key not in metrics:
         metrics = {**metrics, **_of_groups(checkpoint)}

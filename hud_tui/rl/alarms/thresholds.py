@@ -1,7 +1,7 @@
-"""Thresholds: what each detector goes by, checked where it is set: in the config file or in code.
+"""Thresholds of the detectors, checked where they are set: in the config file or in code.
 
-The defaults are from tools that have tried such limits (named at each) and are
-starting points: no number here holds for every model and every taskset.
+The defaults are taken from tools that have tried such limits (named at each). They are starting
+points: none holds for every model and every taskset.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from annotated_types import Ge, Gt, Le
 
 from hud_tui.errors import TABLE, BadTuning
 
-# Tuning: typed numbers of a detector. Plain dataclasses: a command that asks once need not wait
-# for pydantic to build models; it checks them where the config file sets any.
+# Settings of one detector. They are plain dataclasses, because building pydantic models would delay
+# every headless command; pydantic checks those that the config file sets.
 
 
 MOST_STEPS = 1_000_000
@@ -25,7 +25,7 @@ Share = Annotated[float, Gt(0), Le(1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """Settings of every detector. Steps are those that report its metric."""
+    """Settings that every detector has. Steps are those that report its metric."""
 
     __pydantic_config__ = TABLE
 
@@ -37,12 +37,12 @@ class Tuning:
     release: Steps = 5
     """Consecutive steps clearly below the limit before it ends."""
     cooldown: Maybe = 20
-    """Steps after its end in which it is not raised again, unless more severe."""
+    """Steps after its end in which it is not raised again, unless it is more severe."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(Tuning):
-    """A detector of one number that is bad when it is high."""
+    """Settings of a detector of one number that is bad if it is high."""
 
     info: Positive | None = None
     warn: Positive
@@ -55,7 +55,7 @@ class Limits(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class Finite(Tuning):
-    """No limits: a value is finite or not."""
+    """Settings of a detector without limits: a value is finite or not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class Staleness(Limits):
 
 @dataclass(frozen=True, kw_only=True)
 class Stall(Limits):
-    """Multiples of the median step time without an event."""
+    """Multiples of the median step time that may pass without an event."""
 
     floor_s: Positive = 10.0
     """Minimum silence, seconds."""
@@ -138,7 +138,7 @@ class Thresholds:
 
     __pydantic_config__ = TABLE
     NOUN: ClassVar = "detector"
-    """What its tables are of."""
+    """What one of its tables is for, in error messages."""
 
     zero_variance: Limits = Limits(info=0.3, warn=0.5, critical=0.75)  # rl-doctor
     reward_collapse: Collapse = Collapse(hold=10)

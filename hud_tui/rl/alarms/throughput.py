@@ -121,7 +121,7 @@ class Throughput(Detector[Limits]):
         )
 
 
-# Stall: a run that sends nothing. Evaluated by the clock, not by rows.
+# Stalled runs, which send nothing. Evaluated by the clock, not by rows.
 
 
 STALL = "stall"
