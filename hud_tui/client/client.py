@@ -79,23 +79,23 @@ from hud_tui.wire_training import (
 if TYPE_CHECKING:
     from hud_tui.client.feed import Feed
 
-# TreeReader: reads a checkpoint tree repeatedly, decoding only changed rows.
+# Reading a checkpoint tree repeatedly, decoding only the rows that changed.
 #
 # A tree grows at its end, and a head move changes two rows in the middle. Rows that are equal,
-# byte for byte, are taken from the last read; the rest is validated a few at a time, so that
+# byte for byte, are reused from the last read; the others are validated a few at a time, so that
 # the screen stays responsive with ten thousand checkpoints.
 #
-# The end of a row is guessed: before the next text that looks like the start of one. If that
-# parses it was right, since no JSON object is a prefix of another; else a full decoder finds
-# the end. The guess is five times as fast.
+# The end of a row is guessed to be before the next text that looks like the start of a row. If
+# the guess parses it was right, since no JSON object is a prefix of another; if not, the full
+# decoder finds the end. Guessing is five times as fast.
 
 
 CHUNK = 65_536
 """Characters decoded per turn of the event loop: about 1 ms."""
 MANY = 1000
-"""New rows from which garbage collection is suspended."""
+"""Number of new rows from which garbage collection is suspended."""
 LONGER, LONG = 4, 65_536
-"""Search window of a row: a multiple of the previous row's length, plus a constant."""
+"""Where to search for the end of a row: within LONGER times the previous row's length plus LONG."""
 WHAT = "GET checkpoints"
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BEGINNING = re.compile(r'\{[ \t\r\n]*"[^"\\]*"[ \t\r\n]*:')
@@ -103,12 +103,12 @@ _DECODER = JSONDecoder()
 
 
 class TreeReader:
-    """Reads one model's tree. Equal bodies give the same tuple object."""
+    """Reads one model's tree. If the body is unchanged, the same tuple object is returned."""
 
     def __init__(self) -> None:
         self._text = ""
         self._ends: list[int] = []
-        """Where each row ends in `_text`, shape (N,)."""
+        """End of each row in `_text`, shape (N,)."""
         self.rows: tuple[Checkpoint, ...] = ()
         """Rows of the last read, oldest first."""
         self.etag = ""
@@ -201,7 +201,7 @@ def _uncollected() -> Iterator[list[int]]:
 
 
 def _between(text: str, end: int, at: int) -> str:
-    """From the end of a row to the beginning of the next one's first value."""
+    """The text from the last character of a row to the start of the next row's first value."""
     first = _BEGINNING.match(text, at)
     return "" if first is None else text[end - 1 : first.end()]
 
@@ -211,7 +211,7 @@ def _read(text: str, at: int, between: str, size: int) -> tuple[Checkpoint, int]
 
     Args:
         text: The body.
-        at: Where the row begins.
+        at: Start of the row.
         between: Text between two rows; empty if unknown.
         size: Length of the previous row.
     """
@@ -227,7 +227,7 @@ def _read(text: str, at: int, between: str, size: int) -> tuple[Checkpoint, int]
 
 
 def _row(text: str, ends: list[int], place: int) -> str:
-    """A row of a body that was read, as it stands there."""
+    """The text of a row in a body that was read before."""
     before = _after(text, 0, "[") if place == 0 else _after(text, ends[place - 1], ",")
     return text[_skip(text, before) : ends[place]]
 
@@ -244,24 +244,24 @@ def _skip(text: str, at: int) -> int:
     return at if blank is None else blank.end()
 
 
-# Calls: common to all areas of the client.
+# What all areas of the client have in common.
 
 
 T = TypeVar("T")
 
 
 class Calls:
-    """Base of the areas, which contain all paths."""
+    """Base of the areas, which contain one method for each endpoint."""
 
     settings: Settings
     wire: Connection
 
     def api(self, path: str, *names: str) -> str:
-        """A URL of the platform; ``{}`` in the path takes the names, quoted."""
+        """A URL of the platform; each ``{}`` in the path is replaced by a quoted name."""
         return self.settings.api_url + _fill(path, names)
 
     def rl(self, path: str, *names: str) -> str:
-        """A URL of the training service."""
+        """A URL of the training service; names as for `api`."""
         return self.settings.rl_url + _fill(path, names)
 
     async def pages(
@@ -272,10 +272,10 @@ class Calls:
         most: int | None = None,
         params: Mapping[str, str | int] | None = None,
     ) -> list[T]:
-        """All rows of a paged collection, to its true total, or the first `most`.
+        """All rows of a paged collection, or the first `most`.
 
         Raises:
-            HudMalformed: An empty page before the total was reached.
+            HudMalformed: A page was empty although the total was not reached.
         """
         rows: dict[str, T] = {}
         offset = 0
@@ -312,7 +312,7 @@ UNSET = Unset.UNSET
 
 
 TREES = 2
-"""Maximum models whose tree is cached."""
+"""Maximum number of models whose tree is cached."""
 
 
 class CatalogCalls(Calls):
@@ -331,10 +331,10 @@ class CatalogCalls(Calls):
         return found
 
     async def model(self, name: str) -> Model:
-        """One model by id, name, slug or the slug's tail, in any case.
+        """A model by id, name, slug or the last part of its slug; case-insensitive.
 
         Raises:
-            HudUsage: No such model, or several; names the close ones.
+            HudUsage: No such model, or several; the hint names similar ones.
         """
         return find_model(name, await self.models())
 
@@ -378,7 +378,7 @@ class CatalogCalls(Calls):
         return list(await self.tree(model_id))
 
     async def tree(self, model_id: str, arrived: Arrived | None = None) -> tuple[Checkpoint, ...]:
-        """`checkpoints`; the same tuple object while nothing changes.
+        """The model's checkpoint tree, oldest first; the same tuple object while nothing changes.
 
         Args:
             model_id: The model's.
@@ -389,7 +389,7 @@ class CatalogCalls(Calls):
         if len(self._trees) > TREES:
             del self._trees[next(iter(self._trees))]
         url = self.checkpoints_url(model_id)
-        async with reader.lock:  # concurrent callers need only the changes since
+        async with reader.lock:  # a concurrent caller then reads only what has changed since
             answer = await self.wire.fetch(url, etag=reader.etag, arrived=arrived)
             return reader.rows if answer.unchanged else await reader.read(answer.body, answer.etag)
 
@@ -431,8 +431,8 @@ class CatalogCalls(Calls):
         await self.wire.write("PUT", url, Model, change, body, headers=match, lookup=lookup)
 
     async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
-        """Pin or unpin a checkpoint, to keep its state beyond the disk limit (embedded service).
-        Returns its row.
+        """Pin or unpin a checkpoint (embedded service). The service keeps the state of a pinned one
+        beyond its disk limit. Returns the checkpoint's row.
 
         Raises:
             HudNotFound: No such checkpoint, or its state is deleted already.
@@ -448,7 +448,7 @@ class CatalogCalls(Calls):
         return await self.wire.write(method, url, Checkpoint, change, lookup=Lookup(look=look))
 
     def _settle_url(self, model_id: str) -> str:
-        """URL for the outcome of a model's call by key (embedded service)."""
+        """URL that reports the outcome of a model's call by its key (embedded service)."""
         return self.rl("/v1/models/{}/train/calls/", model_id) + "{}/settle"
 
     def checkpoints_url(self, model_id: str) -> str:
@@ -463,8 +463,8 @@ def _same_name(one: str, other: str) -> bool:
 
 
 class TrainingCalls(Calls):
-    """`key` is a write's Idempotency-Key, for who will `settle` it; else it gets a fresh one.
-    `run` is the id of the run that is driven from here, where the service knows of it."""
+    """`key` is a write's Idempotency-Key, needed to `settle` it; by default a fresh one is used.
+    `run` is the id of the run whose steps this client takes (embedded service)."""
 
     async def losses(self, model_id: str) -> list[str]:
         """The loss functions this model can be trained with."""
@@ -509,23 +509,23 @@ class TrainingCalls(Calls):
         """Outcome of a training write, by its key (embedded service). Safe to repeat.
 
         Raises:
-            HudNotFound: The service stores no keys.
+            HudNotFound: The service does not store keys.
         """
         url = self.rl("/v1/models/{}/train/calls/{}/settle", model_id, key)
         return await self.wire.write("POST", url, Settled, None)
 
     async def drive(self, job_id: str, body: DriveRun) -> JobStatus:
-        """Begin a run whose steps are taken from here, or go on with one (embedded service). Safe
-        to repeat.
+        """Begin or continue a run whose steps this client takes (embedded service). Safe to repeat.
 
         Raises:
-            HudNotFound: The service has no such runs.
+            HudNotFound: The service does not have such runs.
         """
         url = self.rl("/v1/training/jobs/{}/drive", job_id)
         return await self.wire.write("PUT", url, JobStatus, None, body)
 
     async def report(self, job_id: str, body: DriveReport) -> JobStatus:
-        """Say how such a run is doing; what is asked of it. Safe to repeat but for `wasted`.
+        """Report the state of such a run; the answer says whether to cancel it. Repeating it adds
+        `wasted` again; otherwise it is safe to repeat.
 
         Raises:
             HudConflict: The run has ended.
@@ -534,7 +534,7 @@ class TrainingCalls(Calls):
         return await self.wire.write("PATCH", url, JobStatus, None, body)
 
     async def keep_evaluation(self, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
-        """Say how an evaluation is doing whose rollouts are made from here (embedded service).
+        """Store the state of an evaluation whose rollouts this client makes (embedded service).
         Safe to repeat."""
         url = self.rl("/v1/evaluations/{}", evaluation_id)
         return await self.wire.write("PUT", url, EvaluationJob, None, body)
@@ -558,7 +558,7 @@ class TrainingCalls(Calls):
         return await write("POST", url, SubmittedJob, change, body, SUBMIT_S, lookup=lookup)
 
     async def job_status(self, ref: str) -> JobStatus:
-        """A managed run, by its id or by its model's: then that model's latest.
+        """A managed run, by its id, or by its model's id for that model's latest run.
 
         Raises:
             HudNotFound: No such run, or the model had none.
@@ -567,7 +567,7 @@ class TrainingCalls(Calls):
 
     async def known_job(self, ref: str) -> JobStatus | None:
         """`job_status`, or None if there is no such run. Services without managed runs, or with
-        other references, answer 400 or 405."""
+        other references, answer 400 or 405; that gives None too."""
         try:
             return await self.job_status(ref)
         except HudRefused as error:
@@ -589,13 +589,13 @@ class TrainingCalls(Calls):
         return await self.wire.write("POST", url, JobStatus, change, lookup=lookup)
 
     def settle_job_url(self, job_id: str) -> str:
-        """URL for the outcome of a job's call by key (embedded service)."""
+        """URL that reports the outcome of a job's call by its key (embedded service)."""
         return self.rl("/v1/training/jobs/{}/calls/", job_id) + "{}/settle"
 
     async def guarded_model(self, job_id: str) -> str:
-        """Id of the protected model that a job trains; empty if none.
+        """Id of the protected model that a job trains; empty if it trains none.
 
-        The service is asked only if a model is protected.
+        The service is only asked if a model is protected.
         """
         protected = self.wire.guard.protected
         job = await self.known_job(job_id) if protected else None
@@ -612,7 +612,7 @@ class TrainingCalls(Calls):
 
 
 def _keyed(key: str | None, run: str | None = None) -> dict[str, str]:
-    """`run`: id of the run that is driven from here and takes the step (embedded service)."""
+    """Headers of a training write. `run`: id of the run whose step this is (embedded service)."""
     headers = {"Idempotency-Key": key, "Hud-Tui-Run": run}
     return {name: value for name, value in headers.items() if value is not None}
 
@@ -621,14 +621,14 @@ def _keyed(key: str | None, run: str | None = None) -> dict[str, str]:
 
 
 RUNS = 2000
-"""Runs that are asked for at once."""
+"""Maximum number of runs per page."""
 ROLLOUT = ("args", "agent", "runtime_config", "verifier")
-"""Fields of a rollout's body that come from its task."""
+"""Fields of a rollout's body that the command log leaves out, because they come from its task."""
 
 
 class JobCalls(TrainingCalls):
     async def jobs(self, limit: int = 200, taskset_id: str | None = None) -> list[Job]:
-        """The newest jobs, at most `limit`; of one taskset where it is given."""
+        """The newest jobs, at most `limit`; with `taskset_id` only those of one taskset."""
         asked = {} if taskset_id is None else {"taskset_id": taskset_id}
         return await self.pages(self.api("/v2/jobs"), Job, min(limit, 100), limit, asked)
 
@@ -636,9 +636,9 @@ class JobCalls(TrainingCalls):
         """Runs of all models and forks, newest first (embedded service).
 
         Args:
-            since: A revision: then only those that have changed after it.
-            offset: How many are left out at the beginning.
-            limit: Most that are sent.
+            since: A revision; only runs that have changed after it. 0 for all.
+            offset: Number of runs to skip.
+            limit: Maximum number of runs.
 
         Raises:
             HudNotFound: The service has no such list (HUD).
@@ -647,16 +647,16 @@ class JobCalls(TrainingCalls):
         return await self.wire.get(self.rl("/v1/runs"), RunPage, asked)
 
     async def run_steps(self, run_id: str, after: int, keys: Sequence[str]) -> RunSteps:
-        """Steps of a run as columns, those after the first so many (embedded service).
+        """The steps of a run after the first `after`, in columns (embedded service).
 
         Raises:
-            HudNotFound: No such run, or no such request (HUD).
+            HudNotFound: No such run, or no such endpoint (HUD).
         """
         asked: dict[str, str | int] = {"after": after, "keys": ",".join(keys)}
         return await self.wire.get(self.rl("/v1/runs/{}/steps", run_id), RunSteps, asked)
 
     async def rename_job(self, job_id: str, name: str) -> Job:
-        """Give a job, and so its run, another name. Sent once."""
+        """Rename a job, which also names its run. Sent once."""
         url, body = self.api("/v2/jobs/{}", job_id), RenameJob(name=name)
         change = Change("rename", "", job_id, after=name)
 
@@ -670,14 +670,14 @@ class JobCalls(TrainingCalls):
         return await self.wire.get(self.api("/v2/jobs/{}", job_id), Job)
 
     async def trace_page(self, job_id: str, limit: int, offset: int) -> Page[Trace]:
-        """Some of a job's traces, in the order they began, and how many it has."""
+        """A page of a job's traces in the order in which they began, with the total."""
         asked = {"limit": limit, "offset": offset}
         return await self.wire.get(self.api("/v2/jobs/{}/traces", job_id), Page[Trace], asked)
 
     async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
-        """A job's traces, all pages; with `step`, those of one step.
+        """All of a job's traces; with `step`, those of one step.
 
-        If the service cannot filter by step, others are dropped here.
+        If the service cannot filter by step, the others are dropped here.
         """
         url = self.api("/v2/jobs/{}/traces", job_id)
         if step is None:
@@ -694,7 +694,7 @@ class JobCalls(TrainingCalls):
         return await self.wire.get(url, TraceEvents, {"since_seq": since_seq})
 
     async def cancel_job(self, job_id: str) -> CancelJobResult:
-        """Cancel a job between two rollouts. A finished one is not changed. Sent once."""
+        """Cancel a job between two rollouts. A job that has ended does not change. Sent once."""
         url = self.api("/v2/rollouts/cancel_job")
         change = Change("cancel", await self.guarded_model(job_id), job_id, made="status")
 
@@ -713,7 +713,8 @@ class JobCalls(TrainingCalls):
         """Have the service sample and grade one task. Sent once.
 
         Raises:
-            HudRefused: 404 or 422: the model, the environment, the scenario or its args.
+            HudRefused: 404 or 422: something is wrong with the model, the environment, the scenario
+                or its args.
         """
         url = self.api("/v2/rollouts/submit")
         change = Change("rollout", subject=body.job_id, made="trace_id", omitted=ROLLOUT)
@@ -730,7 +731,7 @@ class JobCalls(TrainingCalls):
         return await self.wire.write("POST", url, SubmittedRollout, change, body, lookup=lookup)
 
     async def chat(self, body: Chat, trace_id: str | None = None) -> ChatReply:
-        """One completion of a model's head, or of the checkpoint that `body` pins. Sent once.
+        """A completion by a model's head, or by the checkpoint that `body` pins. Sent once.
 
         Args:
             body: The request.
@@ -814,7 +815,7 @@ class TasksetCalls(Calls):
 
 
 def _id(name: str) -> str:
-    """A name that is an id, as ids are spelled; else empty."""
+    """The canonical form of a name that is a UUID; else empty."""
     try:
         return str(UUID(name))
     except ValueError:
@@ -822,7 +823,8 @@ def _id(name: str) -> str:
 
 
 class HudClient(CatalogCalls, JobCalls, TasksetCalls):
-    """A HUD service. Every failure is a `HudError`; reads retry, writes are sent once."""
+    """A client of a HUD service. Every failure is a `HudError`; reads retry, writes are sent
+    once."""
 
     def __init__(
         self,
@@ -844,32 +846,32 @@ class HudClient(CatalogCalls, JobCalls, TasksetCalls):
 
     @property
     def is_observed(self) -> bool:
-        """Whether it has an observer of writes."""
+        """Whether writes are reported to an observer."""
         return self.wire.writing.observe is not untold
 
     def observed(self, observe: Callable[[AuditEntry], None]) -> Self:
-        """This client with another observer of writes; closing one closes both."""
+        """This client with another observer of writes; closing either closes both."""
         twin = copy(self)
         twin.wire = self.wire.observed(observe)
         return twin
 
     def feed(self, model_id: str) -> "Feed":
-        """Events of a model, beginning with its tree."""
-        from hud_tui.client.feed import Feed  # not needed by one-shot commands
+        """Events of a model; the first one is its tree."""
+        from hud_tui.client.feed import Feed  # most headless commands do not need it
 
         return Feed(self, model_id)
 
     async def aclose(self) -> None:
-        """Close the connections. Requests under way fail."""
+        """Close the connections; pending requests fail."""
         await self.wire.http.aclose()
 
 
 LOOKED_THROUGH = 1000
-"""Newest jobs that are searched for a prefix."""
+"""Number of newest jobs that are searched for a prefix."""
 
 
 async def find_job(client: HudClient, ref: str) -> str:
-    """The id of a job, by id, prefix, or model (its latest run).
+    """The id of a job, found by id, prefix, or model (its latest run).
 
     Raises:
         HudUsage: None or several match; the hint lists ids.

@@ -1,10 +1,11 @@
-"""Evaluations: asked of a service that makes them, else made from here.
+"""Evaluations: made by the service if it can, else by this program.
 
-The embedded service samples and keeps them itself: they go on whoever looks. HUD has no such
-endpoint: there each rollout is submitted with the checkpoint pinned, under one job, for as long as
-somebody follows the evaluation; what it found is kept in a file here, by the job's id. On an
-environment of the user's own its worker rolls out, on any service; the embedded one is told how far
-it is, and keeps the result. All are listed, followed, cancelled and resumed the same way.
+The embedded service samples and stores evaluations itself; they continue whoever follows them. HUD
+has no such endpoint: here this program submits each rollout, pinned to the checkpoint, under one
+job, while somebody follows the evaluation; the result is stored in a file on this machine, by the
+job's id. On an environment of the user's own, a worker on this machine makes the rollouts, for any
+service; the embedded one receives the progress and the result. All kinds are listed, followed,
+cancelled and resumed in the same way.
 """
 
 import asyncio
@@ -48,17 +49,18 @@ if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
 
 LOOK_S, LONGEST_LOOK_S, FAR_LOOK_S = 0.1, 0.5, 3.0
-"""Seconds between two looks at an evaluation: at first, then on this machine, and elsewhere."""
+"""Seconds between two reads of an evaluation: at first; the longest for a service on this machine,
+and for one elsewhere."""
 MOST_BYTES = 64 * 1024 * 1024
-"""Of a file that is read."""
+"""Maximum size of a file that is read."""
 DIFFERENCES = 200
-"""Comparisons that are remembered."""
+"""Maximum number of cached comparisons."""
 NOT_THERE = (400, 404, 405, 501)
-"""What a service answers that has no evaluations."""
+"""HTTP statuses of a service without evaluations."""
 
 
 class RollOut(Protocol):
-    """Rolls out tasks of an environment of the user's own."""
+    """Makes rollouts on an environment of the user's own."""
 
     def __call__(
         self,
@@ -71,11 +73,11 @@ class RollOut(Protocol):
         Args:
             client: The service.
             evaluation: What is evaluated, and how it is sampled.
-            environment: How rollouts are made, as it was given to `Evaluations.submit`.
-            missing: A task for each rollout.
+            environment: How rollouts are made, as passed to `Evaluations.submit`.
+            missing: One task for each rollout to make.
 
         Yields:
-            How far it is, after each rollout.
+            The progress after each rollout.
         """
         ...
 
@@ -90,20 +92,20 @@ class Evaluations:
         """
         Args:
             client: The service.
-            folder: Says where those are kept that are made from here; asked when needed. None:
-                nowhere, so that none can be made from here.
-            roll_out: Rolls out tasks of environments of the user's own; None: those cannot be made.
+            folder: Returns the directory for evaluations made by this program; called when needed.
+                None: there is none, so that this program cannot make evaluations.
+            roll_out: Makes rollouts on environments of the user's own; None: not available.
         """
         self._roll_out = roll_out
         self._client = client
         self._kept = _Files(client.settings.api_url, folder)
         self._differences: dict[tuple[str, str], Difference | None] = {}
-        """By the ids of both."""
+        """By the ids of both evaluations."""
         self._offered: bool | None = None
-        """Whether the service makes them; None until it was asked."""
+        """Whether the service makes evaluations; None if not known yet."""
 
     async def of_model(self, model: Model) -> list[EvaluationJob]:
-        """All of a model that are known, oldest first, without their rewards by task.
+        """All known evaluations of a model, oldest first, without rewards by task.
 
         Raises:
             HudError: The service does not answer.
@@ -113,7 +115,7 @@ class Evaluations:
         return [*made, *kept.values()]
 
     async def get(self, evaluation_id: str, groups: bool = True) -> EvaluationJob:
-        """One of them, with its rewards by task, or without.
+        """An evaluation by its id; with `groups`, including its rewards by task.
 
         Raises:
             HudNotFound: No such evaluation.
@@ -125,12 +127,13 @@ class Evaluations:
         return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
 
     def is_made_here(self, evaluation_id: str) -> bool:
-        """Whether it goes on only while it is followed from here."""
+        """Whether this program makes its rollouts, so that it only continues while it is
+        followed."""
         return self._kept.find(evaluation_id) is not None
 
     async def usual_tasks(self, model: Model) -> UsualTasks | None:
-        """The tasks that are evaluated where none are named: those of the model's latest run, or
-        of the last evaluation that was made from here; None where there are none.
+        """The default tasks of an evaluation: those of the model's latest run, or of the last
+        evaluation that this program made; None if there are none.
 
         Raises:
             HudError: The service does not answer.
@@ -151,13 +154,14 @@ class Evaluations:
     async def paired(
         self, before: Sequence[Evaluation], after: Sequence[Evaluation]
     ) -> Paired | None:
-        """What one checkpoint has over another, task by task; None if nothing of both compares.
+        """The difference of two checkpoints, task by task; None if no two evaluations can be
+        compared.
 
         Args:
-            before, after: Their evaluations, oldest first.
+            before, after: The evaluations of each, oldest first.
 
         Raises:
-            HudError: The service does not answer, or does not have them any more.
+            HudError: The service does not answer, or no longer has the evaluations.
         """
         pair = pair_of(before, after)
         if pair is None:
@@ -178,20 +182,20 @@ class Evaluations:
 
         Args:
             of: The evaluation.
-            node: Whose it is; None for what the model started from.
+            node: The evaluated checkpoint; None for the weights that the model started from.
             slug: The task.
 
         Raises:
-            HudError: The service does not answer, or does not have them any more.
+            HudError: The service does not answer, or no longer has the rollouts.
         """
         own = of.job_id in (None, of.id)
         step = None if own or node is None else node.step
         traces = await self._client.job_traces(of.job_id or of.id or "", step)
         if not own and of.id is not None and not any(one.heldout for one in traces):
-            with suppress(HudNotFound):  # of a run that a client drives: they have their own job
+            with suppress(HudNotFound):  # a run with steps by a client evaluates in a job apart
                 traces, own = await self._client.job_traces(of.id), True
         wanted = [one for one in traces if one.task_slug == slug and one.reward is not None]
-        if not own:  # of a run, which sampled the task to train on it, too
+        if not own:  # a run's job also has the training rollouts of the task
             wanted = [one for one in wanted if one.evaluates == (node.id if node else None)]
         if not own and node is None:
             wanted = [one for one in wanted if one.heldout and not one.step]
@@ -209,19 +213,21 @@ class Evaluations:
         source: TaskSource = UNNAMED,
         environment: Json | None = None,
     ) -> EvaluationJob:
-        """Ask for an evaluation, once. Where it is made from here, nothing happens until it is
+        """Submit an evaluation, once. If this program makes it, nothing happens until it is
         followed.
 
         Args:
-            model: Whose weights.
-            body: Which of them, on which tasks.
-            called: The checkpoint's name.
+            model: The model.
+            body: The checkpoint, the tasks and the parameters.
+            called: Name of the checkpoint.
             source: What its tasks came from, for the command log.
             environment: How its rollouts are made, on an environment of the user's own.
 
         Raises:
-            HudUsage: The service makes none, and these tasks cannot be rolled out from here.
-            HudRefused: It will not; HudUnclear, no answer says whether it does.
+            HudUsage: The service makes no evaluations, and this program cannot roll out these
+                tasks.
+            HudRefused: The service refused it.
+            HudUnclear: The outcome is unknown.
         """
         client = self._client
         if environment is not None:
@@ -247,10 +253,11 @@ class Evaluations:
         return await write("POST", url, EvaluationJob, change, body, SUBMIT_S, lookup=lookup)
 
     async def follow(self, evaluation_id: str) -> AsyncGenerator[EvaluationJob, None]:
-        """How far it is, again and again; the last one has ended, and has its rewards by task.
+        """Yield its state repeatedly; the last one has ended, and includes its rewards by task.
 
-        One that is made from here goes on only in here: where this is closed or cancelled before
-        its end, the service is told to stop what it has, and it can be resumed.
+        An evaluation that this program makes progresses only in here. If this generator is closed
+        or cancelled early, the service is told to stop open rollouts; the evaluation can be
+        resumed.
         """
         kept = self._kept.find(evaluation_id)
         if kept is not None:
@@ -266,21 +273,21 @@ class Evaluations:
         yield await self.get(evaluation_id)
 
     async def cancel(self, evaluation_id: str) -> None:
-        """Stop it between two rollouts; what is made stays. One that has ended stays as it is."""
+        """Stop it between two rollouts; finished rollouts are kept. No effect if it has ended."""
         kept = self._kept.find(evaluation_id)
         if kept is None or not has_ended(kept.evaluation.status):
-            with suppress(*(() if kept is None else (HudNotFound,))):  # nothing was sent yet
+            with suppress(*(() if kept is None else (HudNotFound,))):  # nothing may be sent yet
                 await self._client.cancel_job(evaluation_id)
         if kept is not None and not has_ended(kept.evaluation.status):
             self._kept.write(_ended(kept, "cancelled"))
 
     async def resume(self, evaluation_id: str) -> EvaluationJob:
-        """Let it go on with what is missing. Where it is made from here: as soon as it is followed.
+        """Continue with the missing rollouts; if this program makes them, once it is followed.
 
         Raises:
             HudNotFound: No such evaluation.
-            HudConflict: It goes on, or nothing is left to sample.
-            HudUsage: As that, of one that is made from here.
+            HudConflict: It is active, or no rollout is missing.
+            HudUsage: No rollout is missing of an evaluation that this program makes.
         """
         kept = self._kept.find(evaluation_id)
         if kept is not None:
@@ -296,7 +303,7 @@ class Evaluations:
         return await client.wire.write("POST", url, EvaluationJob, change, lookup=lookup)
 
     async def _listed(self, model_id: str) -> list[EvaluationJob] | None:
-        """The service's own; None if it makes none."""
+        """The service's evaluations of a model; None if it makes none."""
         if self._offered is False:
             return None
         try:
@@ -310,10 +317,10 @@ class Evaluations:
         self._offered = True
         return found
 
-    # Those that are made from here.
+    # Evaluations that this program makes.
 
     def _log(self, begun: EvaluationJob, environment: Json, source: TaskSource) -> None:
-        """Into the command log: no one request begins it."""
+        """Add it to the command log, because no single request starts it."""
         before, writing = begun.checkpoint_id or "", self._client.wire.writing
         change = Change("evaluate", begun.model_id, before=before, after=begun.id, source=source)
         asked = begun.parameters | {"samples": begun.samples}
@@ -329,7 +336,7 @@ class Evaluations:
         called: str | None,
         environment: Json | None = None,
     ) -> EvaluationJob:
-        """Write down what is to be made. Raises HudUsage where it cannot be."""
+        """Store a new evaluation. Raises HudUsage if it cannot be made."""
         last = self._kept.last(model.id) if body.tasks is None else None
         rows = body.tasks if last is None else last.tasks
         if rows is None:
@@ -361,7 +368,7 @@ class Evaluations:
         return evaluation
 
     async def _make(self, kept: "_Kept") -> AsyncGenerator[EvaluationJob, None]:
-        """Roll out what is missing; yields how far it is, last how it ended."""
+        """Make the missing rollouts; yields the state after each, and at last the outcome."""
         if has_ended(kept.evaluation.status):
             yield kept.evaluation
             return
@@ -380,7 +387,7 @@ class Evaluations:
         except HudError as error:
             await self._end(_ended(kept, "failed", one_line(error.message, 300)))
             raise
-        except BaseException:  # whoever followed it has left
+        except BaseException:  # e.g. cancelled, because nobody follows it any more
             await asyncio.shield(self._end(_ended(kept, "cancelled")))
             raise
         kept = _over(kept, trouble)
@@ -392,16 +399,17 @@ class Evaluations:
         await self._tell(kept)
 
     async def _tell(self, kept: "_Kept") -> None:
-        """Tell the embedded service of an evaluation whose rollouts are made by a worker here."""
+        """Report an evaluation on an environment of the user's own to the embedded service."""
         one = kept.evaluation
         if kept.environment is None or await self._listed(one.model_id) is None:
             return
         known = one.model_dump(include=set(KeepEvaluation.model_fields), exclude_none=True)
-        with suppress(HudUnreachable):  # the file has it
+        with suppress(HudUnreachable):  # the state is in the file already
             await self._client.keep_evaluation(one.id, KeepEvaluation.model_validate(known))
 
     async def _made(self, kept: "_Kept") -> dict[str, list[float]]:
-        """Rewards of the rollouts that the service has of it, by task, of each as many as asked."""
+        """Rewards by task of its rollouts that the service has; at most as many per task as
+        requested."""
         rewards: dict[str, list[float]] = {}
         with suppress(HudNotFound):
             for trace in await self._client.job_traces(kept.evaluation.id):
@@ -433,13 +441,13 @@ class Evaluations:
 
 
 def _drawn(before: Scores, after: Scores) -> Difference | None:
-    """A difference whose intervals are drawn already."""
+    """The difference, with its bootstrap intervals computed, which takes long."""
     found = difference(before, after)
     return found if found is None or (found.reward and found.solved) else None
 
 
 def _split(tasks: Sequence[Task], wanted: str | None) -> tuple[list[Task], str]:
-    """The tasks of a split that can be rolled out, and which it is. Raises HudUsage for none."""
+    """The tasks of the wanted split, and the split's name. Raises HudUsage if there are none."""
     held = [task for task in tasks if task.heldout]
     split = wanted or ("heldout" if held else "all")
     train = [task for task in tasks if not task.heldout]
@@ -452,7 +460,7 @@ def _split(tasks: Sequence[Task], wanted: str | None) -> tuple[list[Task], str]:
 
 
 def _joined(made: Mapping[str, Sequence[float]], now: Progress) -> dict[str, list[float]]:
-    """Rewards of before and of now, by task."""
+    """Rewards by task: earlier ones and those sampled now."""
     found = {slug: list(rewards) for slug, rewards in made.items()}
     for signal in now.signals:
         found.setdefault(signal.slug, []).extend(signal.rewards)
@@ -464,16 +472,16 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-# Files: an evaluation that is made from here, and the rows that it asks, each in one of its own.
+# Files: one for each evaluation that this program makes, with its task rows.
 
 
 class _File(BaseModel):
     service: str
-    """URL of the service whose model it is."""
+    """URL of the service that has the model."""
     evaluation: EvaluationJob
     tasks: list[Json]
     environment: Json | None = None
-    """How its rollouts are made, where that is on an environment of the user's own."""
+    """How its rollouts are made, if on an environment of the user's own."""
 
 
 @dataclass(frozen=True)
@@ -487,7 +495,7 @@ class _Kept:
 
 
 def _with(kept: _Kept, rewards: Mapping[str, Sequence[float]], **fields: object) -> _Kept:
-    """The same with these rewards by task."""
+    """The evaluation with these rewards by task."""
     groups = [Group(task_slug=slug, rewards=list(row)) for slug, row in rewards.items()]
     every = [reward for row in rewards.values() for reward in row]
     mean = sum(every) / len(every) if every else None
@@ -500,7 +508,7 @@ def _ended(kept: _Kept, status: str, why: str | None = None) -> _Kept:
 
 
 def _over(kept: _Kept, trouble: str) -> _Kept:
-    """Every rollout has ended; of those that failed, the figures know nothing."""
+    """The outcome after every rollout has ended; failed rollouts are not in the statistics."""
     evaluation = kept.evaluation
     failed = evaluation.total - evaluation.done
     why = f"{failed} of {evaluation.total} rollouts failed: {trouble}: resume it to repeat them"
@@ -525,20 +533,20 @@ class _Files:
         self._service, self._folder = service, folder
 
     def find(self, evaluation_id: str) -> _Kept | None:
-        """One by its id; None if it is not made from here."""
+        """An evaluation by its id; None if this program does not make it."""
         if not all(one.isalnum() or one == "-" for one in evaluation_id):
             return None
         folder = self._folder()
         return None if folder is None else self._read(folder / f"{evaluation_id}.json")
 
     def of_model(self, model_id: str) -> list[EvaluationJob]:
-        """All of a model, oldest first, without their rewards by task."""
+        """All evaluations of a model, oldest first, without rewards by task."""
         return [
             one.evaluation.model_copy(update={"groups": []}) for one in self._of_model(model_id)
         ]
 
     def last(self, model_id: str) -> _Kept | None:
-        """The newest of a model; None if there is none."""
+        """The newest evaluation of a model; None without any."""
         return next(reversed(self._of_model(model_id)), None)
 
     def _of_model(self, model_id: str) -> list[_Kept]:
@@ -548,7 +556,7 @@ class _Files:
         return sorted(found, key=lambda one: one.evaluation.created_at or "")
 
     def write(self, kept: _Kept) -> None:
-        """Keep it. Raises HudUsage where it cannot be written."""
+        """Store an evaluation. Raises HudUsage if it cannot be written."""
         body = _File(
             service=self._service,
             evaluation=kept.evaluation,
@@ -568,7 +576,7 @@ class _Files:
             ) from error
 
     def _read(self, file: Path) -> _Kept | None:
-        """What a file holds; None for what is none of ours, or of another service."""
+        """The evaluation in a file; None if the file is invalid or belongs to another service."""
         try:
             found = _File.model_validate_json(read_regular(file, MOST_BYTES))
         except (OSError, ValueError, ValidationError):

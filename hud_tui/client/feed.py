@@ -1,8 +1,8 @@
-"""Feed: a model's training as it happens, from whatever the service offers.
+"""The feed of a model's training events, from whatever the service offers.
 
-A service with an event stream is read as events arrive; a lost connection resumes after the
-last event received. For a service without one, such as HUD, the tree and the job are polled,
-and the same events are derived from what changed.
+If the service has an event stream, it is read as events arrive; a lost connection resumes after the
+last event received. For a service without one, such as HUD, the tree and the job are polled, and
+the same events are derived from what changed.
 
 Source: WHATWG HTML Living Standard, 9.2 Server-sent events.
 """
@@ -39,7 +39,7 @@ from hud_tui.wire import Checkpoint, CheckpointTrace, Group, JobStatus, Trace
 
 
 class Reader(Protocol):
-    """What a feed asks of a client."""
+    """The part of a client that a feed uses."""
 
     wire: Connection
 
@@ -70,11 +70,11 @@ def changes(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> list[Event]
     """Events that lead from one tree to the other, in the order of `hud_tui.events`.
 
     Args:
-        old: The tree as it was read before, oldest first, shape (N,).
-        new: The tree as it was read now, shape (M,).
+        old: The tree as read before, oldest first, shape (N,).
+        new: The tree as read now, shape (M,).
 
     Returns:
-        One `TreeRead` if there are other changes than new steps, head moves and updated
+        A single `TreeRead` if there are other changes than new steps, head moves and updated
         checkpoints.
     """
     if not _grew(old, new):
@@ -97,7 +97,8 @@ def changes(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> list[Event]
 
 
 def step_taken(checkpoint: Checkpoint, position: int) -> StepTaken:
-    """Number of the step that made a checkpoint: from the service, its name, or its index."""
+    """The event of the step that made a checkpoint. The step's number is the one that the service
+    reports, else that in the checkpoint's name, else `position`."""
     return StepTaken(
         step=checkpoint.step or _number(checkpoint.name) or position,
         checkpoint_id=checkpoint.id,
@@ -108,13 +109,13 @@ def step_taken(checkpoint: Checkpoint, position: int) -> StepTaken:
 
 
 def _metrics(checkpoint: Checkpoint) -> dict[str, float]:
-    """Metrics of a checkpoint, completed from its typed fields."""
+    """A checkpoint's metrics, completed from its typed fields."""
     typed = {"reward_mean": checkpoint.mean_reward, "learning_rate": checkpoint.learning_rate}
     return {k: v for k, v in typed.items() if v is not None} | checkpoint.metrics
 
 
 def _grew(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> bool:
-    """Whether `new` is `old` plus rows at its end, up to fields that may change."""
+    """Whether `new` is `old` plus rows at its end, apart from fields that may change."""
     return len(new) >= len(old) and all(is_same(a, b) for a, b in zip(old, new, strict=False))
 
 
@@ -132,7 +133,7 @@ def _number(name: str | None) -> int | None:
     return int(found.group(1)) if found else None
 
 
-# MonitoredStream: a response body that reports when data arrives.
+# A response body that reports when data arrives.
 
 
 MAX_LINE = 64 * 1024 * 1024
@@ -140,7 +141,8 @@ MAX_LINE = 64 * 1024 * 1024
 
 
 class MonitoredStream(httpx.AsyncByteStream):
-    """A body that reports each arrival, including keep-alives, and bounds the line length."""
+    """A body that calls `heard` for each chunk, including keep-alives, and bounds the line
+    length."""
 
     def __init__(self, body: object, heard: Callable[[], None]) -> None:
         assert isinstance(body, httpx.AsyncByteStream)
@@ -161,7 +163,7 @@ class MonitoredStream(httpx.AsyncByteStream):
         await self._body.aclose()
 
 
-# Lag: delay between an event at the service and its arrival here.
+# The delay between an event at the service and its arrival.
 #
 # A slow connection may deliver events later and later although data arrives all the time. The
 # delay is measured by the service's clock: an event has a time, and the ``Date`` header gives
@@ -169,17 +171,18 @@ class MonitoredStream(httpx.AsyncByteStream):
 
 
 FRESH_S = 2.0
-"""Seconds after an event during which its age counts as the delay."""
+"""Seconds for which the delay of the last event counts as the present delay."""
 
 
 class Lag:
     def __init__(self) -> None:
         self._ahead: float | None = None
-        """The service's Unix seconds at 0 of `monotonic`; None if it did not say."""
+        """The service's Unix seconds minus `monotonic()`; None if the service did not send its
+        time."""
         self._heard, self._behind = -inf, 0.0
 
     def opened(self, headers: Mapping[str, str]) -> None:
-        """Read the service's time from a response that just arrived."""
+        """Take the service's time from a response that just arrived."""
         try:
             there = parsedate_to_datetime(headers.get("date", "")).timestamp()
         except (ValueError, OverflowError):
@@ -187,14 +190,14 @@ class Lag:
         self._ahead = there - monotonic()
 
     def hear(self, at: float) -> None:
-        """Record an event of this service time, Unix seconds; 0 if unknown."""
+        """Record the arrival of an event with this service time, Unix seconds; 0 if unknown."""
         if at and self._ahead is not None:
             self._heard = monotonic()
             self._behind = max(0.0, self._heard + self._ahead - at)
 
     @property
     def behind_s(self) -> float:
-        """Seconds that arriving events lag behind; 0 if none arrive."""
+        """Delay of arriving events, seconds; 0 if none arrive."""
         return self._behind if monotonic() - self._heard < FRESH_S else 0.0
 
 
@@ -213,13 +216,13 @@ class GroupReader:
         self._slugs: dict[str, str] = {}
 
     async def groups(self, checkpoint: Checkpoint) -> list[Group]:
-        """The checkpoint's own groups, else the joined ones; empty if unavailable."""
+        """The checkpoint's own groups, else those joined from traces; empty if unavailable."""
         if checkpoint.groups or not checkpoint.num_traces:
             return checkpoint.groups
         try:
             return await self._joined(checkpoint)
         except HudError:
-            return []  # the step itself is known; its groups are an extra
+            return []  # groups are optional: the step is shown without them
 
     async def _joined(self, checkpoint: Checkpoint) -> list[Group]:
         traces = await self._client.checkpoint_traces(self._model_id, checkpoint.id)
@@ -250,16 +253,16 @@ def plain_id(trace_id: str) -> str:
     return trace_id.replace("-", "").lower()
 
 
-# Poller: events derived from the differences between two reads.
+# Polling: events derived from the differences between two reads.
 
 
 BUSY_S, IDLE_S = 1.0, 3.0
-"""Seconds between two reads while a job is active, and while none is. After a slower read the
-pause is as long as the read: polling uses at most half of the connection."""
+"""Seconds between two reads while a job is active, and while none is. After a slower read the pause
+is as long as the read took, so that polling uses at most half of the connection."""
 
 
 class Poller:
-    """Polls one model's tree and job, and yields what changed."""
+    """Polls one model's tree and job, and returns what changed."""
 
     def __init__(
         self, client: Reader, model_id: str, arrived: Arrived = lambda size, total: None
@@ -272,7 +275,7 @@ class Poller:
         """
         self._client, self._arrived = client, arrived
         self._took_s = 0.0
-        """Of the last reading."""
+        """Duration of the last read."""
         self._model_id = model_id
         self._groups = GroupReader(client, model_id)
         self._tree: tuple[Checkpoint, ...] | None = None
@@ -293,14 +296,14 @@ class Poller:
         return first if job is None else [*first, JobChanged(job=job)]
 
     async def news(self) -> list[Event]:
-        """Events since the last call; the first time, `whole`.
+        """Events since the last call; the first call is `whole`.
 
         Raises:
             HudError: A read failed; nothing is lost, the next call catches up.
         """
         if self._tree is None:
             return await self.whole()
-        # The job first: if it has ended, the tree then has all of its steps.
+        # The job is read first: if it has ended, the tree read afterwards has all of its steps.
         job = await self._client.known_job(self._model_id)
         tree = await self._read()
         events = [] if tree is self._tree else changes(self._tree, tree)
@@ -318,7 +321,7 @@ class Poller:
         return tree
 
     async def _with_groups(self, events: list[Event]) -> list[Event]:
-        """The newest step with its rewards by task."""
+        """The events, with rewards by task added to the newest step."""
         for index in range(len(events) - 1, -1, -1):
             event = events[index]
             if not isinstance(event, StepTaken):
@@ -331,7 +334,7 @@ class Poller:
 
 
 SILENCE_S = 20.0
-"""Seconds of silence after which a stream is reopened; keep-alives come every 5 s."""
+"""Seconds of silence after which a stream is reopened; keep-alives arrive every 5 s."""
 KINDS = {
     "checkpoint": CheckpointAdded,
     "head": HeadMoved,
@@ -345,7 +348,7 @@ KINDS = {
 class Feed:
     """An endless async iterator of a model's events; the first is a `TreeRead`.
 
-    It reconnects by itself; its attributes report the connection's state. It ends only by
+    It reconnects by itself; its attributes report the state of the connection. It ends only by
     raising: `HudUnauthorized`, or `HudNotFound` if the model no longer exists.
     """
 
@@ -358,7 +361,8 @@ class Feed:
         self.retry_at: float | None = None
         """`time.monotonic()` of the next attempt; None if it is connected."""
         self.reading: tuple[int, int | None] | None = None
-        """Download of a tree: bytes received and total (None if unknown); None if none."""
+        """Download of a tree: bytes received, and total (None if unknown); None while there is no
+        download."""
         self._lag = Lag()
         self._client = client
         self._model_id = model_id
@@ -394,7 +398,7 @@ class Feed:
         return self.source == "poll"
 
     async def _streamed(self) -> AsyncGenerator[Event, None]:
-        """Events of one connection; returns if the service has no stream."""
+        """Events of one connection; ends if the service has no stream."""
         self.source = "connecting"
         if not self._begun and await self._find_beginning():
             for event in await self._whole():
@@ -416,8 +420,8 @@ class Feed:
     async def _find_beginning(self) -> bool:
         """Ask for the stream's position before reading the tree; return whether it is known.
 
-        The stream is then opened after the tree is read: an open stream that nobody reads would
-        slow down the download of the tree.
+        The stream is then opened after the tree is read: an open stream that is not read would slow
+        down the download of the tree.
         """
         if self._last_id:
             return True
@@ -439,7 +443,7 @@ class Feed:
         self._hear()
         self._lag.opened(answer.headers)
         self.source = "stream"
-        # Position of the stream, so that a cut before its first event loses nothing.
+        # The present position: if the connection is lost before the first event, none is missed.
         self._last_id = self._last_id or answer.headers.get("x-last-event-id", "")
 
     def _poll(self) -> None:
@@ -447,8 +451,8 @@ class Feed:
         self._poller = Poller(self._client, self._model_id, self._arrive)
 
     async def _messages(self, answer: httpx.Response) -> AsyncGenerator[Event, None]:
-        # Without a position, the stream is opened before the tree is read, so that no event is
-        # lost between the two.
+        # If the position is unknown, the tree is read after the stream is opened, so that no
+        # event is missed between the two.
         if not self._begun:
             for event in await self._whole():
                 yield event
@@ -479,10 +483,10 @@ class Feed:
             await asyncio.sleep(self._poller.interval_s)
 
     async def _is_stream(self, answer: httpx.Response) -> bool:
-        """Whether this answer is one; False if the service has none to give.
+        """Whether this answer is an event stream; False if the service does not have one.
 
         Raises:
-            HudRefused: The service is too busy or broken now.
+            HudRefused: The service is overloaded or failing.
         """
         if answer.is_success:
             kind: str = answer.headers.get("content-type", "")
@@ -492,14 +496,14 @@ class Feed:
         return False  # a wrong model or key is reported by reading the tree
 
     def _read(self, message: ServerSentEvent) -> Event | None:
-        """The event of a message; None for a kind that a newer service may send."""
+        """The event of a message; None for an unknown kind, which a newer service may send."""
         kind = KINDS.get(message.event)
         if kind is None:
             return None
         try:
             event: Event = adapter(kind).validate_json(message.data)
         except ValidationError as error:
-            self._begun = False  # the event is lost, so the tree is read again
+            self._begun = False  # the event is lost, so read the tree again
             raise malformed(f"event {message.event}", error) from error
         self._lag.hear(event.at)
         return event

@@ -1,4 +1,4 @@
-"""Guard: every request that is not a read passes here, and nowhere else, before it is sent."""
+"""The guard, which checks every write before it is sent; protected models; reports of writes."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,20 +14,20 @@ from hud_tui.errors import HudError, HudProtected, HudReadOnly, HudUnclear, HudU
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_regular
 
-# Protection: models whose changes need their name typed; kept on this machine.
+# Protected models: changing one requires typing its name.
 #
-# One JSON file in the state directory, read before every change, so that it applies to all
-# programs at once.
+# They are stored in a JSON file in the state directory, which is read before every change, so
+# that protection applies to all programs on this machine.
 
 
 NAME = "protected.json"
 MOST_BYTES = 4_000_000
-"""Of the largest file that is read."""
+"""Maximum size of a file that is read."""
 
 
 class Protection:
     def __init__(self, find: Callable[[], Path] | None = None) -> None:
-        """`find` returns the directory; None keeps it for the session only."""
+        """`find` returns the directory; None stores protection for this session only."""
         self._find = find
         self._models: dict[str, str] = {}
 
@@ -37,7 +37,7 @@ class Protection:
 
     @property
     def models(self) -> Mapping[str, str]:
-        """Names of protected models, by id, as of when they were protected.
+        """Names of protected models by id, as of when they were protected.
 
         Raises:
             HudUsage: The file is unreadable.
@@ -82,11 +82,12 @@ GUARDED = frozenset(
         *("forward-backward", "backward", "optim step"),
     }
 )
-"""Changes of an existing model. Forks do not change their source; pins only keep state."""
+"""Changes of an existing model. Not forks, which leave their source unchanged, nor pins, which only
+keep state."""
 
 
 class Guard:
-    """Blocks requests: read-only mode and protected models. The default blocks nothing."""
+    """Blocks writes in read-only mode and to protected models. By default nothing is blocked."""
 
     def __init__(
         self,
@@ -104,21 +105,22 @@ class Guard:
         self._confirmed = confirmed
         self._allowed: set[str] = set()
         self._offline: ReadOnly | None = None
-        """Read-only while the service does not answer; None while it does."""
+        """Read-only mode while the service does not answer; None while it does."""
 
     @cached_property
     def read_only(self) -> ReadOnly | None:
-        """Configured read-only mode; None if writes are allowed."""
+        """Read-only mode as configured; None if writes are allowed."""
         return self._find()
 
     @property
     def shut(self) -> ReadOnly | None:
-        """Read-only mode now: configured, or because the service does not answer."""
+        """Read-only mode as configured, or because the service does not answer; None if writes are
+        allowed."""
         return self.read_only or self._offline
 
     @property
     def protected(self) -> Mapping[str, str]:
-        """Names of protected models, by id.
+        """Names of protected models by id.
 
         Raises:
             HudUsage: The list is unreadable.
@@ -130,7 +132,7 @@ class Guard:
         self._offline = why
 
     def allow(self, model_id: str) -> None:
-        """Allow the next change of a protected model, whose name was typed."""
+        """Allow the next change of a protected model, because its name was typed."""
         self._allowed.add(model_id)
 
     def check(self, what: str, change: Change | None = None) -> None:
@@ -154,14 +156,14 @@ class Guard:
         raise HudProtected(one_line(name, 100), change.verb)
 
 
-# Writing: reports each write with its outcome to an observer.
+# Reporting each write with its outcome to an observer.
 
 
 BODY_MOST = 4000
-"""Maximum length of a logged body."""
+"""Maximum characters of a logged body."""
 TEXT_MOST = 300
 PLACE_MOST, SLUGS_MOST = 4096, 6000
-"""Characters of a path, and of the slugs of all tasks that were left out."""
+"""Maximum characters of a task source's path, and of the slugs of all tasks that were left out."""
 
 
 def untold(written: AuditEntry) -> None:
@@ -170,7 +172,7 @@ def untold(written: AuditEntry) -> None:
 
 @dataclass
 class Writing:
-    """Reports each write to an observer, once and without the key."""
+    """Reports each write to an observer once, never with the API key."""
 
     service: str
     local: bool
@@ -181,11 +183,11 @@ class Writing:
     """Known names of models, by id."""
 
     def know(self, names: Mapping[str, str]) -> None:
-        """Names of models, by id."""
+        """Add names of models, by id."""
         self.names |= names
 
     def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> AuditEntry:
-        """The log entry before it is sent."""
+        """The log entry of a write that is about to be sent."""
         kept, omitted = _kept(body, change.omitted)
         clean = self._clean
         return AuditEntry(
@@ -226,8 +228,8 @@ class Writing:
         self.observe(replace(written, outcome="done", after=after, request_id=request_id))
 
     def _slugs(self, source: TaskSource) -> tuple[str, ...]:
-        """The tasks that were left out; none where they are too many for a line: the digest then
-        tells a command that its tasks are others."""
+        """Slugs of the tasks that were left out; none if they are too long for a line. The digest
+        then shows a repeated command that its tasks differ."""
         slugs = tuple(self.without_key(slug) for slug in source.left_out)
         return slugs if sum(map(len, slugs)) <= SLUGS_MOST else ()
 
@@ -236,7 +238,7 @@ class Writing:
 
 
 def _kept(body: bytes, omitted: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The body without omitted fields, and their names; empty if it is too long."""
+    """The body without omitted fields, and the names of those; empty if the body is too long."""
     found = json.loads(body)
     gone = tuple(name for name in omitted if name in found)
     kept = json.dumps({name: value for name, value in found.items() if name not in gone})

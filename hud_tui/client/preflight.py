@@ -1,4 +1,5 @@
-"""Preflight against a service: the look-ups run together, findings come as they arrive."""
+"""Preflight checks that need a service: they run concurrently, and findings are yielded as they
+arrive. Loading tasks from files or from the service."""
 
 import asyncio
 import os
@@ -53,11 +54,11 @@ from hud_tui.wire import JobParameters, JobStatus, Model, RegistryItem, Scenario
 # Whether the environments and scenarios of tasks exist, and accept their args.
 #
 # Source: ``hud rl run`` asks /environments/{name}/mcp-config (hud 0.5); ``hud`` 0.6 searches
-# the registry, and compares names without case and with one spelling of the separators.
+# the registry, and compares names case-insensitively, with equal separators.
 
 
 async def check_environment(client: HudClient, env: str, tasks: list[Task]) -> list[Finding]:
-    """One environment's findings.
+    """Findings on one environment.
 
     Raises:
         HudError: The service does not answer.
@@ -90,7 +91,7 @@ async def _of_registry(client: HudClient, env: str, tasks: list[Task]) -> list[F
 
 
 async def _close(client: HudClient, env: str, listed: list[RegistryItem]) -> str:
-    """Similar names; empty if the service lists no environments."""
+    """A hint with similar names; empty if the service lists no environments."""
     try:
         listed = listed or await client.registry("")
     except HudUnauthorized:
@@ -101,7 +102,7 @@ async def _close(client: HudClient, env: str, listed: list[RegistryItem]) -> str
 
 
 async def _records(client: HudClient, registry_id: str | None) -> list[ScenarioRecord] | None:
-    """None if unavailable; they are optional."""
+    """The scenarios of an environment; None if unavailable, they are optional."""
     if registry_id is None:
         return None
     try:
@@ -113,7 +114,7 @@ async def _records(client: HudClient, registry_id: str | None) -> list[ScenarioR
 
 
 async def _args(env: str, records: list[ScenarioRecord] | None, tasks: list[Task]) -> list[Finding]:
-    """Nothing where no schema is published."""
+    """Findings on args; empty if no schema is published."""
     known = records or []
     schemas = {r.name.removeprefix(f"{env}:"): r.args_schema for r in known if r.args_schema}
     return await asyncio.to_thread(check_args, env, schemas, tasks) if schemas else []
@@ -136,7 +137,7 @@ MOST_FILES = 10_000
 
 
 async def load_source(client: HudClient, source: str) -> tuple[list[Task], dict[str, Any]]:
-    """A taskset's tasks, from files or from the service.
+    """Load tasks from files or from a taskset of the service.
 
     Args:
         client: Used if the source is not a path.
@@ -144,9 +145,9 @@ async def load_source(client: HudClient, source: str) -> tuple[list[Task], dict[
             .json or .jsonl; else a taskset's name or id.
 
     Returns:
-        The tasks, and where they are from: ``source`` as given, ``name``, ``loaded_from``
-        (file, directory or taskset), ``format``, the form of the rows, ``taskset_id`` of a
-        taskset, and ``lock``, the hud.lock.yaml beside them or here, where there is one.
+        The tasks, and their origin: ``source`` as given, ``name``, ``loaded_from`` (file,
+        directory or taskset), ``format`` (the form of the rows), ``taskset_id`` of a taskset,
+        and ``lock``: the hud.lock.yaml beside them or in the working directory, if there is one.
 
     Raises:
         HudBadTasks: Invalid rows, with all problems.
@@ -163,7 +164,7 @@ async def load_source(client: HudClient, source: str) -> tuple[list[Task], dict[
 
 
 def load_path(source: str, path: Path) -> tuple[list[Task], dict[str, Any]]:
-    """`load_source` of a file or directory, as `path_of` gives it."""
+    """`load_source` for a file or directory as returned by `path_of`."""
     lock = find_lock(path if path.is_dir() else path.parent, Path())
     complete = Completion(lock)
     if path.is_dir():
@@ -182,7 +183,7 @@ def _origin(
 
 
 def place_of(origin: Mapping[str, Any]) -> str:
-    """The source that `load_source` read, to be named again from another directory."""
+    """The source of `load_source` in a form that is valid in any working directory."""
     source = str(origin["source"])
     return (
         source if origin["loaded_from"] == "taskset" else str(Path(expanduser(source)).absolute())
@@ -195,17 +196,17 @@ def choose_tasks(
     left_out: Sequence[str] = (),
     wanted: str | None = None,
 ) -> tuple[list[Task], TaskSource]:
-    """The tasks of a source that are meant, and how they are named again.
+    """Select tasks of a source; also return the source in the form for the command log.
 
     Args:
-        tasks: All of the source's.
-        origin: Of the source, as `load_source` gives it.
-        left_out: Slugs of those that are not meant.
-        wanted: The digest that the others have to have; None for any.
+        tasks: All tasks of the source.
+        origin: Of the source, as returned by `load_source`.
+        left_out: Slugs of tasks to leave out.
+        wanted: Digest that the selected tasks must have; None for any.
 
     Raises:
-        HudUsage: It has no task with such a slug, or none is left.
-        HudTasksChanged: They have another digest.
+        HudUsage: The source has no task with such a slug, or none is left.
+        HudTasksChanged: The selected tasks have another digest.
     """
     slugs = {task.slug for task in tasks}
     source = one_line(origin["source"], 300)
@@ -223,7 +224,7 @@ def choose_tasks(
 
 
 def path_of(source: str) -> Path | None:
-    """The file or directory; None if it is a name.
+    """The file or directory that a source names; None if it is the name of a taskset.
 
     Raises:
         HudUsage: A Python file, which is not executed; or an invalid path.
@@ -251,7 +252,7 @@ def _file(path: Path, complete: Completion) -> list[Task]:
 
 
 def _bytes(path: Path) -> bytes:
-    """A file's bytes, at most one beyond the limit."""
+    """A file's bytes, at most one more than the limit."""
     try:
         with open_regular(path) as file:
             return file.read(MAX_BYTES + 1)
@@ -260,8 +261,8 @@ def _bytes(path: Path) -> bytes:
 
 
 def _directory(folder: Path, complete: Completion) -> list[Task]:
-    """The tasks of every task file in it and below, hidden ones left out; or of the Parquet
-    files of a data set."""
+    """The tasks of all task files in a directory and below, except hidden ones; or those of the
+    Parquet files of a data set."""
     tasks: list[Task] = []
     problems: list[Problem] = []
     size, count, hint = 0, 0, ""
@@ -297,7 +298,8 @@ def _task_files(folder: Path) -> Iterator[Path]:
 
 
 async def _prefer_taskset(client: HudClient, path: Path) -> Path | None:
-    """None if the service has a taskset of a directory's bare name: ``./NAME`` says which."""
+    """None if the service has a taskset with the directory's bare name; ``./NAME`` means the
+    directory."""
     try:
         await client.taskset(path.name)
     except HudNotFound:
@@ -325,7 +327,7 @@ def _unreadable(source: str, error: Exception) -> HudUsage:
 
 
 AT_ONCE = 8
-"""Environments that are asked for together."""
+"""Maximum number of environments checked at the same time."""
 
 
 async def preflight(
@@ -339,10 +341,10 @@ async def preflight(
 
     Args:
         client: The service.
-        source: As for `load_source`, or tasks that are loaded already.
-        model: Any name of the model; None leaves it unchecked.
-        parameters: Of the run; missing ones get the model's defaults.
-        lock: The hud.lock.yaml of loaded tasks, as `load_source` names it.
+        source: As for `load_source`, or loaded tasks.
+        model: Any name of the model; None to skip its checks.
+        parameters: Of the run; missing ones are the model's defaults.
+        lock: The hud.lock.yaml of loaded tasks, as in the origin from `load_source`.
 
     Yields:
         Findings, as requests are answered.
@@ -369,7 +371,7 @@ async def preflight(
 def _lookups(
     client: HudClient, tasks: list[Task], lock: str | None
 ) -> list[Awaitable[list[Finding]]]:
-    """All checks of the tasks that need the service."""
+    """All checks of the tasks that take long, as awaitables."""
     gate = asyncio.Semaphore(AT_ONCE)
     lookups: list[Awaitable[list[Finding]]] = []
     if tasks:
@@ -383,14 +385,14 @@ def _lookups(
 async def _as_answered(
     lookups: Sequence[Awaitable[list[Finding]]],
 ) -> AsyncGenerator[Finding, None]:
-    """Findings of all concurrent checks; a refused key is raised at the end."""
+    """Findings of concurrent checks; HudUnauthorized is raised after all others have finished."""
     running = [asyncio.ensure_future(lookup) for lookup in lookups]
     refused: HudUnauthorized | None = None
     try:
         for done in asyncio.as_completed(running):
             try:
                 findings = await done
-            except HudUnauthorized as error:  # the check of the key says it as a finding
+            except HudUnauthorized as error:  # the check of the key reports it as a finding
                 refused = error
                 continue
             for finding in findings:
@@ -404,13 +406,13 @@ async def _as_answered(
 
 
 def _rows(tasks: list[Task]) -> list[Finding]:
-    """Immediate findings."""
+    """Findings that take no time."""
     rows = check_rows(tasks)
     return [*rows, *check_fields(tasks), *check_slugs(tasks)] if tasks else rows
 
 
 def _local(tasks: list[Task], embedded: bool) -> list[Finding]:
-    """Local checks, slow for many tasks."""
+    """Findings on the rows that need no service; slow for many tasks."""
     return [*local_checks(tasks, embedded), *check_legacy(tasks, set_variables(), embedded)]
 
 
@@ -452,7 +454,8 @@ async def _model(
 
 
 async def _running(client: HudClient, model: Model) -> JobStatus | None:
-    """The run that trains it now; None if there is none, or the service does not say."""
+    """The run that trains the model now; None if there is none, or the service does not report
+    it."""
     try:
         job = await client.known_job(model.id)
     except HudUnauthorized:

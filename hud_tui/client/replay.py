@@ -1,7 +1,7 @@
-"""Replay: a recording behind HUD's wire, so that all that reads a service can read it.
+"""Replay of a recording behind HUD's wire, so that whatever reads a service can read it.
 
-It answers the reads that the app makes and streams the events at the times at which they
-came, or so many times faster. It changes nothing: every write is refused.
+It answers the reads that the app makes, and streams the events at the times at which they were
+recorded, or faster. It is read-only: every write is refused. Also the recorder of sessions.
 """
 
 import asyncio
@@ -41,18 +41,18 @@ from hud_tui.settings import Settings
 from hud_tui.storage import open_regular
 from hud_tui.wire import JobStatus, Model
 
-# Recorder: writes a session's events to a file as they come, until that is too large.
+# Recording a session's events to a file as they arrive, up to a maximum size.
 
 
 MOST = 512 * 1024 * 1024
-"""Bytes after which nothing more is recorded."""
+"""Maximum bytes of a recording."""
 
 
 class Recorder:
-    """One file. What cannot be written is told once, and ends the recording."""
+    """Writes one recording. An error is reported once, and ends the recording."""
 
     def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
-        """`tell` says in a line why the recording has ended."""
+        """`tell` is called with a line that says why the recording has ended."""
         self._tell = tell
         self._path, self._written, self._began = path, 0, time()
         try:
@@ -66,11 +66,11 @@ class Recorder:
         self._write(first_line(__version__, self._began))
 
     def model(self, model: Model) -> None:
-        """This model is followed from now on."""
+        """Record that this model was selected."""
         self._write(to_line("model", time() - self._began, model))
 
     def event(self, event: Event) -> None:
-        """An event of the followed model has come."""
+        """Record an event of the selected model."""
         self._write(to_line("event", time() - self._began, event))
 
     def close(self) -> None:
@@ -91,21 +91,21 @@ class Recorder:
 
     def _end(self, why: str) -> None:
         self._tell(f"The recording {one_line(self._path, 120)} ends here: {why}.")
-        with suppress(OSError):  # what is still to be written cannot be
+        with suppress(OSError):  # closing writes what is buffered, which fails again
             self._file.close()
 
 
 URL = "http://replay.invalid"
-"""Never resolved: the transport answers itself."""
+"""Never resolved, because the transport answers itself."""
 REFUSED = "a replay changes nothing"
 READ_ONLY = ReadOnly(REFUSED, "hud-tui --local starts a service in which everything can be changed")
 ALIVE_S = 5.0
-"""Between two keep-alives."""
+"""Seconds between two keep-alives."""
 SLOWEST, FASTEST = 1 / 64, 10_000.0
 FEW = 8
-"""Events of a step at most."""
+"""Maximum number of events that belong to a step."""
 MOST_BYTES = 1024 * 1024 * 1024
-"""Of the largest file that is read."""
+"""Maximum size of a file that is read."""
 
 
 def _check_speed(speed: float) -> None:
@@ -114,7 +114,7 @@ def _check_speed(speed: float) -> None:
 
 
 class ReplayClient(HudClient):
-    """A client of a recording. It changes nothing but which part of it is played."""
+    """A client of a recording. It is read-only; `playback` controls which part is played."""
 
     def __init__(self, transport: "ReplayTransport") -> None:
         settings = Settings(URL, URL, URL, URL, URL, "no key is needed", local=True, name="replay")
@@ -133,7 +133,7 @@ class Player:
     def __init__(self, recording: Recording, speed: float) -> None:
         """
         Raises:
-            HudUsage: The speed is none.
+            HudUsage: The speed is invalid.
         """
         _check_speed(speed)
         self._recording, self._speed = recording, speed
@@ -146,35 +146,36 @@ class Player:
     async def __call__(
         self, mode: str, key: str | None, progress: Callable[[str], None]
     ) -> HudClient:
-        """The client; a new one, which plays from the start, where the last was closed."""
+        """The client; if it was closed, a new one that plays from the start."""
         if self._client.wire.http.is_closed:
             self._begin()
         return self._client
 
     def clock(self) -> float:
-        """Unix seconds of what is played now, so that ages are those of then."""
+        """Unix seconds of the playback position, so that ages are those at the time of the
+        recording."""
         return self._transport.present
 
 
 def player(demo_name: str | None, file: str | None, speed: float) -> Player:
-    """What connects the app to a recording: a demo's, or that of a file.
+    """A player of a demo or of a file.
 
     Raises:
-        HudUsage: There is no such demo; the file cannot be read, or is no recording; or the
-            speed is none.
+        HudUsage: There is no such demo; the file cannot be read, or is not a recording; or the
+            speed is invalid.
     """
     if demo_name is not None and file is not None:
         raise HudUsage("--demo plays no file", "leave out one of the two")
-    _check_speed(speed)  # before a large file is read
+    _check_speed(speed)  # before reading a file, which may be large
     recording = read_file(Path(file)) if file is not None else demo(demo_name or "", time())
     return Player(recording, speed)
 
 
 def read_file(path: Path) -> Recording:
-    """A recording from its file.
+    """Read a recording.
 
     Raises:
-        HudUsage: It cannot be read, or is none.
+        HudUsage: It cannot be read, or is not a recording.
     """
     name = one_line(path)
     try:
@@ -193,28 +194,29 @@ def read_file(path: Path) -> Recording:
 
 
 BURST_S = 0.1
-"""Within so many seconds of a step comes what belongs to it: its checkpoint, its job's state."""
+"""Seconds after a step within which the events that belong to it arrive: its checkpoint, its job's
+state."""
 
 
 class Playback:
-    """The time of a replay: it passes, stands still, or is put elsewhere.
+    """The position in a recording: it advances, pauses, or is moved.
 
-    It begins with the first stream. Steps are those that the recording's events report.
+    It starts with the first stream. Steps are those that the recording's events report.
     """
 
     def __init__(self, recording: Recording, speed: float, clock: Callable[[], float]) -> None:
         """
         Args:
-            recording: What is played.
-            speed: Seconds of it in one second.
-            clock: Seconds.
+            recording: The recording.
+            speed: Seconds of the recording per second.
+            clock: Monotonic seconds.
         """
         self.speed, self.paused = speed, False
         self.seconds = recording.seconds
         self._steps = list(_steps(recording.moments))
         self._clock, self._at = clock, 0.0
         self._since: float | None = None
-        """By the clock, when `_at` was now; None before the first stream."""
+        """The clock's time when the position was `_at`; None before the first stream."""
         self._changed = asyncio.Event()
 
     @property
@@ -226,51 +228,52 @@ class Playback:
 
     @property
     def place(self) -> int:
-        """How many of the recording's steps have been played."""
+        """Number of steps that have been played."""
         return bisect_right(self._steps, self.now, key=lambda step: step[0])
 
     @property
     def step(self) -> int:
-        """The number of the last step that has been played; 0 before the first."""
+        """Number of the last step that has been played; 0 before the first."""
         return self._steps[self.place - 1][1] if self.place else 0
 
     @property
     def last_step(self) -> int:
-        """The number of the recording's last step; 0 if it has none."""
+        """Number of the recording's last step; 0 if it has none."""
         return self._steps[-1][1] if self._steps else 0
 
     @property
     def said(self) -> str:
-        """E.g. ``▶ 4× · step 120/600``."""
+        """State as text, e.g. ``▶ 4× · step 120/600``."""
         sign = "■" if self.now >= self.seconds else "⏸" if self.paused else "▶"
         return f"{sign} {self.speed:g}× · step {self.step}/{self.last_step}"
 
     def begin(self) -> None:
-        """Let the time pass, if it does not yet."""
+        """Start, unless it has started."""
         if self._since is None:
             self._since = self._clock()
 
     def toggle(self) -> None:
-        """Pause, or play on; at the end, from the beginning."""
+        """Pause or continue; at the end, start over."""
         ended = self.now >= self.seconds
         self._put(0.0 if ended else self.now)
         self.paused = not (ended or self.paused)
 
     def faster(self, times: int) -> None:
-        """Twice as fast for each of `times`, or half as fast where it is below 0."""
+        """Multiply the speed by 2 ** `times`; negative slows down."""
         self._put(self.now)
         self.speed = min(FASTEST, max(SLOWEST, self.speed * 2.0**times))
 
     def move(self, steps: int) -> None:
-        """Pause, so many steps further on, or back where it is below 0."""
+        """Pause `steps` steps further, or back if negative."""
         self._go(self.place + steps)
 
     def go_to(self, number: int) -> None:
-        """Pause right after a step; after the last one up to that number where there is none."""
+        """Pause after the step with this number, or after the last one before it."""
         self._go(sum(step <= number for _, step in self._steps))
 
     async def until(self, at: float) -> bool:
-        """Wait until then, for a while at most, or until something changes; whether it is then."""
+        """Wait until the position is `at`, something changes, or ALIVE_S have passed; return
+        whether the position is reached."""
         if self.now >= at:
             return True
         wait = ALIVE_S if self.paused else min(ALIVE_S, (at - self.now) / self.speed)
@@ -293,7 +296,7 @@ class Playback:
 
 
 def _steps(moments: Sequence[Moment]) -> Iterator[tuple[float, int]]:
-    """When each step is whole, and its number."""
+    """For each step, the time at which all of its events have arrived, and its number."""
     for place, moment in enumerate(moments):
         if isinstance(moment.event, StepTaken):
             with_it = takewhile(
@@ -307,7 +310,7 @@ def _steps(moments: Sequence[Moment]) -> Iterator[tuple[float, int]]:
 
 
 class ReplayTransport(httpx.AsyncBaseTransport):
-    """Answers requests from a recording. Its time starts with the first stream."""
+    """Answers requests from a recording. Playback starts with the first stream."""
 
     def __init__(
         self, recording: Recording, speed: float, clock: Callable[[], float] = monotonic
@@ -339,12 +342,13 @@ class ReplayTransport(httpx.AsyncBaseTransport):
 
     @property
     def present(self) -> float:
-        """Unix seconds of what is played; the real ones where nobody noted the recording's."""
+        """Unix seconds of the playback position; the real time if the recording's start is
+        unknown."""
         began = self._recording.began
         return time() if began is None else began + self._now
 
     def _past(self, model_id: str) -> list[Event]:
-        """The model's events so far."""
+        """The model's events up to the playback position."""
         now = self._now
         moments = self._recording.moments
         return [one.event for one in moments if one.at <= now and one.model_id == model_id]
@@ -374,13 +378,14 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         return httpx.Response(200, headers=headers, stream=body, request=request)
 
     def _after(self, asked: str) -> int:
-        """The place of the moment that a stream goes on after: as asked, else the last of now."""
+        """Index of the moment after which a stream continues: as requested, else the playback
+        position."""
         if asked.removeprefix("-").isdecimal():
             return int(asked)
         return bisect_left(self._recording.moments, self._now, key=lambda one: one.at) - 1
 
     async def _messages(self, model_id: str, after: int) -> AsyncIterator[bytes]:
-        """The events after that place, each when it is due; then silence that is alive."""
+        """The events after an index, each at its time; then keep-alives forever."""
         for number, moment in enumerate(self._recording.moments):
             if moment.model_id != model_id or number <= after:
                 continue
@@ -407,7 +412,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 def _json(value: list[Any] | dict[str, Any], paged: bool = False) -> httpx.Response:
-    """An answer; NaN is written as Python does, which the client's readers take."""
+    """A JSON answer; NaN is written as Python does, which the client's readers accept."""
     body = {"items": value, "total": len(value)} if paged else value
     headers = {"content-type": "application/json"}
     return httpx.Response(200, headers=headers, content=json.dumps(body).encode())

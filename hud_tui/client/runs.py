@@ -1,9 +1,9 @@
-"""RunList: the rows of all runs, read again and again, from either kind of service.
+"""The list of all runs, kept up to date from either kind of service.
 
-The embedded service has them as one list, and says what changed since a revision. HUD has not: a
-row is put together from the list of jobs, a job's raw status and its model's tree, within a budget
-of requests; the newest, the marked and those that train come first, and a row that was not read
-yet says so (`RunRow.whole`).
+The embedded service has such a list, and reports what changed since a revision. HUD does not: rows
+are assembled from the list of jobs, each job's raw status and its model's tree, within a budget of
+requests. Marked runs are read first, then active ones, then the newest; a row whose steps were not
+read yet has `RunRow.whole` False.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
 
 PER_MINUTE = 30
-"""Requests that the table may cost a minute where the service has no list of runs."""
+"""Maximum requests per minute for the table, on a service without a list of runs."""
 PAGE = 100
 FIRST_JOBS = 1000
-"""Newest jobs that are read where there is no list of runs; later the newest PAGE of them."""
+"""Number of newest jobs read at first, on a service without a list of runs; later the newest
+PAGE."""
 CATALOG_S = 60.0
-"""How old the catalog may be."""
+"""Maximum age of the catalog, seconds."""
 
 
 class Budget:
-    """So many requests a minute, and as many at once after a minute of none."""
+    """A token bucket of requests: `per_minute` are added each minute, and at most as many are
+    saved."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
         self.per_minute = per_minute
         self._clock, self._left, self._at = clock, float(per_minute), clock()
 
     def take(self, requests: int = 1) -> bool:
-        """Whether they may be sent now; then they are counted."""
+        """Whether this many requests may be sent now; if so, they are taken from the budget."""
         now = self._clock()
         grown = self._left + (now - self._at) * self.per_minute / 60
         self._left, self._at = min(float(self.per_minute), grown), now
@@ -53,7 +55,7 @@ class Budget:
 
 
 class RunList:
-    """All runs that the service knows, newest first."""
+    """All runs that the service has, newest first."""
 
     def __init__(
         self,
@@ -66,31 +68,31 @@ class RunList:
         """
         Args:
             client: Of the service.
-            notes: What was written here of runs, by their ids.
-            sweeps: What the sweeps are called that were begun here, by their runs' ids.
-            per_minute: Requests that HUD may be sent for the table.
-            clock: In seconds.
+            notes: Returns the user's notes by run id.
+            sweeps: Returns names of sweeps started on this machine, by the ids of their runs.
+            per_minute: Maximum requests to HUD per minute for the table.
+            clock: Monotonic seconds.
         """
         self.rows: tuple[RunRow, ...] = ()
-        """As of the last reading; the very same tuple as long as nothing changed."""
+        """As of the last read; the same tuple object while nothing changes."""
         self._client, self._notes, self._sweeps = client, notes, sweeps
         self._known: dict[str, RunRow] = {}
         self._revision = 0
         self._polled: _Polled | None = None
         self._own: tuple[dict[str, str], dict[str, str]] = {}, {}
-        """Notes and sweeps as of the last reading."""
+        """Notes and sweeps as of the last read."""
         self._budget = Budget(per_minute, clock)
         self._clock = clock
         self._series: dict[str, tuple[RunSeries, frozenset[str]]] = {}
 
     @property
     def polls(self) -> bool:
-        """Whether the service has no list of runs, so that they are put together here."""
+        """Whether rows are assembled here, because the service has no list of runs."""
         return self._polled is not None
 
     @property
     def said(self) -> str:
-        """How the rows are come by, e.g. ``polls · ≤ 30 requests/min · 12 of 80 runs read``."""
+        """How rows are read, e.g. ``polls · ≤ 30 requests/min · 12 of 80 runs read``."""
         if not self.polls:
             return "list"
         read = sum(row.whole for row in self.rows)
@@ -98,13 +100,13 @@ class RunList:
         return f"polls · ≤ {most} requests/min · {read} of {len(self.rows)} runs read"
 
     async def read(self, marked: Collection[str] = ()) -> tuple[RunRow, ...]:
-        """The rows as they are now; call it again for what has changed.
+        """Read what has changed; return all rows.
 
         Args:
-            marked: Ids of runs that are wanted first, where they have to be put together.
+            marked: Ids of runs to read first, if rows are assembled here.
 
         Raises:
-            HudError: The service cannot be asked; the rows stay as they were.
+            HudError: The request failed; the rows stay as they were.
         """
         if self._polled is None:
             try:
@@ -122,7 +124,7 @@ class RunList:
         return self.rows
 
     def _take(self, changed: Mapping[str, RunRow]) -> None:
-        """Take in rows that may have changed, and what was written here of any."""
+        """Merge rows that may have changed, and changed notes and sweeps."""
         own = dict(self._notes()), dict(self._sweeps())
         whole = own != self._own
         self._own = own
@@ -135,7 +137,7 @@ class RunList:
         self.rows = tuple(newest_first(self._known.values()))
 
     def _with_own(self, row: RunRow) -> RunRow:
-        """With the note and the sweep that are known of it here."""
+        """The row with its note and sweep from this machine."""
         notes, sweeps = self._own
         note, sweep = notes.get(row.id, ""), row.sweep or sweeps.get(row.id, "")
         if (note, sweep) == (row.note, row.sweep):
@@ -143,10 +145,10 @@ class RunList:
         return replace(row, note=note, sweep=sweep)
 
     async def series(self, run_id: str, keys: Collection[str]) -> RunSeries:
-        """A run's steps so far, with these metrics; grows where it is asked for again.
+        """A run's steps so far, with these metrics; a further call reads only new steps.
 
         Raises:
-            HudNotFound: No such run, or its model is not known.
+            HudNotFound: No such run, or its model is unknown.
         """
         if self._polled is not None:
             return RunSeries.of(await self._polled.steps(run_id))
@@ -166,12 +168,12 @@ class RunList:
         return series
 
     async def _follow(self) -> dict[str, RunRow]:
-        """The rows that have changed since the last time."""
+        """Rows that have changed since the last call, by run id."""
         changed: dict[str, RunRow] = {}
         since, offset, revision = self._revision, 0, None
         while True:
             page = await self._client.run_page(since, offset)
-            if page.revision < since:  # another database: start over
+            if page.revision < since:  # the service has another database now: start over
                 self._known, self._series = {}, {}
                 changed, since, offset, revision = {}, 0, 0, None
                 continue
@@ -185,29 +187,29 @@ class RunList:
 
 
 def newest_first(rows: Iterable[RunRow]) -> list[RunRow]:
-    """By when they were made; those of which nobody says come last."""
+    """Sorted by creation time; rows without one come last."""
     return sorted(rows, key=lambda row: -(row.created_at or 0.0))
 
 
 class _Polled:
-    """Rows out of jobs, their statuses and their models' trees."""
+    """Rows assembled from jobs, their raw statuses and their models' trees."""
 
     def __init__(self, client: HudClient, budget: Budget, clock: Callable[[], float]) -> None:
         self._client, self._budget, self._clock = client, budget, clock
         self._jobs: dict[str, Job] = {}
         self._statuses: dict[str, JobStatus | None] = {}
-        """Of those that were asked for; None for what is no managed run."""
+        """Raw status of each job that was asked for; None if the job is not a managed run."""
         self._names: dict[str, Model] = {}
-        """The catalog, by id, slug and name."""
+        """The catalog by id, slug and name."""
         self._starts: dict[str, list[float]] = {}
-        """When the runs of a model began, rising."""
+        """Start times of each model's runs, ascending."""
         self._models_at: float | None = None
         self._trees: dict[str, tuple[Checkpoint, ...]] = {}
         self._read_as: dict[str, str | None] = {}
-        """The job's status when its tree was read."""
+        """Status of each job at the time when its tree was read."""
 
     async def read(self, marked: Collection[str]) -> bool:
-        """Ask for as much as the budget allows; whether anything was."""
+        """Read as much as the budget allows; return whether anything was read."""
         asked = await self._list()
         for job in self._wanted(marked):
             asked = await self._look(job) or asked
@@ -215,14 +217,14 @@ class _Polled:
         return asked
 
     def rows(self) -> list[RunRow]:
-        """All runs; a job that is known to be none is not among them."""
+        """All runs, without jobs that are known not to be runs."""
         return [self._row(job) for job in self._jobs.values() if self._is_run(job)]
 
     async def steps(self, run_id: str) -> Sequence[Checkpoint]:
         """The checkpoints that a run made, oldest first.
 
         Raises:
-            HudNotFound: No such run, or nobody says which model it trains.
+            HudNotFound: No such run, or its model is unknown.
         """
         job = self._jobs.get(run_id) or await self._client.job(run_id)
         self._jobs[job.id] = job
@@ -250,7 +252,7 @@ class _Polled:
         return True
 
     def _wanted(self, marked: Collection[str]) -> list[Job]:
-        """Marked ones first, then those that train, then the newest."""
+        """Jobs to read: marked ones first, then active ones, then the newest."""
         stale = [job for job in self._jobs.values() if self._read_as.get(job.id, "") != job.status]
         active = [
             job
@@ -266,7 +268,7 @@ class _Polled:
         return sorted(found.values(), key=rank)
 
     async def _look(self, job: Job) -> bool:
-        """Read a job's status, where that can still change, and its model's tree."""
+        """Read a job's raw status and its model's tree; False if the budget is used up."""
         if not self._budget.take():
             return False
         self._statuses[job.id] = await self._client.known_job(job.id)
@@ -282,7 +284,7 @@ class _Polled:
         return self._statuses.get(job.id, ...) is not None
 
     def _model(self, job: Job) -> Model | None:
-        """What a job trains; by its row, or by its status where that was read."""
+        """The model that a job trains, from its row or its raw status; None if unknown."""
         status = self._statuses.get(job.id)
         found = self._names.get(job_model_id(job) or "")
         if found is not None or status is None:
@@ -299,8 +301,8 @@ class _Polled:
         return row_of_job(job, model, status, steps, parent)
 
     def _steps(self, job: Job, model: Model) -> tuple[list[Checkpoint], Checkpoint | None]:
-        """What a job made: by the service's word, else what came between it and the next job of
-        the same model; and what the first of it was made from."""
+        """The checkpoints that a job made, and the parent of the first one. If the service does not
+        report jobs of checkpoints, those made between this job and the model's next one."""
         tree = self._trees[model.id]
         if any(node.job_id for node in tree):
             made = [node for node in tree if node.job_id == job.id]
@@ -311,13 +313,13 @@ class _Polled:
         return made, next((node for node in tree if node.id == parent), None)
 
     def _next(self, job: Job, model: Model) -> float:
-        """When the same model's next run began; infinite where there was none."""
+        """Start of the model's next run, Unix seconds; infinite if there is none."""
         starts = self._starts.get(model.id, [])
         place = bisect_right(starts, seconds(job.created_at) or 0.0)
         return starts[place] if place < len(starts) else inf
 
     def _order(self) -> None:
-        """Note when each model's runs began."""
+        """Update the start times of each model's runs."""
         found: dict[str, list[float]] = {}
         for job in self._jobs.values():
             model = self._model(job) if self._statuses.get(job.id) is not None else None

@@ -1,10 +1,10 @@
-"""Measuring the signal of a taskset: groups rolled out by the service.
+"""Measuring the signal of a taskset with groups rolled out by the service.
 
-The service's environments sample and grade with the model to be trained, pinned to the
-checkpoint that was its head at the start.
+The service's environments sample and grade with the model to be trained, pinned to the checkpoint
+that was its head at the start.
 
-Source: the ``hud`` SDK 0.6.21 (HostedRuntime) submits a rollout under ids of its own and
-reads the trace until it has ended.
+Source: the ``hud`` SDK 0.6.21 (HostedRuntime) submits a rollout under an id of its own and reads
+the trace until it has ended.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ from hud_tui.wire import JobEnter, JobParameters, Model, RolloutAgent, SubmitRol
 
 
 JOBS = 20
-"""Maximum jobs of a taskset that are read."""
+"""Maximum number of a taskset's jobs that are read."""
 
 
 async def recorded(
     client: HudClient, taskset_id: str, model: Model, tasks: Sequence[Task]
 ) -> dict[str, TaskSignal]:
-    """Recorded outcomes of a model on a taskset, by slug; empty if there are none.
+    """Outcomes that the service has of a model on a taskset, by slug; empty if there are none.
 
-    They may be of earlier heads: the traces do not name the checkpoint.
+    They may be of earlier heads, because traces do not name the checkpoint.
 
     Raises:
-        HudUnauthorized: The key may not.
+        HudUnauthorized: The key is refused.
     """
     known = {task.slug: task for task in tasks}
     found: dict[str, list[Trace]] = {}
@@ -59,7 +59,7 @@ async def recorded(
     except HudUnauthorized:
         raise
     except HudError:
-        return {}  # they are an extra
+        return {}  # recorded outcomes are optional
     return {slug: _signal(known[slug], traces) for slug, traces in found.items()}
 
 
@@ -96,15 +96,15 @@ def _seconds(trace: Trace) -> float | None:
 
 
 AT_ONCE = 64
-"""Rollouts under way."""
+"""Maximum number of open rollouts."""
 CALLS = 8
-"""Submissions under way."""
+"""Maximum number of concurrent submissions."""
 LOOK_S, FAR_LOOK_S = 0.15, 3.0
-"""Seconds between reads of the job: embedded service, and others."""
+"""Seconds between two reads of the job: on the embedded service, and on others."""
 ROWS_S = 2000
 """Maximum rows read per second: long jobs are read less often."""
 PATIENCE_S = 600.0
-"""Seconds without a finished rollout after which the open ones are cancelled."""
+"""Seconds without a finished rollout after which open ones are cancelled."""
 ENDED = frozenset({"completed", "error", "cancelled"})
 
 
@@ -115,20 +115,20 @@ async def sample(
     job_id: str | None = None,
     name: str | None = None,
 ) -> AsyncGenerator[Progress, None]:
-    """Roll out a group of each chosen task; ends when all have ended.
+    """Roll out a group of each chosen task; ends when all rollouts have ended.
+
+    A rollout that fails counts as an error of its task. If the generator is closed or cancelled
+    early, the service is told to cancel open rollouts.
 
     Args:
         client: The service, which samples and grades.
-        chosen: A task for each group.
-        asked: How.
-        job_id: The job that they are entered under; None makes one.
-        name: What it is called.
-
-    A rollout that fails is counted as an error of its task. Where this is closed or cancelled
-    before its end, the service is told to stop what it has.
+        chosen: One task for each group.
+        asked: How to sample.
+        job_id: The job of the rollouts; None for a new one.
+        name: Name of the job.
 
     Raises:
-        HudUnauthorized: The key may not.
+        HudUnauthorized: The key is refused.
         HudUnreachable: The service does not answer.
     """
     sampling = _Sampling(client, chosen, asked, job_id or str(uuid4()), name)
@@ -164,7 +164,7 @@ class _Sampling:
         self._done = 0
 
     async def enter(self) -> None:
-        """Give the job a name, where the service keeps jobs."""
+        """Name the job, if the service keeps jobs."""
         with suppress(HudRefused, HudUnclear):
             body = JobEnter(name=self._name, group=self._asked.group_size)
             await self._client.enter_job(self._job_id, body)
@@ -183,14 +183,14 @@ class _Sampling:
         yield self._progress()
 
     async def stop(self) -> None:
-        """Cancel the open rollouts; errors of that do not hide the original one."""
+        """Cancel open rollouts; errors are ignored, so that they do not hide the original one."""
         if self._open:
             with suppress(HudError, TimeoutError):
                 async with asyncio.timeout(5):
                     await asyncio.shield(self._client.cancel_job(self._job_id))
 
     async def _submit(self) -> None:
-        """Keep AT_ONCE under way."""
+        """Submit rollouts until AT_ONCE are open."""
         line = asyncio.Semaphore(CALLS)
 
         async def send(task: Task, group: str) -> None:
@@ -267,15 +267,14 @@ class _Sampling:
         return Progress(self._done, self._total, signals, pace, self._trouble)
 
 
-# Cache of outcomes: one file per head, by task, with dates.
-#
-# A checkpoint's weights never change, so its outcomes on a task stay valid.
+# Cache of outcomes: one file per head, by task. A checkpoint's weights never change, so its
+# outcomes on a task stay valid.
 
 
 FILES = 50
-"""Maximum heads in the cache, least recently used dropped first."""
+"""Maximum number of heads in the cache; the least recently used are dropped."""
 PACE = "pace"
-"""Entry with the speed of rollouts; other entries are tasks, by their hash."""
+"""Key of the entry with the speed of rollouts; the other keys are hashes of tasks."""
 MAX_BYTES = 64 * 1024 * 1024
 
 
@@ -283,7 +282,7 @@ class SignalCache:
     def __init__(self, folder: Path, fresh: bool = False) -> None:
         """
         Args:
-            folder: Made when first written to.
+            folder: Created with the first write.
             fresh: Ignore cached outcomes; new ones are still written.
         """
         self._folder = folder
@@ -311,7 +310,7 @@ class SignalCache:
     def write(
         self, asked: Asked, tasks: Iterable[Task], signals: Iterable[TaskSignal], pace: Pace
     ) -> None:
-        """Write new outcomes; write errors are ignored."""
+        """Add new outcomes; write errors are ignored."""
         file, added = self._file(asked), _rows({t.slug: t for t in tasks}, signals, pace)
         with suppress(OSError):
             change_atomic(file, lambda: json.dumps({**self._load(file), **added}))
@@ -340,7 +339,7 @@ def _key(task: Task) -> str:
 
 
 def _rows(slugs: Mapping[str, Task], signals: Iterable[TaskSignal], pace: Pace) -> dict[str, Any]:
-    """What the file keeps of what was sampled."""
+    """Entries of the file for sampled outcomes."""
     rows: dict[str, Any] = {}
     for signal in signals:
         if signal.outcomes and signal.basis == "sampled":
@@ -377,12 +376,12 @@ def _outcome(reward: Any, tokens: Any, seconds: Any, truncated: Any) -> Outcome:
 GROUP_SIZE = 8
 """Default group size."""
 MOST = 100_000
-"""Maximum rollouts of one measurement."""
+"""Maximum number of rollouts of one measurement."""
 NOT_SAMPLED = "rows up to v4 and held-out ones are not sampled"
 
 
 async def ask_of(client: HudClient, model: Model, parameters: JobParameters, groups: int) -> Asked:
-    """The rollouts to make: with the run's parameters and the model's current head.
+    """The rollouts to make, with the run's parameters and the model's current head.
 
     Raises:
         HudUsage: Too many rollouts.
@@ -405,7 +404,7 @@ async def ask_of(client: HudClient, model: Model, parameters: JobParameters, gro
 
 
 def size_of(model: Model, parameters: JobParameters, asked: Asked, tasks: Sequence[Task]) -> Size:
-    """Size of the run, from form or flags, else the model's defaults."""
+    """Size of the run from its parameters, else the model's defaults."""
     defaults = model.training_defaults
     return Size(
         group_size=asked.group_size,
@@ -426,11 +425,12 @@ async def measure(
     """Measure a taskset's signal; the last progress is the result.
 
     Args:
-        tasks: All of the taskset.
+        client: The service.
+        tasks: All tasks of the taskset.
         model: The model to be trained.
         asked: The rollouts to make.
         cache: Outcomes of this head; new ones are added. None: no cache.
-        taskset_id: Of a taskset of the platform, whose recorded traces are used.
+        taskset_id: A taskset of the platform, whose recorded traces are used too.
 
     Raises:
         HudUsage: No task can be rolled out.
@@ -461,7 +461,7 @@ async def measure(
 def _enough(
     found: Mapping[str, TaskSignal], chosen: Sequence[Task], group_size: int
 ) -> dict[str, TaskSignal]:
-    """The signals, by slug, with an outcome for each rollout that was chosen."""
+    """Signals by slug that have an outcome for each chosen rollout."""
     groups = Counter(task.slug for task in chosen)
     return {
         slug: signal
@@ -484,6 +484,6 @@ def _before(
 
 
 def _added(before: Progress, now: Progress) -> Progress:
-    """What was known before anything was sampled, and what has been sampled by now."""
+    """The known outcomes together with those sampled so far."""
     signals = (*before.signals, *now.signals)
     return replace(now, done=before.done + now.done, total=before.total, signals=signals)

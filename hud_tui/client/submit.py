@@ -1,9 +1,9 @@
-"""Submitting: one run once, finding the outcome if the answer is lost; and sweeps of several.
+"""Submitting runs: a single one, finding the outcome if its answer is lost; and sweeps of several.
 
-A sweep is driven from here, at most so many runs at once, and kept in a file, to be gone on with:
-the service knows runs only, so this works on HUD as on the embedded service. What is about to be
-sent is written down before it is, so that a sweep whose process was ended goes on where it was:
-no fork is made twice, and no run is submitted twice.
+This program drives a sweep, with a limited number of active runs, and stores its state in a file:
+the service only knows runs, so this works on HUD as on the embedded service. Each request is
+recorded in the file before it is sent, so that a sweep whose process was killed can continue
+without making a fork or submitting a run twice.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ from hud_tui.wire import (
     SubmitJob,
 )
 
-# One run.
+# A single run.
 
 
 LOOKS, LOOK_S = 3, 1.0
@@ -65,18 +65,18 @@ class Submission:
 
     job_id: str
     found: bool = False
-    """Whether its answer was lost and the run was found by asking for the model's latest."""
+    """Whether its answer was lost, and the run was found as the model's latest."""
     before: JobStatus | None = None
-    """The model's latest run before this one."""
+    """The model's latest run before this submission."""
 
     def is_before(self, job: JobStatus) -> bool:
-        """Whether this is the run that came before, as far as can be told."""
+        """Whether `job` is the run before this submission, as far as can be told."""
         before = self.before
         return before is not None and (before.id, before.created_at) == (job.id, job.created_at)
 
 
 async def submit(client: HudClient, body: SubmitJob, source: TaskSource = UNNAMED) -> Submission:
-    """Submit once. If the answer is lost, look for a new run of the model.
+    """Submit a run once. If the answer is lost, look for a new run of the model.
 
     Args:
         client: Of the service.
@@ -100,7 +100,7 @@ async def submit(client: HudClient, body: SubmitJob, source: TaskSource = UNNAME
 
 
 async def _how_to_cancel(client: HudClient, model_id: str) -> str:
-    """The command that cancels the run that trains a model; empty if none does."""
+    """The command that cancels the run that trains a model; empty without such a run."""
     try:
         job = await client.known_job(model_id)
     except HudError:
@@ -111,12 +111,12 @@ async def _how_to_cancel(client: HudClient, model_id: str) -> str:
 
 
 SOURCED = frozenset({"dataset", "tasks"})
-"""Fields of a body that are made of tasks, which have a source."""
+"""Fields of a body that can be loaded again from the tasks' source."""
 
 
 async def omitted_tasks(client: HudClient, one: AuditEntry) -> tuple[dict[str, Any] | None, str]:
-    """What the command log does not keep of a request's body, read again where it came from; else
-    None, and why it is not known."""
+    """The fields of a request's body that the command log omits, loaded again from their source;
+    else None, and the reason."""
     if not one.omitted:
         return None, ""
     if not one.source or not set(one.omitted) <= SOURCED:
@@ -131,8 +131,8 @@ async def omitted_tasks(client: HudClient, one: AuditEntry) -> tuple[dict[str, A
 
 
 def _filled(body: SubmitJob) -> SubmitJob:
-    """The rows with variables substituted, as HUD's client sends them: the service does not
-    have this environment. Values are never logged or shown."""
+    """The body with variables in its rows substituted, as HUD's client sends them: the service does
+    not have this machine's environment variables. Values are never logged or displayed."""
     if not any("mcp_config" in row for row in body.dataset.tasks):
         return body
     rows = fill_rows(body.dataset.tasks, every_variable())
@@ -161,21 +161,21 @@ async def _look(client: HudClient, model_id: str, lost: Submission, failure: Hud
 
 
 LOCAL_S, HUD_S = 0.5, 10.0
-"""Between two looks at the runs that are under way."""
+"""Seconds between two reads of active runs: on the embedded service, and on HUD."""
 MOST_BYTES = 4_000_000
-"""Of the largest file that is read."""
+"""Maximum size of a file that is read."""
 FOLDER = "sweeps"
 FORKING, SUBMITTING, REFUSED = "forking", "submitting", "refused"
 
 
 class SweepFiles:
-    """The sweeps that were begun on this machine, a file each."""
+    """The sweeps started on this machine, one file each."""
 
     def __init__(self, state: Path) -> None:
         self._folder = state / FOLDER
 
     def all(self) -> list[Sweep]:
-        """Newest first; a file that makes no sense is left out."""
+        """All sweeps, newest first; invalid files are skipped."""
         found = []
         for file in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
             try:
@@ -185,10 +185,10 @@ class SweepFiles:
         return sorted(found, key=lambda sweep: -sweep.created_at)
 
     def find(self, ref: str) -> Sweep:
-        """One by its name, its id or how that begins.
+        """A sweep by its name, its id or a prefix of its id.
 
         Raises:
-            HudUsage: There is none; the hint lists those there are.
+            HudUsage: There is none; the hint lists the known ones.
         """
         known = self.all()
         wanted = ref.strip().casefold()
@@ -200,11 +200,14 @@ class SweepFiles:
         raise HudUsage(f"no sweep named {one_line(ref, 60)}", f"known: {names}")
 
     def keep(self, sweep: Sweep, cancelled: bool | None = None) -> Sweep:
-        """Write a sweep down; it is cancelled as soon as any process has said so.
+        """Store a sweep. `cancelled` in the file wins, so that any process can cancel a sweep.
 
         Args:
-            sweep: As it is now.
-            cancelled: Say whether it is; None leaves what the file says.
+            sweep: The sweep.
+            cancelled: New value of its flag; None keeps the file's.
+
+        Returns:
+            The sweep as stored.
 
         Raises:
             OSError: It cannot be written.
@@ -221,15 +224,15 @@ class SweepFiles:
         return kept
 
     def names(self) -> Mapping[str, str]:
-        """The sweep's name by the id of each job that is part of one."""
+        """Names of sweeps by the ids of their jobs."""
         return {m.job_id: s.name for s in self.all() for m in s.members if m.job_id}
 
     @contextmanager
     def driving(self, sweep: Sweep) -> Iterator[None]:
-        """Be the only one that drives a sweep.
+        """Hold the sweep's lock, which allows one process to drive it.
 
         Raises:
-            HudUsage: Another process does.
+            HudUsage: Another process holds it.
         """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(self._file(sweep.id).with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
@@ -255,13 +258,13 @@ class SweepFiles:
 
 
 async def starting_checkpoint(client: HudClient, model: Model) -> Checkpoint | None:
-    """The checkpoint that a run of a model starts from; None for its base weights. Raises
-    HudError: the service cannot be asked."""
+    """The checkpoint that a run of a model starts from; None for its base weights. Raises HudError
+    if the service does not answer."""
     return None if is_shared(model) else Tree.of(await client.checkpoints(model.id)).served
 
 
 def named_start(start: Checkpoint | None, model: Model) -> str:
-    """What the weights are called that a run starts from; None for a model without steps."""
+    """Display name of the weights that a run starts from."""
     return label(start) if start is not None else origin(model) or "base weights"
 
 
@@ -275,20 +278,20 @@ async def plan_sweep(
     at_once: int,
     left_out: Sequence[str] = (),
 ) -> Sweep:
-    """The sweep that is meant, none of it sent or kept.
+    """A new sweep; nothing is sent or stored.
 
     Args:
         client: Of the service.
-        files: The sweeps that there are.
-        model: What the forks are made from.
-        tasks: Where they are read from, and the tasks.
-        parameters: What all runs are given.
-        swept: The parameters with several values, by their wire names.
-        at_once: Runs that train at the same time, at most.
-        left_out: Slugs of tasks of the source that are not among them.
+        files: The known sweeps.
+        model: The model to fork.
+        tasks: The source of the tasks, and the tasks.
+        parameters: Parameters that all runs have in common.
+        swept: The parameters with several values, by wire name.
+        at_once: Maximum number of runs at the same time.
+        left_out: Slugs of the source's tasks that are not used.
 
     Raises:
-        HudUsage: It is too large, or a value comes twice.
+        HudUsage: It is too large, or a value is given twice.
     """
     source, rows = tasks
     taken = [name for m in await client.models() for name in (m.name, m.model_name) if name]
@@ -318,17 +321,17 @@ async def plan_sweep(
 async def sweep_to_resume(
     client: HudClient, sweep: Sweep, files: SweepFiles, at_once: int | None = None
 ) -> tuple[Sweep, list[Task]]:
-    """A sweep as it is to go on, kept so, and its tasks, which are read again.
+    """Prepare a sweep to continue, and store it; also load its tasks again.
 
     Args:
         client: Of the service.
-        sweep: As it was kept.
-        files: Where it is kept.
-        at_once: Another limit of runs at the same time; None for the same.
+        sweep: As stored.
+        files: Where it is stored.
+        at_once: New maximum number of runs at the same time; None keeps it.
 
     Raises:
-        HudUsage: Its tasks are others by now.
-        HudError: The service cannot be asked.
+        HudUsage: Its tasks have changed.
+        HudError: The service does not answer.
     """
     tasks, _ = await load_source(client, sweep.source)
     tasks = [task for task in tasks if task.slug not in sweep.left_out]
@@ -344,7 +347,7 @@ async def sweep_to_resume(
 
 
 class SweepDriver:
-    """Takes a sweep to its end, as far as it is let."""
+    """Runs the members of a sweep."""
 
     def __init__(
         self,
@@ -358,30 +361,30 @@ class SweepDriver:
         """
         Args:
             client: Of the service.
-            sweep: As it is now.
-            tasks: What all of its runs are trained on.
-            files: Where it is kept.
-            tell: Told of each member that has changed.
-            poll_s: Between two looks; None takes what the service bears.
+            sweep: Its present state.
+            tasks: The tasks of all runs.
+            files: Where it is stored.
+            tell: Called with each member that has changed.
+            poll_s: Seconds between two reads; None chooses by the service.
         """
         self.sweep = sweep
         self._client, self._files, self._tell = client, files, tell
         self._rows = [task.row() for task in tasks]
-        local = client.settings.local or "sweep" in sweep.parameters  # only this service has it
+        local = client.settings.local or "sweep" in sweep.parameters  # HUD has no such parameter
         self._poll_s = poll_s if poll_s is not None else LOCAL_S if local else HUD_S
 
     async def run(self, follow: bool) -> Sweep:
-        """Start what waits, never more than `at_once` at the same time.
+        """Start waiting runs, with at most `at_once` active at the same time.
 
         Args:
-            follow: Stay until all have ended; else until the last one has begun.
+            follow: Return when all runs have ended; else when the last one has started.
 
         Returns:
-            The sweep as it is then; cancelled where somebody said so.
+            The sweep; cancelled if any process has cancelled it.
 
         Raises:
-            HudError: The service cannot be asked, or nobody knows what became of a request; the
-                sweep can be gone on with.
+            HudError: The service does not answer, or the outcome of a request is unknown. The sweep
+                can be resumed.
         """
         with self._files.driving(self.sweep):
             self.sweep = self._files.keep(self.sweep)
@@ -397,7 +400,7 @@ class SweepDriver:
         return self.sweep
 
     async def _look(self) -> None:
-        """Ask how the runs that are under way are getting on."""
+        """Update the status of active runs."""
         for place, member in enumerate(self.sweep.members):
             if member.running:
                 status = await self._client.known_job(member.job_id)
@@ -413,7 +416,7 @@ class SweepDriver:
                 await self._start(place)
 
     async def _start(self, place: int) -> None:
-        """Fork, and submit; or resume what was stopped."""
+        """Fork and submit a member, or resume its job."""
         try:
             if not self.sweep.members[place].model_id:
                 await self._fork(place)
@@ -426,7 +429,7 @@ class SweepDriver:
     async def _fork(self, place: int) -> None:
         member = self.sweep.members[place]
         found = None
-        if member.status == FORKING:  # it may have been made before this process was ended
+        if member.status == FORKING:  # a process that was killed may have made the fork
             models = await self._client.models()
             found = next((m for m in models if member.name in (m.name, m.model_name)), None)
         self._set(place, status=FORKING)
@@ -460,17 +463,17 @@ class SweepDriver:
         )
 
     def _set(self, place: int, **changed: str) -> None:
-        """A member changed: write it down, and say so."""
+        """Change a member, store the sweep and report the change."""
         member = self.sweep.members[place].model_copy(update=changed)
         self.sweep = self._files.keep(self.sweep.with_member(place, member))
         self._tell(self.sweep, member)
 
 
 async def cancel_sweep(client: HudClient, sweep: Sweep, files: SweepFiles) -> Sweep:
-    """Stop the runs of a sweep, and begin no further one; unchanged if all of them have ended.
+    """Cancel the active runs of a sweep and start no further one; unchanged if all have ended.
 
     Raises:
-        HudError: One could not be stopped; those before it were.
+        HudError: A run could not be cancelled; those before it were.
     """
     if all(member.ended for member in sweep.members):
         return sweep
@@ -485,7 +488,7 @@ async def cancel_sweep(client: HudClient, sweep: Sweep, files: SweepFiles) -> Sw
 
 
 def revived(sweep: Sweep) -> Sweep:
-    """As it is to go on: what was stopped or refused waits again."""
+    """The sweep ready to continue: cancelled, interrupted and refused members wait again."""
     members = tuple(
         m.model_copy(update={"status": WAITING, "error": ""}) if m.status in AGAIN else m
         for m in sweep.members
@@ -494,7 +497,7 @@ def revived(sweep: Sweep) -> Sweep:
 
 
 async def refreshed(client: HudClient, sweep: Sweep) -> Sweep:
-    """With the status of each run as the service has it now."""
+    """The sweep with the present status of each run."""
     for place, member in enumerate(sweep.members):
         if member.job_id and member.status not in ("succeeded", REFUSED, WAITING):
             try:

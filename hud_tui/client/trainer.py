@@ -1,7 +1,7 @@
-"""TrainingClient: a custom training loop on one model.
+"""`TrainingClient`: a custom training loop on one model.
 
-Sample, grade in Python, accumulate gradients, step: each `optim_step` makes a checkpoint and
-moves the head to it. Equivalent to ``hud.TrainingClient``.
+Sample, grade in Python, accumulate gradients, step: each `optim_step` makes a checkpoint and moves
+the head to it. Equivalent to ``hud.TrainingClient``.
 
 Source: semantics and defaults of every call are those of the ``hud`` SDK 0.6.21.
 """
@@ -40,7 +40,7 @@ from hud_tui.wire_training import (
     Settled,
 )
 
-# Training requests from a caller's numbers; an invalid one is a `HudBadInput`.
+# Requests from the caller's values; an invalid value raises HudBadInput.
 
 
 R = TypeVar("R", bound=Request)
@@ -49,7 +49,7 @@ CROSS_ENTROPY = "cross_entropy"
 
 
 def checked(kind: type[R], **fields: Any) -> R:
-    """A request of these fields.
+    """A request with these fields.
 
     Raises:
         HudBadInput: A field is out of its bounds; the message names it.
@@ -68,7 +68,8 @@ def checked(kind: type[R], **fields: Any) -> R:
 
 
 def chat_body(model: str, messages: str | Sequence[Mapping[str, Any]], **wanted: Any) -> Chat:
-    """Asks for what training needs of the answers. Raises HudBadInput: a number."""
+    """A chat request that asks for token ids and logprobs, which training needs. Raises HudBadInput
+    if a number is out of its bounds."""
     asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     copied = [dict(message) for message in asked]
     return checked(
@@ -79,13 +80,13 @@ def chat_body(model: str, messages: str | Sequence[Mapping[str, Any]], **wanted:
 def forward_backward_body(
     inputs: Iterable[Input], group_size: int | None, loss_fn: str, **numbers: Any
 ) -> ForwardBackward:
-    """Raises HudBadInput: the batch, its groups or a number."""
+    """Raises HudBadInput if the batch, its groups or a number are invalid."""
     sent = to_inputs(inputs, group_size, compared=loss_fn != CROSS_ENTROPY)
     return checked(ForwardBackward, inputs=sent, group_size=group_size, loss_fn=loss_fn, **numbers)
 
 
 def forward_body(inputs: Iterable[Input], group_size: int | None, reward_scale: float) -> Forward:
-    """Raises HudBadInput: the batch, its groups or the scale."""
+    """Raises HudBadInput if the batch, its groups or the scale are invalid."""
     sent = to_inputs(inputs, group_size)
     return checked(Forward, inputs=sent, group_size=group_size, reward_scale=reward_scale)
 
@@ -144,10 +145,10 @@ def differentiate(
 
 
 def check_weights(weights: Sequence[Sequence[float]], metrics: Mapping[str, float]) -> None:
-    """Refuse NaN and infinities.
+    """Reject NaN and infinities.
 
     Raises:
-        HudBadInput: A weight or a metric is not finite; it names the datum and the token.
+        HudBadInput: A weight or a metric is not finite; the message names the datum and the token.
     """
     for number, row in enumerate(weights):
         bad = next((place for place, weight in enumerate(row) if not isfinite(weight)), None)
@@ -275,16 +276,16 @@ class TrainingSession:
         name: str | None = None,
         steps: int | None = None,
     ) -> None:
-        """
-        Writes go to this machine's command log (``hud-tui log``), unless the client already has
-        an observer.
+        """Writes are added to this machine's command log (``hud-tui log``), unless the client
+        already has an observer.
 
         Args:
             model: Its id, name or slug.
             client: A service, which stays open; None for HUD by its settings (HUD_API_KEY …).
             name: Name of the loop's job; None for ``loop on MODEL``.
-            steps: Optimizer steps that the loop will take, so that the embedded service can tell
-                when it ends; leave it out on HUD.
+            steps: Number of optimizer steps that the loop will take, from which the embedded
+                service
+                estimates its end; omit it on HUD.
 
         Raises:
             HudNoKey: Neither a client nor a key.
@@ -317,16 +318,16 @@ class TrainingSession:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the loop's job, and close the connections, unless they were given."""
+        """End the loop's job; close the connections unless the client was passed in."""
         await self.reports.close()
         if self._is_own:
             await self.client.aclose()
 
     async def entry(self) -> Model:
-        """The model's row of the catalog, looked up once.
+        """The model's row of the catalog; looked up once.
 
         Raises:
-            HudUsage: No such model, or several; names the close ones.
+            HudUsage: No such model, or several; the hint names similar ones.
         """
         if self._entry is None:
             self._entry = await self.client.model(_canonical(self.model))
@@ -368,10 +369,10 @@ class TrainingSession:
     async def resume(self) -> Resumed:
         """Find the outcome of a write whose answer was lost; safe to repeat.
 
-        A service that stores keys is asked by the call's key, and refuses the call should it
-        arrive later. Otherwise, and for a set_head, the tree is read a few times. An unknown
-        outcome is looked up again by the next `resume`, until another write. If nothing was
-        lost, the current state.
+        A service that stores keys is asked by the call's key, and refuses the call should it arrive
+        later. Otherwise, and for a set_head, the tree is read a few times. An unknown outcome is
+        looked up again by the next `resume`, until another write is made. If nothing was lost, the
+        current state is returned.
 
         Raises:
             HudError: The service does not answer.
@@ -399,7 +400,8 @@ class TrainingSession:
             raise
 
     async def _remember(self) -> None:
-        """Remember the tree before a step, to recognise a lost one."""
+        """Store the state of the tree before a step, to recognise the step if its answer is
+        lost."""
         if self._seen is None or self._lost is not None:
             self._seen = look(await self.checkpoints())
             self._lost = None
@@ -420,7 +422,7 @@ class TrainingSession:
 
 
 def _canonical(model: str) -> str:
-    """An id in the catalog's spelling; a name as it is."""
+    """An id in the catalog's spelling; a name unchanged."""
     try:
         return str(UUID(model))
     except ValueError:
@@ -428,13 +430,13 @@ def _canonical(model: str) -> str:
 
 
 class TrainingClient(TrainingSession):
-    """One model's training. Use it as an async context, which finds the model first.
+    """Training of one model. Use it as an async context manager, which looks up the model first.
 
-    Inputs are trace ids, `Payload`s, `Rollout`s or any `Scored` object, mixed. A group is
+    Inputs are trace ids, `Payload`s, `Rollout`s or any `Scored` object, also mixed. A group is
     `group_size` consecutive inputs; without it the whole batch is one group.
 
-    Invalid inputs raise `HudBadInput` before anything is sent. A write is sent once; if its
-    answer is lost, `resume` finds the outcome.
+    Invalid inputs raise `HudBadInput` before anything is sent. A write is sent once; if its answer
+    is lost, `resume` finds the outcome.
     """
 
     async def sample(
@@ -448,13 +450,13 @@ class TrainingClient(TrainingSession):
         seed: int | None = None,
         task_slug: str | None = None,
     ) -> list[Rollout]:
-        """Sample a group of rollouts of one prompt; set the reward of each.
+        """Sample a group of rollouts of one prompt; the caller then sets the reward of each.
 
         Each is a trace of the loop's job; its reward is reported when it is trained on.
 
         Args:
-            messages: What the user says, or a conversation in OpenAI's form.
-            group_size: How many rollouts.
+            messages: The user's message, or a conversation in OpenAI's form.
+            group_size: Number of rollouts.
             max_tokens: Maximum tokens per answer; None: up to the context length.
             temperature: None for the service's default, 1.
             checkpoint: Id of a checkpoint to sample instead of the head.
@@ -462,7 +464,7 @@ class TrainingClient(TrainingSession):
             task_slug: Name of the group's task; None: the beginning of the prompt.
 
         Raises:
-            HudBadInput: A number out of its bounds; nothing was sent.
+            HudBadInput: A number is out of its bounds; nothing was sent.
             HudError: No answer, or an answer without tokens.
         """
         body = chat_body(
@@ -488,15 +490,15 @@ class TrainingClient(TrainingSession):
         """Accumulate a batch's gradients for the next `optim_step`.
 
         Args:
-            inputs: N rollouts, each group's together.
+            inputs: N rollouts, ordered by group.
             loss_fn: One of `available_losses`.
-            loss_fn_config: The loss's own numbers; None for the service's defaults.
-            group_size: Rollouts in a group.
+            loss_fn_config: The loss's own parameters; None for the service's defaults.
+            group_size: Rollouts per group.
             reward_scale: Multiplies every advantage.
             num_substeps: Sent unchanged; interpreted by the service.
 
         Raises:
-            HudBadInput: The batch, its groups or a number; nothing was sent.
+            HudBadInput: The batch, its groups or a number are invalid; nothing was sent.
             HudError: It was refused, or its answer was lost.
         """
         batch = list(inputs)
@@ -520,10 +522,10 @@ class TrainingClient(TrainingSession):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> OptimStepResult:
-        """Adam step on the accumulated gradients: a new checkpoint, which becomes the head.
+        """Take an Adam step on the accumulated gradients: a new checkpoint, which becomes the head.
 
         Raises:
-            HudBadInput: A number out of its bounds; nothing was sent.
+            HudBadInput: A number is out of its bounds; nothing was sent.
             HudConflict: There is no gradient to step on; the message says why.
             HudError: It was refused, or its answer was lost: see `resume`.
         """
@@ -608,7 +610,7 @@ class TrainingClient(TrainingSession):
         """`forward`, a custom loss differentiated by torch, then `backward`.
 
         Args:
-            inputs: N rollouts, each group's together.
+            inputs: N rollouts, ordered by group.
             loss_fn: Maps datums and their logprobs (tensors) to a scalar tensor and metrics by
                 name.
             group_size: Rollouts per group; each datum names its group.
@@ -616,7 +618,7 @@ class TrainingClient(TrainingSession):
 
         Raises:
             HudUsage: torch is not installed.
-            HudBadInput: The batch, or a loss without a usable gradient.
+            HudBadInput: The batch is invalid, or the loss has no usable gradient.
             HudError: A pass was refused, or its answer was lost.
         """
         torch = load_torch()

@@ -1,7 +1,7 @@
-"""Inputs of the training client: single inputs, batches, reports, rollouts.
+"""Inputs of the training client: checks of rollouts and batches, reports to the service, sampling.
 
-A trace id, a `Payload` (or a mapping with its keys), or a rollout of any make: an object
-with a reward and either samples or a trace id, as a ``hud.Run`` is.
+An input is a trace id, a `Payload` (or a mapping with its keys), or any rollout object: one with a
+reward and either samples or a trace id, such as ``hud.Run``.
 
 Source: which rollouts are refused is as in the ``hud`` SDK's TrainingClient, 0.6.21.
 """
@@ -28,7 +28,7 @@ from hud_tui.wire_training import Chat, ChatChoice, Payload, Sample
 
 
 class Scored(Protocol):
-    """A rollout of any make: a reward, and ``samples``, ``trace.steps[*].sample`` or a trace id.
+    """Any rollout object: a reward, and ``samples``, ``trace.steps[*].sample`` or a trace id.
 
     ``group_id``, ``grade.is_error`` and ``trace.stop_reason`` are used if present.
     """
@@ -49,7 +49,7 @@ class Item:
 
     sent: str | Payload
     reward: float | None = None
-    """None if known to the service only."""
+    """None if only the service knows it."""
     group_id: str | None = None
 
 
@@ -107,7 +107,7 @@ def _read_scored(item: Any, where: str) -> Item:
 
 
 def _refuse_ungraded(item: Any, where: str) -> None:
-    """Refuse rollouts whose reward is not a valid grade."""
+    """Reject rollouts whose reward is not a valid grade."""
     trace = getattr(item, "trace", None)
     stopped = {getattr(trace, "stop_reason", None), getattr(item, "stop_reason", None)}
     choice = "exclude its whole group, or send a Payload with a reward of your choice"
@@ -118,7 +118,7 @@ def _refuse_ungraded(item: Any, where: str) -> None:
 
 
 def _turns(item: Any) -> list[Any]:
-    """The sampled turns, in order, without empty ones."""
+    """The sampled turns in order, without empty ones."""
     found: Iterable[Any] | None = getattr(item, "samples", None)
     if found is None:
         steps = getattr(getattr(item, "trace", None), "steps", None) or ()
@@ -164,7 +164,7 @@ def _finite(reward: Any, where: str) -> float:
     return value
 
 
-# Batches: checked inputs in the wire's form.
+# Batches in the wire's form, checked.
 #
 # A group is `group_size` consecutive inputs; advantages are relative to its mean. A missing
 # rollout, or one of another task, makes every advantage of the group wrong, so groups are
@@ -280,10 +280,10 @@ def _quoted(group_id: object) -> str:
     return f"'{one_line(group_id, 60)}'"
 
 
-# Reports: rollouts and rewards of a loop, reported to the service as HUD's SDK does.
+# Rollouts and rewards of a loop, reported to the service as HUD's SDK does.
 #
-# Every rollout has a trace in one job, so the loop can be watched live and trained by trace
-# id. A failed report does not affect training.
+# All rollouts are traces of one job, so the loop can be followed live and trained by trace id.
+# A failed report does not affect training.
 
 
 log = logging.getLogger(__name__)
@@ -299,7 +299,7 @@ class Reports:
         Args:
             client: Of the service.
             name: Name of the job; None for ``loop on MODEL``.
-            steps: How many steps it says that the loop takes; None says nothing.
+            steps: Number of steps that the loop will take; None if unknown.
         """
         self.job_id = uuid4().hex
         self._name, self._steps = name, steps
@@ -311,7 +311,7 @@ class Reports:
         """Report the start of a group of rollouts.
 
         Args:
-            model: The slug of what is sampled.
+            model: Slug of the sampled model.
             group: Trace ids, one per rollout.
             task_slug: Name of the group's task.
             group_id: Common id of the group.
@@ -336,7 +336,7 @@ class Reports:
         await self._end(group, TraceExit(status="error", error=one_line(error.message)))
 
     async def close(self) -> None:
-        """Report ungraded rollouts as cancelled."""
+        """Report ungraded rollouts as completed without a reward."""
         await self._end(list(self._open), TraceExit(status="completed"))
 
     async def _end(self, ids: list[str], body: TraceExit) -> None:
@@ -356,15 +356,15 @@ async def _quietly(report: Any) -> None:
         log.warning("a rollout was not reported: %s", one_line(error.message))
 
 
-# Rollouts: text and tokens of an answer, and its reward.
+# Sampling rollouts: text and tokens of an answer, and its reward.
 
 
 AT_ONCE = 64
-"""Concurrent requests per group."""
+"""Maximum concurrent requests per group."""
 SPREAD = 1_000_003
 """Stride between the seeds of consecutive groups."""
 SLUG = 60
-"""Length of a task name derived from its prompt."""
+"""Maximum characters of a task name derived from its prompt."""
 
 
 @dataclass
@@ -372,7 +372,7 @@ class Rollout:
     """One answer of the policy; set `reward` before training on it."""
 
     text: str
-    """The model's answer, unescaped: not safe for a terminal."""
+    """The model's answer, not cleaned: it may contain terminal control characters."""
     samples: list[Sample]
     """Sampled turns in order; append further turns of a conversation to train on them too."""
     reward: float | None = None
@@ -442,7 +442,7 @@ async def sample_group(
 
 
 def _reseeded(body: Chat, number: int) -> Chat:
-    """The request with its own seed: equal seeds would give equal answers."""
+    """The request with a seed of its own: equal seeds would give equal answers."""
     if body.seed is None:
         return body
     return body.model_copy(update={"seed": (body.seed * SPREAD + number) % 2**63})

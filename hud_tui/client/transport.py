@@ -109,9 +109,9 @@ def _problem(entry: object) -> str:
 
 
 LOOKS_S = (0.0, 0.5, 1.0, 2.0)
-"""Seconds before each read."""
+"""Seconds to wait before each read."""
 ASKS_S = (0.0, 0.5, 1.0)
-"""Seconds before each query by key; queries are safe to repeat."""
+"""Seconds to wait before each query by key; queries are safe to repeat."""
 
 
 async def _nothing() -> None:
@@ -131,7 +131,7 @@ class Lookup(Generic[T]):
 
 
 async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup: Lookup[T]) -> T:
-    """The answer of a write that was done, reconstructed if it was lost.
+    """The answer of a write whose answer was lost, reconstructed if the write was done.
 
     Args:
         wire: The connection.
@@ -174,7 +174,7 @@ async def _settled(wire: "Connection", url: str, key: str) -> Settled | None:
     return None
 
 
-# Answer: a response, read piece by piece.
+# Reading a response piece by piece, with limits.
 
 
 MAX_BODY = 256 * 1024 * 1024
@@ -191,18 +191,18 @@ Arrived = Callable[[int, int | None], None]
 class Answer:
     body: bytes
     request_id: str
-    """The service's; empty if it has none."""
+    """As given by the service; empty if it gives none."""
     etag: str
-    """Of the body; empty if the service gives none."""
+    """ETag of the body; empty if the service gives none."""
     unchanged: bool
-    """Whether the known body is still valid and was not sent (304)."""
+    """Whether the known body is still valid, so that none was sent (304)."""
 
 
 async def read_body(answer: httpx.Response, arrived: Arrived | None) -> bytes:
     """Read the whole body; `arrived` is called with the progress.
 
     Raises:
-        httpx.ReadTimeout: Too slow, although each piece is in time.
+        httpx.ReadTimeout: It is too slow as a whole, although each piece arrives in time.
     """
     patience_s, begun = _patience(answer.request), monotonic()
     body, length = bytearray(), answer.headers.get("content-length", "")
@@ -226,7 +226,7 @@ def _patience(request: httpx.Request) -> float:
 
 
 def request_id(answer: httpx.Response) -> str:
-    """By the usual names; empty if the service gives none."""
+    """The service's id of the request; empty if it gives none."""
     found = (answer.headers.get(name) for name in ("x-request-id", "request-id"))
     return one_line(next(filter(None, found), ""), 100)
 
@@ -237,10 +237,10 @@ def etag_of(answer: httpx.Response) -> str:
     return etag if len(etag) <= MOST_ETAG and etag.isprintable() and etag.isascii() else ""
 
 
-# When to send a request again, decided without sending anything.
+# When to send a request again.
 #
-# Only reads are. A repeated training call counts a batch twice, and a repeated set_head can
-# undo a step in between; after a lost answer the outcome is looked up instead.
+# Only reads are repeated. A repeated training call would count a batch twice, and a repeated
+# set_head could undo a step in between; after a lost answer the outcome is looked up instead.
 
 
 ATTEMPTS = 4
@@ -251,13 +251,13 @@ LONGEST_S = 30.0
 def retry_delay(
     method: str, attempt: int, status: int | None, retry_after: float | None = None
 ) -> float | None:
-    """Seconds to wait before the next attempt, or None to give up.
+    """Seconds to wait before the next attempt; None to give up.
 
     Args:
         method: The request's HTTP method.
-        attempt: How often it was sent so far, from 1.
-        status: The answer's HTTP status; None if none came.
-        retry_after: Seconds the server asked for.
+        attempt: Number of attempts so far, at least 1.
+        status: The answer's HTTP status; None without an answer.
+        retry_after: Seconds that the server asked for.
     """
     if method != "GET" or attempt >= ATTEMPTS or not _passing(status):
         return None
@@ -272,7 +272,7 @@ def backoff(attempt: int, longest_s: float = 8.0) -> float:
 
 
 def read_retry_after(value: str | None) -> float | None:
-    """Seconds of a Retry-After header; None for a date, a negative or nonsense."""
+    """Seconds of a Retry-After header; None for a date, a negative or an invalid value."""
     try:
         seconds = float(value or "")
     except ValueError:
@@ -303,7 +303,7 @@ class Failures:
 
     def refusal(self, answer: httpx.Response, body: bytes) -> HudRefused:
         """The error for an unsuccessful response."""
-        body = body.replace(self.settings.api_key.encode(), b"***")  # before a cut can halve it
+        body = body.replace(self.settings.api_key.encode(), b"***")  # before text is cut within it
         detail = self.without_key(error_detail(body, answer.reason_phrase))
         wait = read_retry_after(answer.headers.get("retry-after"))
         hint = self._hint(answer.status_code, answer.request.method)
@@ -322,7 +322,7 @@ class Failures:
         return HudUnreachable(message, "check the network and HUD_API_URL, or use --local")
 
     def without_key(self, text: str) -> str:
-        """A text without the key, which the service may repeat."""
+        """The text without the API key, which a service may repeat in an error."""
         return _without(self.settings.api_key, text)
 
     def _hint(self, status: int, method: str) -> str:
@@ -341,8 +341,8 @@ class Failures:
 
 
 def is_unclear(error: HudError) -> bool:
-    """Whether a failed write may have happened: no or an incomplete response, a server error,
-    or a redirect, also by a proxy."""
+    """Whether a failed write may have been done: no answer, an incomplete one, a server error, or a
+    redirect; proxies cause these too."""
     if isinstance(error, HudRefused):
         status = error.status or 0
         return not 400 <= status < 500 or status == 408
@@ -356,7 +356,7 @@ def origin_of(url: str) -> str:
 
 
 def path_of(url: str) -> str:
-    """The path as it is shown."""
+    """The path as displayed."""
     return one_line(urlsplit(url).path)
 
 
@@ -370,7 +370,7 @@ closing connection has an unknown outcome."""
 
 
 class Connection:
-    """One connection pool for the whole program, and the key that goes with each host."""
+    """One connection pool for the whole program; adds the API key for the hosts it belongs to."""
 
     def __init__(
         self,
@@ -408,8 +408,8 @@ class Connection:
 
         Raises:
             HudRefused: The server answered with an error.
-            HudMalformed: It answered something that is not of this kind.
-            HudUnreachable: No answer came.
+            HudMalformed: The answer is not of this kind.
+            HudUnreachable: There was no answer.
         """
         return parse(kind, await self.read(url, params), f"GET {path_of(url)}")
 
@@ -427,9 +427,9 @@ class Connection:
         """`read`, returning the whole answer.
 
         Args:
-            url: What to read.
+            url: The URL.
             params: Of its query.
-            etag: Of the answer that is known; then a service may say that nothing is new.
+            etag: ETag of the known answer; the service may then answer that it is unchanged.
             arrived: Called with the progress.
         """
         headers = {"If-None-Match": etag} if etag else {}
@@ -457,12 +457,12 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         lookup: Lookup[T] | None = None,
     ) -> T:
-        """Send once, whatever happens.
+        """Send a write once; it is never repeated.
 
         Args:
             method, url, body, headers: The request.
-            kind: Of the answer.
-            change: What it changes; None for pure computation.
+            kind: Type of the answer.
+            change: What it changes, for the command log; None for pure computation.
             timeout_s: Read timeout; None for `READ_S`.
             lookup: How to find the outcome if the answer is lost.
 
@@ -554,7 +554,7 @@ class Connection:
         return {"Authorization": f"Bearer {self.settings.api_key}"}
 
     def _unless_closed(self, method: str, url: str, error: RuntimeError) -> Exception:
-        """httpx has no class of its own for a request on a client that was closed, or is."""
+        """The error for a request on a closed client, for which httpx only raises RuntimeError."""
         if not self.http.is_closed:
             return error
         unsent = method == "GET" or "Cannot send" in str(error)
@@ -574,21 +574,22 @@ def _tls(urls: tuple[str, ...]) -> ssl.SSLContext | bool:
 
 
 ANSWER_S, MAX_DETAIL = 8.0, 4096
-"""Longest wait for one answer, connecting included; bytes of an error's body that are read."""
+"""Maximum seconds for one answer, including the connection; maximum bytes read of an error's
+body."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """One host and its answer; without `seconds` there was none, and `detail` is the reason."""
+    """A host and its answer. Without an answer `seconds` is None and `detail` is the reason."""
 
     names: tuple[str, ...]
     """Roles of the host: api, rl, gateway, telemetry, web."""
     url: str
-    """What was asked, without credentials and query."""
+    """The requested URL, without credentials and query."""
     reachable: bool
     status: int | None = None
     seconds: float | None = None
-    """From sending to the answer's head."""
+    """From sending to the header of the answer."""
     detail: str = ""
 
     def __str__(self) -> str:
@@ -617,7 +618,7 @@ async def probe(
 
 
 async def probe_url(name: str, url: str, local: bool) -> Host:
-    """Probe one address without a key; `local`: without proxy."""
+    """Probe one URL without a key; `local` disables proxies."""
     async with _any_answer(local) as http:
         return await _ask(http, (name,), url, "")
 
@@ -665,13 +666,13 @@ def _without(key: str, text: str) -> str:
 
 @asynccontextmanager
 async def together() -> AsyncIterator[asyncio.TaskGroup]:
-    """A task group; when requests in it fail, the others are cancelled.
+    """A task group for requests; if one fails, the others are cancelled.
 
-    A plain ``except`` on purpose: what leaves an ``except*`` is wrapped in a group again by
-    Python 3.11.0 to 3.11.3 (https://github.com/python/cpython/issues/103590).
+    This uses a plain ``except``, because Python 3.11.0 to 3.11.3 wrap what leaves an ``except*`` in
+    a group again (https://github.com/python/cpython/issues/103590).
 
     Raises:
-        HudError: The first failure, where nothing but requests failed.
+        HudError: The first failure, if only requests failed.
         BaseExceptionGroup: Something else failed too.
     """
     try:
@@ -696,7 +697,7 @@ def _flat(failures: BaseExceptionGroup[BaseException]) -> Iterator[BaseException
 
 
 MOST_WEBHOOK_BYTES = 8 * 1024
-"""Maximum size of a body; a longer text is cut."""
+"""Maximum size of a body; longer text is cut."""
 WEBHOOK_S = 10.0
 
 

@@ -503,7 +503,7 @@ def label(checkpoint: Checkpoint | None) -> str:
 
 MOST = 500
 """Maximum nodes that may differ from the known ones; if more do, the tree is built from scratch."""
-RETOLD = ("is_active", "state", "pinned", "evaluations")
+MUTABLE = ("is_active", "state", "pinned", "evaluations")
 """Fields of a node that may change."""
 
 
@@ -520,14 +520,14 @@ def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
     """
     if len(checkpoints) < len(tree):
         return None
-    told = [pair for pair in zip(tree, checkpoints, strict=False) if pair[0] is not pair[1]]
-    if len(told) > MOST or not all(is_same(*pair) for pair in told):
+    changed = [pair for pair in zip(tree, checkpoints, strict=False) if pair[0] is not pair[1]]
+    if len(changed) > MOST or not all(is_same(*pair) for pair in changed):
         return None
-    for checkpoint in (*(new for _, new in told), *checkpoints[len(tree) :]):
+    for checkpoint in (*(new for _, new in changed), *checkpoints[len(tree) :]):
         tree = tree.add(checkpoint)
     return tree.with_head(next((c.id for c in reversed(checkpoints) if c.is_active), None))
 
 
 def is_same(old: Checkpoint, new: Checkpoint) -> bool:
-    """Whether both are the same node, apart from the fields in RETOLD."""
-    return old is new or old.model_copy(update={name: getattr(new, name) for name in RETOLD}) == new
+    """Whether both are the same node, apart from the fields in MUTABLE."""
+    return old is new or old.model_copy(update={name: getattr(new, name) for name in MUTABLE}) == new

@@ -79,7 +79,7 @@ def csv_cell(cell: Cell) -> str:
 
 
 def csv_text(text: str) -> str:
-    """A quoted text in one line that no spreadsheet takes for a formula."""
+    """A quoted text in one line that is not read as a formula."""
     safe = one_line(text, MOST)
     if safe.lstrip().startswith(FORMULA):
         safe = "'" + safe

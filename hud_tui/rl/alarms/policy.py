@@ -123,7 +123,7 @@ class ZeroGradient(Detector[Limits]):
         return grade(self._share.push(1.0 if norm == 0 else 0.0), self.tuning)
 
     def limit(self, context: Context) -> float | None:
-        return None  # of a share of the steps
+        return None  # the limit is on a share of the steps
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("steps without gradient", self._share.value, self.tuning.warn),)
@@ -154,13 +154,13 @@ class NonFinite(Detector[Finite]):
         values = [role.raw(row) for role in (LOSS, REWARD)]
         known = [value for value in values if value is not None]
         if not known or not took_update(row):
-            return None  # a row of an evaluation only is padded with NaN
+            return None  # services pad rows that only record an evaluation with NaN
         bad = any(not isfinite(value) for value in known)
         self._count += bad
         return 3.0 if bad else 0.0
 
     def limit(self, context: Context) -> float | None:
-        return None  # of a count of steps
+        return None  # the limit is on a number of steps
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("non-finite steps", float(self._count), 0.0),)

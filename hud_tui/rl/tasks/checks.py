@@ -19,9 +19,8 @@ from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
 from hud_tui.rl.text import count_unsafe, one_line
 from hud_tui.wire import JobParameters, JobStatus, Model
 
-# Preflight: problems of a run, found before it costs anything.
-#
-# Each check is a pure function from data to findings; this module does no I/O.
+# Problems of a run, found before it costs anything. Each check is a pure function from data to
+# findings.
 #
 # Source: the order and the rules of ``hud rl run`` (hud 0.5): rows load, a model that is
 # trainable and not shared, each environment exists, each scenario is among its own.
@@ -70,7 +69,7 @@ class Finding:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings in a deterministic order: by check, then by place."""
+    """Findings sorted by check, then by place."""
     order = {check: number for number, check in enumerate(get_args(Check))}
     return sorted(
         findings, key=lambda one: (order[one.check], _counted(one.where), _counted(one.message))
@@ -78,7 +77,7 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _counted(text: str) -> list[tuple[int, str]]:
-    """A key that sorts ``line 9`` before ``line 10``."""
+    """A sort key that puts ``line 9`` before ``line 10``."""
     parts = [part.lstrip("0") if part.isdecimal() else part for part in DIGITS.split(text)]
     return [(len(part) * (number % 2), part) for number, part in enumerate(parts)]
 
@@ -90,7 +89,7 @@ def verdict(findings: Iterable[Finding]) -> Level:
 
 
 def check_rows(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether there are rows, and rows that are not held out."""
+    """Whether there are rows, and whether some of them are not held out."""
     if not tasks:
         fix = "add rows, or choose another taskset"
         return [Finding("rows", "failure", "the taskset is empty", fix=fix)]
@@ -113,7 +112,7 @@ def check_rows(tasks: Sequence[Task]) -> list[Finding]:
 
 
 def check_fields(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether rows have unknown fields, usually misspelled ones."""
+    """Whether rows have unknown fields, which usually are misspelt ones."""
     holders: dict[str, list[Task]] = {}
     for task in tasks:
         for name in task.unknown:
@@ -140,8 +139,8 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
     """Whether an environment has the scenarios that its tasks name.
 
     Args:
-        env: The environment's name.
-        offered: Its scenarios' names as the service lists them; not a list where it cannot.
+        env: Name of the environment.
+        offered: Names of its scenarios as the service lists them; not a list if it cannot.
         tasks: The tasks of this environment.
     """
     if not isinstance(offered, list):
@@ -168,10 +167,10 @@ def missing_environment(env: str, tasks: Sequence[Task], close: str = "") -> Fin
 def check_args(
     env: str, schemas: Mapping[str, Mapping[str, Any]], tasks: Sequence[Task]
 ) -> list[Finding]:
-    """Whether each task's args are valid for its scenario, if that publishes a schema.
+    """Whether the args of each task are valid for its scenario, if that publishes a schema.
 
     Args:
-        env: The environment's name.
+        env: Name of the environment.
         schemas: JSON Schema of the args, by scenario.
         tasks: The tasks of this environment.
     """
@@ -191,8 +190,8 @@ def check_args(
 
 
 def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
-    """Tasks by their environment's name, in the order of first mention; those up to v4, which
-    name none, are left out."""
+    """Tasks by environment, in the order of first mention; rows up to v4 name no environment and
+    are left out."""
     found: dict[str, list[Task]] = {}
     for task in tasks:
         if task.is_legacy:
@@ -202,18 +201,18 @@ def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
 
 
 def names(found: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """The first NAMED names, and the number of others."""
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return ", ".join(one_line(name, 80) for name in found[:NAMED]) + more
 
 
 def count(number: int, what: str) -> str:
-    """E.g. ``1 task`` and ``2 tasks``."""
+    """A number with its noun, e.g. ``1 task`` or ``2 tasks``."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def check_model(model: Model) -> list[Finding]:
-    """Whether the model can be trained, by us."""
+    """Whether the user can train the model."""
     name = one_line(model.model_name)
     if is_shared(model):
         fix = f"fork it: hud-tui fork {name} --name NAME"
@@ -225,7 +224,7 @@ def check_model(model: Model) -> list[Finding]:
 
 
 def check_ready(model: Model, job: JobStatus | None) -> list[Finding]:
-    """Whether it can be trained now; empty if the service does not say.
+    """Whether the model can be trained now; empty if the service does not report that.
 
     Args:
         model: Its row of the catalog.
@@ -258,8 +257,8 @@ def check_tokens(model: Model) -> list[Finding]:
 def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
     """Whether the service supports the run's parameters; empty if it does.
 
-    HUD's reference has reasoning_effort only; the embedded service, which publishes what a run
-    starts from, takes the rest.
+    HUD's reference has only reasoning_effort; the embedded service, which publishes its training
+    defaults, takes the others too.
     """
     given = asked.model_dump(exclude_none=True).keys() - {"reasoning_effort"}
     if model.training_defaults is not None or not given:
@@ -271,7 +270,7 @@ def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
 
 # Checks of rows up to v4: grading, gyms, variables, keys, remote MCP servers.
 #
-# Source: the ``hud`` SDK 0.4, whose remote training wanted MCP servers with remote URLs.
+# Source: the ``hud`` SDK 0.4, whose remote training required MCP servers with remote URLs.
 
 
 PRIVATE = ("localhost", ".local", ".internal", ".localhost")
@@ -279,11 +278,11 @@ PRIVATE = ("localhost", ".local", ".internal", ".localhost")
 
 
 def check_legacy(tasks: Sequence[Task], known: Collection[str], embedded: bool) -> list[Finding]:
-    """All checks of rows up to v4; empty if there is none.
+    """All checks of rows up to v4; empty if there are none.
 
     Args:
         tasks: Of any form.
-        known: Names of the variables that are set here.
+        known: Names of the variables that are set on this machine.
         embedded: Whether the embedded service is to run them.
     """
     older = [task for task in tasks if task.is_legacy]
@@ -303,7 +302,7 @@ def _embedded(tasks: Sequence[Task]) -> list[Finding]:
 
 
 def graded(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether something grades every task; of rows up to v4."""
+    """Whether every row up to v4 has a grader."""
     blind = [task for task in tasks if not task.scenario]
     if not blind:
         return [Finding("graded", "ok", "every task has a grader")]
@@ -337,7 +336,7 @@ def _variables(tasks: Sequence[Task], known: Collection[str]) -> list[Finding]:
 
 
 def _keys(tasks: Sequence[Task]) -> list[Finding]:
-    """Keys in plain text, which tend to end up in a repository."""
+    """Warn about plain-text keys, which tend to end up in a repository."""
     return [
         Finding(
             "variables",
@@ -381,12 +380,12 @@ def _near(servers: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _is_http(url: str) -> bool:
-    """Whether it is an http(s) URL; one that begins with a variable counts."""
+    """Whether it is an http(s) URL, or begins with a variable."""
     return VARIABLE.match(url) is not None or url.lower().startswith(("http://", "https://"))
 
 
 def _is_near(url: str) -> bool:
-    """Whether a URL's host is local; one with a variable counts as public."""
+    """Whether a URL's host is local; a host with a variable counts as public."""
     if has_variable(url):
         return False
     try:
@@ -399,7 +398,7 @@ def _is_near(url: str) -> bool:
         return host == "" or host.endswith(PRIVATE) or "." not in host
 
 
-# Checks of the taskset itself, without the service.
+# Checks of the taskset that need no service.
 #
 # Source: ``hud rl run`` and the hud 0.4 trainer (slugs, at least 10 tasks, no vision); the
 # ``hud`` SDK 0.6.21 (runtime_config).
@@ -465,7 +464,7 @@ def check_slug_forms(tasks: Sequence[Task]) -> list[Finding]:
 
 
 def check_duplicates(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether tasks are duplicated under several slugs."""
+    """Whether equal tasks occur under different slugs."""
     first: dict[str, Task] = {}
     twice: list[Task] = []
     for task in tasks:
@@ -496,7 +495,7 @@ def check_count(tasks: Sequence[Task]) -> list[Finding]:
 def check_group_size(
     tasks: Sequence[Task], group_size: int | None, tasks_per_step: int | None
 ) -> list[Finding]:
-    """Whether the run's batches fit the taskset; empty if its sizes are not known."""
+    """Whether the run's batches fit the taskset; empty if the group size is unknown."""
     train = sum(not task.heldout for task in tasks)
     if not train or group_size is None:
         return []
@@ -513,7 +512,7 @@ def check_group_size(
 
 
 def check_vision(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether rows hold images."""
+    """Whether rows contain images."""
     seen = [task for task in tasks if any(map(_is_image, _parts(task)))]
     if not seen:
         return [Finding("vision", "ok", "no images in the rows")]
@@ -523,7 +522,7 @@ def check_vision(tasks: Sequence[Task]) -> list[Finding]:
 
 
 def _parts(task: Task) -> Iterator[tuple[str, object]]:
-    """Every part of the args, or of the legacy row, with its name."""
+    """Every value nested in the args, or in the legacy row, with its name."""
     waiting: list[tuple[str, object]] = [("", task.more if task.is_legacy else task.args)]
     while waiting:
         name, value = waiting.pop()
@@ -564,7 +563,7 @@ def check_runtime(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
 
 
 def local_checks(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
-    """All checks of the rows."""
+    """All checks of the rows that need no service."""
     return [
         *check_slug_forms(tasks),
         *check_duplicates(tasks),

@@ -1,7 +1,7 @@
-"""Task files: their bytes as text, their text as rows, which form a row has, and what it says.
+"""Task files: decoding, splitting into rows, detecting the form of a row, and reading it.
 
-Source: the ``hud`` SDK 0.6.21 (v6 rows, upload and export forms), 0.5 (v5 rows); for those
-before, `hud_tui.rl.tasks.legacy`.
+Source: the ``hud`` SDK 0.6.21 (v6 rows, upload and export forms), 0.5 (v5 rows); for older ones,
+`hud_tui.rl.tasks.legacy`.
 """
 
 import codecs
@@ -31,13 +31,13 @@ KNOWN: dict[Form, frozenset[str]] = {
 V4_ONLY = ("mcp_config", "setup_tool", "evaluate_tool", "integration_test_tool", "agent_tools")
 SCENARIO: dict[Form, str] = {"v6": "id", "v5": "scenario", "upload": "task_id"}
 MAX_VALUES = 100_000
-"""Maximum values in one row, nested ones included; usual rows have some hundred."""
+"""Maximum values in one row, including nested ones; usual rows have some hundred."""
 MOST_PROBLEMS = 1000
-"""Problems after which reading a file stops."""
+"""Number of problems after which reading a file stops."""
 
 
 def detect(row: dict[str, Any]) -> Form | None:
-    """Form of a row, detected by its fields; None if unknown."""
+    """The form of a row, judged by its fields; None if unknown."""
     has = {key for key in _TELLING if row.get(key) not in (None, "")}
     if {"mcp_config", "prompt"} <= has:
         return "v4"
@@ -57,9 +57,9 @@ def read_row(row: object, where: str = "row", check: bool = True) -> Task:
     """Read one row of any form.
 
     Args:
-        row: As it was parsed.
+        row: The parsed row.
         where: Its place, for messages.
-        check: Whether to look for text that no request can carry.
+        check: Whether to reject text that UTF-8 cannot encode.
 
     Raises:
         HudBadTasks: Invalid row; the message names the place and every invalid field.
@@ -72,7 +72,7 @@ def read_row(row: object, where: str = "row", check: bool = True) -> Task:
 
 
 def read_rows(rows: Iterable[object], name: str = "row", first: int = 1) -> list[Task]:
-    """Read rows numbered from `first`, e.g. ``row 3``.
+    """Read rows; messages name them ``row 3``, counted from `first`.
 
     Raises:
         HudBadTasks: Invalid rows; all are named.
@@ -92,7 +92,7 @@ def read_rows(rows: Iterable[object], name: str = "row", first: int = 1) -> list
 
 
 def try_row(row: object, where: str, problems: list[Problem], check: bool = True) -> Task | None:
-    """Task of one row; None if it is invalid, with errors added to `problems`."""
+    """Read a row; None if it is invalid, with its errors appended to `problems`."""
     if not isinstance(row, dict):
         problems.append(Problem(where, "", f"expected a task object, found {kind_of(row)}"))
         return None
@@ -116,7 +116,7 @@ def try_row(row: object, where: str, problems: list[Problem], check: bool = True
 
 
 def _has_too_many(row: dict[str, Any]) -> bool:
-    """Whether it has more than `MAX_VALUES`; stops counting there."""
+    """Whether it has more than MAX_VALUES values; counting stops there."""
     waiting: list[Any] = [row]
     held = 0
     while waiting:
@@ -130,7 +130,7 @@ def _has_too_many(row: dict[str, Any]) -> bool:
 
 
 def hint_for(row: object) -> str:
-    """Example of a row of this form."""
+    """An example of a row of the same form."""
     if not isinstance(row, dict):
         return HINT
     if row.get("gym") and detect(row) == "v3":
@@ -164,7 +164,7 @@ def _read(fields: Fields, form: Form) -> Task:
 
 
 def _environment(fields: Fields) -> tuple[str, dict[str, Any]]:
-    """Name of the environment; and the whole object if it selects tools."""
+    """Name of the environment; and ``env`` itself if it is an object that selects tools."""
     env = fields.row.get("env")
     if not isinstance(env, dict):
         return fields.text("env", "the environment's name"), {}
@@ -177,7 +177,7 @@ def _environment(fields: Fields) -> tuple[str, dict[str, Any]]:
 
 
 def _check_verifier(fields: Fields) -> None:
-    """A verifier is a task row that cannot have a verifier."""
+    """A verifier is a task row without a verifier."""
     verifier = fields.mapping("verifier")
     if not verifier:
         return
@@ -190,7 +190,7 @@ def _check_verifier(fields: Fields) -> None:
 
 
 def _formless(fields: Fields) -> None:
-    """Name the fields missing for the most similar form."""
+    """Report the fields that are missing for the most similar form."""
     row = fields.row
     if row.get("mcp_config") or row.get("evaluate_tool") or row.get("setup_tool"):
         for key, wanted in (("prompt", "the instruction"), ("mcp_config", "the MCP servers")):
@@ -206,8 +206,8 @@ def _formless(fields: Fields) -> None:
 # The rows of a task file's text, each with its place.
 #
 # A ``.json`` file has one row, a list, or an export ``{"name", "tasks"}``; a ``.jsonl`` file
-# has a row or a list a line. What is in the file decides where its name says otherwise:
-# people save the one under the name of the other.
+# has a row or a list on each line. If the content does not match the extension, the content
+# decides, because people confuse the two.
 
 
 LINE = re.compile(r"[^\r\n]+")
@@ -216,7 +216,7 @@ Placed = tuple[str, object]
 
 
 def rows_of(name: str, text: str) -> Iterator[Placed]:
-    """Rows of a file, lazily: those before an error are still read.
+    """Rows of a file, read lazily: those before a syntax error are still returned.
 
     Args:
         name: The file's cleaned name; its extension is a hint for the format.
@@ -263,7 +263,7 @@ def _lines(name: str, text: str) -> Iterator[Placed]:
 
 
 def _items(where: str, value: object) -> Iterator[Placed]:
-    """The rows of a line: one, a list of them, or an export."""
+    """The rows of a line: a single one, a list, or an export."""
     if isinstance(value, dict) and "tasks" in value and not detect(value):
         yield from _wrapped(where, value["tasks"], "item")
     elif isinstance(value, list):
@@ -273,7 +273,7 @@ def _items(where: str, value: object) -> Iterator[Placed]:
 
 
 def _breaks(text: str, start: int, end: int) -> int:
-    """Line breaks between two lines; ``\\r\\n`` is one."""
+    r"""Number of line breaks between two lines; ``\r\n`` is one."""
     between = text[start:end]
     return len(between) - between.count("\r\n")
 
@@ -294,7 +294,7 @@ def _document(name: str, parser: Parser, value: Parsed) -> Iterator[Placed]:
 
 
 def _wrapped(name: str, tasks: object, unit: str = "row") -> Iterator[Placed]:
-    """Rows of an export or upload; before hud 0.6 an export had a mapping from id to row."""
+    """Rows of an export or upload; exports before hud 0.6 contain a mapping from id to row."""
     rows = list(tasks.values()) if isinstance(tasks, dict) else tasks
     if not isinstance(rows, list):
         message = f"expected a list of tasks, found {kind_of(rows)}"
@@ -305,7 +305,7 @@ def _wrapped(name: str, tasks: object, unit: str = "row") -> Iterator[Placed]:
 
 
 def _list(name: str, parser: Parser, start: int) -> Iterator[Placed]:
-    """Rows of a list, lazily: those before an error are still read."""
+    """Rows of a list, read lazily: those before a syntax error are still returned."""
     text, at, number = parser.text, parser.skip(start + 1), 1
     while at < len(text) and not (text[at] == "]" and number == 1):
         value = parser.value(at)
@@ -348,11 +348,11 @@ MARKS = (
     (b"\x1f\x8b", "a gzip archive"),
     (b"SQLite format 3", "a database"),
 )
-"""Magic bytes of files that are not JSON."""
+"""Magic bytes of files that are not UTF-8 text."""
 
 
 def decode(body: bytes) -> tuple[str, str]:
-    """Text without byte-order mark, and an error; one of them is empty."""
+    """The text without byte-order mark, and an error; one of them is empty."""
     for mark, kind in MARKS:
         if body.startswith(mark):
             return "", f"expected UTF-8, found {kind}"
@@ -374,14 +374,14 @@ def _line(body: bytes, position: int) -> int:
 
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Maximum size of a task file, and of a directory of them."""
+"""Maximum size of a task file, and of all task files in a directory."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 Complete = Callable[[object], object]
 
 
 @dataclass(frozen=True)
 class Read:
-    """Tasks of a file, and its problems."""
+    """The tasks of a file, and its problems."""
 
     tasks: list[Task]
     problems: list[Problem]
@@ -394,8 +394,8 @@ def _as_it_is(row: object) -> object:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Disable garbage collection: it takes half the time of reading a large file, and rows
-    have no cycles."""
+    """Disable garbage collection, which would take half the time of reading a large file; rows have
+    no cycles."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -409,9 +409,9 @@ def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
     """Tasks and problems of a file, in file order.
 
     Args:
-        name: The file's, for messages.
+        name: Name of the file, for messages.
         body: Its bytes; freed before rows are read unless the caller keeps them.
-        complete: Preprocesses each row.
+        complete: Applied to each row before it is read.
     """
     name = one_line(name, 120)
     if len(body) > MAX_BYTES:

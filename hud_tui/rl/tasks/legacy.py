@@ -1,12 +1,11 @@
 """Task rows of v1 to v4: tool calls in every historical spelling, MCP servers, variables.
 
-A call is ``{"name", "arguments"}``, ``{tool: {args}}``, nested ``{"setup": {"navigate":
-{…}}}``, a list of those, or a JSON string of any of them. Before hud 0.4 a call was a
-function: ``"chrome.maximize"``, ``"goto https://…"``, ``["goto", "https://…"]``, or
-``{"function", "args"}``.
+A call is ``{"name", "arguments"}``, ``{tool: {args}}``, nested ``{"setup": {"navigate": {…}}}``, a
+list of those, or a JSON string of any of them. Before hud 0.4 a call was a function:
+``"chrome.maximize"``, ``"goto https://…"``, ``["goto", "https://…"]``, or ``{"function", "args"}``.
 
 Source: the ``hud`` SDK 0.4 (``setup_tool``, ``evaluate_tool``) and 0.1 to 0.3 (``setup``,
-``evaluate``); data sets on Hugging Face, which hold all of it as JSON strings.
+``evaluate``); data sets on Hugging Face, which contain these values as JSON strings.
 """
 
 import re
@@ -72,7 +71,7 @@ def _named(fields: Fields, at: str, call: dict[str, Any]) -> Iterator[Call]:
 
 
 def _keyed(fields: Fields, at: str, calls: dict[str, Any]) -> Iterator[Call]:
-    """``{tool: {args}}``, one call per key; inside a hub tool, the tool that it calls."""
+    """Calls in the form ``{tool: {args}}``, one per key; for a hub tool, the tool that it calls."""
     for tool, arguments in calls.items():
         if arguments is not None and not isinstance(arguments, dict):
             fields.expected(f"{at}.{one_line(tool, 40)}", "the call's arguments", arguments)
@@ -182,7 +181,7 @@ def read_v3(fields: Fields) -> Task:
 def _task(
     fields: Fields, form: Form, env: str, grading: list[Call], slug: str, row: dict[str, Any]
 ) -> Task:
-    """The task, with the non-empty fields of the row."""
+    """The task, with the non-empty fields of its row."""
     row = {key: value for key, value in row.items() if value not in (None, "", [], {})}
     scenario = grading[0]["name"] if grading else ""
     unknown = tuple(sorted(fields.row.keys() - (KNOWN_V4 if form == "v4" else KNOWN_V3)))
@@ -192,7 +191,7 @@ def _task(
 
 
 def _servers(fields: Fields) -> dict[str, Any]:
-    """The MCP servers by name; each has a URL, or a command that starts it."""
+    """The MCP servers by name; each needs a URL, or a command that starts it."""
     servers = _object(fields, "mcp_config")
     for name, server in servers.items():
         at = f"mcp_config.{one_line(name, 40)}"
@@ -210,7 +209,7 @@ def _servers(fields: Fields) -> dict[str, Any]:
 
 
 def _object(fields: Fields, key: str) -> dict[str, Any]:
-    """An object, or JSON of one; empty if it is absent."""
+    """An object, or a JSON string of one; empty if absent."""
     value = fields.row.get(key)
     if not isinstance(value, str):
         return fields.mapping(key)
@@ -225,7 +224,8 @@ def _object(fields: Fields, key: str) -> dict[str, Any]:
 
 
 _again = lru_cache(MOST_KEPT)(parse)
-"""Cache: rows of a file mostly share MCP servers and configuration; values are read-only."""
+"""Cached parsing: the rows of a file mostly share MCP servers and configuration. The values must
+not be changed."""
 
 
 def _tools(fields: Fields) -> list[Any]:
@@ -240,7 +240,7 @@ def _tools(fields: Fields) -> list[Any]:
 
 
 def _gym(fields: Fields) -> str:
-    """Name of the gym; a custom gym is an object."""
+    """Name of the gym; a custom gym is given as an object."""
     gym = fields.row["gym"]
     if isinstance(gym, str):
         return gym
@@ -259,10 +259,10 @@ def _gym(fields: Fields) -> str:
 # Variables in the MCP servers of v4 rows: names, missing ones, substitution.
 #
 # ``${VAR}``, ``${VAR:default}`` and ``$VAR`` are substituted; ``$$`` is a dollar sign. Values
-# leave this module only in a substituted row: they are usually keys.
+# are usually keys, so they leave this module only in substituted rows.
 #
-# Source: the ``hud`` SDK 0.4 fills them from the environment when it reads a row; its first
-# releases did so by Python's `string.Template`, and their documentation writes ``$VAR``.
+# Source: the ``hud`` SDK 0.4 substitutes them from the environment when it reads a row; its
+# first releases used Python's `string.Template`, and their documentation writes ``$VAR``.
 
 
 VARIABLE = re.compile(
@@ -274,30 +274,31 @@ ASSIGNED = re.compile(
     r"[\w-]*(?:authorization|api.?key|token|secret|passw)[\w-]*[\"']?\s*[=:]\s*(?P<value>[^&]+)",
     re.IGNORECASE,
 )
-"""A secret by name within a text: of a URL's query, or an argument such as ``-e API_KEY=…``."""
+"""A secret assigned by name within a text: in a URL's query, or an argument such as ``-e
+API_KEY=…``."""
 SCHEME = re.compile(r"^\s*(?:bearer|basic|token)\b", re.IGNORECASE)
 SHORTEST_KEY = 8
-"""Characters; a shorter value under such a name is no key."""
+"""Minimum characters of a key; shorter values under such a name are not reported."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable used by rows."""
+    """A variable that rows use."""
 
     name: str
     missing: bool
-    """Whether it is not set and some row has no default for it."""
+    """Whether it is not set and at least one row has no default for it."""
     default: bool
-    """Whether some row has a default."""
+    """Whether at least one row has a default."""
     tasks: int
 
 
 def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variable]:
-    """Variables used by rows, sorted by name.
+    """The variables that rows use, sorted by name.
 
     Args:
         tasks: Of any form; only v4 rows have variables.
-        known: Names that are set.
+        known: Names of variables that are set.
     """
     found: dict[str, list[bool]] = {}
     for task in tasks:
@@ -315,7 +316,7 @@ def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variab
 
 
 def bare_keys(tasks: Iterable[Task]) -> dict[str, list[Task]]:
-    """Places in MCP servers that contain a plain-text key, with their tasks."""
+    """Places in MCP servers that contain a plain-text key, each with its tasks."""
     found: dict[str, list[Task]] = {}
     for task in tasks:
         for place, text in _texts(task.more.get("mcp_config") if task.form == "v4" else None):
@@ -332,7 +333,7 @@ def has_variable(text: str) -> bool:
 
 
 def _is_key(value: str) -> bool:
-    """Whether the value of a secret is a literal; a default counts as one."""
+    """Whether the value of a secret is a literal; a variable's default counts as one."""
     written = VARIABLE.sub(lambda match: match["default"] or match["dollar"] or "", value)
     written = SCHEME.sub("", written).strip()
     return len(written) >= SHORTEST_KEY and not written.isdecimal()
@@ -344,9 +345,9 @@ def _name(match: re.Match[str]) -> str:
 
 
 def fill_rows(rows: Sequence[dict[str, Any]], values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows with the variables of their MCP servers substituted, as sent.
+    """Rows with the variables of their MCP servers substituted, ready to be sent.
 
-    A variable that is neither set nor has a default is left unchanged.
+    A variable that is neither set nor has a default stays as it is.
     """
     return [
         {**row, "mcp_config": _filled(row["mcp_config"], values)} if "mcp_config" in row else row
@@ -372,7 +373,7 @@ def _value(match: re.Match[str], values: Mapping[str, str]) -> str:
 
 
 def _texts(value: Any, place: str = "") -> Iterable[tuple[str, str]]:
-    """Every text within, with its place."""
+    """Every text nested in a value, with its place."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict):

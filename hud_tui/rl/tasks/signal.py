@@ -1,13 +1,14 @@
-"""Signal: expected share of groups with a gradient per task, estimated from a few rollouts.
+"""The signal of a taskset: the expected share of groups with a gradient, estimated from a few
+rollouts per task.
 
-A group whose rewards are all equal has no gradient. With a reward that is 0 or 1 and is 1
-with probability p, the probability of that in a group of G rollouts is p^G + (1−p)^G; with
-graded rewards, Σ p(r)^G over the values r. p(r) is estimated from the sampled rollouts, so it
-is rough for few of them: 0 of 8 solved is compatible with a pass rate of 1 in 20.
+A group whose rewards are all equal has no gradient. With a reward that is 0 or 1 and is 1 with
+probability p, the probability of that in a group of G rollouts is p^G + (1−p)^G; with graded
+rewards, Σ p(r)^G over the values r. p(r) is estimated from the sampled rollouts, so it is rough for
+few of them: 0 of 8 solved is compatible with a pass rate of 1 in 20.
 
-Source: Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), section 4.1 (group-relative
-advantages); Yu et al. 2025 (DAPO, arXiv:2503.14476), section 3.2 (groups that are all right
-or all wrong have zero gradient, and are sampled again).
+Source: Shao et al. 2024 (DeepSeekMath, arXiv:2402.03300), section 4.1 (group-relative advantages);
+Yu et al. 2025 (DAPO, arXiv:2503.14476), section 3.2 (groups that are all right or all wrong have
+zero gradient, and are sampled again).
 """
 
 from collections import Counter
@@ -24,17 +25,17 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 
 SIZES = (4, 8, 16)
-"""Group sizes that are compared."""
+"""The group sizes that are compared."""
 PASS = 1.0
-"""The reward of a rollout that passes."""
+"""Reward from which a rollout counts as passed."""
 EASY, HARD = 0.95, 0.05
 """Mean rewards beyond which a task without signal is too easy or too hard."""
 DEAD = 0.9
-"""P(no signal) from which a task counts as having none."""
+"""P(no signal) from which a task counts as having no signal."""
 ENOUGH = 0.8
-"""Share of the reachable groups with gradient that the recommended group size must reach."""
+"""Share of the reachable groups with gradient that a recommended group size must reach."""
 DIGITS = 9
-"""Decimals beyond which rewards differ by rounding only."""
+"""Decimals that are compared; rewards that differ beyond them differ by rounding."""
 Label = Literal["signal", "too easy", "too hard", "no signal", "failed"]
 
 
@@ -44,20 +45,20 @@ class Outcome:
 
     reward: float
     tokens: int | None = None
-    """Generated, all turns."""
+    """Generated tokens over all turns."""
     seconds: float | None = None
     truncated: bool = False
 
 
 @dataclass(frozen=True)
 class TaskSignal:
-    """Rollouts of one task, and what follows for its groups."""
+    """The rollouts of one task, and what they imply for its groups."""
 
     slug: str
     outcomes: tuple[Outcome, ...]
     where: str = ""
     errors: int = 0
-    """Rollouts that ended without a reward; not counted otherwise."""
+    """Number of rollouts that ended without a reward; they are not in `outcomes`."""
     basis: Literal["sampled", "cached", "recorded"] = "sampled"
     at: str = ""
     """Time of the rollouts, ISO 8601 in UTC."""
@@ -87,18 +88,18 @@ class TaskSignal:
 
     @property
     def truncated(self) -> float | None:
-        """Share of rollouts that ran into the token limit."""
+        """Share of rollouts that reached the token limit."""
         cut = [outcome.truncated for outcome in self.outcomes]
         return sum(cut) / len(cut) if cut else None
 
     @property
     def tokens(self) -> float | None:
-        """Mean per rollout."""
+        """Mean tokens per rollout."""
         return _mean(outcome.tokens for outcome in self.outcomes)
 
     @property
     def seconds(self) -> float | None:
-        """Mean per rollout."""
+        """Mean seconds per rollout."""
         return _mean(outcome.seconds for outcome in self.outcomes)
 
     def label(self, size: int) -> Label:
@@ -116,7 +117,7 @@ def zero_gradient(rewards: Sequence[float], size: int) -> float:
 
     Args:
         rewards: Of one task's rollouts, shape (N,), N ≥ 1.
-        size: Rollouts in a group, at least 1.
+        size: Rollouts per group, at least 1.
 
     Returns:
         Σ (n_r / N)^size over the distinct rewards r; in [0, 1].
@@ -131,12 +132,12 @@ def zero_gradient(rewards: Sequence[float], size: int) -> float:
 
 
 def with_signal(tasks: Iterable[TaskSignal], size: int) -> list[TaskSignal]:
-    """The tasks that give signal in groups of `size`."""
+    """The tasks with signal in groups of `size`."""
     return [task for task in tasks if task.label(size) == "signal"]
 
 
 def expected_share(tasks: Sequence[TaskSignal], size: int) -> float:
-    """Expected share of groups with gradient, tasks sampled uniformly; 0 without tasks."""
+    """Expected share of groups with gradient if tasks are sampled uniformly; 0 without tasks."""
     known = [share for task in tasks if (share := task.zero_gradient(size)) is not None]
     return 1 - fmean(known) if known else 0.0
 
@@ -144,9 +145,9 @@ def expected_share(tasks: Sequence[TaskSignal], size: int) -> float:
 def recommended_size(tasks: Sequence[TaskSignal]) -> int | None:
     """The smallest of SIZES with enough groups with gradient; None if no task has any.
 
-    The reachable share of groups with gradient is the share of tasks whose rewards differ, in
-    the limit of large groups. A size is enough from ENOUGH of it: further rollouts are better
-    spent on more tasks.
+    The reachable share of groups with gradient is the share of tasks whose rewards differ, the
+    limit for large groups. A size that reaches ENOUGH of it is recommended: further rollouts are
+    better spent on more tasks.
     """
     known = [task for task in tasks if task.rewards]
     able = sum(len({round(reward, DIGITS) for reward in task.rewards}) > 1 for task in known)
@@ -178,16 +179,17 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 GOOD, POOR = 0.5, 0.2
-"""Expected shares of groups with gradient: ok from the first, failure below the second."""
+"""Expected shares of groups with gradient: at least the first is ok, below the second is a
+failure."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run, as far as it is known."""
+    """Size of a run, as far as known."""
 
     group_size: int
     tasks_per_step: int | None
-    """None: every task."""
+    """None for all tasks."""
     steps: int | None
     train_tasks: int
 
@@ -199,12 +201,12 @@ class Pace:
     rollouts: int
     seconds: float
     at: str = ""
-    """When measured, ISO 8601; empty for just now."""
+    """When it was measured, ISO 8601; empty for just now."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Expected cost of the run and its basis; None if unknown."""
+    """Expected cost of a run; None where unknown."""
 
     rollouts: int
     tokens: int | None
@@ -244,7 +246,7 @@ def _solved(tasks: Sequence[TaskSignal], group: int) -> str:
 
 
 def _advice(tasks: Sequence[TaskSignal], able: Sequence[TaskSignal], group: int) -> str:
-    """What to do about a taskset with few tasks that give signal, or none."""
+    """What to do about a taskset in which few tasks, or none, have signal."""
     found = Counter(task.label(group) for task in tasks)
     easy, hard = found["too easy"], found["too hard"]
     partial = "reward partial success"
@@ -264,8 +266,8 @@ def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Esti
 
     Args:
         tasks: Of the taskset.
-        size: Of the run; without steps, one step is estimated.
-        pace: Of the rollouts made now or, failing that, earlier; None if unknown.
+        size: Of the run; if the number of steps is unknown, one step is estimated.
+        pace: Speed of the rollouts made now or, without any, earlier; None if unknown.
     """
     per_step = min(size.tasks_per_step or size.train_tasks, size.train_tasks)
     rollouts = (size.steps or 1) * per_step * size.group_size
@@ -291,7 +293,7 @@ def _basis(size: Size, per_step: int, counted: int, pace: Pace | None) -> str:
 def document(
     tasks: Sequence[TaskSignal], size: Size, pace: Pace | None, more: dict[str, Any]
 ) -> dict[str, Any]:
-    """The signal as ``data.signal`` of a preflight document; highest std first."""
+    """The signal as ``data.signal`` of a preflight document; tasks with the highest std first."""
     by_std = sorted(tasks, key=lambda task: -(task.std or 0.0))
     return {
         **more,
@@ -328,23 +330,23 @@ def _row(task: TaskSignal, group_size: int) -> dict[str, Any]:
     }
 
 
-# The rollouts to make for a taskset's signal, and their progress.
+# Sampling rollouts to measure a taskset's signal.
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for sampled rollouts."""
+    """A request to sample rollouts."""
 
     model_id: str
     model: str
-    """Its slug."""
+    """The model's slug."""
     checkpoint: str | None
-    """The head; None for the base weights."""
+    """Id of the head; None for the base weights."""
     group_size: int
     groups: int
-    """One per task; beyond the number of tasks, from the first again."""
+    """Number of groups, one per task; if more than tasks, it starts over with the first."""
     sampling: dict[str, Any] = field(default_factory=dict)
-    """completion_kwargs, e.g. max_tokens and temperature."""
+    """completion_kwargs of the request, e.g. max_tokens and temperature."""
 
 
 @dataclass(frozen=True)
@@ -354,18 +356,18 @@ class Progress:
     done: int
     total: int
     signals: tuple[TaskSignal, ...]
-    """Of the tasks with finished rollouts."""
+    """Of the tasks that have finished rollouts."""
     pace: Pace
     trouble: str = ""
-    """Error of the last failed rollout."""
+    """Error of the last rollout that failed."""
 
 
 def choose(tasks: Sequence[Task], groups: int) -> list[Task]:
-    """The tasks to roll out, one group each; deterministic for a taskset.
+    """The tasks to roll out, one per group; always the same ones for a taskset.
 
     Args:
         tasks: Held-out tasks and rows up to v4 are skipped.
-        groups: Number of groups; beyond the number of tasks, from the first again.
+        groups: Number of groups; if more than tasks, it starts over with the first.
     """
     able = [task for task in tasks if not task.heldout and not task.is_legacy]
     Random(0).shuffle(able)

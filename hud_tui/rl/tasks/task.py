@@ -1,7 +1,7 @@
-"""Tasks and their fields: JSON Schema checks, typed reading of rows, places for messages.
+"""Tasks and the fields of their rows: JSON Schema checks, typed reading, places for messages.
 
-Schemas come from a server. References are not fetched, and an invalid schema accepts
-everything: the service that published it reports that.
+Schemas come from a server. References are not fetched, and an invalid schema accepts everything:
+reporting it is up to the service that published it.
 
 Source: JSON Schema 2020-12, by the ``jsonschema`` package.
 """
@@ -27,19 +27,19 @@ BOUNDS = {
     "minItems": "below",
     "maxItems": "above",
 }
-"""Text for a violated bound."""
+"""How a value violates a bound, in words."""
 Validator = Callable[[object], str]
 """Maps a value to its first error; empty if it is valid."""
 
 
 def misfit(schema: Mapping[str, Any], value: object, at: str = "args") -> str:
-    """First error of a value, e.g. ``args.a: expected integer``; empty if it is valid."""
+    """The first error of a value, e.g. ``args.a: expected integer``; empty if it is valid."""
     return validator(schema, at)(value)
 
 
 def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
-    """A validator of one schema for many values."""
-    import jsonschema  # 90 ms: only if there is a schema
+    """A validator of one schema, for many values."""
+    import jsonschema  # takes 90 ms, and most tasksets have no schema
     import referencing.exceptions
 
     kind = jsonschema.Draft202012Validator
@@ -47,7 +47,7 @@ def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
         kind.check_schema(schema)
     except (jsonschema.exceptions.SchemaError, RecursionError):
         return lambda value: ""
-    checker = kind(schema, registry=referencing.Registry())  # default would fetch references
+    checker = kind(schema, registry=referencing.Registry())  # the default fetches references
 
     def validate(value: object) -> str:
         try:
@@ -87,16 +87,16 @@ def _step(part: str | int) -> str:
     return f"[{part}]" if isinstance(part, int) else f".{one_line(part, 40)}"
 
 
-# Fields of a row, read with all errors collected, so that a file's errors come all at once.
-#
-# Messages never contain values: a row may contain a key.
+# Reading the fields of a row. Errors are collected, so that all errors of a file are reported at
+# once. Messages never contain values, because a row may contain a key.
 
 
 HINT = 'a row is {"env": NAME, "id": SCENARIO, "args": {…}, "slug": NAME}'
 
 
 class Fields:
-    """Reads an object; errors go to `problems`, and a neutral value is returned."""
+    """Reads the fields of an object; an invalid one adds to `problems` and gives a neutral
+    value."""
 
     def __init__(self, row: dict[str, Any], where: str, problems: list[Problem]) -> None:
         self.row = row
@@ -110,7 +110,7 @@ class Fields:
         self.wrong(field, f"expected {wanted}, found {kind_of(value)}")
 
     def text(self, key: str, wanted: str = "text") -> str:
-        """A field that must be text, and not empty."""
+        """A required text that is not empty."""
         value = self.row.get(key)
         if isinstance(value, str) and value.strip():
             return value
@@ -119,7 +119,7 @@ class Fields:
         return ""
 
     def maybe_text(self, key: str) -> str:
-        """A field that may be absent or null; empty then."""
+        """An optional text; empty if it is absent or null."""
         value = self.row.get(key)
         if value is None or isinstance(value, str):
             return value or ""
@@ -127,7 +127,7 @@ class Fields:
         return ""
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """An object; empty if it is absent or null."""
+        """An optional object; empty if it is absent or null."""
         value = self.row.get(key)
         if value is None or isinstance(value, dict):
             return value or {}
@@ -135,7 +135,7 @@ class Fields:
         return {}
 
     def sequence(self, key: str) -> list[Any]:
-        """A list; empty if it is absent or null."""
+        """An optional list; empty if it is absent or null."""
         value = self.row.get(key)
         if value is None or isinstance(value, list):
             return value or []
@@ -143,7 +143,7 @@ class Fields:
         return []
 
     def check_text(self) -> None:
-        """Refuse lone surrogates: JSON can escape them, UTF-8 cannot encode them."""
+        """Reject lone surrogates, which JSON can escape but UTF-8 cannot encode."""
         waiting: list[tuple[str, object]] = list(self.row.items())
         waiting += [("", key) for key in self.row]
         while waiting:
@@ -158,12 +158,12 @@ class Fields:
 
 
 def refuse(problems: list[Problem], hint: str = HINT) -> NoReturn:
-    """Raises HudBadTasks, in the order of the file."""
+    """Raise HudBadTasks with these problems."""
     raise HudBadTasks(problems, hint)
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, in words."""
+    """The kind of a JSON value, in words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
     return names.get(type(value), "nothing" if value is None else "a number")
 
@@ -174,14 +174,14 @@ def kind_of(value: object) -> str:
 Form = Literal["v3", "v4", "v5", "v6", "upload", "export"]
 """Form of a row; ``v3`` stands for v1 to v3."""
 HELD_OUT = "heldout"
-"""A row whose ``columns.split`` is this is sampled to measure, never trained on."""
+"""Value of ``columns.split`` for tasks that are never trained on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task: a scenario of an environment with its args.
+    """A task: a scenario of an environment, with its args.
 
-    Rows up to v4 name no environment. For display, `env` is the gym or the names of the MCP
+    Rows up to v4 name no environment. For display, `env` is then the gym or the names of the MCP
     servers, and `scenario` the grading call.
     """
 
@@ -194,10 +194,10 @@ class Task:
     """Where it was read, e.g. ``tasks.jsonl line 3``."""
     form: Form = field(default="v6", compare=False)
     more: dict[str, Any] = field(default_factory=dict)
-    """Other fields, sent along; for rows up to v4 all fields, with calls and configurations
-    as objects."""
+    """Other fields, which are sent along. For rows up to v4 all fields, with calls and
+    configurations as objects."""
     unknown: tuple[str, ...] = field(default=(), compare=False)
-    """Unknown fields; they are dropped."""
+    """Names of unknown fields, which are dropped."""
 
     @property
     def heldout(self) -> bool:
@@ -209,10 +209,10 @@ class Task:
         return self.form in ("v3", "v4")
 
     def row(self) -> dict[str, Any]:
-        """The row as submitted: v6, or its own form up to v4."""
+        """The row as submitted: in v6 form; rows up to v4 in their own."""
         if self.is_legacy:
             return dict(self.more)
-        again = f"{self.env}:"  # reading takes this off, once
+        again = f"{self.env}:"  # a reader removes this prefix once
         row: dict[str, Any] = {
             "env": self.env,
             "id": self.scenario if not self.scenario.startswith(again) else again + self.scenario,
@@ -228,12 +228,12 @@ def default_slug(scenario: str, args: dict[str, Any]) -> str:
 
 
 def digest(value: object) -> str:
-    """Hash of a JSON value, 40 hex digits; equal values have equal hashes."""
+    """SHA-1 of a JSON value, 40 hex digits; keys are sorted, so equal values have equal hashes."""
     return sha1(json.dumps(value, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
 
 
 def rows_digest(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Names what tasks say, in this order: 16 hex digits of the hash of their rows as sent."""
+    """Hash of tasks: 16 hex digits of the hash of their rows as sent, in this order."""
     return digest([dict(row) for row in rows])[:16]
 
 
@@ -247,13 +247,13 @@ def form_of(tasks: Iterable[Task]) -> str | None:
 
 
 NAMED = 5
-"""Maximum places named in a finding; the rest is counted."""
+"""Maximum number of places named in a finding; the others are only counted."""
 NUMBERED = re.compile(r"(.+) (row|line|item) (\d+)", re.DOTALL)
 
 
 @dataclass
 class _Stretch:
-    """Consecutive tasks of a file; or one task without a number."""
+    """Consecutive tasks of a file; or a single task without a number."""
 
     name: str
     unit: str
@@ -262,7 +262,7 @@ class _Stretch:
     tasks: int = 1
 
     def takes(self, name: str, unit: str, number: int) -> bool:
-        """Add a task if it is the next one or in the same line; return whether it was."""
+        """Add a task if it is the next one or on the same line; return whether it was added."""
         follows = (name, unit) == (self.name, self.unit) and number in (self.last, self.last + 1)
         if follows and unit:
             self.last, self.tasks = number, self.tasks + 1
@@ -273,7 +273,7 @@ class _Stretch:
 
 
 def places(tasks: Sequence[Task]) -> str:
-    """Places of tasks: the first few by name, the rest as a count."""
+    """Places of tasks as text: the first few by name, the others as a count."""
     stretches: list[_Stretch] = []
     for task in tasks:
         found = NUMBERED.fullmatch(task.where)
@@ -288,7 +288,7 @@ def places(tasks: Sequence[Task]) -> str:
 
 
 def _joined(stretches: Sequence[_Stretch]) -> Iterator[str]:
-    """Each file with its line ranges; tasks without a number individually."""
+    """Each file with its ranges of numbers; tasks without a number one by one."""
     for (name, unit), group in groupby(stretches, lambda one: (one.name, one.unit)):
         numbers = [one.numbers() for one in group]
         many = "s" if len(numbers) > 1 or "-" in numbers[0] else ""
