@@ -530,4 +530,6 @@ def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
 
 def is_same(old: Checkpoint, new: Checkpoint) -> bool:
     """Whether both are the same node, apart from the fields in MUTABLE."""
-    return old is new or old.model_copy(update={name: getattr(new, name) for name in MUTABLE}) == new
+    if old is new:
+        return True
+    return old.model_copy(update={name: getattr(new, name) for name in MUTABLE}) == new
