@@ -597,6 +597,8 @@ class RunRecord(Response):
     """How many steps a point stands for; the last one may be of fewer."""
     heldout: float | None = None
     """Held-out reward: of its newest evaluated checkpoint, else as its newest step reports it."""
+    num_heldout_traces: int | None = None
+    """Rollouts of that reward; None if nobody says."""
     evaluation: Evaluation | None = None
     """Of its newest checkpoint that has one."""
     rollouts: int = 0

@@ -18,7 +18,7 @@ from hud_tui.rl.axes import time_said
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import metrics_of, short
 from hud_tui.rl.names import SHORTEST_PREFIX, close_names, short_prefix
-from hud_tui.rl.own_numbers import heldout_evaluation
+from hud_tui.rl.own_numbers import heldout_evaluation, heldout_rollouts_of
 from hud_tui.rl.run import has_ended, job_model_id
 from hud_tui.rl.text import age, one_line, seconds, spaced
 from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model, RunRecord
@@ -53,6 +53,8 @@ class RunRow:
     points: tuple[float, ...] = ()
     """Rewards of its steps in order, averaged to shape (≤ 32,)."""
     heldout: float | None = None
+    heldout_rollouts: int | None = None
+    """Rollouts of the held-out reward."""
     evaluation: Evaluation | None = None
     no_gradient: float | None = None
     """Share of its rollouts in zero-variance groups."""
@@ -133,6 +135,7 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         reward=_finite(record.reward_last),
         points=tuple(record.points),
         heldout=_finite(record.heldout),
+        heldout_rollouts=record.num_heldout_traces,
         evaluation=record.evaluation,
         no_gradient=_finite(record.no_gradient),
         alarms=record.alarms,
@@ -214,12 +217,12 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
     ends = ends_of(len(rewards))
     times = [at for at in (seconds(node.created_at) for node in steps) if at is not None]
     newest = steps[-1]
-    heldout = next((h for h in map(_heldout, reversed(steps)) if h is not None), None)
+    told = next((node for node in reversed(steps) if _heldout(node) is not None), None)
     evaluations = (heldout_evaluation(node.evaluations) for node in reversed(steps))
     evaluation = next((each for each in evaluations if each is not None), None)
     rollouts = sum(node.num_traces or 0 for node in steps)
     idle = sum((_idle(node) or 0.0) * (node.num_traces or 0) for node in steps)
-    return replace(
+    found = replace(
         row,
         whole=True,
         start=one_line(parent.name or parent.id, 100) if parent is not None else row.start,
@@ -228,14 +231,21 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
         reward_first=fmean(rewards[:ends]) if rewards else None,
         reward=fmean(rewards[-ends:]) if rewards else None,
         points=tuple(thinned(rewards)),
-        heldout=evaluation.mean_reward if evaluation is not None else heldout,
-        evaluation=evaluation,
+        heldout=_heldout(told) if told is not None else None,
+        heldout_rollouts=(heldout_rollouts_of(told) or None) if told is not None else None,
         no_gradient=idle / rollouts if rollouts and _idle(newest) is not None else None,
         step=max(row.step, len(steps)),
         tokens=sum(node.num_tokens or 0 for node in steps) or row.tokens,
         duration_s=times[-1] - (row.created_at or times[0]) if times else None,
         stepped_at=times[-1] if times else None,
     )
+    return found if evaluation is None else _evaluated(found, evaluation)
+
+
+def _evaluated(row: RunRow, evaluation: Evaluation) -> RunRow:
+    """A row whose held-out reward is that of an evaluation."""
+    mean, rollouts = evaluation.mean_reward, evaluation.num_traces
+    return replace(row, heldout=mean, heldout_rollouts=rollouts, evaluation=evaluation)
 
 
 def _reward(node: Checkpoint) -> float | None:
@@ -395,6 +405,18 @@ def _reward_text(row: RunRow, now: float) -> str:
     return f"{short(row.reward_first)} → {short(row.reward)}"
 
 
+def _count(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _heldout_text(row: RunRow, now: float) -> str:
+    """With the number of its rollouts, unless it is the evaluation's, which says that itself."""
+    if row.heldout is None:
+        return "–"
+    is_counted = row.heldout_rollouts and row.evaluation is None
+    return f"{short(row.heldout)} ({row.heldout_rollouts})" if is_counted else short(row.heldout)
+
+
 def _alarm_text(row: RunRow, now: float) -> str:
     if row.alarms is None:
         return "–"
@@ -410,7 +432,7 @@ def _alarm_value(row: RunRow) -> float | None:
 MEANINGS = {
     "reward": f"mean of its first {ENDS} steps → of its newest {ENDS} (of a short run, its halves)",
     "spark": "mean reward of its steps, from its least to its greatest",
-    "heldout": "of the newest evaluated checkpoint, else as the newest step reports it",
+    "heldout": "of the newest evaluated checkpoint, else as a step reports it (of N rollouts)",
     "eval": "mean reward [95 % interval] tasks × samples, of the newest evaluated checkpoint",
     "nograd": "share of its rollouts whose group had no variance",
     "tokens": "generated in its training rollouts",
@@ -439,14 +461,14 @@ COLUMNS: Mapping[str, Column] = {
         _said("start", "from", lambda row: row.start),
         _said("loss", "loss", lambda row: row.loss),
         _counted("lr", "lr", lambda row: row.lr, _rate),
-        _counted("group", "group", lambda row: row.group_size, lambda n: f"{n:.0f}"),
-        _counted("seed", "seed", lambda row: row.seed, lambda n: f"{n:.0f}"),
+        _counted("group", "group", lambda row: row.group_size, _count),
+        _counted("seed", "seed", lambda row: row.seed, _count),
         _said("engine", "engine", lambda row: row.engine),
         Column("reward", "reward", lambda row: row.reward, _reward_text),
         Column(
             "spark", "trend", lambda row: _gain(row), lambda row, now: sparkline(row.points), False
         ),
-        _counted("heldout", "held-out", lambda row: row.heldout),
+        Column("heldout", "held-out", lambda row: row.heldout, _heldout_text),
         Column(
             "eval",
             "evaluation",
@@ -467,6 +489,7 @@ COLUMNS: Mapping[str, Column] = {
             lambda row, now: age(row.created_at, now),
         ),
         _said("sweep", "sweep", lambda row: row.sweep),
+        _counted("heldout_n", "held-out rollouts", lambda row: row.heldout_rollouts, _count),
         _said("id", "id", lambda row: row.id),
         _said("note", "note", lambda row: row.note),
     )
@@ -606,6 +629,7 @@ NUMBERS: Mapping[str, Callable[[RunRow], float | None]] = {
     "seed": lambda row: row.seed,
     "reward": lambda row: row.reward,
     "heldout": lambda row: row.heldout,
+    "heldout_n": lambda row: row.heldout_rollouts,
     "eval": lambda row: None if row.evaluation is None else row.evaluation.mean_reward,
     "nograd": lambda row: row.no_gradient,
     "duration": lambda row: row.duration_s,

@@ -15,7 +15,7 @@ from hud_tui.service import managed_run
 from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
 from hud_tui.service.store import runs
-from hud_tui.service.store.db import Db
+from hud_tui.service.store.db import MIGRATIONS, Db
 from hud_tui.settings import local_settings
 from tests.conftest import ended, fork, submit
 from tests.service.calls import Json, optim, pass_, payloads, set_head, tree
@@ -51,6 +51,7 @@ async def test_a_managed_run_s_row(http: httpx.AsyncClient) -> None:
     assert older["tokens"] == sum(node["num_tokens"] for node in steps)
     assert older["heldout"] == steps[-1]["evaluations"][-1]["mean_reward"]
     assert older["evaluation"] == steps[-1]["evaluations"][-1]
+    assert older["num_heldout_traces"] == steps[-1]["evaluations"][-1]["num_traces"]
     assert (older["engine"], older["base"], older["forked_from"]) == ("toy", "toy/four", "toy/four")
     assert 0 < older["busy_s"] < older["finished_at"] - older["created_at"] + 1
     assert (newer["start"], newer["loss_fn"]) == ("step-000012", "ppo")
@@ -185,6 +186,30 @@ async def test_the_steps_of_a_run_as_columns(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v1/runs/nothing/steps")).status_code == 404
 
 
+async def test_a_held_out_reward_without_an_evaluation_says_of_how_many_rollouts_it_is(
+    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stopped(*_: Any) -> None:
+        """As for a run that ends before its last checkpoint is evaluated."""
+
+    monkeypatch.setattr(managed_run.Run, "_score", stopped)
+    model = await fork(http)
+    await ended(http, await submit(http, model["id"], steps=3, heldout_every=2))
+    metrics = [node["metrics"] for node in await tree(http, model["id"])]
+    told = [one for one in metrics if "heldout_reward" in one][-1]
+    [row] = await listed(http)
+    assert row["evaluation"] is None
+    assert row["heldout"] == told["heldout_reward"]
+    assert row["num_heldout_traces"] == told["num_heldout_traces"] > 0
+
+    def older(db: Db) -> None:
+        db.execute("ALTER TABLE run DROP COLUMN heldout_traces")
+        db.executescript(next(one for one in MIGRATIONS if "heldout_traces INTEGER" in one))
+
+    await service.parts.store.read(older)
+    assert (await listed(http))[0]["num_heldout_traces"] == row["num_heldout_traces"]
+
+
 def test_the_course_of_the_rewards_is_bounded_and_whole() -> None:
     kept: dict[str, Any] = {}
     for number in range(1000):
@@ -317,6 +342,7 @@ async def test_on_hud_rows_are_put_together_within_a_budget(
 SHARED = {"model": "model", "step": "step", "steps": "steps", "reward": "reward_last"} | {
     "loss": "loss_fn",
     "heldout": "heldout",
+    "heldout_rollouts": "num_heldout_traces",
     "tokens": "tokens",
     "status": "status",
 }

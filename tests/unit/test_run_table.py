@@ -189,13 +189,18 @@ RECORD = RunRecord(
     reward_first=0.4,
     reward_last=0.8,
     points=[0.4, 0.6, 0.8],
-    heldout=0.7,
+    heldout=0.71,
+    num_heldout_traces=192,
     evaluation=EVALUATION,
     no_gradient=0.25,
     tokens=12_345,
     alarms=1,
     alarm="warn",
 )
+
+
+HELD = {"heldout_reward": 0.6, "num_heldout_traces": 20.0}
+"""Metrics of a step that sampled held-out tasks."""
 
 
 def test_the_service_s_record_becomes_a_row() -> None:
@@ -214,8 +219,21 @@ def test_the_service_s_record_becomes_a_row() -> None:
     shown = {key: COLUMNS[key].text(row, NOW) for key in USUAL}
     assert shown["reward"] == ".400 → .800"
     assert shown["eval"] == ".710 [.660, .760] 48×4"
+    assert shown["heldout"] == ".710", "its size is beside it"
     assert (shown["steps"], shown["nograd"], shown["alarms"]) == ("30/60", "25 %", "1 warn")
     assert (shown["spark"], shown["lr"], shown["age"]) == ("▁▄█", "3e-4", "5 m")
+
+
+def test_a_held_out_reward_that_was_never_evaluated_says_of_how_many_rollouts_it_is() -> None:
+    told = RECORD.model_copy(update={"evaluation": None, "num_heldout_traces": 36})
+    row, unsaid = row_of(told), row_of(told.model_copy(update={"num_heldout_traces": None}))
+    assert COLUMNS["heldout"].text(row, NOW) == ".710 (36)"
+    assert COLUMNS["heldout"].value(row) == 0.71
+    assert COLUMNS["heldout_n"].text(row, NOW) == "36"
+    assert COLUMNS["heldout"].text(unsaid, NOW) == ".710"
+    assert COLUMNS["heldout_n"].text(unsaid, NOW) == "–"
+    keep = parse_filter("heldout>.7 heldout_n>=36 !is:evaluated", NOW)
+    assert [keep(one) for one in (row, unsaid, row_of(RECORD))] == [True, False, False]
 
 
 def test_hud_s_words_become_the_same_row() -> None:
@@ -246,7 +264,7 @@ def test_hud_s_words_become_the_same_row() -> None:
             num_tokens=100,
             learning_rate=1e-4,
             loss_fn="ppo",
-            metrics={"frac_reward_zero_std": 0.5},
+            metrics={"frac_reward_zero_std": 0.5, **({1: HELD, 2: HELD}.get(n, {}))},
         )
         for n in (1, 2, 3)
     ]
@@ -254,7 +272,11 @@ def test_hud_s_words_become_the_same_row() -> None:
     assert (row.start, row.lr, row.loss, row.tokens) == ("step-000007", 1e-4, "ppo", 300)
     assert (row.reward_first, row.points) == (pytest.approx(0.1), (0.1, 0.2, 0.3))
     assert (row.no_gradient, row.duration_s, row.eta_s) == (0.5, 180.0, 420.0)
+    assert (row.heldout, row.heldout_rollouts, row.evaluation) == (0.6, 20, None)
     assert row.whole
+    evaluated = steps[-1].model_copy(update={"evaluations": [EVALUATION]})
+    row = row_of_job(job, model, None, [*steps[:-1], evaluated], parent)
+    assert (row.heldout, row.heldout_rollouts, row.evaluation) == (0.71, 192, EVALUATION)
 
 
 @pytest.mark.parametrize(("steps", "ends"), [(0, 1), (1, 1), (3, 1), (8, 4), (10, 5), (999, 5)])

@@ -455,6 +455,7 @@ def record(row: sqlite3.Row, runner: Runner, bases: set[str], about: About) -> d
     managed, slug = row["kind"] == "training", row["slug"]
     busy = row["busy_s"] if managed else (row["last_at"] or 0.0) - (row["first_at"] or 0.0)
     evaluation = row["evaluation"]
+    heldout, of = _heldout(row)
     return {
         "id": row["id"],
         "kind": row["kind"] or "reported",
@@ -482,7 +483,8 @@ def record(row: sqlite3.Row, runner: Runner, bases: set[str], about: About) -> d
         "reward_last": _mean(rewards.get("last", [])[-ends:]),
         "points": [*points, part[0] / part[1]] if part[1] else points,
         "stride": rewards.get("stride", 1),
-        "heldout": _heldout(row),
+        "heldout": heldout,
+        "num_heldout_traces": of,
         "evaluation": orjson.Fragment(evaluation) if evaluation else None,
         "rollouts": row["rollouts"],
         "no_gradient": row["idle"] / row["rollouts"] if row["rollouts"] else None,
@@ -499,13 +501,13 @@ def _mean(rewards: list[float]) -> float | None:
     return mean if mean is not None and isfinite(mean) else None
 
 
-def _heldout(row: sqlite3.Row) -> float | None:
-    """Of its newest evaluated checkpoint, where that was on the held-out tasks."""
+def _heldout(row: sqlite3.Row) -> tuple[float | None, int | None]:
+    """Of its newest evaluated checkpoint, where that was on the held-out tasks, else as reported by
+    a step; and of how many rollouts it is."""
     evaluation = json.loads(row["evaluation"]) if row["evaluation"] else {}
     if evaluation.get("split", "heldout") == "heldout" and "mean_reward" in evaluation:
-        return float(evaluation["mean_reward"])
-    heldout: float | None = row["heldout"]
-    return heldout
+        return float(evaluation["mean_reward"]), evaluation.get("num_traces")
+    return row["heldout"], row["heldout_traces"]
 
 
 RUN_ROUTES = [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
+from hud_tui.rl.own_numbers import heldout_rollouts_of
 from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, insert
@@ -237,6 +238,7 @@ def _count(db: Db, model_id: str, row: Checkpoint, trace_ids: Sequence[str]) -> 
             rollouts=row.num_traces or 0,
             groups=row.groups,
             heldout=row.metrics.get("heldout_reward"),
+            heldout_traces=heldout_rollouts_of(row) or None,
         ),
     )
 

@@ -317,6 +317,15 @@ MIGRATIONS = [
             WHERE id = NEW.run_id AND coalesce(evaluated, 0) <= NEW.step;
     END
     """,
+    """
+    -- How many rollouts the held-out reward is of that a step has reported; NULL: nobody says.
+    ALTER TABLE run ADD COLUMN heldout_traces INTEGER;
+    UPDATE run SET heldout_traces = (
+        SELECT CAST(json_extract(body, '$.metrics.num_heldout_traces') AS INTEGER) FROM checkpoint
+        WHERE run_id = run.id AND json_extract(body, '$.metrics.heldout_reward') IS NOT NULL
+        ORDER BY step DESC LIMIT 1)
+        WHERE heldout IS NOT NULL
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

@@ -16,6 +16,7 @@ from typing import Any
 from hud_tui.rl.alarms.monitor import DetectorSet
 from hud_tui.rl.alarms.statistics import row_of
 from hud_tui.rl.groups import has_signal
+from hud_tui.rl.own_numbers import heldout_rollouts_of
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, not_found, now
 from hud_tui.service.store.db import Db, Store, insert
@@ -50,6 +51,8 @@ class Step:
     rollouts: int
     groups: Sequence[Group]
     heldout: float | None
+    heldout_traces: int | None
+    """Rollouts of that; None if the step does not say."""
 
     @property
     def idle(self) -> int:
@@ -86,6 +89,7 @@ def stepped(db: Db, step: Step) -> None:
         "UPDATE run SET steps = steps + 1, first_at = coalesce(first_at, :at), last_at = :at,"
         " learning_rate = :lr, loss_fn = :loss_fn, tokens = tokens + :tokens,"
         " rollouts = rollouts + :rollouts, idle = idle + :idle, rewards = :rewards,"
+        " heldout_traces = iif(:heldout IS NULL, heldout_traces, :heldout_traces),"
         f" heldout = coalesce(:heldout, heldout), revision = {NEXT} WHERE id = :id",
         {
             "id": run_id,
@@ -97,6 +101,7 @@ def stepped(db: Db, step: Step) -> None:
             "idle": step.idle,
             "rewards": json.dumps(rewards),
             "heldout": step.heldout,
+            "heldout_traces": step.heldout_traces,
         },
     )
 
@@ -252,6 +257,7 @@ def _count_again(db: Db, row: sqlite3.Row) -> None:
             rollouts=node.num_traces or 0,
             groups=node.groups,
             heldout=node.metrics.get("heldout_reward"),
+            heldout_traces=heldout_rollouts_of(node) or None,
         ),
     )
 

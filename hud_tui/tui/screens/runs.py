@@ -272,7 +272,8 @@ class RunDetails(Panel[None]):
     def _lay_out(self) -> None:
         width = max(LEAST_TOLD + LABELLED, self.pane.width)
         lines = [*self._why, *([Content()] if self._why else [])]
-        for one in COLUMNS.values():
+        told = (one for one in COLUMNS.values() if one.key != "heldout_n")  # the held-out says it
+        for one in told:
             lines += _told(one.title, text := one.text(self.row, self.now), width)
             if text != "–" and one.key in MEANINGS:
                 lines += _told("", MEANINGS[one.key], width, "$text-muted")

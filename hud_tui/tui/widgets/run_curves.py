@@ -496,8 +496,8 @@ PREVIEW_SIZE = (180, 50)
 """Least width and height of the screen."""
 FACTS_LINES, FACTS_COLUMNS = 15, 3
 FACTS_LABEL = 24
-IN_LINE = ("name", "state", "steps", "age", "eta")
-"""Columns that are in the table's lines, or change with the time alone."""
+IN_LINE = ("name", "state", "steps", "age", "eta", "heldout_n")
+"""Columns that are in the table's lines or in another fact, or change with the time alone."""
 IN_COLUMNS = ("learning_rate", "loss_fn", "group_size", "seed")
 """Parameters that are columns."""
 
