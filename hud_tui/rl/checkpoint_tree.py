@@ -126,6 +126,8 @@ class Standing:
     """Number of other checkpoints with a held-out reward on these tasks."""
     rivals: int
     """Number of those whose reward is not significantly lower (95 %)."""
+    apart: int = 0
+    """Number of checkpoints with a held-out reward on other tasks, or under other conditions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,14 +251,19 @@ class Tree:
         if self.best is None or self.best_by != HELDOUT:
             return None
         best, scored = self.own(self.best), list[tuple[tuple[int, float], int]]()
-        rivals = 0
+        rivals = apart = 0
         for position in range(self.size):
             own = NONE if position == self.best else self.own(position)
-            if own.heldout is not None and own.apart == best.apart and own.score is not None:
-                scored.append((own.score, -position))
-                rivals += not is_higher(best, own)
+            if own.heldout is None or own.score is None:
+                continue
+            if own.apart != best.apart:
+                apart += 1
+                continue
+            scored.append((own.score, -position))
+            rivals += not is_higher(best, own)
         following = max(scored, default=None)
-        return Standing(best, None if following is None else -following[1], len(scored), rivals)
+        next_ = None if following is None else -following[1]
+        return Standing(best, next_, len(scored), rivals, apart)
 
     def add(self, checkpoint: Checkpoint) -> "Tree":
         """The version with one more checkpoint, or with an update of a known one.
@@ -268,9 +275,9 @@ class Tree:
         if known is not None:
             return self._renew(known, checkpoint)
         tree = self if self.size == len(self._nodes) else self._copy()
-        common = tree._sampled.evaluated.common
+        ranked_by = tree._sampled.ranked_by
         position = tree._append(checkpoint)
-        best, score = tree._best_after(position, position + 1, common)
+        best, score = tree._best_after(position, position + 1, ranked_by)
         return replace(
             tree,
             size=position + 1,
@@ -287,10 +294,10 @@ class Tree:
         if new == old:
             return self
         self._nodes[position] = new
-        common = self._sampled.evaluated.common
+        ranked_by = self._sampled.ranked_by
         self._sampled.renew(position, old, new)
         pinned = self.pinned | {position} if new.pinned else self.pinned - {position}
-        best, score = self._best_after(position, self.size, common)
+        best, score = self._best_after(position, self.size, ranked_by)
         return replace(self, edition=self.edition + 1, pinned=pinned, best=best, _score=score)
 
     def with_head(self, checkpoint_id: str | None) -> "Tree":
@@ -418,13 +425,13 @@ class Tree:
             if self._children[parent] == 2:
                 self._forks.append(parent)
 
-    def _best_after(self, position: int, size: int, common: Conditions | None) -> Best:
+    def _best_after(self, position: int, size: int, ranked_by: object) -> Best:
         """The best of the first `size` nodes, after one was added or updated.
 
-        O(1), unless the best one's score fell, or the common conditions are no longer `common`, so
-        that every checkpoint is ranked by other evaluations.
+        O(1), unless the best one's score fell, or what checkpoints are ranked by is no longer
+        `ranked_by`.
         """
-        if self._sampled.evaluated.common != common:
+        if self._sampled.ranked_by != ranked_by:
             return self._find_best(size)
         best, score = self.best, self._score
         for at in (self.source(position), position):

@@ -175,7 +175,7 @@ def _heldout_compares(own: tuple[Own, Own], same_tasks: bool) -> bool:
     """Whether two held-out rewards are on the same tasks. Evaluations report theirs; what steps
     report is on the held-out tasks of the taskset that they are trained on."""
     if own[0].apart or own[1].apart:
-        return False
+        return own[0].apart == own[1].apart and same_tasks and not any(o.heldout_tasks for o in own)
     return same_tasks or all(one.heldout_tasks for one in own)
 
 

@@ -17,7 +17,7 @@ reports by how many steps.
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import hypot, isfinite, sqrt
 from statistics import NormalDist
 
@@ -71,7 +71,8 @@ class Own:
     heldout_rollouts: int | None = None
     """Rollouts of that mean; None if the service does not report it."""
     apart: bool = False
-    """Whether that mean is on other tasks, or under other conditions, than most checkpoints'."""
+    """Whether that mean is on other tasks, or under other conditions, than those that checkpoints
+    are ranked by."""
     at_least: int | None = None
     """Rollouts assumed for that mean if the service does not report their number: one per task."""
     heldout_tasks: int | None = field(default=None, compare=False)
@@ -237,6 +238,8 @@ class Evaluated:
         """Rollouts of the largest evaluation under each."""
         self._tasks: dict[Conditions, int] = {}
         """Number of tasks under each."""
+        self._jobs: dict[Conditions, Counter[str]] = {}
+        """Runs that evaluated their own checkpoints under each, by job id."""
         self.common: Conditions | None = None
         """The common conditions; None if nothing was evaluated."""
 
@@ -266,6 +269,13 @@ class Evaluated:
         """Positions of the evaluated checkpoints."""
         return list(self._by_position)
 
+    @property
+    def runs(self) -> Iterator[str]:
+        """Ids of the runs that evaluated their own checkpoints under common conditions."""
+        if self.common is None or self.common not in self._jobs:
+            return iter(())
+        return iter(+self._jobs[self.common])
+
     def best_known(self, position: int) -> tuple[Evaluation, bool] | None:
         """The held-out evaluation of a checkpoint, and whether it is under the common
         conditions."""
@@ -280,11 +290,95 @@ class Evaluated:
     def _tally(self, held: Sequence[Evaluation], sign: int) -> None:
         for key in {conditions(one) for one in held}:
             self._checkpoints[key] += sign
-        for key in {conditions(one) for one in held if one.job_id and one.job_id != one.id}:
+        own = {(conditions(one), one.job_id) for one in held if one.job_id not in (None, one.id)}
+        for key, job_id in own:
+            self._jobs.setdefault(key, Counter())[job_id or ""] += sign
+        for key in {key for key, _ in own}:
             self._by_runs[key] += sign
 
     def _rank(self, key: Conditions) -> tuple[bool, int, int]:
         return self._by_runs[key] > 0, self._checkpoints[key], self._rollouts[key]
+
+
+class TaskNumbers:
+    """A number for the tasks of each run, equal for runs on the same tasks (`on_same_tasks`)."""
+
+    def __init__(self) -> None:
+        self._first: list[Checkpoint] = []
+        """The first step on the tasks of each number."""
+        self._known: dict[tuple[str | None, str | None], int] = {}
+        self.by_job: dict[str | None, int] = {}
+
+    def __len__(self) -> int:
+        """Number of known runs."""
+        return len(self._known)
+
+    def of(self, step: Checkpoint) -> int:
+        """The number of a step's tasks."""
+        key = step.job_id, step.tasks_digest
+        found = self._known.get(key)
+        if found is None:
+            same = (at for at, one in enumerate(self._first) if on_same_tasks(one, step))
+            found = next(same, len(self._first))
+            if found == len(self._first):
+                self._first.append(step)
+            self._known[key] = found
+            self.by_job.setdefault(step.job_id, found)
+        return found
+
+
+@dataclass(slots=True)
+class HeldoutSum:
+    """Sum of the held-out rewards of one checkpoint, on the same tasks, that steps report."""
+
+    tasks: int
+    """The tasks' number."""
+    total: float = 0.0
+    steps: int = 0
+    rollouts: int = 0
+    uncounted: int = 0
+    """Number of steps that do not report how many rollouts their reward is of."""
+
+
+class ReportedHeldout:
+    """Held-out rewards that steps report, by the checkpoint that sampled them and by tasks."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, list[HeldoutSum]] = {}
+        self._checkpoints: Counter[int] = Counter()
+        """Number of checkpoints with a reward, by task number."""
+
+    def add(self, position: int, tasks: int, step: Checkpoint, sign: int) -> bool:
+        """Add what a step reports of a checkpoint, or with `sign` −1 subtract it. Returns whether
+        it reports a held-out reward."""
+        reward = heldout_of(step)
+        if reward is None or not isfinite(reward):
+            return False
+        known = self._told.setdefault(position, [])
+        told = next((one for one in known if one.tasks == tasks), None)
+        if told is None:
+            known.append(told := HeldoutSum(tasks))
+        of, before = heldout_rollouts_of(step), told.steps
+        told.total += sign * reward
+        told.steps += sign
+        told.rollouts += sign * of
+        told.uncounted += sign * (not of)
+        self._checkpoints[tasks] += (told.steps > 0) - (before > 0)
+        return True
+
+    @property
+    def most(self) -> int | None:
+        """The task number with the most checkpoints, the lowest of equals; None without any."""
+        return max(+self._checkpoints, key=lambda n: (self._checkpoints[n], -n), default=None)
+
+    def of(self, position: int, ranked: frozenset[int]) -> tuple[HeldoutSum, bool] | None:
+        """The sum of a checkpoint, on `ranked` tasks if possible; and whether it is on these. None
+        if no step reports a held-out reward of it."""
+        found = [one for one in self._told.get(position, ()) if one.steps > 0]
+        if not found:
+            return None
+        told = next((one for one in found if one.tasks in ranked), found[0])
+        return told, told.tasks in ranked
 
 
 class Sampled:
@@ -301,11 +395,10 @@ class Sampled:
         the same sampler."""
         self._rewards, self._weights = array("d"), array("d")
         self._counts = array("q")
-        self._heldout, self._heldout_steps = array("d"), array("q")
-        self._heldout_rollouts, self._uncounted = array("q"), array("q")
-        """Rollouts of those steps' held-out rewards, and number of steps that do not report
-        theirs."""
+        self._tasks, self._reported = TaskNumbers(), ReportedHeldout()
         self.evaluated = Evaluated()
+        self._ranked: frozenset[int] = frozenset()
+        """Task numbers whose reported held-out rewards checkpoints are ranked by."""
 
     def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
         """Add the next node; return the position of the sampler of its step.
@@ -321,13 +414,9 @@ class Sampled:
         self.sources.append(source)
         self._newest.append(NOBODY)
         self._before.append(NOBODY if source == NOBODY else self._newest[source])
-        for sums in (self._rewards, self._weights, self._heldout):
+        for sums in (self._rewards, self._weights):
             sums.append(0.0)
-        for counts in (
-            *(self._counts, self._heldout_steps),
-            *(self._heldout_rollouts, self._uncounted),
-        ):
-            counts.append(0)
+        self._counts.append(0)
         if source != NOBODY:
             self._newest[source] = position
         self._count(position, checkpoint, 1)
@@ -337,26 +426,50 @@ class Sampled:
         """Update a known node."""
         self._count(position, old, -1)
         self._count(position, new, 1)
+        self._rank()
 
     def own(self, position: int) -> Own:
         """The own rewards of one position."""
-        weight, steps = self._weights[position], self._heldout_steps[position]
+        weight = self._weights[position]
         reward = _finite(self._rewards[position] / weight) if weight > 0 else None
-        known = self.evaluated.best_known(position)
-        if reward is None and not steps and known is None:
+        known, told = self.evaluated.best_known(position), self._told(position)
+        if reward is None and told is None and known is None:
             return NONE
-        told = _finite(self._heldout[position] / steps) if steps else None
         if known is None or (told is not None and not known[1]):
-            of = None if self._uncounted[position] else self._heldout_rollouts[position] or None
-            each = self.evaluated.tasks
-            least = None if of or each is None else each * steps
-            return Own(reward, self._counts[position], told, of, at_least=least)
+            return replace(told or NONE, reward=reward, sampled=self._counts[position])
         evaluation, compares = known
         heldout, count = evaluation.mean_reward, evaluation.num_traces
         tasks = evaluation.num_tasks
         return Own(
             reward, self._counts[position], heldout, count, not compares, heldout_tasks=tasks
         )
+
+    def _told(self, position: int) -> Own | None:
+        """The held-out reward that steps report of a position; None if none does."""
+        found = self._reported.of(position, self._ranked)
+        mean = None if found is None else _finite(found[0].total / found[0].steps)
+        if found is None or mean is None:
+            return None
+        told, is_ranked = found
+        of = None if told.uncounted else told.rollouts or None
+        each = self.evaluated.tasks
+        least = None if of or each is None else each * told.steps
+        return Own(None, 0, mean, of, not is_ranked, least)
+
+    @property
+    def ranked_by(self) -> tuple[Conditions | None, frozenset[int]]:
+        """The common conditions of evaluations, and the task numbers of reported held-out rewards
+        that checkpoints are ranked by."""
+        return self.evaluated.common, self._ranked
+
+    def _rank(self) -> None:
+        """Rank by the tasks of the runs with evaluations under the common conditions; if there are
+        none, by the tasks on which most checkpoints have a reported reward."""
+        known = self._tasks.by_job
+        ranked = frozenset(known[job_id] for job_id in self.evaluated.runs if job_id in known)
+        if not ranked and (most := self._reported.most) is not None:
+            ranked = frozenset([most])
+        self._ranked = ranked
 
     def steps(self, position: int) -> Iterator[int]:
         """The steps that were trained on rollouts of a position, newest first."""
@@ -367,8 +480,12 @@ class Sampled:
 
     def _count(self, position: int, checkpoint: Checkpoint, sign: int) -> None:
         """Add a node's rewards to its sampler, or with `sign` −1 subtract them."""
+        runs, source = len(self._tasks), self.sources[position]
+        tasks = self._tasks.of(checkpoint)
         self.evaluated.put(position, checkpoint.evaluations)
-        source = self.sources[position]
+        told = source != NOBODY and self._reported.add(source, tasks, checkpoint, sign)
+        if told or checkpoint.evaluations or len(self._tasks) > runs:
+            self._rank()
         if source == NOBODY:
             return
         reward, rollouts = reward_of(checkpoint), count_rollouts(checkpoint)
@@ -377,13 +494,6 @@ class Sampled:
             self._rewards[source] += weight * reward
             self._weights[source] += weight
             self._counts[source] += sign * rollouts
-        heldout = heldout_of(checkpoint)
-        if heldout is not None and isfinite(heldout):
-            self._heldout[source] += sign * heldout
-            self._heldout_steps[source] += sign
-            of = heldout_rollouts_of(checkpoint)
-            self._heldout_rollouts[source] += sign * of
-            self._uncounted[source] += sign * (not of)
 
 
 def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:

@@ -17,7 +17,8 @@ from hud_tui.rl.head import head_change
 from hud_tui.rl.metrics import of_weights
 from hud_tui.rl.own_numbers import NONE, Own, ends_of, is_higher, pooled
 from hud_tui.rl.run import Run
-from hud_tui.rl.tree_layout import Matches
+from hud_tui.rl.tree_layout import Lanes, Matches
+from hud_tui.tui.widgets.checkpoint_details import details
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group
 from tests.unit.corrupted_run import BAD, GOOD, LAST, corrupted_run
 from tests.unit.trees import REWARDS, parents
@@ -442,3 +443,73 @@ def test_comparing_says_how_many_rollouts_and_no_difference_within_their_noise()
     assert (far.rollouts, [own.sampled for own in far.own]) == ((8, 8), [8, 8])
     unsampled = compare(tree, 0, 3)
     assert (unsampled.alike, unsampled.own[1]) == (0, NONE)
+
+
+def told_on(tasks: str, job: str, *heldout: float, start: int = 0) -> list[Checkpoint]:
+    """Steps of a run that report held-out rewards of 40 rollouts, each of the checkpoint before."""
+    return [
+        node(
+            f"c{at}",
+            f"c{at - 1}" if at else None,
+            job_id=job,
+            tasks_digest=tasks,
+            mean_reward=0.5,
+            metrics={"heldout_reward": reward, "num_heldout_traces": 40},
+        )
+        for at, reward in enumerate(heldout, start)
+    ]
+
+
+def grown_and_read(nodes: Sequence[Checkpoint]) -> Tree:
+    """A tree, the same whether it is read at once or grows by a step at a time."""
+    grown = Tree()
+    for one in nodes:
+        grown = grown.add(one)
+    read = Tree.of(nodes)
+    assert (grown.best, grown.standing) == (read.best, read.standing)
+    return read
+
+
+def test_held_out_rewards_of_steps_rank_only_with_those_of_the_same_tasks() -> None:
+    """A run on harder tasks does not lose its star to one on easier ones."""
+    hard = told_on("hard", "a", 0.0, 0.3, 0.5, 0.4)
+    tree = grown_and_read([*hard, *told_on("easy", "b", 0.9, 0.95, start=4)])
+    assert (tree.best, tree.best_by) == (1, "heldout_reward")
+    assert [tree.own(at).apart for at in range(5)] == [False] * 3 + [True] * 2
+    told = tree.standing
+    assert told is not None
+    assert (told.next, told.others, told.apart) == (2, 2, 2)
+    again = grown_and_read([*hard, *told_on("hard", "b", 0.9, 0.95, start=4)])
+    assert (again.best, again.own(4).apart) == (4, False)
+
+
+def test_what_runs_evaluate_says_which_reported_rewards_rank_with_it() -> None:
+    """The evaluation of a run's own checkpoint is on the held-out tasks that its steps report."""
+    nodes = [*told_on("hard", "a", 0.0, 0.3, 0.5, 0.4), *told_on("easy", "b", 0.9, 0.95, start=4)]
+    last = nodes[-1].model_copy(update={"evaluations": [on("x", 0.9, 160, job_id="b")]})
+    tree = grown_and_read([*nodes[:-1], last])
+    assert [tree.own(at).apart for at in range(6)] == [True] * 3 + [False] * 3
+    assert tree.best == 5
+    assert tree.standing is not None
+    assert (tree.standing.others, tree.standing.apart) == (2, 3)
+
+
+def test_a_checkpoint_that_two_runs_begin_from_has_a_held_out_reward_of_each_run_s_tasks() -> None:
+    hard = told_on("hard", "a", 0.0, 0.3, 0.5)
+    other = hard[2].model_copy(
+        update={"id": "x", "job_id": "b", "tasks_digest": "easy", "metrics": {"heldout_reward": 1}}
+    )
+    tree = grown_and_read([*hard, other])
+    assert (tree.own(1).heldout, tree.own(1).heldout_rollouts) == (0.5, 40)
+    late = tree.add(other.model_copy(update={"metrics": {}, "state": "expired"}))
+    assert late.own(1).heldout == 0.5
+
+
+def test_the_best_says_what_it_was_compared_among() -> None:
+    nodes = [*told_on("hard", "a", 0.0, 0.3, 0.5, 0.4), *told_on("easy", "b", 0.9, 0.95, start=4)]
+    tree, lanes = Tree.of(nodes), Lanes()
+    lanes.show(tree)
+    said = [line.plain for line in details(Run(tree=tree), lanes, 1, 0.0, 200)]
+    assert "ranked by the lower end of its 95 % interval, .352; next is c2, .263 (.400, 40)" in said
+    assert any("2 of 2 others on the same tasks may be as good" in line for line in said)
+    assert "2 on other tasks, or sampled otherwise, are not compared" in said

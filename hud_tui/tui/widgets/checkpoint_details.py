@@ -175,21 +175,25 @@ def _standing(run: Run, position: int) -> Iterator[str]:
         return
     following = ""
     if told.next is not None:
-        name = f"{_name(run.tree[told.next])}: "
-        following = f", next {_ranked(run.tree.own(told.next), name)}"
-    yield f"ranked by lower ends: {_ranked(told.best)}{following}"
+        own = run.tree.own(told.next)
+        size = f", {own.over_briefly}" if own.over_briefly else ""
+        name = _name(run.tree[told.next])
+        following = f"; next is {name}, {_least(own)} ({short(own.heldout)}{size})"
+    by = "the lower end of its 95 % interval" if told.best.heldout_rollouts else "its mean"
+    yield f"ranked by {by}, {_least(told.best)}{following}"
+    others = f"{counted(told.others, 'other')} on the same tasks"
     if told.rivals:
-        of = f"{told.rivals} of {counted(told.others, 'other')}"
-        yield keyed(f"by these alone {of} may be as good ({{checkpoints.compare}} compares tasks)")
+        said = f"{told.rivals} of {others} may be as good"
+        yield keyed(f"{said}: {{checkpoints.compare}} compares task by task")
     elif told.others:
-        yield f"beyond chance higher than the {counted(told.others, 'other')}"
+        yield f"better than {others} by more than chance"
+    if told.apart:
+        yield f"{told.apart} on other tasks, or sampled otherwise, are not compared"
 
 
-def _ranked(own: Own, name: str = "") -> str:
-    """The lower end of a held-out reward, and what it is of."""
-    least, _ = own.interval or (0.0, 0.0)
-    over = f", {own.over_briefly}" if own.over_briefly else ""
-    return f"{short(least)} ({name}{short(own.heldout)}{over})"
+def _least(own: Own) -> str:
+    """The lower end of a held-out reward."""
+    return short(own.interval[0] if own.interval else None)
 
 
 def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
