@@ -9,6 +9,7 @@ import pytest
 from textual.widgets import Static
 
 from hud_tui.client.client import HudClient
+from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import doable
@@ -16,6 +17,7 @@ from hud_tui.tui.screens import palette
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
+from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.palette import (
@@ -26,6 +28,7 @@ from hud_tui.tui.screens.palette import (
     Palette,
     Place,
     Section,
+    _row,
     search,
 )
 from hud_tui.tui.screens.runs import RunsScreen
@@ -123,9 +126,8 @@ class Reach:
 
     @property
     def listed(self) -> list[tuple[str, str]]:
-        """Names and kinds, as they are shown."""
-        rows = self.palette.list.rows
-        return [(row.cells[0].plain, row.cells[2].plain) for row in rows]
+        """Names and kinds, as they are listed."""
+        return [(place.name, kind) for place, kind in self.palette.listed]
 
     async def go(self, text: str, kind: str) -> None:
         """Type a name, and go to the first place of this kind."""
@@ -256,6 +258,65 @@ async def test_a_held_out_task_is_gone_to_in_the_newest_evaluation(served: Serve
         await at.flown.until(lambda: str(run.tree[position].name) in str(shown.render()))
 
 
+@pytest.mark.parametrize("kind", ["task", "held-out task"])
+async def test_a_task_of_a_taskset_is_gone_to_where_its_text_is(served: Served, kind: str) -> None:
+    """Also for a model that has no step and no evaluation."""
+    async with caller(served) as http:
+        model = await fork(http)
+    async with cockpit(served, Start("models", model=str(model["id"]))) as flown:
+        await flown.until(lambda: flown.view.run.loaded)
+        at = Reach(flown, "", "", "")
+        tasks = read_rows((await flown.view.session.client.taskset("arith")).tasks)
+        slug, other, *_ = [task.slug for task in tasks if task.heldout is (kind != "task")][::-1]
+        await at.go(f"arith {slug}", kind)
+        await flown.until_view("launch")
+        view = flown.view
+        assert isinstance(view, LaunchScreen)
+        await flown.until(lambda: view.tasks.has_focus and view.place is not None)
+        assert view.place is not None
+        assert view.draft.source == "arith"
+        assert view.draft.tasks[view.place].slug == slug
+        await flown.press("slash", *"nothing", "enter", "1")
+        await at.go(f"arith {other}", kind)
+        await flown.until_view("launch")
+        await flown.until(lambda: view.place is not None and view.filter_field.value == "")
+
+
+async def test_a_taskset_is_gone_to_and_checked(served: Served) -> None:
+    async with reach(served) as at:
+        await at.go("arith", "taskset")
+        await at.flown.until_view("launch")
+        view = at.flown.view
+        assert isinstance(view, LaunchScreen)
+        await at.flown.until(lambda: view.draft.source == "arith" and not view.draft.checking)
+        assert view.sources.key == "arith"
+
+
+async def test_it_says_that_nothing_matches_and_what_is_searched(served: Served) -> None:
+    async with reach(served) as at:
+        await at.flown.press("colon")
+        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
+        at.palette.field.value = "zzzz [b]"
+        nothing = at.palette.nothing
+        await at.flown.until(lambda: "tasksets and tasks" in str(nothing.render()))
+        assert "nothing matches “zzzz [b]”" in str(nothing.render())
+        assert nothing.display
+        assert not at.palette.list.display
+        at.palette.field.value = "arith"
+        await at.flown.until(lambda: at.palette.list.display and at.listed)
+        assert not nothing.display
+
+
+def test_a_name_has_the_room_that_no_note_needs() -> None:
+    long, note = "a-" * 30, "completed 0a1b2c3d"
+    assert _row("k", Place(long, nowhere), "model", 60).cells[0].plain == long
+    assert _row("k", Place(long, nowhere, note), "run", 62).cells[0].plain == long
+    both = _row("k", Place(long, nowhere, note), "run", 90).cells[0].plain
+    assert both == f"{long}{' ' * 12}{note}"
+    keyed = _row("k", Place(long, nowhere, "^s"), "action", 40).cells[0].plain
+    assert (len(keyed), keyed[-4:]) == (40, "  ^s")
+
+
 async def test_a_model_is_opened_as_enter_in_models_does(served: Served) -> None:
     """One's own is followed in Live, one without steps in Launch; a base asks for a fork's name."""
     async with caller(served) as http:
@@ -349,7 +410,12 @@ async def test_before_there_is_a_service_it_has_the_actions_alone(served: Served
         await pilot.press("ctrl+p")
         await pilot.pause()
         assert isinstance(app.screen, Palette)
-        assert {row.cells[2].plain for row in app.screen.list.rows} == {"action", "theme"}
+        assert {row.cells[1].plain for row in app.screen.list.rows} == {"action", "theme"}
+        await pilot.press(*"zzzz")
+        await pilot.pause()
+        said = str(app.screen.nothing.render())
+        assert "nothing matches “zzzz”" in said
+        assert "once there is a service" in said
 
 
 async def test_jobs_are_read_once_and_then_only_the_newest(

@@ -180,6 +180,8 @@ class LaunchScreen(HudScreen):
         self.tasks = RowList(TASK_COLUMNS, id="tasks", least=22)
         self.filter_field = FilterField("filter the tasks by slug, scenario or args", "task-filter")
         self._trial: Worker[None] | None = None
+        self._wanted: str | None = None
+        """Slug of the task to move the cursor to."""
         self.tasksets: list[Taskset] = []
         self._checked_for: str | None = None
         """Id of the model that the taskset was checked for."""
@@ -301,9 +303,7 @@ class LaunchScreen(HudScreen):
         tasksets = await self.attempt(self.client.tasksets())
         self.tasksets = tasksets or []
         self._list_sources()
-        names = [one.name for one in self.tasksets]
-        if FIRST_TASKSET in names:
-            self.sources.select(FIRST_TASKSET)
+        self.sources.select(self.draft.source or FIRST_TASKSET)
         if self.context.start.source and self.context.start.command in ("preflight", "run"):
             self._take(self.context.start.source)
 
@@ -331,6 +331,32 @@ class LaunchScreen(HudScreen):
     def _take(self, source: str) -> None:
         self.check(source)
         self.query_one("#submit").focus()
+
+    def take(self, source: str, slug: str | None = None) -> None:
+        """Check a taskset, unless it is checked already; and move the cursor to a task of it."""
+        self._wanted = slug
+        self.sources.select(source)
+        if self.draft.source != source:
+            self._take(source)
+        elif slug is None:
+            self.sources.focus()
+        else:
+            self._go_to_wanted()
+
+    def _go_to_wanted(self) -> None:
+        """Move the cursor to the requested task; a filter that hides it is cleared, and where more
+        tasks are than are listed it is the filter."""
+        slugs = [task.slug for task in self.draft.tasks]
+        if self._wanted is None or self._wanted not in slugs:
+            return
+        key, wanted, self._wanted = str(slugs.index(self._wanted)), self._wanted, None
+        for text in ("", wanted):
+            if all(row.key != key for row in self.tasks.rows):
+                self.filter_field.value = text
+                self.filter_field.display = bool(text)
+                self._list_tasks()
+        self.tasks.select(key)
+        self.tasks.focus()
 
     def check(self, source: str) -> None:
         """Read a taskset and check it: rows, slugs, model, environments, scenarios, args."""
@@ -404,9 +430,13 @@ class LaunchScreen(HudScreen):
         if not self.is_built:
             return
         self._list_sources()
+        self._list_tasks()
+        self._go_to_wanted()
+        self.show_state()
+
+    def _list_tasks(self) -> None:
         self.tasks.lay(task_columns(self.draft.trial))
         self.tasks.show(task_rows(self.draft.tasks, self.draft.trial, self.filter_field.value))
-        self.show_state()
 
     def action_details(self) -> None:
         """Show all findings, for which the pane may not have enough room."""

@@ -1,4 +1,5 @@
-"""Palette: go to anything by its name: a view, an action, a model, checkpoint, run, job or task.
+"""Palette: go to anything by its name: a view, an action, a model, checkpoint, run, job, taskset or
+task.
 
 Places come in sections, one per kind, which may grow while the palette is open. A search yields to
 keys every few milliseconds, however many names there are.
@@ -7,7 +8,7 @@ keys every few milliseconds, however many names there are.
 from __future__ import annotations
 
 import re
-from asyncio import sleep
+from asyncio import sleep, to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,24 +24,26 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.events import Click
 from textual.screen import Screen
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError
 from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
 from hud_tui.rl.evaluation import size
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import job_model_id
+from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import doable, shows_view
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import LIST_KEYS, Over
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.theme import TITLES
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
-from hud_tui.wire import Checkpoint, Evaluation, Job, Model
+from hud_tui.wire import Checkpoint, Evaluation, Job, Model, Taskset
 
 BLOCK = 2048
 """Names searched without a pause: about 1 ms."""
@@ -236,17 +239,21 @@ class Palette(Over[Place | None]):
         """Sections by kind and `within`."""
         self._places: dict[str, Place] = {}
         """The listed places, by their rows' keys."""
+        self._found: list[tuple[Section, int]] = []
         self._listed_for: str | None = None
         """The text whose search is complete."""
+        self._gathering = False
         self.field = Input(placeholder=HINT, id="palette-search", compact=True)
         self.list = RowList(COLUMNS, id="palette-list", least=20)
         self.list.can_focus = False
+        self.nothing = Static("", id="palette-nothing", markup=False)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="palette") as box:
             box.border_title = "go to"
             box.border_subtitle = "↑ ↓ choose · enter go · esc back"
             yield self.field
+            yield self.nothing
             yield self.list
 
     def on_mount(self) -> None:
@@ -265,10 +272,13 @@ class Palette(Over[Place | None]):
     @work(group="gather")
     async def _gather(self, places: Places) -> None:
         """Add sections as they come, and search again."""
+        self._gathering = True
         async for section in places.sections():
             self._more[section.kind, section.within] = section
             if self.text and len(self._places) < MOST:
                 self._find(self.text)
+        self._gathering = False
+        self._say_nothing()
 
     @work(exclusive=True, group="within")
     async def _look_within(self, places: Places, text: str) -> None:
@@ -301,6 +311,7 @@ class Palette(Over[Place | None]):
         if self._listed_for != text:
             self.list.action_first()
         self._listed_for = text
+        self._say_nothing()
 
     def _matches(self, text: str) -> Iterator[tuple[Section, int] | None]:
         """The search's results; for an empty text, the views and actions."""
@@ -309,9 +320,35 @@ class Palette(Over[Place | None]):
         return ((section, at) for section in self._actions for at in range(section.size))
 
     def _show(self, found: Sequence[tuple[Section, int]]) -> None:
+        self._found = list(found)
         self._places = {f"{one.kind} {at} {one.within}": one.place(at) for one, at in found}
-        kinds = (one.kind for one, _ in found)
-        self.list.show([_row(*one) for one in zip(self._places.items(), kinds, strict=True)])
+        self._draw()
+
+    def _draw(self) -> None:
+        room = self.list.size.width - KIND_CELLS - 4
+        self.list.show(
+            [_row(key, *one, room) for key, one in zip(self._places, self.listed, strict=True)]
+        )
+
+    @property
+    def listed(self) -> list[tuple[Place, str]]:
+        """The places in the list, best first, each with its kind."""
+        kinds = (section.kind for section, _ in self._found)
+        return list(zip(self._places.values(), kinds, strict=True))
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._draw)
+
+    def _say_nothing(self) -> None:
+        """Say that nothing matches, and what is searched."""
+        text = one_line(self.text.strip(), 60)
+        said = f"nothing matches “{text}”" if text and not self._places else ""
+        if said and self._gathering:
+            said = f"{said} yet: names are being read …"
+        elif said:
+            said = f"{said}\n{SEARCHED if self._service is not None else UNCONNECTED}"
+        self.nothing.display, self.list.display = bool(said), not said
+        self.nothing.update(Content.styled(said, "$text-muted"))
 
     def action_move(self, rows: int) -> None:
         self.list.action_move(rows)
@@ -339,14 +376,30 @@ class Palette(Over[Place | None]):
             self.dismiss(place)
 
 
-HINT = "a view, action, model, checkpoint, run, job or task"
-COLUMNS = (Column("name"), Column("", 20, right=True, rank=1), Column("kind", 13, right=True))
+HINT = "a view, action, model, checkpoint, run, job, taskset or task"
+SEARCHED = (
+    "Names and ids are searched: of views, actions, themes, models, runs, jobs, tasksets and "
+    "tasks; of this model's checkpoints, and after another model's name its (arith-rl 12)."
+)
+UNCONNECTED = "Views, models, runs and tasks are searched once there is a service."
+KIND_CELLS = 13
+COLUMNS = (Column("name"), Column("kind", KIND_CELLS, right=True))
+SHORT_NOTE, LEAST_NOTE = 8, 10
+"""A note of at most so many cells, as a key is, is always whole; a longer one gives way to the
+name, and is left out where less than so many cells are left."""
 
 
-def _row(place: tuple[str, Place], kind: str) -> Row:
-    key, one = place
-    dim = (Content.styled(text, "$text-muted") for text in (one_line(one.note, 40), kind))
-    return Row(key, (Content(one_line(one.name, LONGEST)), *dim))
+def _row(key: str, one: Place, kind: str, room: int) -> Row:
+    """A line with `room` cells for the name, and the note at their right end."""
+    name, note = Content(one_line(one.name, LONGEST)), one_line(one.note, 40)
+    left = room - name.cell_length - 2
+    if len(note) > max(left, SHORT_NOTE):
+        note = one_line(note, left) if left >= LEAST_NOTE else ""
+    if note:
+        name = name.truncate(max(1, room - len(note) - 2), ellipsis=True)
+        gap = " " * max(2, room - name.cell_length - len(note))
+        name = Content.assemble(name, gap, (note, "$text-muted"))
+    return Row(key, (name, Content.styled(kind, "$text-muted")))
 
 
 def action_sections(screen: Screen[object]) -> Iterator[Section]:
@@ -389,10 +442,12 @@ NEW_JOBS = 100
 """Newest jobs that are read again when the palette is opened another time."""
 TASK_STEPS = 200
 """Newest steps whose tasks are listed."""
+MOST_TASKS = 50_000
+"""Most tasks of tasksets that are listed."""
 
 
 class Places:
-    """The service's places: models, checkpoints, runs, jobs, and tasks."""
+    """The service's places: models, checkpoints, runs, jobs, tasksets and tasks."""
 
     def __init__(self, app: App[None], session: RunSession) -> None:
         self._app, self._session = app, session
@@ -402,6 +457,8 @@ class Places:
         """Checkpoints of models that are not selected, by the model's id."""
         self._scored: dict[str, list[str]] = {}
         """Tasks of evaluations, by the evaluation's id."""
+        self._tasks_of: dict[Taskset, list[tuple[str, bool]]] = {}
+        """Tasks of tasksets: their slugs, and whether they are held out."""
 
     async def sections(self) -> AsyncIterator[Section]:
         """Known places first, then the jobs; a section that has grown is given again.
@@ -410,7 +467,8 @@ class Places:
         """
         self._others.clear()
         yield self._models()
-        yield self._tasks()
+        tasks = self._tasks()
+        yield tasks
         with suppress(HudError):  # the known ones suffice
             self._session.catalog = tuple(await self._session.client.models())
             yield self._models()
@@ -431,6 +489,46 @@ class Places:
         if await self._read_jobs():
             for section in self._known_jobs():
                 yield section
+        with suppress(HudError):  # their view says why
+            async for section in self._tasksets():
+                yield section
+
+    async def _tasksets(self) -> AsyncIterator[Section]:
+        """The tasksets that the service lists, and their tasks."""
+        found = await self._session.client.tasksets()
+        names = [one.name for one in found]
+        section = Section("taskset", lambda at: Place(names[at], partial(self._launch, names[at])))
+        section.add(names, [one.id for one in found])
+        yield section
+        self._tasks_of = {one: tasks for one, tasks in self._tasks_of.items() if one in found}
+        listed = 0
+        for one in found:
+            if one not in self._tasks_of:
+                rows = (await self._session.client.taskset(one.name)).tasks
+                tasks = await to_thread(read_rows, rows)
+                self._tasks_of[one] = [(task.slug, task.heldout) for task in tasks]
+            listed += len(self._tasks_of[one])
+            if listed > MOST_TASKS:
+                return
+            for heldout in (False, True):
+                slugs = [slug for slug, held in self._tasks_of[one] if held is heldout]
+                yield self._tasks_within(one.name, "held-out task" if heldout else "task", slugs)
+
+    def _tasks_within(self, taskset: str, title: str, slugs: Sequence[str]) -> Section:
+        """Tasks of a taskset, which Launch lists with their texts."""
+
+        def place(at: int) -> Place:
+            return Place(slugs[at], partial(self._launch, taskset, slugs[at]), taskset)
+
+        section = Section(title, place, within=taskset, required=False)
+        section.add(slugs)
+        return section
+
+    async def _launch(self, taskset: str, slug: str | None = None) -> None:
+        """Check a taskset in Launch, as Enter there does, with the cursor on a task."""
+        await self._app.switch_mode("launch")
+        if isinstance(self._app.screen, LaunchScreen):
+            self._app.screen.take(taskset, slug)
 
     async def within(self, words: Sequence[str]) -> Section | None:
         """The checkpoints of another model that some of the words name; None if they name none."""
