@@ -269,7 +269,7 @@ APP = (
     ),
     Action("app", "reconnect", "ctrl+r", "reconnect", "Reconnect; start the service.", False, True),
     Action("app", "raw", "J", "as JSON", "The model and its run as the service has them.", False),
-    Action("app", "machines", "8", "machines", "Machines over ssh, and rented pods.", False),
+    Action("app", "machines", "8", "Machines", "Machines over ssh, and rented pods.", False),
     Action("app", "log", "C", "command log", "Every change made from this machine.", False),
     Action("app", "theme", "t", "theme", "Next: dark, light, high contrast, colour-blind.", False),
     Action(

@@ -82,8 +82,8 @@ def pressed(id_: str) -> Content:
 
 
 def shows_view(action: Action) -> bool:
-    """Whether it goes to one of the views."""
-    return action.name.startswith("view(") or action.name in VIEWS
+    """Whether it goes to one of the views, or to the machines, which have a number as well."""
+    return action.name.startswith("view(") or action.name in (*VIEWS, "machines")
 
 
 def foot(text: str) -> Content:

@@ -49,11 +49,13 @@ async def test_a_view_is_on_another_key(served: Served) -> None:
 
 async def test_a_key_line_without_room_names_the_views_by_their_keys(served: Served) -> None:
     async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        await app.until(lambda: "1-8 views" in _line(app))
         with remapped(app, {"app.view.jobs": "f8", "app.view.models": "f2"}):
             await app.until_view("models")
             app.screen.query_one(KeyLine).refresh()
-            await app.until(lambda: "f2/2/3/4/5/f8/7 views" in _line(app))
-            assert "1-7" not in _line(app)
+            await app.until(lambda: "f2/2/3/4/5/f8/7/8 views" in _line(app))
+            assert "1-8" not in _line(app)
 
 
 def _line(app: Opened) -> str:

@@ -333,7 +333,7 @@ async def test_two_runs_of_one_name_are_told_apart(served: Served, http: httpx.A
         await ended(http, ids[-1])
     async with runs(served) as (_, view):
         for id_ in ids:
-            assert f"arith on twice {id_[:4]}" in drawn(view.table)
+            assert f"arith on twice {id_[:8]}" in drawn(view.table)
 
 
 @pytest.mark.parametrize("kept", ["no-such", "name,param.", "-"])

@@ -21,7 +21,7 @@ def line(width: int, run: Run = RUN, freshness: Liveness = LIVE) -> str:
 
 def test_a_wide_line_says_everything() -> None:
     said = line(160)
-    for part in ("Models", "HUD local", "me/arith-rl", "▶ step-000060", "job 7f3a running"):
+    for part in ("Models", "HUD local", "me/arith-rl", "▶ step-000060", "job 7f3a52c1 running"):
         assert part in said
     for part in ("step 60/400", "━", "15%", "left", "↻ stream 3 s"):
         assert part in said
@@ -38,7 +38,7 @@ def test_it_fits_and_keeps_what_matters(width: int) -> None:
 def test_a_run_that_is_held_up_says_by_what_and_not_how_long_it_takes() -> None:
     job = runs.job(60, 400).model_copy(update={"waits": "no answer from \x1b the server"})
     said = line(160, replace(RUN, job=job))
-    assert "job 7f3a waiting" in said
+    assert "job 7f3a52c1 waiting" in said
     assert "⚠ no answer from ␛ the server" in said
     assert " left" not in said
     assert " left" not in line(160, RUN, Liveness(State.RECONNECTING, "stream", 3.0, "x"))

@@ -387,7 +387,7 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
     if run.job is None:
         return []
     status = "waiting" if run.waits else one_line(run.job.status, 20)
-    name = Content.styled(f"job {(run.job.id or '')[:4]} {status}", "$text-muted")
+    name = Content.styled(f"job {(run.job.id or '')[:8]} {status}", "$text-muted")
     going = progress(run)
     if going is None or not run.training:
         return [(7, clicked(name, "app.view.jobs"))]

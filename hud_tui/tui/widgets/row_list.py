@@ -325,6 +325,8 @@ NAME = "name"
 LEAST_CELLS = {"name": 16, "spark": 12, "steps": 7, "state": 9, "reward": 11}
 """Initial widths, cells; a column grows with its visible content, and never shrinks."""
 MOST_CELLS = {"name": 40, "note": 60, "eval": 28}
+TO_THE_LEFT = frozenset({"reward", "heldout"})
+"""Columns of numbers with a text behind the first one."""
 WIDEST = 24
 """Largest width of the other columns, cells."""
 TONES: Mapping[str, str] = {"spark": "accent", "model": "dim", "age": "dim", "id": "dim"}
@@ -580,7 +582,7 @@ class RunTable(LinesView, can_focus=True):
     def name_of(self, row: RunRow) -> str:
         """A run's name; with the beginning of its id if several runs have it."""
         title = row.title
-        return f"{title} {row.id[:4]}" if self._titles[title] > 1 else title
+        return f"{title} {row.id[:8]}" if self._titles[title] > 1 else title
 
     def _told(self, row: RunRow) -> dict[str, str]:
         """A row's texts by column, cached until an age may have changed."""
@@ -656,7 +658,7 @@ def _shortened(text: str, width: int) -> str:
 def _padded(text: str, width: int, one: RunColumn) -> str:
     if one.key == NAME:
         text = _shortened(text, width)
-    right = one.number and one.key != "reward"
+    right = one.number and one.key not in TO_THE_LEFT
     if len(text) <= width and text.isascii():
         return text.rjust(width) if right else text.ljust(width)
     missing = width - cell_len(text)
