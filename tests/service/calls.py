@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from hud_tui.service.data_dir import MARK
+from hud_tui.service.engines.base import Sampled, SampleRequest
 
 Json = dict[str, Any]
 QUESTION = "3 + 4 = ?"
@@ -82,3 +84,12 @@ async def set_head(http: httpx.AsyncClient, model_id: str, checkpoint_id: str) -
 def detail(answer: httpx.Response) -> str:
     """What a refusal says, as one text."""
     return str(answer.json()["detail"])
+
+
+def says(engine: Any, monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], reason: Any) -> None:
+    """From now on the policy answers with these tokens."""
+
+    async def sample(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        return [Sampled(list(ids), [-0.1] * len(ids), reason) for _ in requests]
+
+    monkeypatch.setattr(engine, "sample", sample)

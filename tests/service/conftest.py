@@ -1,18 +1,23 @@
 """The command line on a served service, for tests that need no more than a model."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from hud_tui.client.client import HudClient
+from hud_tui.service.service import Service
 from tests.conftest import Served
-from tests.service.headless import Command, commands
+from tests.service.clients import in_process
+from tests.service.headless import Command, Configure, commands, forked
 
 
 @pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is written into the user's own state directory."""
+def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own state and config are neither written nor read."""
     monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path / "config"))
 
 
 @pytest.fixture
@@ -23,11 +28,35 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def hud(
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of the test is the one that commands run in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Configure:
+    (tmp_path / "config").mkdir()
+    return (tmp_path / "config" / "config.toml").write_text
+
+
+@pytest.fixture
+def bare(
     served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
+    """Runs headless commands; no model is there but the base."""
+    return commands(served, monkeypatch, capsys)
+
+
+@pytest.fixture
+async def hud(bare: Command) -> Command:
     """Runs headless commands; a fork called arith-rl is there."""
-    hud = commands(served, monkeypatch, capsys)
-    base = (await hud("models")).data["models"][0]["model_name"]
-    await hud("fork", base, "--name", "arith-rl", "-y")
-    return hud
+    await forked(bare)
+    return bare
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[HudClient]:
+    """A client whose requests never leave this process."""
+    async with in_process(service) as client:
+        yield client

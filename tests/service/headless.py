@@ -14,6 +14,8 @@ from tests.conftest import Served
 from tests.service.clients import documents
 
 Command = Callable[..., Coroutine[Any, Any, "Result"]]
+Configure = Callable[[str], object]
+"""Writes the config file."""
 
 
 @dataclass(frozen=True)
@@ -71,3 +73,14 @@ def commands(
         return Result(code, documents(out), err)
 
     return run
+
+
+async def forked(hud: Command, name: str = "arith-rl") -> dict[str, Any]:
+    """A fork of the base."""
+    base = (await hud("models")).data["models"][0]["model_name"]
+    return dict((await hud("fork", base, "--name", name, "-y")).data["model"])
+
+
+async def model_of(hud: Command) -> dict[str, Any]:
+    """The fork called arith-rl."""
+    return dict((await hud("status", "arith-rl")).data["model"])

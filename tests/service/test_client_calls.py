@@ -1,7 +1,5 @@
 """Every call of the client, against the embedded service."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from hud_tui.client.client import HudClient
@@ -15,12 +13,6 @@ from hud_tui.wire import UploadTasks
 from hud_tui.wire_training import Chat, Forward, ForwardBackward, Payload, Sample
 from tests.conftest import until
 from tests.service.clients import fork_of, in_process, run_of
-
-
-@pytest.fixture
-async def client(service: Service) -> AsyncIterator[HudClient]:
-    async with in_process(service) as client:
-        yield client
 
 
 async def batch(client: HudClient, model: str) -> list[str | Payload]:

@@ -26,22 +26,10 @@ from hud_tui.service.service import Service
 from hud_tui.wire_training import Chat
 from tests.conftest import Served, caller, ended, submit, until
 from tests.service.clients import KEY, answered, fork_of, in_process, run_of
-from tests.service.headless import Command, Result, commands
-from tests.service.test_headless_commands import forked
+from tests.service.headless import Command, Result, forked, model_of
 from tests.toy_engine import ToyEngine
 from tests.tui.cockpit import grow
 from tests.tui.conftest import Net, settings_of
-
-
-@pytest.fixture
-def hud(
-    served: Served,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> Command:
-    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
-    return commands(served, monkeypatch, capsys)
 
 
 async def test_what_was_changed_is_told_with_what_came_of_it(service: Service) -> None:
@@ -123,31 +111,30 @@ async def test_a_url_with_a_user_is_kept_without() -> None:
     assert [one.url for one in log] == ["http://hud/x"]
 
 
-async def test_headless_commands_are_written_down_and_told(hud: Command, tmp_path: Path) -> None:
-    empty = await hud("log")
+async def test_headless_commands_are_written_down_and_told(bare: Command, tmp_path: Path) -> None:
+    empty = await bare("log")
     assert (empty.code, empty.kind) == (0, "log")
     assert empty.data == {"entries": [], "total": 0, "omitted": 0, "unreadable": 0}
-    model = await forked(hud)
-    await hud("fork", "arith-rl", "--name", "arith-rl", "-y")
+    model = await forked(bare)
+    await bare("fork", "arith-rl", "--name", "arith-rl", "-y")
     with (tmp_path / "state" / NAME).open("a") as file:
         file.write("no line of ours\n")
-    told = (await hud("log")).data
+    told = (await bare("log")).data
     assert (told["total"], told["unreadable"]) == (2, 1)
     first, second = told["entries"]
     assert (first["verb"], first["outcome"], first["by"]) == ("fork", "done", "headless")
     assert first["after"] == model["id"]
     assert second["outcome"] == "refused"
     assert first["commands"]["hud"].endswith(f"--name=arith-rl --yes {first['model']}")
-    last = (await hud("log", "refused", "--limit", "1")).data
+    last = (await bare("log", "refused", "--limit", "1")).data
     assert [one["message"] for one in last["entries"]] == [second["message"]]
-    assert (await hud("log", "--limit", "1")).data["omitted"] == 1
-    assert (await hud("log", "--limit", "0")).code == 2
+    assert (await bare("log", "--limit", "1")).data["omitted"] == 1
+    assert (await bare("log", "--limit", "0")).code == 2
 
 
 async def test_it_is_read_without_a_service_and_as_lines(
     hud: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await forked(hud)
     monkeypatch.delenv("HUD_API_KEY")
     capsys.readouterr()
     assert await asyncio.to_thread(main, ["log"]) == 0
@@ -161,7 +148,7 @@ async def test_it_is_read_without_a_service_and_as_lines(
 async def test_curl_and_python_do_the_same_again(
     hud: Command, served: Served, tmp_path: Path
 ) -> None:
-    model = await forked(hud)
+    model = await model_of(hud)
     headers = {"Authorization": f"Bearer {served.api_key}"}
     async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
         await grow(http, model["id"], 2)
@@ -197,7 +184,6 @@ async def test_curl_and_python_do_the_same_again(
 async def test_curl_of_a_submission_has_its_tasks_read_again(
     hud: Command, served: Served, tmp_path: Path
 ) -> None:
-    await forked(hud)
     file = tmp_path / "it's.jsonl"
     row = {"env": "arith", "id": "add"}
     rows = [{**row, "args": {"a": n, "b": 2}, "slug": f"a'{n}"} for n in range(3)]
@@ -264,7 +250,6 @@ async def test_the_command_of_a_submission_submits_the_same(
     hud: Command, served: Served, tmp_path: Path, tasks_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From any directory, with the same tasks and parameters."""
-    await forked(hud)
     monkeypatch.chdir(tmp_path)
     flags = ("--steps", "1", "--lr", "1e-4", "--norm-adv-by-std", "--leave-out", "add 2", "-y")
     async with caller(served) as http:
@@ -284,7 +269,6 @@ async def test_the_command_of_a_submission_submits_the_same(
 async def test_a_submission_whose_file_has_changed_is_refused_with_both_digests(
     hud: Command, tmp_path: Path, tasks_file: Path, served: Served
 ) -> None:
-    await forked(hud)
     assert (await hud("run", str(tasks_file), "-m", "arith-rl", "--steps", "1", "-y")).code == 0
     async with caller(served) as http:
         await ended(http, (await http.get("/v2/jobs")).json()["items"][0]["id"])
@@ -305,7 +289,7 @@ async def test_a_submission_whose_file_has_changed_is_refused_with_both_digests(
 async def test_the_commands_of_a_head_a_fork_and_a_name_do_the_same(
     hud: Command, served: Served, tmp_path: Path
 ) -> None:
-    model = await forked(hud)
+    model = await model_of(hud)
     async with caller(served) as http:
         await grow(http, model["id"], 2)
         url = f"/v2/models/{model['id']}"
@@ -337,7 +321,7 @@ async def test_the_commands_of_a_head_a_fork_and_a_name_do_the_same(
 async def test_the_commands_of_a_cancellation_and_of_resuming_do_the_same(
     hud: Command, served: Served, tmp_path: Path, engine: ToyEngine
 ) -> None:
-    model = await forked(hud)
+    model = await model_of(hud)
     engine.rest_after(1)
     async with caller(served) as http:
         job_id = await submit(http, model["id"], steps=1000, learning_rate=1e-6)
@@ -358,7 +342,6 @@ async def test_the_commands_of_a_cancellation_and_of_resuming_do_the_same(
 async def test_the_command_of_an_evaluation_evaluates_the_same(
     hud: Command, tmp_path: Path, tasks_file: Path
 ) -> None:
-    await forked(hud)
     flags = ("--checkpoint", "base", "--samples", "2", "--seed", "3", "--split", "train")
     first = await hud("eval", str(tasks_file), "-m", "arith-rl", *flags)
     assert first.code == 0

@@ -14,7 +14,7 @@ from hud_tui.service_file import register
 from hud_tui.settings import Settings, local_settings, read_paths
 from hud_tui.wire import ServiceReady
 from tests.conftest import Served
-from tests.service.headless import Command, commands
+from tests.service.headless import Command
 
 SETTINGS = Settings(
     "https://api", "https://rl", "https://gw/v1", "https://t/v3", "https://web", "K3Y"
@@ -22,22 +22,14 @@ SETTINGS = Settings(
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HOME", "HUD_TUI_STATE_DIR", "HUD_TUI_DATA_DIR", "HUD_TUI_CONFIG_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+        monkeypatch.setenv(name, str(here / name))
+    return here
 
 
-@pytest.fixture
-def hud(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    return commands(served, monkeypatch, capsys)
-
-
-async def test_a_service_that_answers_and_takes_the_key(hud: Command, served: Served) -> None:
-    result = await hud("doctor")
+async def test_a_service_that_answers_and_takes_the_key(bare: Command, served: Served) -> None:
+    result = await bare("doctor")
     assert (result.code, result.kind, result.data["verdict"]) == (0, "doctor", "ok")
     [host] = result.data["hosts"]
     assert host["names"] == ["api", "rl", "gateway", "telemetry", "web"]
@@ -47,9 +39,9 @@ async def test_a_service_that_answers_and_takes_the_key(hud: Command, served: Se
     assert served.api_key not in json.dumps(result.documents)
 
 
-async def test_where_prime_is_looked_for(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_prime_is_looked_for(bare: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     async def origin() -> str:
-        found = (await hud("doctor")).data["settings"]
+        found = (await bare("doctor")).data["settings"]
         [one] = [setting for setting in found if setting["name"] == "PRIME_API_BASE_URL"]
         return str(one["origin"])
 
@@ -59,16 +51,16 @@ async def test_where_prime_is_looked_for(hud: Command, monkeypatch: pytest.Monke
     assert await origin() == "process environment"
 
 
-async def test_a_key_that_is_refused(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_is_refused(bare: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUD_API_KEY", "not-the-key")
-    result = await hud("doctor")
+    result = await bare("doctor")
     assert (result.code, result.data["verdict"]) == (4, "failure")
     assert "not-the-key" not in json.dumps(result.documents)
 
 
-async def test_nothing_listens(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_listens(bare: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUD_RL_URL", "http://127.0.0.1:9")
-    assert (await hud("doctor")).code == 3
+    assert (await bare("doctor")).code == 3
 
 
 def leave_a_key_open(home: Path) -> None:
@@ -76,26 +68,26 @@ def leave_a_key_open(home: Path) -> None:
     (home / ".env").chmod(0o644)
 
 
-async def test_a_warning_counts_where_asked(hud: Command, home: Path) -> None:
+async def test_a_warning_counts_where_asked(bare: Command, home: Path) -> None:
     leave_a_key_open(home)
-    assert (await hud("doctor")).code == 0
-    assert (await hud("doctor", "--fail-on", "warning")).code == 1
+    assert (await bare("doctor")).code == 0
+    assert (await bare("doctor", "--fail-on", "warning")).code == 1
 
 
 async def test_the_embedded_service_needs_no_key(
-    hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+    bare: Command, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HUD_API_KEY")
-    assert (await hud("doctor")).code == 4
-    nothing = await hud("doctor", "--local")
+    assert (await bare("doctor")).code == 4
+    nothing = await bare("doctor", "--local")
     assert (nothing.code, nothing.data["service"]["running"]) == (0, False)
     ready = ServiceReady(
         url=served.url, api_key=served.api_key, telemetry_url=served.url, pid=1, data_dir="/d"
     )
     register(read_paths().service_file, ready)
-    without = (await hud("doctor")).data["findings"][0]
+    without = (await bare("doctor")).data["findings"][0]
     assert without["fix"].startswith("for the embedded service: hud-tui doctor --local")
-    there = await hud("doctor", "--local")
+    there = await bare("doctor", "--local")
     assert (there.code, there.data["service"]) == (
         0,
         {"running": True, "pid": 1, "url": served.url},
@@ -103,22 +95,18 @@ async def test_the_embedded_service_needs_no_key(
     assert there.data["hosts"][0]["status"] == 200
 
 
-async def test_a_service_that_ended_without_a_word(hud: Command, served: Served) -> None:
+async def test_a_service_that_ended_without_a_word(bare: Command, served: Served) -> None:
     ready = ServiceReady(
         url=served.url, api_key="k", telemetry_url=served.url, pid=2**22 + 1, data_dir="/d"
     )
     register(read_paths().service_file, ready)
-    result = await hud("doctor", "--local", "--fail-on", "warning")
+    result = await bare("doctor", "--local", "--fail-on", "warning")
     assert (result.code, result.data["verdict"]) == (1, "warning")
 
 
 async def test_people_get_a_table(
-    served: Served,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    bare: Command, served: Served, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commands(served, monkeypatch, capsys)
     leave_a_key_open(home)
     assert await asyncio.to_thread(main, ["doctor"]) == 0
     out = capsys.readouterr().out

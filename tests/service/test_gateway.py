@@ -15,7 +15,7 @@ from hud_tui.service.engines.tiny.tokenizer import CALL, END, CharTokenizer
 from hud_tui.service.service import Service
 from hud_tui.wire_training import ChatReply
 from tests.conftest import fork, until
-from tests.service.calls import QUESTION, chat, detail, optim, pass_, payloads, set_head, step
+from tests.service.calls import QUESTION, chat, detail, optim, pass_, payloads, says, set_head, step
 from tests.toy_engine import ToyEngine
 
 
@@ -202,15 +202,6 @@ async def test_tools_are_shown_to_the_model(http: httpx.AsyncClient) -> None:
     shown = await chat(http, model["id"], tools=[tool], return_token_ids=True)
     lengths = [len(reply["choices"][0]["prompt_token_ids"]) for reply in (plain, shown)]
     assert lengths[1] > lengths[0]
-
-
-def says(engine: Any, monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], reason: Any) -> None:
-    """From now on the policy answers with these tokens."""
-
-    async def sample(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        return [Sampled(list(ids), [-0.1] * len(ids), reason) for _ in requests]
-
-    monkeypatch.setattr(engine, "sample", sample)
 
 
 async def test_a_call_is_answered_as_one_and_the_turn_after_it_goes_on(

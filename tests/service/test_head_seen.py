@@ -1,22 +1,12 @@
 """Setting the head on condition that it is still the one that was seen."""
 
-from collections.abc import AsyncIterator
-
 import httpx
 import pytest
 
 from hud_tui.client import HudClient, TrainingClient
 from hud_tui.errors import HudConflict
-from hud_tui.service.service import Service
 from tests.conftest import fork
 from tests.service.calls import Json, detail, set_head, step, tree
-from tests.service.clients import in_process
-
-
-@pytest.fixture
-async def client(service: Service) -> AsyncIterator[HudClient]:
-    async with in_process(service) as client:
-        yield client
 
 
 async def put(http: httpx.AsyncClient, model: Json, target: str, match: str) -> httpx.Response:

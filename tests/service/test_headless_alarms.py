@@ -20,9 +20,8 @@ from hud_tui.rl.recording import Moment, Recording
 from hud_tui.rl.run import Run
 from hud_tui.settings import read_paths
 from hud_tui.wire import Checkpoint, JobStatus
-from tests.conftest import Served
 from tests.service.clients import documents
-from tests.service.headless import Command, commands
+from tests.service.headless import Command, Configure
 
 EASY = "[alarms.zero_variance]\ninfo = 1e-9\nwarn = 2e-9\ncritical = 3e-9\nwarmup = 0\nhold = 1\n"
 """Limits that the toy engine's groups are beyond from the first step on."""
@@ -31,43 +30,18 @@ EVALUATED = [one.name for one in fields(Thresholds) if one.name in DETECTORS]
 """The detectors that evaluate rows, in the order of their tables."""
 
 
-@pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The config file, not there yet."""
-    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path / "config"))
-    (tmp_path / "config").mkdir()
-    return tmp_path / "config" / "config.toml"
-
-
-@pytest.fixture
-async def hud(
-    served: Served,
-    config: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Command:
-    run = commands(served, monkeypatch, capsys)
-    base = (await run("models")).data["models"][0]["model_name"]
-    await run("fork", base, "--name", "arith-rl", "-y")
-    return run
-
-
-def written(config: Path, text: str) -> None:
-    config.write_text(text)
-
-
 def names(found: list[dict[str, Any]]) -> list[str]:
     return [one["name"] for one in found]
 
 
 async def test_the_status_has_alarms_and_says_which_detectors_were_skipped(
-    hud: Command, config: Path
+    hud: Command, configure: Configure
 ) -> None:
     status = (await hud("status")).data
     assert status["alarms"] == []
     assert names(status["not_evaluated"]) == EVALUATED
     assert {"name": "entropy_collapse", "needs": "entropy"} in status["not_evaluated"]
-    written(config, EASY)
+    configure(EASY)
     assert (await hud(*RUN, "2", "--follow")).code == 0
     status = (await hud("status")).data
     assert names(status["not_evaluated"]) != EVALUATED
@@ -82,26 +56,26 @@ async def test_the_status_has_alarms_and_says_which_detectors_were_skipped(
 
 @pytest.mark.parametrize("argv", [("status",), (*RUN, "1", "--follow"), ("watch", "arith-rl")])
 async def test_a_config_that_cannot_be_used_is_named(
-    hud: Command, config: Path, argv: tuple[str, ...]
+    hud: Command, configure: Configure, argv: tuple[str, ...]
 ) -> None:
-    written(config, "[alarms.truncation]\nwarn = 'low'\n")
+    configure("[alarms.truncation]\nwarn = 'low'\n")
     result = await hud(*argv)
     assert (result.code, result.error["type"]) == (2, "usage")
-    assert f"{config}: alarms.truncation.warn: expected a number" in result.error["message"]
+    assert "config.toml: alarms.truncation.warn: expected a number" in result.error["message"]
     assert result.error["hint"]
 
 
 async def test_a_followed_run_prints_its_alarms_and_fails_on_them(
-    hud: Command, config: Path
+    hud: Command, configure: Configure
 ) -> None:
-    written(config, EASY)
+    configure(EASY)
     followed = await hud(*RUN, "2", "--follow")
     assert followed.code == 0
     assert "zero_variance" in names([d["data"] for d in followed.documents if d["kind"] == "alarm"])
-    written(config, "")
+    configure("")
     assert (await hud(*RUN, "1", "--follow", "--fail-on", "critical")).code == 0
     await hud("fork", "arith-rl", "--name", "fresh", "-y")
-    written(config, EASY.replace("warmup = 0", "warmup = 3"))
+    configure(EASY.replace("warmup = 0", "warmup = 3"))
     failed = await hud(*RUN, "50", "-m", "fresh", "--follow", "--fail-on", "warn")
     assert (failed.code, failed.error["type"]) == (6, "alarm")
     assert ": zero-variance groups since step " in failed.error["message"]
@@ -146,8 +120,8 @@ async def test_watching_ends_with_a_step_or_tells_that_it_never_came(hud: Comman
     assert (cancelled.code, cancelled.data["reached"]) == (1, False)
 
 
-async def test_watching_ends_with_an_alarm(hud: Command, config: Path) -> None:
-    written(config, EASY.replace("warmup = 0", "warmup = 2"))
+async def test_watching_ends_with_an_alarm(hud: Command, configure: Configure) -> None:
+    configure(EASY.replace("warmup = 0", "warmup = 2"))
     await hud(*RUN, "500")
     result = await hud("watch", "arith-rl", "--until", "alarm")
     assert (result.code, result.data["reason"]) == (0, "alarm")

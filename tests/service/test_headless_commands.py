@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,41 +11,28 @@ from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.service.store.jobs import enter
 from hud_tui.wire import JobStatus
 from tests.conftest import Served
-from tests.service.headless import Command, as_hud, commands
-
-
-@pytest.fixture
-def hud(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    return commands(served, monkeypatch, capsys)
-
-
-async def forked(hud: Command, name: str = "arith-rl") -> dict[str, Any]:
-    base = (await hud("models")).data["models"][0]["model_name"]
-    return dict((await hud("fork", base, "--name", name, "-y")).data["model"])
-
+from tests.service.headless import Command, as_hud, forked, model_of
 
 RUN = ("run", "arith", "-y", "--follow", "--group-size", "2", "--steps")
 
 
-async def test_a_service_without_a_fork_has_a_status_too(hud: Command) -> None:
-    result = await hud("status")
+async def test_a_service_without_a_fork_has_a_status_too(bare: Command) -> None:
+    result = await bare("status")
     assert (result.code, result.kind) == (0, "status")
     assert result.data["model"] is None
     assert result.data["service"]["label"] == "HUD"
 
 
-async def test_models_and_a_fork(hud: Command) -> None:
-    model = await forked(hud)
-    result = await hud("models")
+async def test_models_and_a_fork(bare: Command) -> None:
+    model = await forked(bare)
+    result = await bare("models")
     assert (result.code, result.kind, len(result.documents)) == (0, "models", 1)
     assert model in result.data["models"]
     assert result.err == ""
 
 
 async def test_a_run_is_followed_to_its_result(hud: Command) -> None:
-    model = await forked(hud)
+    model = await model_of(hud)
     result = await hud(*RUN, "2")
     assert result.code == 0
     assert {document["kind"] for document in result.documents[:-1]} == {"event"}
@@ -64,7 +50,6 @@ async def test_a_run_is_followed_to_its_result(hud: Command) -> None:
 
 
 async def test_a_submitted_run_says_how_to_watch_it(hud: Command) -> None:
-    await forked(hud)
     result = await hud("run", "arith", "-y", "--steps", "1", "--seed", "3")
     assert (result.code, result.kind, len(result.documents)) == (0, "job", 1)
     assert result.data["job_id"] in result.data["watch"]
@@ -74,7 +59,6 @@ async def test_a_submitted_run_says_how_to_watch_it(hud: Command) -> None:
 
 
 async def test_the_head_goes_back_and_is_set_and_the_tree_branches(hud: Command) -> None:
-    await forked(hud)
     await hud(*RUN, "3")
     tree = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     first, second, third = (checkpoint["id"] for checkpoint in tree)
@@ -90,7 +74,6 @@ async def test_the_head_goes_back_and_is_set_and_the_tree_branches(hud: Command)
 
 
 async def test_the_rollouts_of_a_job(hud: Command) -> None:
-    await forked(hud)
     job_id = (await hud(*RUN, "1")).data["job_id"]
     result = await hud("traces", job_id)
     assert (result.code, result.kind) == (0, "traces")
@@ -102,7 +85,6 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
 ) -> None:
     monkeypatch.setattr(headless_traces, "PAGE", 7)
     monkeypatch.setattr(headless_traces, "MOST", 10)
-    await forked(hud)
     job_id = (await hud(*RUN, "2")).data["job_id"]
     whole = await hud("traces", job_id, "--all")
     ids = [trace["id"] for page in whole.documents for trace in page["data"]["traces"]]
@@ -130,7 +112,7 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
 async def test_a_job_is_named_by_how_its_id_begins_or_by_its_model(
     hud: Command, served: Served
 ) -> None:
-    model = await forked(hud)
+    model = await model_of(hud)
     job_id = (await hud(*RUN, "1")).data["job_id"]
     for ref in (job_id[:8], job_id.replace("-", ""), job_id[:13].upper(), "arith-rl"):
         assert (await hud("jobs", ref)).data["job"]["id"] == job_id, ref
@@ -150,7 +132,6 @@ async def test_a_job_is_named_by_how_its_id_begins_or_by_its_model(
 
 
 async def test_a_run_is_cancelled(hud: Command) -> None:
-    await forked(hud)
     job_id = (await hud("run", "arith", "-y", "--steps", "5000")).data["job_id"]
     result = await hud("jobs", job_id, "--cancel", "-y")
     assert (result.code, result.data["cancelled"]) == (0, 1)
@@ -160,7 +141,6 @@ async def test_a_run_is_cancelled(hud: Command) -> None:
 
 
 async def test_preflight_of_a_good_set_and_of_a_bad_one(hud: Command, tmp_path: Path) -> None:
-    await forked(hud)
     good = await hud("preflight", "arith")
     assert (good.code, good.data["verdict"], good.data["format"]) == (0, "ok", "export")
     rows = [
@@ -188,7 +168,6 @@ async def test_global_flags_stand_anywhere(hud: Command) -> None:
 
 
 async def test_a_busy_model_is_refused_with_the_command_that_cancels_its_run(hud: Command) -> None:
-    await forked(hud)
     job = (await hud("run", "arith", "--steps", "9000", "-y")).data["job_id"]
     refused = await hud("run", "arith", "--steps", "1", "-y")
     cancel = f"hud-tui jobs {job} --cancel"
@@ -200,7 +179,6 @@ async def test_a_busy_model_is_refused_with_the_command_that_cancels_its_run(hud
 
 
 async def test_a_job_has_a_status_of_its_own_and_the_whole_tree(hud: Command) -> None:
-    await forked(hud)
     first = (await hud(*RUN, "1")).data["job_id"]
     second = (await hud(*RUN, "2")).data["job_id"]
     assert (await hud("status", "arith-rl")).data["job"]["id"] == second
@@ -222,7 +200,7 @@ def test_an_error_is_always_code_message_and_param() -> None:
 async def test_hud_is_told_an_effort_and_what_it_does_not_define_is_warned_of(
     hud: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = await forked(hud)
+    model = await model_of(hud)
     as_hud(monkeypatch)
     result = await hud("run", "arith", "--model-id", model["id"], "-y", "--fail-on", "warning")
     assert result.code == 0
@@ -239,7 +217,7 @@ async def test_hud_is_told_an_effort_and_what_it_does_not_define_is_warned_of(
 
 
 async def test_the_embedded_service_defines_them_all(hud: Command) -> None:
-    model = await forked(hud)
+    model = await model_of(hud)
     result = await hud("run", "arith", "--model-id", model["id"], "--steps", "1", "-y")
     assert "HUD defines" not in result.err
     status = (await hud("jobs", result.data["job_id"])).data["status"]
@@ -259,14 +237,12 @@ async def test_the_embedded_service_defines_them_all(hud: Command) -> None:
 async def test_a_value_beyond_its_flag_s_bound_is_refused_with_the_bound(
     hud: Command, flags: tuple[str, ...], said: str
 ) -> None:
-    await forked(hud)
     refused = await hud("run", "arith", "-m", "arith-rl", *flags, "-y")
     assert (refused.code, refused.error["type"]) == (2, "usage")
     assert said in refused.err
 
 
 async def test_a_value_beyond_an_evaluation_s_bound_is_refused_with_the_bound(hud: Command) -> None:
-    await forked(hud)
     refused = await hud("eval", "arith", "-m", "arith-rl", "--samples", "300")
     assert refused.code == 2
     assert "--samples: 300 is above the most, 256 (write e.g. 4)" in refused.err

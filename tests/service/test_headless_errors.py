@@ -16,26 +16,19 @@ from hud_tui.errors import HudNotFound
 from hud_tui.settings import Settings
 from tests.conftest import Served
 from tests.service.clients import in_process
-from tests.service.headless import Command, Result, commands, point_at
+from tests.service.headless import Command, Result, forked, point_at
 
 pytestmark = pytest.mark.usefixtures("hurried")
 ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}, "slug": "one"}
 
 
 @pytest.fixture
-async def hud(
-    served: Served,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> Command:
+async def hud(bare: Command, here: Path) -> Command:
     """A service with a model of three steps, and nothing to wait for."""
-    hud = commands(served, monkeypatch, capsys)
-    monkeypatch.chdir(tmp_path)
-    base = (await hud("models")).data["models"][0]["model_name"]
-    await hud("fork", base, "--name", "mine", "-y")
-    assert (await hud("run", "arith", "--steps", "3", "-y", "--follow")).code == 0
-    return hud
+    await forked(bare, "mine")
+    run = ("run", "arith", "--steps", "3", "--tasks-per-step", "2", "--group-size", "2")
+    assert (await bare(*run, "-y", "--follow")).code == 0
+    return bare
 
 
 async def everything(served: Served) -> object:

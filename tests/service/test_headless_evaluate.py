@@ -244,7 +244,6 @@ async def test_interrupted_it_is_cancelled_and_resumed_with_what_is_missing(
 async def test_exports_and_reports_show_what_was_found(
     hud: Command, trained: list[Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path / "config"))
     flags = ("--checkpoint", "base", "--checkpoint", "head", "--samples", "2")
     await hud("eval", "arith", "-m", "arith-rl", *flags)
     file = str(tmp_path / "evaluations.json")

@@ -10,27 +10,15 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.notebook import Notebook, notebook_file
-from tests.conftest import Served
-from tests.service.headless import Command, commands
+from tests.service.headless import Command, Configure
 
 
-@pytest.fixture
-async def hud(
-    served: Served,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Command:
+@pytest.fixture(autouse=True)
+async def trained(hud: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path / "config"))
-    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
-    run = commands(served, monkeypatch, capsys)
-    base = (await run("models")).data["models"][0]["model_name"]
-    await run("fork", base, "--name", "arith-rl", "-y")
-    done = await run("run", "arith", "-y", "--group-size", "2", "--steps", "3", "--follow")
+    done = await hud("run", "arith", "-y", "--group-size", "2", "--steps", "3", "--follow")
     assert done.code == 0, done.err
-    return run
 
 
 def text_of(file: str) -> str:
@@ -90,10 +78,9 @@ async def test_nothing_is_written_over(hud: Command) -> None:
 
 
 async def test_the_config_says_where_and_people_get_a_line(
-    hud: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    configure: Configure, hud: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "config.toml").write_text(f'[export]\ndirectory = "{tmp_path}/out"\n')
+    configure(f'[export]\ndirectory = "{tmp_path}/out"\n')
     assert await asyncio.to_thread(main, ["export", "arith-rl"]) == 0
     file = tmp_path / "out" / "arith-rl-metrics.csv"
     assert capsys.readouterr().out.startswith(f"wrote {file}: 3 rows, ")

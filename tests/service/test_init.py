@@ -8,42 +8,34 @@ from pathlib import Path
 import pytest
 
 from hud_tui.cli.main import main
-from tests.conftest import Served
-from tests.service.headless import Command, commands
+from tests.service.headless import Command
 from tests.unit.legacy.locks import V1_0, V1_1
 
 
-@pytest.fixture
-def hud(
-    served: Served,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> Command:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "hud.lock.yaml").write_text(V1_1)
-    return commands(served, monkeypatch, capsys)
+@pytest.fixture(autouse=True)
+def lock_file(here: Path) -> None:
+    (here / "hud.lock.yaml").write_text(V1_1)
 
 
-async def test_from_a_directory_and_not_twice(hud: Command, tmp_path: Path) -> None:
-    first = await hud("init", ".")
+async def test_from_a_directory_and_not_twice(bare: Command, tmp_path: Path) -> None:
+    first = await bare("init", ".")
     assert (first.code, first.kind) == (0, "gym_config")
     assert first.data["actions"] == ["playwright", "done"]
     file = tmp_path / first.data["file"]
     assert file == tmp_path / "configs" / "browser.yaml"
     file.write_text(file.read_text().replace("max_turns: 30", "max_turns: 7"))
-    again = await hud("init", ".")
+    again = await bare("init", ".")
     assert (again.code, "exists" in again.error["message"]) == (2, True)
-    assert (await hud("init", "--show", str(file))).data["config"]["defaults"] == {"max_turns": 7}
-    assert (await hud("init", "hud.lock.yaml", "--force")).code == 0
+    assert (await bare("init", "--show", str(file))).data["config"]["defaults"] == {"max_turns": 7}
+    assert (await bare("init", "hud.lock.yaml", "--force")).code == 0
     assert "max_turns: 30" in file.read_text()
 
 
-async def test_from_the_service_to_a_file_of_one_s_choice(hud: Command, tmp_path: Path) -> None:
-    result = await hud("init", "arith", "-o", "deep/er/mine.yaml")
+async def test_from_the_service_to_a_file_of_one_s_choice(bare: Command, tmp_path: Path) -> None:
+    result = await bare("init", "arith", "-o", "deep/er/mine.yaml")
     assert (result.code, result.data["actions"]) == (0, ["done"])
     assert "- add: " in result.data["config"]["system_prompt"]
-    shown = await hud("init", "--show", "deep/er/mine.yaml")
+    shown = await bare("init", "--show", "deep/er/mine.yaml")
     assert shown.data["config"] == result.data["config"]
 
 
@@ -60,17 +52,17 @@ async def test_from_the_service_to_a_file_of_one_s_choice(hud: Command, tmp_path
         (["tasks.json"], "not a lock file"),
     ],
 )
-async def test_what_cannot_be(hud: Command, tmp_path: Path, argv: list[str], message: str) -> None:
+async def test_what_cannot_be(bare: Command, tmp_path: Path, argv: list[str], message: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "tasks.json").write_text("{}")
-    result = await hud("init", *argv)
+    result = await bare("init", *argv)
     assert (result.code, result.kind) == (2, "error")
     assert message in result.error["message"]
     assert result.error["hint"]
 
 
 async def test_a_transform_is_shown_and_not_run(
-    hud: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bare: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mark = tmp_path / "ran"
     code = f"__import__('pathlib').Path({str(mark)!r}).touch()"
@@ -78,7 +70,7 @@ async def test_a_transform_is_shown_and_not_run(
         f"action_mappings:\n  go:\n    x:\n      from_arg: a\n      transform: {json.dumps(code)}\n"
     )
     (tmp_path / "c.yaml").write_text(text)
-    result = await hud("init", "--show", "c.yaml")
+    result = await bare("init", "--show", "c.yaml")
     assert result.data["transforms"] == [{"action": "go", "argument": "x", "text": code}]
     assert main(["init", "--show", "c.yaml"]) == 0
     assert code in capsys.readouterr().out
@@ -86,7 +78,7 @@ async def test_a_transform_is_shown_and_not_run(
 
 
 async def test_people_are_told_what_was_written(
-    hud: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bare: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "hud.lock.yaml").write_text(V1_0)
     assert main(["init", "."]) == 0
@@ -96,7 +88,7 @@ async def test_people_are_told_what_was_written(
     assert "not-to-be-shown" not in out + err + (tmp_path / "configs/text_2048.yaml").read_text()
 
 
-async def test_text_that_is_cut_says_so(hud: Command, tmp_path: Path) -> None:
+async def test_text_that_is_cut_says_so(bare: Command, tmp_path: Path) -> None:
     """In the table: the document has all of it."""
     code = "lambda x: " + "x" * 600
     file = tmp_path / "mine.yaml"
@@ -108,5 +100,5 @@ async def test_text_that_is_cut_says_so(hud: Command, tmp_path: Path) -> None:
         assert main(["init", "--show", str(file)]) == 0
     shown = next(line for line in capture.getvalue().splitlines() if "lambda" in line)
     assert shown.endswith("xxx… (110 more characters)")
-    result = await hud("init", "--show", str(file))
+    result = await bare("init", "--show", str(file))
     assert result.data["transforms"][0]["text"] == code

@@ -6,32 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Served
-from tests.service.headless import Command, Result, commands
+from tests.service.headless import Command, Result
 from tests.unit.legacy.locks import V1_0, V1_3
 
+pytestmark = pytest.mark.usefixtures("here")
 ROW = {"prompt": "Play", "evaluate_tool": {"name": "evaluate", "arguments": {"name": "max"}}}
 
 
-@pytest.fixture
-def hud(
-    served: Served,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> Command:
-    monkeypatch.chdir(tmp_path)
-    return commands(served, monkeypatch, capsys)
-
-
 async def preflight(hud: Command, tmp_path: Path, lock: str | None, *rows: Any) -> Result:
-    if not any(m["model_name"] == "m" for m in (await hud("models")).data["models"]):
-        base = (await hud("models")).data["models"][0]["model_name"]
-        await hud("fork", base, "--name", "m", "-y")
     if lock is not None:
         (tmp_path / "hud.lock.yaml").write_text(lock)
     (tmp_path / "tasks.json").write_text(json.dumps(rows))
-    return await hud("preflight", "tasks.json", "-m", "m")
+    return await hud("preflight", "tasks.json", "-m", "arith-rl")
 
 
 def of_lock(result: Result) -> list[dict[str, Any]]:

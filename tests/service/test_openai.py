@@ -16,7 +16,7 @@ from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.engines.tiny.tokenizer import CALL, END, CharTokenizer
 from hud_tui.service.service import Service
 from tests.conftest import Served, bearer, calling, fork, until
-from tests.service.calls import QUESTION, chat
+from tests.service.calls import QUESTION, chat, says
 from tests.toy_engine import ToyEngine
 
 Json = dict[str, Any]
@@ -121,21 +121,12 @@ async def test_what_cannot_be_streamed_is_refused_before_the_stream(
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
-def says(engine: Any, monkeypatch: pytest.MonkeyPatch, ids: Sequence[int]) -> None:
-    """From now on the policy answers with these tokens."""
-
-    async def sample(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        return [Sampled(list(ids), [-0.1] * len(ids), "stop") for _ in requests]
-
-    monkeypatch.setattr(engine, "sample", sample)
-
-
 async def test_calls_of_tools_are_streamed_as_calls(
     http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = CharTokenizer()
     said = [*tokens.encode("So:"), CALL, *tokens.encode('plus{"x":2}'), END]
-    says(engine, monkeypatch, said)
+    says(engine, monkeypatch, said, "stop")
     ask = {"model": "toy/four", "return_token_ids": True, "tools": [TOOL]}
     chunks = await streamed(http, **ask)
     [calls] = [c["delta"]["tool_calls"] for [c] in (chunk["choices"] for chunk in chunks)
@@ -154,7 +145,7 @@ async def test_tools_that_may_not_be_called_are_neither_shown_nor_called(
     none = await chat(http, "toy/four", return_token_ids=True, tools=[TOOL], tool_choice="none")
     prompts = [reply["choices"][0]["prompt_token_ids"] for reply in (plain, none)]
     assert prompts[0] == prompts[1]
-    says(engine, monkeypatch, [CALL, *CharTokenizer().encode("plus{}"), END])
+    says(engine, monkeypatch, [CALL, *CharTokenizer().encode("plus{}"), END], "stop")
     for choice, reason in (("none", "stop"), ("auto", "tool_calls")):
         [one] = (await chat(http, "toy/four", tools=[TOOL], tool_choice=choice))["choices"]
         assert one["finish_reason"] == reason

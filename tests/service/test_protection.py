@@ -11,25 +11,8 @@ from hud_tui.service.service import Service
 from hud_tui.wire_training import OptimStep
 from tests.conftest import Served
 from tests.service.clients import fork_of, in_process, run_of
-from tests.service.headless import Command, commands
-from tests.service.test_headless_commands import forked
+from tests.service.headless import Command, model_of
 from tests.tui.cockpit import grow
-
-
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def hud(
-    served: Served,
-    state: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Command:
-    return commands(served, monkeypatch, capsys)
 
 
 async def test_the_client_refuses_what_changes_a_protected_model(service: Service) -> None:
@@ -59,8 +42,8 @@ async def test_the_client_refuses_what_changes_a_protected_model(service: Servic
             await client.cancel_job(job.job_id)
 
 
-async def test_headless_wants_the_name(hud: Command, served: Served, state: Path) -> None:
-    model = await forked(hud)
+async def test_headless_wants_the_name(hud: Command, served: Served, tmp_path: Path) -> None:
+    model = await model_of(hud)
     headers = {"Authorization": f"Bearer {served.api_key}"}
     async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
         await grow(http, model["id"], 2)
@@ -82,15 +65,15 @@ async def test_headless_wants_the_name(hud: Command, served: Served, state: Path
     assert (await hud("protect", "arith-rl", "--off", *confirm)).data == {"protected": []}
     assert (await hud("head", "arith-rl", "--back", "1", "-y")).code == 2  # the base is no step
     assert (await hud("run", "arith", "-m", "arith-rl", "--steps", "1", "-y")).code == 0
-    assert (state / NAME).exists()
+    assert (tmp_path / "state" / NAME).exists()
     assert (await hud("protect", "--off")).code == 2
 
 
 async def test_where_nobody_knows_which_are_protected_nothing_is_changed(
-    hud: Command, state: Path
+    hud: Command, tmp_path: Path
 ) -> None:
-    model = await forked(hud)
-    (state / NAME).write_text("{")
+    model = await model_of(hud)
+    (tmp_path / "state" / NAME).write_text("{")
     for argv in (("run", "arith", "-m", "arith-rl", "-y"), ("protect", "arith-rl")):
         refused = await hud(*argv)
         assert (refused.code, refused.error["type"]) == (2, "usage")

@@ -11,23 +11,10 @@ from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly, Safety, read_config, why_read_only
 from hud_tui.errors import HudReadOnly, HudUsage
 from hud_tui.wire_training import Chat
-from tests.conftest import Served
 from tests.service.clients import answered
-from tests.service.headless import Command, commands
-from tests.service.test_headless_commands import forked
+from tests.service.headless import Command, Configure, model_of
 
 WHY = ReadOnly("started with --read-only", "start without it to change something")
-
-
-@pytest.fixture
-def hud(
-    served: Served,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> Command:
-    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
-    return commands(served, monkeypatch, capsys)
 
 
 async def test_every_write_of_the_client_is_refused_before_it_is_sent() -> None:
@@ -56,7 +43,7 @@ def test_only_write_sends_anything_but_a_get() -> None:
 
 
 async def test_a_headless_write_is_refused_and_a_read_is_not(hud: Command) -> None:
-    model = await forked(hud)
+    model = await model_of(hud)
     for argv in (
         ("fork", "arith-rl", "--name", "other", "-y"),
         ("head", "arith-rl", "--back", "1", "-y"),
@@ -76,20 +63,19 @@ async def test_a_headless_write_is_refused_and_a_read_is_not(hud: Command) -> No
 
 
 async def test_the_environment_and_the_config_file_say_it_too(
-    hud: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    hud: Command, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await forked(hud)
     fork = ("fork", "arith-rl", "--name", "other", "-y")
     monkeypatch.setenv("HUD_TUI_READ_ONLY", "1")
     assert "HUD_TUI_READ_ONLY is set" in (await hud(*fork)).error["message"]
     monkeypatch.setenv("HUD_TUI_READ_ONLY", "0")
-    (tmp_path / "config.toml").write_text("[safety]\nread_only = true\n")
+    configure("[safety]\nread_only = true\n")
     assert "[safety]" in (await hud(*fork)).error["message"]
-    (tmp_path / "config.toml").write_text("[safety]\nread_onyl = true\n")
+    configure("[safety]\nread_onyl = true\n")
     broken = await hud(*fork)
     assert (broken.code, broken.error["type"]) == (2, "usage")
     assert "safety.read_onyl: unknown setting" in broken.error["message"]
-    (tmp_path / "config.toml").unlink()
+    configure("")
     assert (await hud(*fork)).code == 0
 
 

@@ -2,25 +2,17 @@
 
 import math
 import sys
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from hud_tui.client import HudClient, TrainingClient
 from hud_tui.errors import HudBadInput, HudUsage
-from hud_tui.service.service import Service
 from hud_tui.wire_training import ForwardDatum, Payload
 from tests.service.calls import QUESTION
-from tests.service.clients import fork_of, in_process
+from tests.service.clients import fork_of
 
 REWARDS = (1.0, 0.0, 0.25, 0.75)
-
-
-@pytest.fixture
-async def client(service: Service) -> AsyncIterator[HudClient]:
-    async with in_process(service) as client:
-        yield client
 
 
 async def trainer_of(client: HudClient, name: str) -> TrainingClient:

@@ -8,17 +8,17 @@ import pytest
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.cli import connect, runs, watch
-from hud_tui.cli import models as headless_checkpoints
-from hud_tui.client import submit, transport
+from hud_tui.client import submit
 from hud_tui.client.client import HudClient
 from hud_tui.settings import Settings
 from hud_tui.wire import SubmitJob
 from tests.conftest import Served, ended, fork
 from tests.service.calls import step, tree
-from tests.service.headless import Command, commands
+from tests.service.headless import Command
 from tests.service.test_headless_errors import meddle
 from tests.toy_engine import ToyEngine
 
+pytestmark = pytest.mark.usefixtures("hurried")
 PORTAL = "<html><body>Sign in to the network</body></html>"
 ANSWERS: dict[str, Callable[[], httpx.Response | Exception]] = {
     "a portal's page": lambda: httpx.Response(200, html=PORTAL),
@@ -38,17 +38,6 @@ ANSWERS: dict[str, Callable[[], httpx.Response | Exception]] = {
 def instead(request: pytest.FixtureRequest) -> Callable[[], httpx.Response | Exception]:
     """What comes in the place of an answer."""
     return ANSWERS[request.param]
-
-
-@pytest.fixture
-def hud(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    monkeypatch.setattr(transport, "LOOKS_S", (0.0,))
-    monkeypatch.setattr(transport, "ASKS_S", (0.0,))
-    monkeypatch.setattr(headless_checkpoints, "LOOKS_S", (0.0,))
-    monkeypatch.setattr(submit, "LOOK_S", 0.0)
-    return commands(served, monkeypatch, capsys)
 
 
 class Line:
@@ -91,12 +80,12 @@ def line(
 
 
 @pytest.mark.parametrize("keyless", [False, True])
-async def test_a_fork(hud: Command, line: Line, http: httpx.AsyncClient, keyless: bool) -> None:
+async def test_a_fork(bare: Command, line: Line, http: httpx.AsyncClient, keyless: bool) -> None:
     line.keyless = keyless
-    made = await hud("fork", "toy/four", "--name", "Mine", "-y")
+    made = await bare("fork", "toy/four", "--name", "Mine", "-y")
     assert (made.code, made.data["model"]["name"]) == (0, "Mine")
     line.arrives = False
-    lost = await hud("fork", "toy/four", "--name", "other", "-y")
+    lost = await bare("fork", "toy/four", "--name", "other", "-y")
     known = {"code": 7, "type": "unclear", "outcome": "unknown"}
     if not keyless:
         known = {"code": 3, "type": "unreachable", "outcome": "not_done"}
@@ -105,27 +94,27 @@ async def test_a_fork(hud: Command, line: Line, http: httpx.AsyncClient, keyless
     assert ("before you fork again" in lost.error["hint"]) == keyless
     names = [row["name"] for row in (await http.get("/v2/models")).json()["items"]]
     assert (names.count("Mine"), names.count("other"), line.written) == (1, 0, 2)
-    logged = [one["outcome"] for one in (await hud("log")).data["entries"]]
+    logged = [one["outcome"] for one in (await bare("log")).data["entries"]]
     assert logged == ["done", "unknown" if keyless else "refused"]
 
 
 @pytest.mark.parametrize("instead", ["a portal's page", "a gateway's fault"], indirect=True)
 @pytest.mark.parametrize("keyless", [False, True])
-async def test_a_head(hud: Command, line: Line, http: httpx.AsyncClient, keyless: bool) -> None:
+async def test_a_head(bare: Command, line: Line, http: httpx.AsyncClient, keyless: bool) -> None:
     model = await fork(http, "mine")
     first, second = [(await step(http, model))["checkpoint_id"] for _ in range(2)]
     line.keyless = keyless
-    done = await hud("head", "mine", "--set", first, "-y")
+    done = await bare("head", "mine", "--set", first, "-y")
     assert (done.code, done.data["verified"], done.data["head"]["id"]) == (0, True, first)
     line.arrives = False
-    lost = await hud("head", "mine", "--set", second, "-y")
+    lost = await bare("head", "mine", "--set", second, "-y")
     assert (lost.code, lost.error["outcome"]) == ((7, "unknown") if keyless else (3, "not_done"))
     assert [row["id"] for row in await tree(http, model["id"]) if row["is_active"]] == [first]
     assert line.written == 2
 
 
 async def test_a_head_that_was_set_is_said_to_be_though_the_tree_cannot_be_read(
-    hud: Command, served: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    bare: Command, served: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = await fork(http, "mine")
     first, second = [(await step(http, model))["checkpoint_id"] for _ in range(2)]
@@ -139,7 +128,7 @@ async def test_a_head_that_was_set_is_said_to_be_though_the_tree_cannot_be_read(
         return httpx.Response(200, html=PORTAL, request=request)
 
     meddle(monkeypatch, after=page)
-    done = await hud("head", "mine", "--set", first, "-y")
+    done = await bare("head", "mine", "--set", first, "-y")
     assert (done.code, done.data["verified"]) == (0, False)
     assert (done.data["previous"], done.data["head"]["id"]) == (second, first)
     assert done.data["head"]["is_active"]
@@ -149,44 +138,44 @@ async def test_a_head_that_was_set_is_said_to_be_though_the_tree_cannot_be_read(
 @pytest.mark.parametrize("instead", ["a portal's page", "its end"], indirect=True)
 @pytest.mark.parametrize("keyless", [False, True])
 async def test_a_run_its_cancellation_and_its_resumption(
-    hud: Command, line: Line, http: httpx.AsyncClient, engine: ToyEngine, keyless: bool
+    bare: Command, line: Line, http: httpx.AsyncClient, engine: ToyEngine, keyless: bool
 ) -> None:
     await fork(http, "mine")
     engine.rest_after(1)
     line.keyless = keyless
     flags = ("--steps", "100000", "--learning-rate", "0.000001")
-    begun = await hud("run", "arith", "-m", "mine", *flags, "-y")
+    begun = await bare("run", "arith", "-m", "mine", *flags, "-y")
     assert (begun.code, begun.kind) == (0, "job")
     job_id = begun.data["job_id"]
-    stopped = await hud("jobs", job_id, "--cancel", "-y")
+    stopped = await bare("jobs", job_id, "--cancel", "-y")
     assert (stopped.code, stopped.data["cancelled"]) == (0, 1)
     assert stopped.data["status"]["status"] == "cancelled"
-    resumed = await hud("jobs", job_id, "--resume", "-y")
+    resumed = await bare("jobs", job_id, "--resume", "-y")
     assert (resumed.code, resumed.data["status"]["status"] in ("queued", "running")) == (0, True)
     assert line.written == 3
     line.arrives = False
-    lost = await hud("jobs", job_id, "--cancel", "-y")
+    lost = await bare("jobs", job_id, "--cancel", "-y")
     assert (lost.code, lost.error["outcome"]) == ((7, "unknown") if keyless else (3, "not_done"))
     assert ("before you cancel it again" in lost.error["hint"]) == keyless
     await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
     assert (await ended(http, job_id))["status"] == "cancelled"
-    lost = await hud("jobs", job_id, "--resume", "-y")
+    lost = await bare("jobs", job_id, "--resume", "-y")
     assert (lost.code, lost.error["outcome"]) == ((7, "unknown") if keyless else (3, "not_done"))
     assert (await http.get("/v2/jobs")).json()["total"] == 1
 
 
-async def test_a_refusal_is_none_of_that(hud: Command, http: httpx.AsyncClient) -> None:
+async def test_a_refusal_is_none_of_that(bare: Command, http: httpx.AsyncClient) -> None:
     await fork(http, "mine")
-    taken = await hud("fork", "toy/four", "--name", "mine", "-y")
+    taken = await bare("fork", "toy/four", "--name", "mine", "-y")
     assert (taken.code, taken.error["type"], taken.error["outcome"]) == (1, "conflict", "not_done")
-    unknown = await hud("head", "mine", "--set", "nope", "-y")
+    unknown = await bare("head", "mine", "--set", "nope", "-y")
     assert (unknown.code, unknown.error["outcome"]) == (2, "not_done")
-    read = await hud("head", "nope")
+    read = await bare("head", "nope")
     assert read.error["outcome"] is None
 
 
 async def test_a_run_that_is_followed_is_said_to_be_submitted_when_the_service_goes(
-    hud: Command, http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+    bare: Command, http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = await fork(http, "mine")
     engine.rest_after(1)
@@ -199,7 +188,7 @@ async def test_a_run_that_is_followed_is_said_to_be_submitted_when_the_service_g
 
     monkeypatch.setattr(runs, "submit", submit_and_give_up)
     flags = ("--steps", "100000", "--learning-rate", "0.000001")
-    lost = await hud("run", "arith", "-m", "mine", *flags, "--follow", "-y")
+    lost = await bare("run", "arith", "-m", "mine", *flags, "--follow", "-y")
     job = (await http.get(f"/v1/training/jobs/{model['id']}/raw-status")).json()
     assert (lost.code, lost.error["type"], lost.error["outcome"]) == (3, "unreachable", "done")
     assert f"job {job['id']} is submitted" in lost.error["hint"]
