@@ -1,7 +1,8 @@
-"""The command log: every change sent from this machine, as JSON lines in the state directory.
+"""The command log: every change sent from this machine, as JSON lines in the state directory; and
+the commands that repeat an entry.
 
-Lines are appended under a lock, so that several programs can share the file. Unreadable lines
-are skipped. A full file is rotated once.
+Lines are appended under a lock, so that several programs can share the file. Unreadable lines are
+skipped. A full file is rotated once.
 """
 
 import json
@@ -22,25 +23,25 @@ from hud_tui.storage import PRIVATE, locked, open_or_make, open_regular
 
 
 LINE_MOST = 20_000
-"""Maximum length of a line."""
+"""Maximum characters of a line."""
 
 
 @dataclass(frozen=True)
 class TaskSource:
-    """Where the tasks of a request came from, so that a command can name them again."""
+    """Where the tasks of a request came from, so that a command can load them again."""
 
     place: str = ""
     """The file, directory or taskset; empty if unknown."""
     digest: str = ""
-    """Of the tasks that were sent, see `hud_tui.rl.tasks.task.rows_digest`."""
+    """Digest of the tasks that were sent, see `hud_tui.rl.tasks.task.rows_digest`."""
     left_out: tuple[str, ...] = ()
     """Slugs of its tasks that were not sent."""
 
 
 COMMAND = "command"
-"""The field of the body that holds the words of a command."""
+"""Field of the body that contains the words of a command."""
 UNNAMED = TaskSource()
-"""Of tasks that came from nowhere that can be named."""
+"""The source of tasks without a place."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Change:
     model: str = ""
     """Id of the changed or forked model; empty if unknown."""
     subject: str = ""
-    """Its object if that is not a model: a job's id, the name of a fork."""
+    """What is changed if that is not a model: a job's id, the name of a fork."""
     before: str = ""
     """Previous value, if known, e.g. the id of the head."""
     after: str = ""
@@ -62,7 +63,7 @@ class Change:
     omitted: tuple[str, ...] = ()
     """Fields of the body that are not logged: large, or possibly secret."""
     source: TaskSource = UNNAMED
-    """What omitted tasks came from."""
+    """The source of omitted tasks."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class AuditEntry:
     outcome: str = "unknown"
     """``done``, ``refused`` (not done) or ``unknown`` (no answer)."""
     message: str = ""
-    """Of the service, if it was not done."""
+    """The service's message, if it was not done."""
     service: str = ""
     """E.g. ``HUD local``."""
     local: bool = False
@@ -95,11 +96,11 @@ class AuditEntry:
     omitted: tuple[str, ...] = ()
     """Fields of the body that are not logged."""
     source: str = ""
-    """The file, directory or taskset that omitted tasks came from."""
+    """File, directory or taskset of omitted tasks."""
     digest: str = ""
-    """Of the tasks that were sent."""
+    """Digest of the tasks that were sent."""
     left_out: tuple[str, ...] = ()
-    """Slugs of tasks of the source that were not sent."""
+    """Slugs of the source's tasks that were not sent."""
     request_id: str = ""
     """The service's request id, if any."""
     key: str = ""
@@ -128,7 +129,7 @@ def command_entry(at: float, words: Sequence[str]) -> AuditEntry:
 
 
 def to_line(written: AuditEntry) -> str:
-    """One line; non-ASCII is escaped, so that no control characters act."""
+    """The entry as a line; non-ASCII is escaped, so that it contains no control characters."""
     return json.dumps(asdict(written), separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -148,7 +149,7 @@ def read_lines(lines: Iterable[str]) -> tuple[list[AuditEntry], int]:
 
 
 def matching(log: Sequence[AuditEntry], text: str) -> list[AuditEntry]:
-    """Entries that contain every word in a displayed field."""
+    """Entries whose displayed fields contain every word."""
     words = text.casefold().split()
     return [one for one in log if all(word in _said(one) for word in words)]
 
@@ -229,7 +230,7 @@ class CommandLog:
     """Appends to and reads the log file."""
 
     def __init__(self, directory: Path, by: str = "") -> None:
-        """`by`: the sender, e.g. ``app``."""
+        """`by`: the program that sends, e.g. ``app``."""
         self.file, self._by = directory / NAME, by
 
     @property
@@ -262,7 +263,7 @@ class CommandLog:
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Another one once something was added."""
+        """A value that changes whenever something is added."""
         try:
             found = self.file.stat()
         except OSError:
@@ -281,10 +282,10 @@ class CommandLog:
             os.close(descriptor)
 
 
-# Commands that repeat an entry: of hud-tui, of the ``hud`` CLI, with curl, and in Python.
+# Commands that repeat an entry: with hud-tui, the ``hud`` CLI, curl, or Python.
 #
-# They are pasted into a shell, so every value is quoted with shlex or is an ASCII literal of
-# Python. They never contain the key.
+# They are meant to be pasted into a shell, so every value is quoted with shlex or is an ASCII
+# literal of Python. They never contain the key.
 
 
 HUD_ORIGINS = ("https://api.hud.ai", "https://rl.hud.ai")
@@ -292,14 +293,14 @@ KEY = '"Authorization: Bearer $HUD_API_KEY"'
 
 
 def as_hud_tui(one: AuditEntry) -> str:
-    """The ``hud-tui`` command that does the same; empty where there is none."""
+    """The ``hud-tui`` command that repeats it; empty if there is none."""
     words = _hud_tui(one)
     start = ["hud-tui", "--headless", *(["--local"] if one.local else [])]
     return join([*start, *words]) if words else ""
 
 
 def as_hud(one: AuditEntry) -> str:
-    """The command of the ``hud`` CLI that does the same; empty where there is none."""
+    """The command of the ``hud`` CLI that repeats it; empty if there is none."""
     command = _hud(one)
     if not command:
         return ""
@@ -309,12 +310,12 @@ def as_hud(one: AuditEntry) -> str:
 
 
 def as_curl(one: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
-    """Lines for a POSIX shell that read the key from ``$HUD_API_KEY``; empty where no one request
-    does the same, or the body is not known.
+    """Lines for a POSIX shell that repeat it, with the key from ``$HUD_API_KEY``; empty if no
+    single request does, or the body is not known.
 
     Args:
         one: The entry.
-        rest: The fields of the body that it omits, where the caller knows them.
+        rest: The omitted fields of the body, if the caller has them.
     """
     known = set(one.omitted) <= (rest or {}).keys()
     if not one.url or one.verb == "train" or "options" in one.sent or not known:
@@ -328,7 +329,7 @@ def as_curl(one: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
 
 
 def as_python(one: AuditEntry) -> str:
-    """A program with this package's client; empty if the body was not logged."""
+    """A program with this package's client that repeats it; empty if the body was not logged."""
     call = _call(one)
     if not call:
         return ""
@@ -338,7 +339,7 @@ def as_python(one: AuditEntry) -> str:
 
 KEY_HEADER = f"-H {KEY}"
 BODY = "BODY"
-"""Ends a here-document; a body is one line of JSON, which begins with a brace."""
+"""End of a here-document; a body cannot contain it, because it is one line of JSON."""
 PROGRAM = """\
 import asyncio
 from contextlib import aclosing
@@ -369,7 +370,7 @@ def _client(one: AuditEntry) -> tuple[str, str]:
 
 
 def _call(one: AuditEntry) -> str:
-    """The client's call that sends the same request."""
+    """The client's call for the same request."""
     model = ascii(one.model)
     match one.verb:
         case "set head":
@@ -388,7 +389,7 @@ def _call(one: AuditEntry) -> str:
 
 
 def _hud(one: AuditEntry) -> list[str]:
-    """The ``hud`` CLI's words, as in its version 0.6.21."""
+    """The words of the ``hud`` CLI, version 0.6.21."""
     match one.verb:
         case "set head":
             return ["hud", "models", "head", f"--set={one.after}", "--yes", *_place(one.model)]
@@ -427,7 +428,7 @@ def _hud_tui(one: AuditEntry) -> list[str]:
 
 
 def _tasks(one: AuditEntry) -> list[str]:
-    """The flags that say which tasks of the source were meant, and as which they were sent."""
+    """Flags for the tasks of the source: those left out, and the digest of the others."""
     left_out = [f"--leave-out={slug}" for slug in one.left_out]
     return [*left_out, *([f"--digest={one.digest}"] if one.digest else [])]
 
@@ -438,7 +439,7 @@ def _submitted(one: AuditEntry) -> list[str]:
 
 
 def _trained(one: AuditEntry) -> list[str]:
-    """The words of the ``train`` command; the file is taken as it is now."""
+    """The words of the ``train`` command; it uses the file in its present state."""
     given = {name: one.sent.get(name) or {} for name in ("parameters", "options")}
     known = {name: given["parameters"].get(name) for name in FLAGS} | given["options"]
     several = {name: value if isinstance(value, list) else [value] for name, value in known.items()}
@@ -454,15 +455,15 @@ FLAGS = (
     *("beta1", "beta2", "eps", "weight_decay"),
     *("eval_every", "eval_samples", "baseline"),
 )
-"""Parameters of a run that ``hud-tui run`` has flags for."""
+"""Parameters of a run for which ``hud-tui run`` has flags."""
 
 
 EVAL_FLAGS = ("samples", "max_tokens", "temperature", "seed", "solved_at")
 
 
 def _evaluated(one: AuditEntry) -> list[str]:
-    """The words of the ``eval`` command after its name; without a source, its tasks are those of
-    the model's latest run."""
+    """The words of the ``eval`` command; without a source, the tasks are those of the model's
+    latest run."""
     sent, given = one.sent, one.sent.get("parameters")
     wanted = {"model": one.model, "checkpoint": one.before or "base", "split": sent.get("split")}
     if isinstance(given, dict):

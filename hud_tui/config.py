@@ -1,6 +1,6 @@
-"""The config file: ``config.toml`` in the config directory. Missing settings get their defaults.
+"""The config file: ``config.toml`` in the config directory. Missing settings have their defaults.
 
-Unknown tables and fields are refused, so that a typo does not go unnoticed.
+Unknown tables and fields are errors, so that typing errors are noticed.
 """
 
 import json
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hud_tui.rl.alarms.thresholds import Thresholds
 
 
-# Where exported files go: the table ``[export]`` of the config.
+# The directory of exported files: the table ``[export]``.
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Export:
     __pydantic_config__ = TABLE
 
     directory: str = ""
-    """Directory of new files, ``~`` for home; empty: the current directory."""
+    """Directory for new files, ``~`` for home; empty: the current directory."""
 
     def __post_init__(self) -> None:
         if "\0" in self.directory:
             raise BadTuning("directory", "expected a path")
 
 
-# Safety: read-only mode. The table ``[safety]`` of the config.
+# Read-only mode: the table ``[safety]``.
 
 
 OFF = frozenset({"", "0", "false", "no", "off"})
@@ -107,14 +107,14 @@ MOST_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Config:
-    """The file's tables; None for defaults."""
+    """The tables of the file; None for defaults."""
 
     alarms: "Thresholds | None" = None
     """``[alarms.zero_variance]`` and so on: thresholds of the detectors."""
     notify: "Notify | None" = None
     """``[notify]``: bell, desktop notifications, webhook."""
     export: Export = field(default_factory=Export)
-    """``[export]``: where new files go."""
+    """``[export]``: directory of new files."""
     safety: Safety = field(default_factory=Safety)
     """``[safety]``: read-only mode."""
     keys: "Keymap" = field(default_factory=dict)
@@ -122,13 +122,13 @@ class Config:
 
     @property
     def export_dir(self) -> Path:
-        """Where new files go."""
+        """Directory for new files."""
         return Path(expanduser(self.export.directory or "."))
 
 
 def readers() -> dict[str, Callable[[object], Any]]:
     """Reader of each table; a reader raises `BadTuning`."""
-    from hud_tui.rl.alarms import alarm, thresholds  # 30 ms that only a file need pay
+    from hud_tui.rl.alarms import alarm, thresholds  # 30 ms, only needed if there is a file
 
     usual: dict[str, Any] = {
         "alarms": thresholds.Thresholds(),
@@ -145,12 +145,12 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def read_table(usual: T, given: object) -> T:
-    """A table as typed values; what it leaves out is as `usual`.
+    """A table as typed values; missing ones are those of `usual`.
 
     Raises:
         BadTuning: Names the invalid setting by its path, e.g. ``zero_variance.warn``.
     """
-    from pydantic import TypeAdapter, ValidationError  # 40 ms that only a file need pay
+    from pydantic import TypeAdapter, ValidationError  # 40 ms, only needed if there is a file
 
     text = json.dumps(_completed(usual, given), default=str)
     try:
@@ -164,7 +164,7 @@ def read_table(usual: T, given: object) -> T:
 
 
 def _completed(usual: "DataclassInstance", given: object) -> object:
-    """The table with the usual settings where it has none."""
+    """The table, with defaults for missing settings."""
     if not isinstance(given, Mapping):
         return given
     known = {one.name: getattr(usual, one.name) for one in fields(usual)}
@@ -177,7 +177,7 @@ def _completed(usual: "DataclassInstance", given: object) -> object:
 
 
 def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
-    """What a setting has to be, in words."""
+    """What a setting must be, in words."""
     bounds = error.get("ctx", {})
     match error["type"]:
         case "unexpected_keyword_argument":
@@ -215,7 +215,7 @@ def config_dir(environ: Mapping[str, str]) -> Path:
     given = environ.get("HUD_TUI_CONFIG_DIR")
     if given:
         return Path(expanduser(given)).absolute()
-    if sys.platform == "linux":  # as platformdirs says, which takes 10 ms to load
+    if sys.platform == "linux":  # as platformdirs does, which takes 10 ms to load
         base = environ.get("XDG_CONFIG_HOME", "").strip() or "~/.config"
         return Path(expanduser(base)) / "hud-tui"
     from platformdirs import PlatformDirs
@@ -241,7 +241,7 @@ def read_config(directory: Path) -> Config:
 
 
 def _parse(file: Path, text: str) -> list[tuple[str, Any]]:
-    import tomllib  # 4 ms that only a file need pay
+    import tomllib  # 4 ms, only needed if there is a file
 
     try:
         return list(tomllib.loads(text).items())
@@ -269,19 +269,19 @@ def _bad(file: Path, what: str) -> HudUsage:
     return HudUsage(f"{one_line(file, 400)}: {one_line(what, 600)}", hint)
 
 
-# Keymap: custom keys. The table ``[keys]`` of the config file: action id → key or keys.
+# Custom keys: the table ``[keys]``, which maps an action's id to one or several keys.
 
 
 Keymap = Mapping[str, str]
 """Custom keys by action id, separated by commas."""
 MOST_KEYS = 8
-"""Keys of one action."""
+"""Maximum number of keys of one action."""
 LISTS = ("models", "launch", "checkpoints", "jobs", "alarms")
 """Views in which a focused list handles keys first."""
 
 
 def read_keymap(given: object) -> Keymap:
-    """The table as Textual keys. An id may be quoted, or written as nested tables.
+    """Read the table as Textual's key names. An id may be quoted, or written as nested tables.
 
     Raises:
         BadTuning: Unknown id, invalid key, or one key for two actions.

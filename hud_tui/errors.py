@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 NAMED = 10
-"""Maximum problems named in one message; the rest is counted."""
+"""Maximum problems named in one message; the others are counted."""
 
 
 UNCLEAR = "the outcome is unknown: check the service before you try again"
@@ -36,7 +36,7 @@ class HudError(Exception):
     outcome: Literal["done", "not_done", "unknown"] | None = None
     """Outcome of the requested change; None if the request was a read."""
     details: Mapping[str, Any] = MappingProxyType({})
-    """What documents say of it beside all this."""
+    """Further fields of the error's document."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -73,7 +73,8 @@ class HudConflict(HudRefused):
     kind = "conflict"
 
     def _said(self, status: int, detail: str) -> str:
-        """A sentence says what is in the way by itself; a bare reason, e.g. Conflict, does not."""
+        """The detail alone if it is a sentence; a bare reason such as "Conflict" gets the
+        status."""
         return detail if " " in detail else super()._said(status, detail)
 
 
@@ -176,7 +177,7 @@ class HudBadTasks(HudUsage):
 
 
 class HudTasksChanged(HudUsage):
-    """The tasks are not those that were meant; nothing was sent."""
+    """The tasks differ from the intended ones; nothing was sent."""
 
     kind = "tasks_changed"
 
@@ -214,7 +215,8 @@ class HudAlarm(HudError):
 
 
 class HudGate(HudError):
-    """An evaluation is not as good as ``--fail-under`` or ``--fail-if-worse-than`` says."""
+    """An evaluation is below ``--fail-under``, or significantly worse than
+    ``--fail-if-worse-than``."""
 
     exit_code = 6
     kind = "gate"
@@ -241,11 +243,11 @@ def refused(
 
 
 TABLE = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
-"""How pydantic reads a table of the config file into a dataclass."""
+"""Pydantic configuration of dataclasses for tables of the config file."""
 
 
 class BadTuning(ValueError):
-    """A value of the config file that cannot be used: which one, and why."""
+    """An invalid value in the config file: its name, and why."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name}: {why}" if name else why)

@@ -1,12 +1,12 @@
-"""What happens to a model while it trains: the values that a feed yields.
+"""Events of a model's training, which a feed yields.
 
-The embedded service sends them as server-sent events on
-``GET /v1/models/{id}/train/events`` (SSE ``event:`` = `type`, ``data:`` = the JSON,
-``id:`` = a number that grows and survives a restart). Against a service without
-that endpoint the client polls and makes the same values from what changed.
+The embedded service sends them as server-sent events on ``GET /v1/models/{id}/train/events`` (SSE
+``event:`` = `type`, ``data:`` = the JSON, ``id:`` = a number that increases and survives a
+restart). For a service without that endpoint the client polls, and derives the same events from
+what changed.
 
-One optimizer step arrives as Checkpoint, Head, Step, in that order, then Job. A Checkpoint
-that is already known is an update: its stored state or its own rewards have changed.
+One optimizer step produces CheckpointAdded, HeadMoved, StepTaken, in that order, then JobChanged. A
+CheckpointAdded for a known checkpoint is an update: its state or its own rewards have changed.
 """
 
 from typing import Annotated, Literal
@@ -22,11 +22,11 @@ class _Event(BaseModel):
     )
 
     at: float = 0.0
-    """When it happened, Unix seconds by the service's clock; 0 where it cannot say."""
+    """Time of the event, Unix seconds by the service's clock; 0 if unknown."""
 
 
 class TreeRead(_Event):
-    """The whole tree as just read. A feed starts with one; never sent by a service."""
+    """The whole tree as just read. Every feed starts with one; a service never sends it."""
 
     type: Literal["tree"] = "tree"
     checkpoints: tuple[Checkpoint, ...]
@@ -43,7 +43,7 @@ class HeadMoved(_Event):
     checkpoint_id: str | None
     previous: str | None = None
     cause: Literal["step", "set", "unknown"] = "unknown"
-    """A training step promoted it, or somebody set it."""
+    """Whether a training step moved it, or somebody set it."""
 
 
 class RolloutDone(_Event):
@@ -51,8 +51,8 @@ class RolloutDone(_Event):
     job_id: str | None = None
     trace_id: str
     step: int | None = None
-    """The step it is sampled for, as its checkpoint will have it: counted over the tree.
-    (The trace's own counts within its job.)"""
+    """The step that it is sampled for, counted over the whole tree like the checkpoint's number.
+    (The number in the trace counts within its job.)"""
     task_slug: str | None = None
     rollout: int | None = None
     """Index in its group, from 0."""
@@ -79,15 +79,14 @@ class JobChanged(_Event):
 
 
 class EvaluationChanged(_Event):
-    """An evaluation was asked for, is further on, or is over. What it found is said of its
-    checkpoint as well."""
+    """An evaluation was submitted, progressed, or ended. Its result is in its checkpoint too."""
 
     type: Literal["evaluation"] = "evaluation"
     evaluation: EvaluationJob
 
 
 class EvaluationsRead(_Event):
-    """All evaluations of the model that are known, as just read; never sent by a service."""
+    """All known evaluations of the model as just read; a service never sends it."""
 
     type: Literal["evaluations"] = "evaluations"
     evaluations: tuple[EvaluationJob, ...]

@@ -1,6 +1,7 @@
-"""Names of keys: as Textual has them, as people write them, and which ones a terminal can send.
+"""Keys: their names in Textual and in text, which ones terminals can send, and the table of
+actions.
 
-Source: Textual 8.2, ``textual.keys``; compared with it by the tests.
+Source: Textual 8.2, ``textual.keys``; the tests compare with it.
 """
 
 import re
@@ -17,7 +18,7 @@ NAMED = frozenset(
     }
 )
 _MOVING = NAMED - {"enter", "escape", "tab", "space", "backspace"}
-"""Keys that terminals send together with ctrl and shift."""
+"""Keys that terminals can send with ctrl and shift."""
 _ALSO = {"esc": "escape", "pgup": "pageup", "pgdn": "pagedown", "del": "delete", "return": "enter"}
 _ALSO |= {"←": "left", "→": "right", "↑": "up", "↓": "down", "backtab": "shift+tab"}
 _REPLACED = {
@@ -29,7 +30,7 @@ _REPLACED = {
     "low_line": "underscore",
 }
 _SAME = {"ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace"}
-"""What terminals send the same for."""
+"""Combinations for which terminals send the same as for another key."""
 
 
 def key_of(character: str) -> str:
@@ -50,22 +51,23 @@ _SPELLED = _CHARACTERS | {
 
 
 def spell(key: str) -> str:
-    """One of Textual's key names as people write it, e.g. ``?``, ``^p``, ``shift+←``."""
+    """A key of Textual in the usual notation, e.g. ``?``, ``^p``, ``shift+←``."""
     *held, name = key.split("+")
     written = _SPELLED.get(name, name)
     return "".join("^" if one == "ctrl" else f"{one}+" for one in held) + written
 
 
 def types_text(key: str) -> bool:
-    """Whether a field takes the key for itself."""
+    """Whether an input field handles the key itself."""
     return key in _CHARACTERS or len(key) == 1 or key in ("space", "backspace", "delete")
 
 
 def read_key(written: str) -> str:
-    """A key as Textual names it, from either way to write it.
+    """The name in Textual of a key in either notation.
 
     Raises:
-        ValueError: There is no such key, or terminals do not send it; with what to write.
+        ValueError: There is no such key, or terminals do not send it; the message says what to
+            write.
     """
     text = _ALSO.get(written.lower(), written)
     if len(text) == 1 and text.isprintable():
@@ -108,35 +110,35 @@ def _why_not(held: list[str], name: str, key: str) -> str:
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that a key does."""
+    """What a key does in one place."""
 
     view: str
-    """Where it works: ``app``, ``list``, ``dialog``, or one view's name."""
+    """Where it works: ``app``, ``list``, ``dialog``, or the name of a view."""
     name: str
-    """The method ``action_<name>`` of the app, of that widget or of that view's screen."""
+    """Name of the method, without ``action_``, of the app, the widget or the view's screen."""
     keys: str
-    """As Textual spells them, separated by commas; the first is the one shown."""
+    """Textual's key names, separated by commas; the first is displayed."""
     label: str
-    """Two words at most, for the footer."""
+    """At most two words, for the footer."""
     help: str
-    """One sentence."""
+    """One sentence, for the help."""
     footer: bool = True
     priority: bool = False
-    """Whether it works in a dialog and in a field too."""
+    """Whether it also works in dialogs and input fields."""
 
     @property
     def id(self) -> str:
-        """E.g. ``app.view.models``: unique in the table."""
+        """Unique id, e.g. ``app.view.models``."""
         return self.view + "." + self.name.replace("(", ".").translate(_QUOTES)
 
     @property
     def shown(self) -> str:
-        """The first key as people write it, e.g. ``?`` or ``^p``."""
+        """The first key in the usual notation, e.g. ``?`` or ``^p``."""
         return spell(self.keys.partition(",")[0])
 
     @property
     def all_shown(self) -> str:
-        """Every key, e.g. ``? f1``."""
+        """All keys, e.g. ``? f1``."""
         return " ".join(spell(key) for key in self.keys.split(","))
 
 
@@ -245,9 +247,9 @@ MEANINGS = {
     "^c": "Copy the selection, or quit.",
     "^q": "Copy the selection, or quit.",
 }
-"""What each key does wherever it does something, by the key as people write it."""
+"""The one meaning that each key has in every view, by the key in the usual notation."""
 QUESTIONS = frozenset({"dialog", "connect"})
-"""Where letters are answers."""
+"""Views in which letters answer a question."""
 
 
 APP = (
@@ -698,31 +700,31 @@ _in_use: dict[str, str] = {}
 
 
 def remap(keymap: Mapping[str, str]) -> None:
-    """From now on, these keys (by action's id) are the ones that work and are shown."""
+    """Use these keys, by action id, from now on."""
     _in_use.clear()
     _in_use.update(keymap)
 
 
 def with_keys(action: Action, keymap: Mapping[str, str]) -> Action:
-    """The action with the keys that a keymap has for it, if any."""
+    """The action with its keys in a keymap; unchanged if it has none there."""
     return replace(action, keys=keymap[action.id]) if action.id in keymap else action
 
 
 def of_view(view: str) -> list[Action]:
-    """One view's actions with the keys in use, most used first."""
+    """The actions of a view with the keys in use, most used first."""
     return [with_keys(action, _in_use) for action in ACTIONS if action.view == view]
 
 
 def key(id_: str) -> str:
-    """The first key in use of an action, as people write it."""
+    """The first key in use of an action, in the usual notation."""
     return with_keys(_BY_ID[id_], _in_use).shown
 
 
 def keyed(text: str) -> str:
-    """Our own text that says what to press, e.g. ``{app.reconnect} starts it``.
+    """A text of this program with keys filled in, e.g. ``{app.reconnect} starts it``.
 
-    At the beginning of a sentence ``{^jobs.open}`` gives ``Enter`` where ``{jobs.open}``
-    gives ``enter``.
+    At the beginning of a sentence ``{^jobs.open}`` gives ``Enter`` where ``{jobs.open}`` gives
+    ``enter``.
     """
     return _NAMED.sub(_written, text)
 

@@ -1,6 +1,6 @@
 """Finding, starting and stopping the embedded service of this machine.
 
-A lock in the state directory ensures that two programs started at once share one service.
+A lock in the state directory makes two programs that start at the same time share one service.
 """
 
 import asyncio
@@ -42,22 +42,22 @@ from hud_tui.settings import Paths, Settings, local_settings
 from hud_tui.storage import open_or_make, open_regular
 from hud_tui.wire import ServiceReady
 
-# Spawning a service and waiting until it is ready.
+# Starting a service and waiting until it is ready.
 
 
 Progress = Callable[[str], None]
 TELEMETRY = "/telemetry/v3/api"
-"""Where a service takes telemetry."""
+"""Path under which a service receives telemetry."""
 START_S = 60.0
-"""Longest wait for a service to start; the first start on a slow machine takes some seconds."""
+"""Maximum seconds for a service to start; the first start on a slow machine takes some seconds."""
 LOG_LINES = 5
 
 
 async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
-    """Start a service in the background, and wait until it can be called.
+    """Start a service in the background, and wait until it is ready.
 
     Raises:
-        HudUnreachable: It does not start; the message ends with what it logged last.
+        HudUnreachable: It does not start; the message ends with the last lines of its log.
     """
     logged = _size(paths.service_log)
     spawned = _begin(paths)
@@ -68,7 +68,7 @@ async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
     except TimeoutError as error:
         _end_group(spawned)
         raise _no_start(paths, f"it was not ready after {START_S:.0f} s", logged) from error
-    except BaseException:  # cancelled: nobody would know of it
+    except BaseException:  # e.g. cancelled: nothing would refer to the service any more
         _end_group(spawned)
         raise
     return ready
@@ -77,8 +77,8 @@ async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
 def _begin(paths: Paths) -> subprocess.Popen[bytes]:
     """Start a service as a daemon in its own session.
 
-    An intermediate shell exits at once, so the service outlives this program and leaves no
-    zombie. Where a machine is used, its engine is that machine's, at this end of the tunnel.
+    An intermediate shell exits at once, so the service outlives this program and leaves no zombie.
+    If a machine is in use (``remote use``), the service trains on it through the tunnel.
     """
     for directory in (paths.state, paths.data):
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -101,7 +101,7 @@ def _end_group(spawned: subprocess.Popen[bytes]) -> None:
 
 
 async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> bytes:
-    """The line that a service prints when it can be called; empty if it ended before."""
+    """The line that a service prints when it is ready; empty if it exits before."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), spawned.stdout
@@ -130,7 +130,8 @@ def _size(file: Path) -> int:
 
 
 def _no_start(paths: Paths, why: str, logged: int) -> HudUnreachable:
-    """`logged` is how large the log was before: what stands there was said by others."""
+    """The error for a service that did not start. `logged`: size of the log before; only later
+    lines belong to this service."""
     try:
         with open_regular(paths.service_log) as opened:
             opened.seek(max(logged, os.fstat(opened.fileno()).st_size - 4096))
@@ -146,9 +147,10 @@ STOP_S = 30.0
 LOOK_S = 0.1
 """Seconds between checks for a service that another program starts."""
 THERE_S = 3.0
-"""Of one look through a tunnel."""
+"""Timeout of one request through a tunnel, seconds."""
 ANSWER_S = 15.0
-"""A service that has not answered for so long does not; one that trains answers in far less."""
+"""Seconds after which a service counts as not answering; one that is training answers much
+faster."""
 
 
 async def connect_local(
@@ -157,18 +159,18 @@ async def connect_local(
     guard: Guard | None = None,
     observe: Callable[[AuditEntry], None] | None = None,
 ) -> HudClient:
-    """A client of the embedded service, which is started in the background where none runs.
+    """A client of the embedded service, which is started in the background if it does not run.
 
     Args:
         paths: This program's directories.
-        progress: Told what is being waited for.
-        guard: Lets requests that change something through; None lets all of them.
-        observe: Is told of them; None keeps what was changed in the command log of `paths`.
+        progress: Called with a line about what is being waited for.
+        guard: Checks requests that change something; None allows all.
+        observe: Called with them; None adds them to the command log of `paths`.
 
     Raises:
-        HudUnreachable: It does not start, and the message ends with what it logged last; or
-            one lives that does not answer.
-        HudUsage: The directories cannot be used, or a service.json in them is not ours.
+        HudUnreachable: It does not start (the message ends with its log), or a running one does
+            not answer.
+        HudUsage: The directories cannot be used, or a service.json in them is invalid.
     """
     machine = machine_of(paths)
     if machine is not None:
@@ -195,7 +197,7 @@ async def _there(
     """A client of a whole service on another machine, once it answers through the tunnel.
 
     Raises:
-        HudUnreachable: It does not; with what the tunnel's process says.
+        HudUnreachable: It does not; with the reason reported by the tunnel's process.
     """
     ready = ServiceReady(
         url=machine.url,
@@ -218,28 +220,28 @@ async def _there(
 
 
 async def _answers_there(ready: ServiceReady) -> bool:
-    """As `_answers`; not where nothing comes through the tunnel."""
+    """As `_answers`; False if nothing arrives through the tunnel."""
     try:
-        async with asyncio.timeout(THERE_S):  # its client tries again for longer
+        async with asyncio.timeout(THERE_S):  # the client itself would retry for longer
             return await _answers(ready)
     except (HudUnreachable, TimeoutError):
         return False
 
 
 async def stop(paths: Paths, anywhere: bool = True) -> int | None:
-    """Stop the service of the data directory, and wait until it has ended.
+    """Stop the service of the data directory, and wait until it has exited.
 
     Args:
-        paths: Where it is looked for.
-        anywhere: Whether that of the state directory is meant where the data directory has none.
+        paths: This program's directories.
+        anywhere: If the data directory has no service, stop that of the state directory.
 
     Returns:
-        The process it was, or None if none ran.
+        Its process id; None if none was running.
 
     Raises:
-        HudUnreachable: It does not answer, so it may be another program, or it did not end in
-            time. It is not killed, for it may be saving.
-        HudUsage: A service.json there is not ours.
+        HudUnreachable: It does not answer, so it may be another program, or it did not exit in
+            time. It is not killed, because it may be saving.
+        HudUsage: A service.json there is invalid.
     """
     if not named(paths):
         return None
@@ -249,7 +251,7 @@ async def stop(paths: Paths, anywhere: bool = True) -> int | None:
 
 
 async def _stop(paths: Paths, anywhere: bool) -> int | None:
-    """End the first that answers; those that are gone are forgotten."""
+    """Stop the first service that answers; service.json files of dead ones are removed."""
     for file, ready in named(paths):
         if not (anywhere or same_directory(ready, paths.data)):
             continue
@@ -293,7 +295,7 @@ def _settings(ready: ServiceReady) -> Settings:
 
 
 async def _running(paths: Paths) -> ServiceReady | None:
-    """The service of the data directory, wherever it was started; None if none runs."""
+    """The service of the data directory, whoever started it; None if none is running."""
     for _, ready in named(paths):
         if same_directory(ready, paths.data) and await _answers(ready):
             return ready
@@ -301,11 +303,11 @@ async def _running(paths: Paths) -> ServiceReady | None:
 
 
 async def _answers(ready: ServiceReady) -> bool:
-    """Whether the service that a service.json names lives, and takes that key.
+    """Whether the service of a service.json is running, and accepts its key.
 
     Raises:
-        HudUnreachable: The process lives, and something holds the service's port, but no
-            answer comes: it may be stopped or very busy.
+        HudUnreachable: The process exists and something listens on the service's port, but does
+            not answer: it may be suspended or very busy.
     """
     if not alive(ready.pid):
         return False
@@ -326,8 +328,8 @@ async def _answers(ready: ServiceReady) -> bool:
 
 
 def _is_another(error: Exception) -> bool:
-    """Whether the process is not the service any more: nothing listens where the service did,
-    or what answers is not it, or does not take its key."""
+    """Whether the error shows that the process is not the service: nothing listens on its port, or
+    what answers is another program or refuses the key."""
     if isinstance(error, HudUnauthorized | HudNotFound | HudMalformed):
         return True
     return is_not_listening(error)
@@ -335,9 +337,9 @@ def _is_another(error: Exception) -> bool:
 
 @asynccontextmanager
 async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
-    """Hold the state directory's lock; another program that starts a service holds it briefly.
+    """Hold the state directory's lock; a program that starts a service holds it briefly.
 
-    The service's own is service.lock in the data directory, which may be the same directory.
+    The service's own lock is service.lock in the data directory, which may be the same directory.
     """
     import fcntl
 
@@ -369,16 +371,17 @@ async def _ended(pid: int) -> None:
         await asyncio.sleep(0.05)
 
 
-# What the service says of a data directory that it does not serve now.
+# Checking a data directory that no service serves now.
 
 
 EXAMINE_S = 30.0
-"""Longest that looking into a data directory may take."""
+"""Maximum seconds for checking a data directory."""
 
 
 def look_into(data_dir: Path) -> list[tuple[Any, ...]]:
-    """What a start would say of it, as `hud_tui.service.data_dir.examine`, asked in a process of
-    its own; nothing where there is nothing to look at."""
+    """What the service would report at a start on this directory, as
+    `hud_tui.service.data_dir.examine`, computed in a process of its own; empty if the directory has
+    no data."""
     if not (data_dir / "service.db").exists() and not (data_dir / "checkpoints").exists():
         return []
     command = [sys.executable, "-P", "-m", "hud_tui.service", "--check", "--data-dir"]

@@ -1,11 +1,11 @@
-"""Notebook: what this machine keeps of a service, for the user and for the next session.
+"""What this machine stores about a service, for the user and for the next session.
 
 - `Notebook`: the notes on one model's checkpoints and the moves of its head, one JSON file per
   model. It is read and rewritten under a lock, so that two apps do not overwrite each other's
-  changes. Nothing of it is sent to a service.
+  changes. It is never sent to a service.
 - `LastKnown`: the last known state of a service, for when it does not answer. One file per account,
-  named by `scope_of`, readable by its owner only, and without the key. A file that cannot be read,
-  has another format or is incomplete counts as none.
+  named by `scope_of`, readable by its owner only, and without the key. A file that is unreadable,
+  of another format or incomplete counts as missing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from hud_tui.storage import change_atomic, read_private, read_regular, write_ato
 from hud_tui.wire import Checkpoint, JobStatus, Model
 
 MOVES_MOST = 500
-"""Maximum moves kept."""
+"""Maximum number of moves stored."""
 NOTE_MOST = 400
-"""Maximum length of a note."""
+"""Maximum characters of a note."""
 MOST_BYTES = 32_000_000
-"""Maximum size of a file, bytes: a larger one is neither written nor read."""
+"""Maximum bytes of a file; larger ones are neither written nor read."""
 RUNS = "runs"
-"""Where a model's id stands otherwise."""
+"""Used in place of a model's id for the notebook of runs."""
 _PLAIN = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 class Notebook:
-    """Without a file it lasts for the session only."""
+    """Notes and moves of the head; without a file they last for the session only."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -50,7 +50,7 @@ class Notebook:
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """By the checkpoint's id, or the run's."""
+        """By id of the checkpoint or run."""
         return self._notes
 
     @property
@@ -101,7 +101,7 @@ class Notebook:
         try:
             change_atomic(self._file, changed)
         except OSError:
-            if not made:  # kept for the session anyway
+            if not made:  # apply the change for this session anyway
                 change()
             raise
 
@@ -133,7 +133,7 @@ def notebook_file(state: Path, model_id: str) -> Path:
 
 
 def run_notes(state: Path) -> Notebook:
-    """What was written of runs, by their ids: one notebook for those of all models."""
+    """The notes on runs, by run id: one notebook for all models."""
     return Notebook(notebook_file(state, RUNS))
 
 
@@ -147,12 +147,12 @@ def _move(row: list[Any]) -> Move:
 
 FORMAT = 1
 MOST_NODES = 5000
-"""Checkpoints that are kept, the newest."""
+"""Maximum number of checkpoints stored; the newest are."""
 MOST_GROUPED = 50
-"""Of those, how many keep the rewards of their groups."""
+"""Number of newest checkpoints that are stored with the rewards of their groups."""
 MOST_MODELS = 1000
 MOST_FILES = 8
-"""Accounts that are remembered."""
+"""Maximum number of accounts stored."""
 
 
 @dataclass(frozen=True)
@@ -170,12 +170,12 @@ class LastKnown:
 
 
 def file_of(state: Path, scope: str) -> Path:
-    """Where what one account knows of its service is."""
+    """File with the last known state for one account."""
     return state / "offline" / f"{scope}.json"
 
 
 def read_last_known(file: Path, url: str) -> LastKnown | None:
-    """Read the last known state of a service; None if missing or unreadable."""
+    """Read the last known state of a service; None if it is missing or invalid."""
     try:
         body: Any = json.loads(read_regular(file, MOST_BYTES))
         if body["format"] != FORMAT or body["service"] != url:
@@ -192,12 +192,12 @@ def read_last_known(file: Path, url: str) -> LastKnown | None:
 
 
 def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> None:
-    """Replace what is known of a service; what cannot be written is lost.
+    """Store the last known state of a service; write errors are ignored.
 
     Args:
-        file: Where, by `file_of`.
-        url: The service's.
-        known: The current state.
+        file: From `file_of`.
+        url: URL of the service.
+        known: The state.
         secret: The API key, which is removed from the content.
     """
     text = "".join(_pieces(url, known))
@@ -211,7 +211,8 @@ def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> Non
 
 
 def _pieces(url: str, known: LastKnown) -> Iterator[str]:
-    """The file, a checkpoint at a time, so that other threads get their turn."""
+    """The content of the file, one checkpoint at a time, so that other threads can run in
+    between."""
     head = {"format": FORMAT, "service": url, "at": known.at}
     yield json.dumps(head)[:-1]
     yield ', "model": ' + known.model.model_dump_json()
@@ -232,34 +233,35 @@ def _forget_oldest(directory: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-# Scope: an opaque name for one account of one service.
+# An opaque name for one account of one service.
 #
-# It is a keyed digest (HMAC-SHA-256, RFC 2104) of the service and the API key. The digest's own
-# secret is random, stays on this machine and is its owner's alone to read: who has only the name
-# cannot try keys against it.
+# It is a keyed digest (HMAC-SHA-256, RFC 2104) of the service and the API key. The digest's
+# secret is random, stays on this machine and is readable by its owner only, so the name alone
+# does not allow guessing API keys.
 
 
 SALT = "accounts.salt"
-"""The file with the secret, in the state directory."""
+"""Name of the file with the secret, in the state directory."""
 BYTES = 32
 FIX = "remove it: a new one is created, and the stored state of each account is lost"
 DIGITS = 24
-"""Of the digest: 96 bits, so that no two are ever the same."""
+"""Hex digits of the digest that are used: 96 bits, which makes collisions impossible in
+practice."""
 
 
 def scope_of(state: Path, service: str, api_key: str) -> str | None:
-    """Name of an account's files, `DIGITS` hex digits.
+    """Name of an account's files, DIGITS hex digits.
 
     Args:
-        state: The state directory, where the secret is made when it is first needed.
-        service: The service's URL, or what else tells it from others.
+        state: The state directory, where the secret is created when it is first needed.
+        service: URL of the service, or another text that identifies it.
         api_key: The account's key.
 
     Returns:
-        The name; None if there is no secret and none can be made: then nothing is kept.
+        The name; None if there is no secret and none can be created. Then nothing is stored.
 
     Raises:
-        HudUsage: The secret is not what was made, or not its owner's alone: nothing is kept.
+        HudUsage: The secret's file was changed, or others can read it. Then nothing is stored.
     """
     try:
         salt = _salt(state / SALT)
@@ -270,7 +272,7 @@ def scope_of(state: Path, service: str, api_key: str) -> str | None:
 
 
 def _salt(file: Path) -> bytes:
-    """The secret; made where there is none."""
+    """The secret; created if there is none."""
     with suppress(FileNotFoundError):
         return _read(file)
     change_atomic(file, lambda: None if file.exists() else os.urandom(BYTES))
@@ -281,7 +283,7 @@ def _read(file: Path) -> bytes:
     """
     Raises:
         FileNotFoundError: There is none.
-        HudUsage: It is not ours.
+        HudUsage: It is not private, or not as this program wrote it.
     """
     try:
         salt = read_private(file, BYTES)

@@ -1,8 +1,9 @@
-"""service.json: which embedded service runs, and the key to it; for its owner only.
+"""Files about running services, the machine in use, and rentals; for their owner only.
 
-Every service writes one into its data directory while it serves that, so that whoever asks for
-the directory finds it. The one in the state directory names the service that runs in the
-background, or was started without --data-dir; where the two directories are one, they are one.
+service.json names a running embedded service and contains its key. Every service writes one into
+its data directory, where programs that use the directory find it. The one in the state directory
+names the service that runs in the background, or was started without --data-dir; if the two
+directories are the same, so are the files.
 """
 
 import json
@@ -34,14 +35,14 @@ from hud_tui.storage import (
 from hud_tui.wire import ServiceReady
 
 LOCK = "service.lock"
-"""In the data directory: held while it is served; says by which process."""
+"""File in the data directory that its service keeps locked; it contains the process id."""
 MOST_BYTES = 1 << 16
-"""Of the largest service.json that is read."""
+"""Maximum bytes of a service.json."""
 
 
 @contextmanager
 def usable_directories() -> Iterator[None]:
-    """Say of a file or directory inside that cannot be used which it is.
+    """Convert an OSError about a file or directory into an error that names it.
 
     Raises:
         HudUsage: Instead of an OSError.
@@ -57,12 +58,12 @@ def usable_directories() -> Iterator[None]:
 
 
 def register(file: Path, ready: ServiceReady) -> None:
-    """Name this service in a service.json."""
+    """Write a service.json for this service."""
     write_atomic(file, _line(ready))
 
 
 def offer(file: Path, ready: ServiceReady) -> None:
-    """`register`, unless a service of another data directory that runs is named there.
+    """`register`, unless the file names a running service of another data directory.
 
     Raises:
         HudUsage: As `read_ready`.
@@ -78,7 +79,7 @@ def offer(file: Path, ready: ServiceReady) -> None:
 
 
 def forget(file: Path, pid: int) -> None:
-    """Remove a service.json that names this process; what cannot be read stays."""
+    """Remove a service.json that names this process; an invalid one is kept."""
     if not file.exists():
         return
     with locked(file.parent), suppress(HudUsage):
@@ -88,10 +89,10 @@ def forget(file: Path, pid: int) -> None:
 
 
 def read_ready(file: Path) -> ServiceReady | None:
-    """What a service.json says; None if there is none.
+    """The content of a service.json; None if there is none.
 
     Raises:
-        HudUsage: It is not what a service wrote, or not its owner's alone: it has a key.
+        HudUsage: It is not as a service wrote it, or others can read it, although it has a key.
     """
     try:
         ready = ServiceReady.model_validate_json(read_private(file, MOST_BYTES))
@@ -108,7 +109,8 @@ def read_ready(file: Path) -> ServiceReady | None:
 
 
 def serving_pid(data: Path) -> int | None:
-    """The process that holds a data directory's lock, or held it last; None: nobody did."""
+    """Id of the process that holds a data directory's lock, or held it last; None if there was
+    none."""
     try:
         return int(read_regular(data / LOCK, 32))
     except (OSError, ValueError):
@@ -121,7 +123,7 @@ def same_directory(ready: ServiceReady, data: Path) -> bool:
 
 
 def named(paths: Paths) -> list[tuple[Path, ServiceReady]]:
-    """Each service.json with what it says, those of the data directory's own service first.
+    """Each service.json with its content, that of the data directory's service first.
 
     Raises:
         HudUsage: As `read_ready`.
@@ -132,7 +134,7 @@ def named(paths: Paths) -> list[tuple[Path, ServiceReady]]:
 
 
 def _is_whole(ready: ServiceReady) -> bool:
-    """Whether it can be called, and be the work of a process."""
+    """Whether its values are plausible: URLs, process id and key."""
     try:
         parts = [urlsplit(url) for url in (ready.url, ready.telemetry_url)]
         urls = all(one.scheme == "http" and one.hostname and one.port != 0 for one in parts)
@@ -154,31 +156,33 @@ def _fix(file: Path, error: OSError) -> str:
     return "remove it, or use other directories: --state-dir, --data-dir"
 
 
-# The machine that is used instead of this one, where one is: `hud-tui remote use`.
+# The machine in use instead of this one: `hud-tui remote use`.
 
 
 REMOTES, USED, KEY, LINE = "remotes", "used.json", "key", "line.json"
-"""In the state directory: a folder for each machine, and which of them is used."""
+"""In the state directory: a folder with one folder per machine, and a file that names the one in
+use."""
 
 
 @dataclass(frozen=True)
 class Used:
-    """What is needed to train on a machine, through a tunnel that ends here."""
+    """The machine in use, which is reached through a tunnel that ends on this machine."""
 
     name: str
     label: str
     """E.g. ``gpubox · 2×H100``."""
     url: str
-    """Of its server, at this end of the tunnel."""
+    """URL of its server at this end of the tunnel."""
     speaks: str
-    """``tinker``: the service here trains through it; ``hud``: it is a whole service itself."""
+    """``tinker``: the service on this machine trains through it; ``hud``: it runs a whole
+    service."""
     files: str = ""
-    """Where the small files of its model are here."""
+    """Folder on this machine with the small files of its model."""
     key: str = field(default="", repr=False)
 
 
 def use_machine(state: Path, used: Used | None) -> None:
-    """Use a machine from now on; None: this one. Its key stays where it is."""
+    """Use a machine from now on; None for this one. Its key is stored separately."""
     file = state / REMOTES / USED
     if used is None:
         file.unlink(missing_ok=True)
@@ -187,10 +191,10 @@ def use_machine(state: Path, used: Used | None) -> None:
 
 
 def used_machine(state: Path) -> Used | None:
-    """The machine that is used; None: this one.
+    """The machine in use; None for this one.
 
     Raises:
-        HudUsage: What is written there cannot be read, or others can read its key.
+        HudUsage: The file is invalid, or others can read the machine's key.
     """
     folder = state / REMOTES
     try:
@@ -208,12 +212,12 @@ def used_machine(state: Path) -> Used | None:
 
 
 def line_of(state: Path, name: str) -> dict[str, Any]:
-    """What the process that keeps a machine's tunnel found last; empty if it never ran."""
+    """What the process that keeps a machine's tunnel wrote last; empty if it never ran."""
     return _document(state / REMOTES / name / LINE)
 
 
 def _document(file: Path) -> dict[str, Any]:
-    """What a process wrote; empty where it cannot be read."""
+    """A JSON object written by another process; empty if it is missing or invalid."""
     with suppress(OSError, ValueError, RecursionError):
         found = json.loads(read_regular(file, 1 << 20))
         return found if isinstance(found, dict) else {}
@@ -221,7 +225,7 @@ def _document(file: Path) -> dict[str, Any]:
 
 
 def line_said(line: Mapping[str, Any], now: float) -> str:
-    """How a tunnel is, e.g. ``up, 23 ms`` or ``broken for 2 m: the line broke``."""
+    """State of a tunnel as text, e.g. ``up, 23 ms`` or ``broken for 2 m: the line broke``."""
     state, took = one_line(line.get("state") or "not open", 20), line.get("latency_s")
     if state == "up":
         return f"up, {took * 1000:.0f} ms" if isinstance(took, int | float) else "up"
@@ -232,7 +236,7 @@ def line_said(line: Mapping[str, Any], now: float) -> str:
 
 
 def keep_line(paths: Paths, name: str) -> None:
-    """Have a process keep the tunnel to a machine, unless one does."""
+    """Start the process that keeps the tunnel to a machine, unless it is running."""
     keeper = line_of(paths.state, name).get("pid")
     if not (isinstance(keeper, int) and keeper > 0 and alive(keeper)):
         for directory in (paths.state, paths.data):
@@ -247,7 +251,7 @@ def daemon(
     environment: Mapping[str, str] = MappingProxyType({}),
     stdout: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """A module of ours with its arguments, in the background; it logs where the service does."""
+    """Start one of this package's modules in the background; it logs to the service's log."""
     with open(open_or_make(paths.service_log, os.O_APPEND), "ab") as log:
         return subprocess.Popen(
             ["sh", "-c", '"$@" &', "sh", sys.executable, "-P", "-m", *module],
@@ -261,64 +265,64 @@ def daemon(
 
 
 def with_machine(paths: Paths) -> Paths:
-    """The directories of the machine that is used: each has a data directory of its own, as
-    checkpoints of one cannot be trained on another."""
+    """The directories for the machine in use. Each machine has a data directory of its own, because
+    a checkpoint made on one cannot be trained on another."""
     used = used_machine(paths.state)
     return paths if used is None else replace(paths, data=paths.data / REMOTES / used.name)
 
 
 def machine_of(paths: Paths) -> Used | None:
-    """The machine that is used, where these are its directories."""
+    """The machine in use, if these are its directories; else None."""
     used = used_machine(paths.state)
     return used if used is not None and used.name == machine_in(paths.data) else None
 
 
 def machine_in(data: Path) -> str:
-    """The name of the machine whose data directory this is; empty: it is this machine's own."""
+    """Name of the machine that a data directory belongs to; empty for this machine's own."""
     return data.name if data.parts[-2:-1] == (REMOTES,) else ""
 
 
-# What is rented: kept here from before it is asked for, so that nothing is left running unsaid.
+# Rentals, stored before they are requested, so that no running pod is forgotten.
 
 
 RENTALS = "rentals.json"
-"""In the folder of the machines."""
+"""File in the folder of the machines."""
 
 
 @dataclass(frozen=True)
 class Rental:
-    """A machine that is rented by the hour, or was; or that may have been."""
+    """A machine that is rented by the hour, was rented, or may have been."""
 
     name: str
-    """Made before it was asked for; Prime knows it by this name, too."""
+    """Created before the request; Prime lists the pod under this name."""
     id: str = ""
-    """Prime's; empty while nobody knows whether it was rented."""
+    """Prime's id; empty while it is unknown whether it was rented."""
     gpus: str = ""
     """E.g. ``2×H100_80GB``."""
     provider: str = ""
     price_hr: float = 0.0
     """Dollars per hour."""
     hours: float = 0.0
-    """How long it may run; then it is ended."""
+    """Hours after which it is terminated."""
     idle_min: int = 0
-    """Minutes without use after which it ends itself; 0: never."""
+    """Minutes without use after which it terminates itself; 0: never."""
     at: float = 0.0
-    """Unix seconds: when it was asked for."""
+    """Time of the request, Unix seconds."""
     ended_at: float | None = None
     billed: float | None = None
-    """Dollars that Prime says it has cost."""
+    """Dollars billed by Prime, if known."""
     why: str = ""
     """Why it ended, or what is wrong with it."""
     protected: bool = False
-    """Whether its name must be given to end it."""
+    """Whether terminating it requires its name."""
     key: str = ""
-    """The identity file that ssh uses; empty: as the ``prime`` CLI has it."""
+    """Identity file for ssh; empty: that of the ``prime`` CLI."""
     wish: Mapping[str, str] = field(default_factory=dict)
-    """How it is to be set up; see `Wish` of the set-up. Empty: it is only rented."""
+    """How to set it up, see `Wish` of the set-up; empty: only rent it."""
     watched: bool = False
-    """Whether the watcher runs on it that ends it."""
+    """Whether the watcher that terminates it is running on it."""
     done: bool = False
-    """Whether everything that was wanted of it is done: until then `pods setup` goes on."""
+    """Whether its set-up is complete; until then `pods setup` continues it."""
 
     @property
     def runs(self) -> bool:
@@ -327,31 +331,31 @@ class Rental:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it costs money, and cannot be used yet."""
+        """Whether it costs money but is not set up yet."""
         return self.runs and not self.done
 
     @property
     def deadline(self) -> float:
-        """Unix seconds; when its hours are spent."""
+        """When its hours are over, Unix seconds."""
         return self.at + self.hours * 3600
 
     @property
     def most(self) -> float:
-        """Dollars that it costs at most."""
+        """Maximum cost, dollars."""
         return self.price_hr * self.hours
 
     def spent(self, now: float) -> float:
-        """Dollars until now, as Prime says or by the clock."""
+        """Cost until now in dollars, as billed by Prime or by the clock."""
         if self.billed is not None:
             return self.billed
         return self.price_hr * max(0.0, (self.ended_at or now) - self.at) / 3600
 
 
 def read_rentals(state: Path) -> list[Rental]:
-    """All of them, oldest first.
+    """All rentals, oldest first.
 
     Raises:
-        HudUsage: What is written there cannot be read.
+        HudUsage: The file is invalid.
     """
     file = state / REMOTES / RENTALS
     try:
@@ -364,13 +368,13 @@ def read_rentals(state: Path) -> list[Rental]:
 
 
 def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
-    """Keep what is known of one.
+    """Store a rental; return it as stored.
 
     Args:
         state: The state directory.
-        rental: What is kept where nothing is known of it yet.
-        changes: Fields that are kept anew; the others stay as another program may have left them.
-            Without any, all of `rental` is kept.
+        rental: Stored as it is if it is new, or if there are no `changes`.
+        changes: Fields to change; the other fields keep the values of the file, which another
+            program may have changed.
     """
     file, kept = state / REMOTES / RENTALS, rental
 
@@ -386,8 +390,8 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
 
 
 def costs_said(state: Path, now: float) -> str:
-    """What is rented now, what it has cost, and what is not finished, in one line; empty where
-    nothing is rented."""
+    """One line about what is rented now, what it has cost, and what is not set up; empty if nothing
+    is rented."""
     running = [one for one in read_rentals(state) if one.runs]
     if not running:
         return ""
@@ -402,21 +406,21 @@ def _cost_said(one: Rental, now: float) -> str:
     return f"{one.name} ({costs}{left})"
 
 
-# The process that ends what is rented when its budget is spent.
+# The process that terminates pods when their budget is used up.
 
 
 BUDGET = "budget.json"
-"""In the folder of the machines: which process it is, and what it found last."""
+"""File in the folder of the machines with that process's id and last findings."""
 BUDGET_S = 120.0
-"""A process that has written nothing for so long does not keep budgets."""
+"""Seconds without a write after which that process counts as dead."""
 
 
 def keep_budgets(paths: Paths, now: float) -> None:
-    """Have a process end what is rented when its budget is spent, unless nothing is rented or one
-    does. It is given Prime's settings, wherever they are written.
+    """Start the process that terminates pods when their budget is used up, unless it is running or
+    nothing is rented. It gets Prime's settings, from wherever they are set.
 
     Raises:
-        HudUsage: What is rented cannot be read.
+        HudUsage: The file of rentals is invalid.
     """
     if not any(one.runs for one in read_rentals(paths.state)) or budget_kept(paths.state, now):
         return
@@ -426,7 +430,7 @@ def keep_budgets(paths: Paths, now: float) -> None:
 
 
 def budget_kept(state: Path, now: float) -> bool:
-    """Whether a process keeps the budgets of what is rented."""
+    """Whether that process is running."""
     found = budget_found(state)
     pid, at = found.get("pid"), found.get("at")
     if not (isinstance(pid, int) and pid > 0 and isinstance(at, int | float)):
@@ -435,12 +439,12 @@ def budget_kept(state: Path, now: float) -> bool:
 
 
 def budget_found(state: Path) -> dict[str, Any]:
-    """What the process that keeps budgets found last; empty if it never ran."""
+    """What that process wrote last; empty if it never ran."""
     return _document(state / REMOTES / BUDGET)
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and that nobody asked about does not."""
+    """Whether a process is running; a zombie is not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Settings: service URLs, API key, this program's directories, Tinker options.
+"""Settings: URLs of services, API key, this program's directories, options of tinker.
 
-Source: variables and defaults are those of the ``hud`` SDK 0.6.21; an argument takes
-precedence over them.
+Source: variables and defaults are those of the ``hud`` SDK 0.6.21; an argument takes precedence
+over them.
 """
 
 import os
@@ -22,8 +22,8 @@ from hud_tui.storage import NotRegular, read_regular
 
 # HUD's variables, the places where they are set, and their precedence.
 #
-# Source: the variables and their precedence (process environment, ``.env`` here,
-# ``~/.hud/.env``) are the ``hud`` SDK's, 0.6.21; ``hud set`` writes the last.
+# Source: the variables and their precedence (process environment, ``.env`` in the working
+# directory, ``~/.hud/.env``) are the ``hud`` SDK's, 0.6.21; ``hud set`` writes the last one.
 
 
 PROCESS = "process environment"
@@ -35,10 +35,10 @@ MAX_ENV = 1 << 20
 
 @dataclass(frozen=True)
 class Place:
-    """One place where variables are set."""
+    """A place where variables are set."""
 
     origin: str
-    """`PROCESS`, or the file's path."""
+    """`PROCESS`, or the path of a file."""
     variables: Mapping[str, str] = field(repr=False)
     problems: tuple[HudUsage, ...] = ()
     """Invalid lines that set HUD variables, with file and line."""
@@ -68,13 +68,13 @@ def read_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """All variables by the same precedence: a task row may use any of them.
+    """All variables, with the same precedence, because a task row may use any of them.
 
     Invalid lines are ignored.
     """
     found: dict[str, str] = {}
     for file in (Path.home() / ".hud" / ".env", Path(".env")):
-        with suppress(OSError):  # `read_variables` says so
+        with suppress(OSError):  # `read_variables` reports it
             lines = (line.strip().removeprefix("export ").lstrip() for line in _lines(file))
             found |= dict(filter(None, (_assignment(line) for line in lines if line[:1] != "#")))
     return found | dict(os.environ if environ is None else environ)
@@ -87,14 +87,14 @@ def set_variables(environ: Mapping[str, str] | None = None) -> set[str]:
 
 @dataclass(frozen=True)
 class Variable:
-    """Where one variable is set; never its value."""
+    """Where a variable is set; never its value."""
 
     name: str
     set: bool
     origin: str
-    """Where the value in use is from; ``default`` or ``not set`` where nothing sets it."""
+    """Where the effective value comes from; ``default`` or ``not set`` if no place sets it."""
     hidden: tuple[str, ...] = ()
-    """Places that set it too, and lose."""
+    """Further places that set it, with lower precedence."""
 
     def __str__(self) -> str:
         hidden = f" (also in {', '.join(self.hidden)})" if self.hidden else ""
@@ -102,11 +102,11 @@ class Variable:
 
 
 UNUSED = "HUD_RUNTIME_URL"
-"""HUD's too, with a default, but nothing here calls it."""
+"""A variable of HUD with a default, which this program does not use."""
 
 
 def list_variables(places: Sequence[Place]) -> list[Variable]:
-    """Every variable that matters or is set."""
+    """Every variable that this program uses or that is set."""
     names = dict.fromkeys(("HUD_API_KEY", *OTHERS, *DEFAULTS, UNUSED))
     names |= dict.fromkeys(sorted({name for place in places for name in place.variables}))
     listed = []
@@ -147,10 +147,10 @@ def _read_env(file: Path) -> Place:
 
 
 def _lines(file: Path) -> list[str]:
-    """The file's lines; none where there is no such file, or only others may read it.
+    """The lines of a file; empty if it does not exist or cannot be read.
 
     Raises:
-        OSError: It is no regular file, or too large; ``strerror`` says which.
+        OSError: It is not a regular file, or too large; see ``strerror``.
     """
     try:
         body = read_regular(file, MAX_ENV)
@@ -193,11 +193,11 @@ NO_KEY = HudNoKey(
 
 @dataclass(frozen=True)
 class Settings:
-    """The service to talk to. URLs carry no slash at their end."""
+    """The service to use. URLs have no trailing slash."""
 
     api_url: str
     rl_url: str
-    """Without ``/v1``; the paths carry it."""
+    """Without ``/v1``, which is part of the paths."""
     gateway_url: str
     """As configured, with or without ``/v1``."""
     telemetry_url: str
@@ -208,7 +208,7 @@ class Settings:
     name: str = ""
     """Display name for a custom host."""
     data_dir: str = ""
-    """Of the embedded service."""
+    """Data directory of the embedded service."""
 
     @property
     def label(self) -> str:
@@ -217,7 +217,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Paths:
-    """Directories of this program; created on first write."""
+    """Directories of this program; created by the first write."""
 
     config: Path
     state: Path
@@ -225,12 +225,12 @@ class Paths:
 
     @property
     def service_file(self) -> Path:
-        """service.json of the background service, with its key."""
+        """service.json of the background service, which contains its key."""
         return self.state / "service.json"
 
     @property
     def serving_file(self) -> Path:
-        """service.json of the service of the data directory, with its key."""
+        """service.json of the service of the data directory, which contains its key."""
         return self.data / "service.json"
 
     @property
@@ -239,10 +239,10 @@ class Paths:
 
 
 def read_settings(api_key: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """HUD's settings, by HUD's own precedence.
+    """HUD's settings, with HUD's own precedence.
 
     Raises:
-        HudNoKey: No key anywhere.
+        HudNoKey: No key in any place.
         HudUsage: An invalid value; the message names its place.
     """
     settings, problems = usable_settings(read_places(environ), api_key)
@@ -254,9 +254,9 @@ def read_settings(api_key: str | None = None, environ: Mapping[str, str] | None 
 def usable_settings(
     places: Sequence[Place], api_key: str | None = None, needs_key: bool = True
 ) -> tuple[Settings, list[HudError]]:
-    """The settings of all places, and all that is wrong with them.
+    """The settings of all places, and all errors in them.
 
-    Where a URL cannot be used its default stands, where a key cannot, none.
+    An invalid URL is replaced by its default, an invalid key by an empty one.
     """
     found = {name: value for place in reversed(places) for name, value in place.variables.items()}
     problems: list[HudError] = [one for place in reversed(places) for one in place.problems]
@@ -285,7 +285,7 @@ def usable_settings(
 
 
 def local_settings(url: str, api_key: str, telemetry_url: str, data_dir: str = "") -> Settings:
-    """Settings for the embedded service, which is every host at once."""
+    """Settings for the embedded service, which plays the part of every host."""
     return Settings(url, url, url, telemetry_url, url, api_key, local=True, data_dir=data_dir)
 
 
@@ -328,17 +328,17 @@ def read_max_disk(flag: str | None = None, environ: Mapping[str, str] | None = N
 def _directory(kind: str, value: str | None) -> Path:
     if value:
         return Path(expanduser(value)).absolute()
-    from platformdirs import PlatformDirs  # 10 ms that a command against HUD need not pay
+    from platformdirs import PlatformDirs  # takes 10 ms, and most commands against HUD skip it
 
     return Path(getattr(PlatformDirs("hud-tui", appauthor=False), f"user_{kind}_path"))
 
 
 def usable_key(key: str) -> str:
-    """The stripped key.
+    """The key without surrounding white space.
 
     Raises:
         HudNoKey: It is empty.
-        HudUsage: It cannot be sent in a header; the message does not show it.
+        HudUsage: It cannot be sent in a header; the message does not contain it.
     """
     key = key.strip()
     if not key:
@@ -349,7 +349,7 @@ def usable_key(key: str) -> str:
 
 
 def usable_url(name: str, value: str) -> str:
-    """A variable's URL without trailing slash.
+    """The URL of a variable, without trailing slash.
 
     Raises:
         HudUsage: Not an http or https URL.
@@ -374,18 +374,18 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-# Start: what the app opens with, from the command line.
+# What the app opens with, from the command line.
 
 
 @dataclass(frozen=True)
 class Start:
-    """A command of ``hud-tui`` without ``--headless``; the app opens on its screen."""
+    """A command of ``hud-tui`` without ``--headless``; the app opens with its screen."""
 
     command: str = "status"
     again: bool = False
     """Whether no command was given: the app restores its last state."""
     model: str | None = None
-    """A model as the user named it: id, name, slug or the slug's tail."""
+    """A model as the user named it: id, name, slug or the last part of the slug."""
     source: str | None = None
     """A task file, or a taskset's name; for fork, the model to fork."""
     ref: str | None = None
@@ -394,22 +394,22 @@ class Start:
     name: str | None = None
     """The new model's name, for fork."""
     parameters: dict[str, Any] = field(default_factory=dict)
-    """Run parameters given, by wire name."""
+    """Run parameters given as flags, by wire name."""
     swept: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Run parameters that were given several values, by wire name: a sweep."""
+    """Run parameters given with several values, by wire name: a sweep."""
     at_once: int | None = None
-    """Runs of a sweep that train at the same time."""
+    """Maximum number of runs of a sweep at the same time."""
     dry_run: bool = False
-    """Whether a run is only prepared: nothing is sent."""
+    """Whether to only prepare a run, without sending anything."""
     sample: int | None = None
-    """Groups to roll out in preflight."""
+    """Number of groups to roll out in preflight."""
     verbose: bool = False
     """Whether to show the whole status as JSON."""
     view: str = "live"
     """The command's view."""
 
 
-# Settings of the tinker engine: server, LoRA rank, lifetime of checkpoints.
+# Options of the tinker engine: server, LoRA rank, lifetime of checkpoints.
 #
 # TINKER_API_KEY and TINKER_BASE_URL are the SDK's own. A server on this machine ignores the
 # key, so a placeholder is used if none is set.
@@ -423,11 +423,11 @@ RANK = 32
 SECONDS = {"h": 3600, "d": 86_400}
 _TTL = re.compile(r"(\d{1,5}) ?([hd])")
 _LONGEST = 10 * 365 * SECONDS["d"]
-"""Tinker keeps a checkpoint an hour at least and ten years at most."""
+"""Maximum lifetime of a checkpoint on Tinker, seconds; the minimum is an hour."""
 
 
 class BadOption(ValueError):
-    """A variable cannot be used; the message names it."""
+    """An invalid variable; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -437,7 +437,7 @@ class Options:
     rank: int = RANK
     """LoRA rank of new runs; reduced to the server's maximum."""
     place: str = ""
-    """What people call the server, e.g. ``gpubox · 2×H100``; empty: by its URL."""
+    """Display name of the server, e.g. ``gpubox · 2×H100``; empty: its URL is displayed."""
     ttl_s: int | None = None
     """Lifetime of checkpoints on the server, seconds; None: until deleted."""
 
@@ -486,7 +486,7 @@ def read_options(environ: Mapping[str, str] | None = None) -> Options:
 
 
 def model_files(folder: Path, model: str) -> Path:
-    """Where the small files of a server's model are, of those in a folder."""
+    """Folder of the small files of a server's model, within `folder`."""
     return folder / model.strip("/").replace("/", "--")
 
 

@@ -1,10 +1,11 @@
-"""Storage: files written atomically, safe reading, and the JSON store.
+"""Files: atomic writes, new files that never overwrite, bounded reads of regular files, JSON
+stores, and the size of directories.
 
-This program's own files (`write_atomic`, `change_atomic`) are replaced under a lock, are synced
-to disk before they replace the old file, and are readable by their owner only.
+This program's own files (`write_atomic`, `change_atomic`) are replaced under a lock, are synced to
+disk before they replace the old file, and are readable by their owner only.
 
-Files for the user (`write_numbered`, `write_named`, `write_folder`) never overwrite: a taken
-name gets a number: ``run.csv``, ``run-2.csv``, ``run-3.csv``.
+Files for the user (`write_numbered`, `write_named`, `write_folder`) never overwrite: if a name is
+taken, a number is added: ``run.csv``, ``run-2.csv``, ``run-3.csv``.
 """
 
 import errno
@@ -32,7 +33,7 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 PRIVATE = 0o600
-"""Mode of every file of this program's own; their directories have 0700."""
+"""Mode of all files of this program; their directories have 0700."""
 LOCK_S = 5.0
 """Maximum wait for the lock, seconds; writers hold it for milliseconds."""
 LOOK_S = 0.005
@@ -49,7 +50,7 @@ def write_atomic(file: Path, content: Content) -> None:
         content: Text is written as UTF-8.
 
     Raises:
-        OSError: It cannot be written; the old one stays.
+        OSError: It cannot be written; the old one is kept.
     """
     change_atomic(file, lambda: content)
 
@@ -75,14 +76,14 @@ def locked(directory: Path) -> Iterator[None]:
     """Hold the lock of a directory's files, across threads and processes. Not reentrant.
 
     Raises:
-        OSError: The directory cannot be made or opened, or the lock is not let go.
+        OSError: The directory cannot be created or opened, or the lock is not released in time.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     if fcntl is None:
         with _lock_file(directory):
             yield
         return
-    held = os.open(directory, os.O_RDONLY)  # the kernel lets go of it when this program ends
+    held = os.open(directory, os.O_RDONLY)  # the kernel releases it when this program ends
     try:
         if _flock(held):
             yield
@@ -94,7 +95,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _flock(held: int) -> bool:
-    """Lock an open directory; False if this disk has no such locks."""
+    """Lock an open directory; False if the file system does not support that."""
     until = monotonic() + LOCK_S
     while True:
         try:
@@ -108,7 +109,8 @@ def _flock(held: int) -> bool:
 
 @contextmanager
 def _lock_file(directory: Path) -> Iterator[None]:
-    """A lock where the system has none for directories: a file that only one can make."""
+    """A lock for file systems that cannot lock directories: a file that only one process can
+    create."""
     lock, until = directory / ".lock", monotonic() + LOCK_S
     while True:
         try:
@@ -132,7 +134,8 @@ def _wait(until: float) -> None:
 
 
 def _replace(file: Path, content: Content) -> None:
-    """Under the lock: so drafts of this file that lie here were left by programs that ended."""
+    """Replace a file; called under the lock, so existing drafts were left by programs that
+    crashed."""
     for left in file.parent.glob(f".{escape(file.name)}.*.tmp"):
         left.unlink(missing_ok=True)
     draft = file.with_name(f".{file.name}.{os.urandom(6).hex()}.tmp")
@@ -146,7 +149,7 @@ def _replace(file: Path, content: Content) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Have the names in a directory on disk, where the system can."""
+    """Flush a directory's entries to disk, if the system supports that."""
     with suppress(OSError):
         opened = os.open(directory, os.O_RDONLY)
         try:
@@ -156,10 +159,10 @@ def _sync(directory: Path) -> None:
 
 
 def write_numbered(directory: Path, stem: str, suffix: str, pieces: Iterable[str]) -> Path:
-    """Write a file under the first name that is free; returns where it is.
+    """Write a file under the first free name; return its path.
 
     Raises:
-        HudUsage: The directory cannot be written to.
+        HudUsage: The directory is not writable.
     """
     with _usable(directory), _draft(directory, suffix) as draft:
         _write(draft, pieces)
@@ -187,7 +190,7 @@ def write_named(file: Path, pieces: Iterable[str]) -> Path:
 
 
 def check_new(file: Path) -> None:
-    """Refuse early what `write_named` would; a directory is all right.
+    """Raise early what `write_named` would raise; a directory is fine.
 
     Raises:
         HudUsage: The file exists.
@@ -197,10 +200,10 @@ def check_new(file: Path) -> None:
 
 
 def write_folder(directory: Path, stem: str, files: Mapping[str, str]) -> Path:
-    """Write a folder of text files under the first name that is free; returns where it is.
+    """Write a folder of text files under the first free name; return its path.
 
     Raises:
-        HudUsage: The directory cannot be written to.
+        HudUsage: The directory is not writable.
     """
     draft = directory / f".{stem}.{os.urandom(6).hex()}"
     with _usable(directory):
@@ -211,7 +214,7 @@ def write_folder(directory: Path, stem: str, files: Mapping[str, str]) -> Path:
             for number in count(1):
                 folder = directory / f"{stem}{'' if number == 1 else f'-{number}'}"
                 with suppress(FileExistsError):
-                    folder.mkdir()  # it is ours now, and empty: what is whole takes its place
+                    folder.mkdir()  # this reserves the name; an empty folder can be replaced
                     return draft.replace(folder)
         finally:
             _remove(draft)
@@ -234,7 +237,7 @@ def _draft(directory: Path, suffix: str) -> Iterator[Path]:
 
 
 def _write(file: Path, content: Content, mode: int = 0o666) -> None:
-    """Make a file and have it on disk."""
+    """Create a file and flush it to disk."""
     pieces = [content] if isinstance(content, (str, bytes)) else content
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
         for piece in pieces:
@@ -244,12 +247,12 @@ def _write(file: Path, content: Content, mode: int = 0o666) -> None:
 
 
 def _claim(draft: Path, file: Path) -> None:
-    """Give what was written its name, unless that is taken."""
+    """Rename a draft to its final name. Raises FileExistsError if that is taken."""
     try:
         os.link(draft, file)
     except FileExistsError:
         raise
-    except OSError:  # a disk without hard links
+    except OSError:  # a file system without hard links
         file.touch(exist_ok=False)
         draft.replace(file)
 
@@ -263,7 +266,7 @@ def _remove(folder: Path) -> None:
 
 @contextmanager
 def _usable(directory: Path) -> Iterator[None]:
-    """Say of a place that cannot be written to why not."""
+    """Convert an OSError of writing into HudUsage with the reason."""
     try:
         yield
     except OSError as error:
@@ -271,11 +274,11 @@ def _usable(directory: Path) -> Iterator[None]:
         raise HudUsage(message, "choose a writable directory") from error
 
 
-# Regular files, read within bounds: the only files that this program reads.
+# Bounded reads of regular files; this program reads no others.
 #
-# Opening a FIFO blocks, even beyond Ctrl-C in a thread; a device may be endless or have side
-# effects. So the type is checked before opening, and again afterwards, in case the file was
-# replaced in between.
+# Opening a FIFO blocks, and in a thread not even Ctrl-C ends that; a device may be endless or
+# have side effects. So the type is checked before opening, and again afterwards, in case the
+# file was replaced in between.
 
 
 KINDS = (
@@ -291,23 +294,23 @@ class NotRegular(OSError):
 
 
 class NotPrivate(OSError):
-    """Accessible by others than its owner; ``strerror`` says how."""
+    """Accessible by others than its owner; ``strerror`` gives details."""
 
 
 def check_regular(file: Path) -> None:
-    """Refuse anything but a regular file; links are followed.
+    """Allow only regular files; links are followed.
 
     Raises:
         NotRegular: A FIFO, a socket or a device.
         IsADirectoryError: A directory.
-        OSError: There is none, or it cannot be looked at.
-        ValueError: No path: it has a NUL.
+        OSError: It does not exist, or is inaccessible.
+        ValueError: Not a path: it contains a NUL.
     """
     _check(os.stat(file).st_mode, file)
 
 
 def open_regular(file: Path, flags: int = 0) -> BufferedReader:
-    """Open a regular file for reading, without waiting for anything.
+    """Open a regular file for reading; never blocks.
 
     Args:
         file: Links are followed.
@@ -315,7 +318,7 @@ def open_regular(file: Path, flags: int = 0) -> BufferedReader:
 
     Raises:
         OSError: As `check_regular`.
-        ValueError: No path: it has a NUL.
+        ValueError: Not a path: it contains a NUL.
     """
     check_regular(file)
     reading = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -329,16 +332,16 @@ def open_regular(file: Path, flags: int = 0) -> BufferedReader:
 
 
 def read_regular(file: Path, most: int, flags: int = 0) -> bytes:
-    """All of a regular file.
+    """The content of a regular file.
 
     Args:
         file: Links are followed.
-        most: Bytes of the largest file that is read.
+        most: Maximum bytes.
         flags: More flags of `os.open`.
 
     Raises:
-        OSError: As `check_regular`; EFBIG where it is larger.
-        ValueError: No path: it has a NUL.
+        OSError: As `check_regular`; EFBIG if it is larger.
+        ValueError: Not a path: it contains a NUL.
     """
     with open_regular(file, flags) as opened:
         body = opened.read(most + 1)
@@ -348,14 +351,14 @@ def read_regular(file: Path, most: int, flags: int = 0) -> bytes:
 
 
 def read_private(file: Path, most: int) -> bytes:
-    """All of a file that holds a secret: nobody else may have read or written it.
+    """The content of a file with a secret, which only its owner may be able to access.
 
     Args:
-        file: A link is refused: it may lead to another's file.
-        most: Bytes of the largest file that is read.
+        file: A link is an error, because it may lead to another user's file.
+        most: Maximum bytes.
 
     Raises:
-        NotPrivate: Others can read or write it, or it is another user's.
+        NotPrivate: Others can read or write it, or it belongs to another user.
         OSError: As `read_regular`.
     """
     if file.is_symlink():
@@ -375,11 +378,11 @@ def read_private(file: Path, most: int) -> bytes:
 
 
 MOST_LOG = 1 << 20
-"""Bytes of the end of a log that are read."""
+"""Maximum bytes read from the end of a log."""
 
 
 def tail(file: Path, most: int = MOST_LOG) -> str:
-    """The end of a log; empty where there is none."""
+    """The end of a log; empty if there is none."""
     try:
         with open_regular(file) as opened:
             opened.seek(max(0, os.fstat(opened.fileno()).st_size - most))
@@ -389,14 +392,14 @@ def tail(file: Path, most: int = MOST_LOG) -> str:
 
 
 def open_or_make(file: Path, flags: int = 0) -> int:
-    """The descriptor of a file to lock or to write to, made where there is none.
+    """Open a file for locking or writing, created if it does not exist; return the descriptor.
 
     Args:
         file: Links are followed.
         flags: More flags of `os.open`, e.g. ``os.O_APPEND``.
 
     Raises:
-        OSError: As `check_regular`, or it cannot be made.
+        OSError: As `check_regular`, or it cannot be created.
     """
     ours = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(file, ours | flags, 0o600)
@@ -417,10 +420,10 @@ def _check(mode: int, file: Path) -> None:
     raise NotRegular(errno.EINVAL, f"{kind}, not a regular file", str(file))
 
 
-# JsonStore: small JSON files with the user's choices, kept between sessions.
+# Small JSON files with the user's choices, stored between sessions.
 #
-# Each has a ``version``. An unreadable file, or one of a newer hud-tui, may be worth fixing: it
-# is not changed, defaults apply, and a message says what to do.
+# Each has a ``version``. A file that is unreadable or from a newer hud-tui is not changed, because
+# it may be worth fixing: defaults apply, and a message says what to do.
 
 
 VERSION = 1
@@ -429,7 +432,7 @@ MOST = 4_000_000
 
 
 class JsonStore:
-    """JSON files in one directory, opened on first use; without a directory nothing is kept.
+    """JSON files in one directory, opened on first use; without a directory nothing is stored.
 
     Write errors are ignored.
     """
@@ -442,9 +445,9 @@ class JsonStore:
     ) -> None:
         """
         Args:
-            find: Says which directory.
-            later: Has `flush` called soon; None has everything written at once.
-            noticed: Called when there is something new in `problems`.
+            find: Returns the directory.
+            later: Schedules a call of `flush`; None: every write is done at once.
+            noticed: Called when `problems` has something new.
         """
         self._find, self._later, self._noticed = find, later, noticed
         self._waiting: dict[str, dict[str, Any]] = {}
@@ -463,7 +466,7 @@ class JsonStore:
         return untold
 
     def read(self, name: str) -> dict[str, Any]:
-        """Values last written under this name."""
+        """The values last written under this name."""
         return {**self._load(name), **self._waiting.get(name, {})}
 
     def write(self, name: str, values: dict[str, Any]) -> None:
@@ -510,7 +513,7 @@ class JsonStore:
         return (self.directory or Path()) / f"{name}.json"
 
     def _load(self, name: str) -> dict[str, Any]:
-        """A file's values, without its version; none where it is left as it is."""
+        """A file's values without its version; empty if it is not used."""
         if self.directory is None:
             return {}
         try:
@@ -545,25 +548,25 @@ class JsonStore:
         return json.dumps({"version": VERSION, **found, **values})
 
 
-# How much a directory holds, and has room for.
+# Size and free space of directories.
 
 
 MOST_FILES = 100_000
-"""Files of a directory that are counted."""
+"""Maximum number of files counted in a directory."""
 
 
 @dataclass(frozen=True)
 class Directory:
-    """One directory, and its disk."""
+    """A directory and its disk."""
 
     kind: str
-    """What it is for, e.g. ``data``."""
+    """Its purpose, e.g. ``data``."""
     path: str
     exists: bool
     writable: bool
-    """Or can be made, where it does not exist."""
+    """Whether it is writable, or can be created."""
     used_bytes: int | None
-    """None if it does not exist, or holds more files than are counted."""
+    """None if it does not exist, or contains too many files to count."""
     free_bytes: int | None
 
     def __str__(self) -> str:
@@ -572,7 +575,7 @@ class Directory:
 
 
 def look_at(kind: str, path: Path) -> Directory:
-    """What is known of a directory, whether it exists or not."""
+    """Size and free space of a directory, whether or not it exists."""
     exists, nearest = path.is_dir(), path
     while not os.path.lexists(nearest) and nearest != nearest.parent:
         nearest = nearest.parent
@@ -587,7 +590,7 @@ def look_at(kind: str, path: Path) -> Directory:
 
 
 def used_bytes(path: Path) -> int | None:
-    """Of all its files; None if there are too many to count."""
+    """Total size of its files; None if there are too many to count."""
     total, count = 0, 0
     for folder, _, names in os.walk(path):
         count += len(names)

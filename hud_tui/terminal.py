@@ -1,9 +1,9 @@
-"""What this terminal can do, told from the environment and tmux; rows printed for it.
+"""Capabilities of this terminal, derived from the environment and tmux; printing rows that suit it.
 
-Nothing is sent to the terminal: an answer could be mistaken for typing.
+Nothing is sent to the terminal, because its answer could be mistaken for typed keys.
 
-Source: COLORTERM and NO_COLOR as terminals and https://no-color.org have them; OSC 52 as
-the manuals of the named terminals and of tmux (set-clipboard, client_termfeatures) say.
+Source: COLORTERM and NO_COLOR as terminals and https://no-color.org define them; OSC 52 by the
+manuals of the named terminals and of tmux (set-clipboard, client_termfeatures).
 """
 
 import os
@@ -16,19 +16,19 @@ from typing import Literal
 from hud_tui.rl.text import clean
 
 SMALLEST = (40, 12)
-"""Columns and rows that the app needs."""
+"""Minimum columns and rows of the app."""
 TMUX_S = 2.0
 COPYING = ("kitty", "alacritty", "foot", "ghostty", "wezterm", "contour", "rio")
-"""Terminals that take OSC 52 as they come, by TERM or TERM_PROGRAM."""
+"""Terminals that accept OSC 52 by default, by TERM or TERM_PROGRAM."""
 Colors = Literal["none", "16", "256", "truecolor"]
 Copies = Literal["likely", "unlikely", "unknown"]
 Ask = Callable[..., str]
-"""Runs tmux with these words; its output, empty if it fails."""
+"""Runs tmux with these arguments; returns its output, empty on failure."""
 
 
 @dataclass(frozen=True)
 class Terminal:
-    """What the terminal can do."""
+    """Capabilities of a terminal."""
 
     is_terminal: bool
     term: str
@@ -37,7 +37,7 @@ class Terminal:
     colors: Colors
     unicode: bool
     clipboard: Copies
-    """Whether text copied by OSC 52 reaches the clipboard."""
+    """Whether text copied with OSC 52 reaches the clipboard."""
     multiplexer: str
     """``tmux``, ``screen`` or empty."""
 
@@ -55,10 +55,10 @@ def terminal(
 ) -> Terminal:
     """
     Args:
-        environ: The process's.
-        size: The terminal's; None if there is none.
+        environ: Environment of the process.
+        size: Size of the terminal; None if there is none.
         encoding: Of stdout.
-        ask: Asks tmux.
+        ask: Runs tmux.
     """
     multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
     features = ask("display", "-p", "#{client_termfeatures}") if multiplexer == "tmux" else ""
@@ -75,13 +75,13 @@ def terminal(
 
 
 def this_terminal() -> Terminal:
-    """The one that this process runs in."""
-    out = sys.__stdout__  # the app has its own in place of sys.stdout
+    """The terminal of this process."""
+    out = sys.__stdout__  # the app replaces sys.stdout
     return terminal(os.environ, _size(), out.encoding if out else None, ask_tmux)
 
 
 def copy_advice(found: Terminal) -> str:
-    """What to do for copies to reach the clipboard; empty if they may as it is."""
+    """How to make copies reach the clipboard; empty if they may do so already."""
     if found.clipboard != "unlikely":
         return ""
     fixes = {
@@ -92,7 +92,7 @@ def copy_advice(found: Terminal) -> str:
 
 
 def shortcomings(found: Terminal) -> Iterator[tuple[str, str]]:
-    """What keeps the app from drawing or copying as it should, and what to do about it."""
+    """What keeps the app from drawing or copying properly, each with a fix."""
     if not found.is_terminal:
         return
     if found.term == "dumb":
@@ -112,7 +112,7 @@ def shortcomings(found: Terminal) -> Iterator[tuple[str, str]]:
 
 
 def ask_tmux(*words: str) -> str:
-    """What tmux answers; empty if it does not."""
+    """Output of a tmux command; empty on failure."""
     try:
         done = subprocess.run(
             ["tmux", *words], capture_output=True, text=True, timeout=TMUX_S, errors="replace"
@@ -150,7 +150,7 @@ def _unicode(environ: Mapping[str, str], encoding: str | None) -> bool:
 def _clipboard(environ: Mapping[str, str], multiplexer: str, ask: Ask) -> Copies:
     if multiplexer == "screen" or environ.get("TERM") in ("linux", "dumb"):
         return "unlikely"
-    if multiplexer == "tmux":  # "external" lets tmux copy, and nothing that runs in it
+    if multiplexer == "tmux":  # "external" lets tmux itself copy, but not programs in it
         setting = ask("show", "-sv", "set-clipboard")
         return "likely" if setting == "on" else "unlikely" if setting else "unknown"
     names = f"{environ.get('TERM', '')} {environ.get('TERM_PROGRAM', '')}".lower()
@@ -165,16 +165,16 @@ MARKS = {
     "failure": ("✗", "x", 31),
     "off": ("·", "-", 2),
 }
-"""A glyph, the same in ASCII, and its colour by ECMA-48's select graphic rendition."""
+"""For each kind of row: a glyph, its ASCII form, and its colour as an SGR code of ECMA-48."""
 ASCII = str.maketrans({"×": "x", "·": "-", "→": ">", "…": "."})
 
 
 def print_rows(rows: Iterable[tuple[str, object]], terminal: Terminal) -> None:
-    """Print rows for people to stdout, as this terminal can show them.
+    """Print rows to stdout, adapted to the terminal.
 
     Args:
-        rows: Of each one of `MARKS`, empty for a heading, and its text.
-        terminal: What stdout is.
+        rows: Pairs of a key of `MARKS` (empty for a heading) and a text.
+        terminal: The terminal of stdout.
     """
     unicode, colored = terminal.unicode, terminal.colors != "none" and sys.stdout.isatty()
     for mark, value in rows:

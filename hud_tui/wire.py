@@ -1,31 +1,31 @@
-"""What travels: one pydantic model per JSON body, under the wire's own names.
+"""The wire: one pydantic model per JSON body, with the wire's own field names.
 
-A response keeps fields it does not know (``extra="allow"``): HUD's service sends
-more than its SDK reads, and a newer server must not break an older client. A
-request forbids them, so a typo fails here and not on the server.
+A response keeps fields that it does not know (``extra="allow"``): HUD's service sends more than its
+SDK reads, and a newer server must not break an older client. A request forbids them, so a misspelt
+field fails here and not on the server.
 
-Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields
-marked "embedded" are sent by the embedded service only; None or empty on HUD.
+Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields marked "embedded" are
+sent by the embedded service only; they are None or empty on HUD.
 """
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
 
-# What every body is made of, pages, and who and what answers.
+# Base classes, pages, and the identity of user and service.
 
 
 T = TypeVar("T")
 COOLEST = 0.01
-"""The least temperature above 0 that can be sampled and trained at."""
+"""Minimum temperature above 0 for sampling and training."""
 
 
 class _FailFast(FailFast):
-    __hash__ = object.__hash__  # a union hashes its members
+    __hash__ = object.__hash__  # typing hashes the members of a union
 
 
 Many = Annotated[list[T], _FailFast()]
-"""A list that may be long: one item that does not fit is reported, not a million."""
+"""A list that may be long: validation stops at the first invalid item."""
 Json = dict[str, Any]
 
 
@@ -64,7 +64,7 @@ class Identity(Response):
 
 
 class ServiceReady(Response):
-    """What ``hud-tui serve`` prints when it can be called, and service.json holds."""
+    """The line that ``hud-tui serve`` prints when it is ready, and the content of service.json."""
 
     url: str
     api_key: str
@@ -73,7 +73,7 @@ class ServiceReady(Response):
     data_dir: str
 
 
-# A model's checkpoints, what they were trained on, and which one is served.
+# Checkpoints, evaluations, and the head.
 
 
 class Group(Response):
@@ -99,80 +99,80 @@ class Estimate(Response):
 
     value: float
     low: float | None = None
-    """None if one task says nothing of others, as the one below."""
+    """None if there is only one task; so is `high`."""
     high: float | None = None
 
 
 class Evaluation(Response):
-    """What one checkpoint's own weights scored on some tasks, without training on them."""
+    """Result of evaluating a checkpoint's own weights on some tasks."""
 
     split: str = "heldout"
-    """Which tasks: ``heldout``, ``train`` or ``all`` of the taskset."""
+    """Tasks of the taskset: ``heldout``, ``train`` or ``all``."""
     mean_reward: float
     """Mean over all rollouts, in the taskset's reward unit."""
     num_tasks: int
     num_traces: int
-    """Rollouts in all: tasks times samples per task."""
+    """Number of rollouts: tasks × samples per task."""
     job_id: str | None = None
-    """The job whose rollouts these were."""
+    """The job of its rollouts."""
     created_at: str | None = None
     id: str | None = None
-    """What its rewards by task are asked for by; this and all below are absent in old rows."""
+    """Id for requesting its rewards by task. Absent in old rows, as are all fields below."""
     samples: int | None = None
     """Rollouts per task."""
     mean: Estimate | None = None
     """`mean_reward` with its interval."""
     pass_at: dict[int, Estimate] = Field(default_factory=dict)
-    """pass@k by k, from 1 to `samples`: the chance that one of k rollouts of a task solves it."""
+    """pass@k by k, from 1 to `samples`: probability that one of k rollouts of a task solves it."""
     solved_at: float = 1.0
-    """The reward from which on a rollout counts as solved."""
+    """Reward from which a rollout counts as solved."""
     name: str | None = None
-    """What the tasks are called, e.g. the taskset's name."""
+    """Name of the tasks, e.g. the taskset's."""
     tasks_digest: str | None = None
-    """The same for two evaluations on the same tasks."""
+    """Hash of the tasks: equal for two evaluations on the same tasks."""
     max_tokens: int | None = None
-    """Most tokens of one answer."""
+    """Maximum tokens of one answer."""
     temperature: float | None = None
     seed: int | None = None
-    """Two evaluations of the same weights with the same seed have the same rollouts; None where
-    the service takes none."""
+    """Evaluations of the same weights with the same seed have the same rollouts; None if the
+    service does not support seeds."""
 
 
 class EvaluationJob(Response):
-    """GET /v1/evaluations/{id}: an evaluation that is asked for, under way or over (embedded)."""
+    """GET /v1/evaluations/{id}: an evaluation that is queued, active or ended (embedded)."""
 
     id: str
-    """Of its job too, which has the rollouts."""
+    """Also the id of the job with its rollouts."""
     model_id: str
     model: str | None = None
     checkpoint_id: str | None = None
-    """None: the weights that the model started from."""
+    """None for the weights that the model started from."""
     checkpoint: str | None = None
-    """The checkpoint's name."""
+    """Name of the checkpoint."""
     job_id: str | None = None
-    """The managed run that asked for it; else the same as `id`."""
+    """The managed run that requested it; else equal to `id`."""
     status: str
-    """A run's words: queued, running, succeeded, cancelled, failed, interrupted."""
+    """queued, running, succeeded, cancelled, failed or interrupted."""
     split: str = "heldout"
     name: str | None = None
     samples: int = 1
     num_tasks: int = 0
     done: int = 0
-    """Rollouts that are made and kept."""
+    """Number of finished rollouts."""
     total: int = 0
     mean_reward: float | None = None
-    """Of those that are made."""
+    """Of the finished rollouts."""
     parameters: Json = Field(default_factory=dict)
-    """max_tokens, temperature, seed and solved_at, as it uses them."""
+    """max_tokens, temperature, seed and solved_at in use."""
     created_at: str | None = None
     finished_at: str | None = None
     seconds: float | None = None
-    """How long the rollouts that are made took, without waiting for others; None if unknown."""
+    """Duration of the finished rollouts, without waiting for other work; None if unknown."""
     error: JobError | None = None
     result: Evaluation | None = None
     """None until it has succeeded."""
     groups: list[Group] = Field(default_factory=list)
-    """The rewards by task, of those that are made; empty in lists and events."""
+    """Rewards by task of the finished rollouts; empty in lists and events."""
 
 
 class EvaluationParameters(Request):
@@ -183,17 +183,17 @@ class EvaluationParameters(Request):
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float = Field(default=1.0, ge=COOLEST, le=5)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
-    """The same task's same rollout is sampled with the same numbers in every evaluation of this
-    seed, so that two checkpoints differ by their weights more than by luck."""
+    """With the same seed, a rollout of a task uses the same random numbers in every evaluation, so
+    that two checkpoints differ by their weights more than by chance."""
     solved_at: float = 1.0
 
 
 class UsualTasks(Response):
-    """GET /v1/models/{id}/evaluations/tasks: what is evaluated where no tasks are named
-    (embedded). 404 where the model has had no managed run."""
+    """GET /v1/models/{id}/evaluations/tasks: the default tasks of an evaluation (embedded). 404 if
+    the model has had no managed run."""
 
     name: str | None = None
-    """What they are called, e.g. the taskset's name."""
+    """Name of the tasks, e.g. the taskset's."""
     heldout: int = 0
     train: int = 0
 
@@ -202,66 +202,66 @@ class SubmitEvaluation(Request):
     """POST /v1/models/{id}/evaluations (embedded)."""
 
     checkpoint_id: str | None = None
-    """None: the weights that the model started from."""
+    """None for the weights that the model started from."""
     split: Literal["heldout", "train", "all"] | None = None
-    """None: the held-out tasks, or all where there are none."""
+    """None: the held-out tasks, or all if there are none."""
     tasks: Many[Json] | None = None
-    """None: those of the model's latest managed run."""
+    """None: the tasks of the model's latest managed run."""
     name: str | None = Field(default=None, max_length=200)
-    """What the tasks are called."""
+    """Name of the tasks."""
     parameters: EvaluationParameters = Field(default_factory=EvaluationParameters)
 
 
 class Checkpoint(Response):
-    """One node of a model's checkpoint tree. Every optim-step appends one."""
+    """A node of a model's checkpoint tree. Every optim-step appends one."""
 
     id: str
     name: str | None = None
     """E.g. ``step-000012``."""
     checkpoint_name: str | None = None
-    """The sampler path; what the chat's ``checkpoint`` pin takes (an id works too)."""
+    """The sampler path, which the chat's ``checkpoint`` accepts (as it does an id)."""
     prev_model_checkpoint_id: str | None = None
     """The parent; None if the step started from the base weights."""
     is_active: bool = False
-    """Whether this is the head: the weights the gateway serves."""
+    """Whether this is the head, whose weights the gateway serves."""
     created_at: str | None = None
     num_traces: int | None = None
     num_datums: int | None = None
     num_tokens: int | None = None
     mean_reward: float | None = None
     """Mean over the rollouts that the step was trained on, in the taskset's reward unit. They were
-    sampled from the parent's weights: this is the reward of the step, not of the checkpoint."""
+    sampled from the parent's weights, so this is the reward of the step, not of the checkpoint."""
     learning_rate: float | None = None
     loss_fn: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
     """The step's metrics; an open set of keys."""
     step: int | None = None
-    """Embedded: the optimizer step's number, counted over the whole tree from 1."""
+    """Embedded: number of the optimizer step, counted over the whole tree from 1."""
     job_id: str | None = None
     """Embedded: the managed run that took the step."""
     tasks_digest: str | None = None
-    """Embedded: the same for two steps of managed runs on the same tasks."""
+    """Embedded: hash of the run's tasks; equal for two steps on the same tasks."""
     groups: list[Group] = Field(default_factory=list)
     """Embedded: the step's rewards by task."""
     state: str | None = None
-    """Embedded: what is kept of it: ``full``, ``weights`` (served; training from it starts
-    with fresh Adam moments), ``expired`` (neither), ``damaged`` (its file is missing,
-    or not the one that was saved)."""
+    """Embedded: what is stored of it. ``full``; ``weights`` (can be served; training from it starts
+    with fresh Adam moments); ``expired`` (nothing); ``damaged`` (its file is missing or was
+    changed)."""
     pinned: bool = False
-    """Embedded: whether its state is kept whatever the disk limit."""
+    """Embedded: whether its state is kept beyond the disk limit."""
     evaluations: list[Evaluation] = Field(default_factory=list)
-    """Embedded: what rollouts from this checkpoint's own weights scored, oldest first."""
+    """Embedded: results of its evaluations, oldest first."""
 
 
 class CheckpointTrace(Response):
-    """One row of GET /v2/models/{id}/checkpoints/{cid}/traces."""
+    """A row of GET /v2/models/{id}/checkpoints/{cid}/traces."""
 
     trace_id: str
     status: str | None = None
     created_at: str | None = None
     reward: float | None = None
     task_slug: str | None = None
-    """Embedded, as the one below."""
+    """Embedded; so is `rollout`."""
     rollout: int | None = None
     """Index in its group, from 0."""
 
@@ -272,7 +272,7 @@ class SetHead(Request):
     checkpoint_id: str
 
 
-# Environments, as the registry has them.
+# Environments of the registry.
 
 
 class RegistryItem(Response):
@@ -299,10 +299,10 @@ class EnvironmentConfig(Response):
     mcp_config: Json = Field(default_factory=dict)
     registry_id: str | None = None
     scenarios: Any = None
-    """A list of names; anything else means the service cannot say."""
+    """A list of names; anything else means that the service does not know them."""
 
 
-# Models that can be trained, and what an engine says of itself.
+# Models, and the state of their engine and disk.
 
 
 class Provider(Response):
@@ -310,7 +310,7 @@ class Provider(Response):
 
 
 class TrainingDefaults(Response):
-    """What a run on this model starts from."""
+    """Default parameters of a run on this model."""
 
     learning_rate: float
     group_size: int
@@ -320,45 +320,45 @@ class TrainingDefaults(Response):
 
 
 class Disk(Response):
-    """What a model's checkpoints take on the service's disk (embedded)."""
+    """Disk space of a model's checkpoints on the service's machine (embedded)."""
 
     checkpoint_bytes: int
-    """Of one, as last measured."""
+    """Size of one checkpoint, as last measured."""
     used_bytes: int
-    """By the checkpoints of all models."""
+    """Used by the checkpoints of all models."""
     max_bytes: int
-    """Beyond this the oldest are thinned."""
+    """Limit beyond which the oldest checkpoints are thinned out."""
     free_bytes: int | None = None
-    """What the disk has room for besides."""
+    """Free space of the disk."""
 
 
 class EngineState(Response):
-    """What samples and trains a model, and where."""
+    """The engine that samples and trains a model, and where."""
 
     engine: str
     """``tiny`` or ``tinker``."""
     server: str | None = None
-    """URL of the server that has its weights; None on this machine."""
+    """URL of the server that has its weights; None for this machine."""
     place: str = ""
-    """What people call that server, e.g. ``gpubox · 2×H100``; empty: by its URL."""
+    """Display name of that server, e.g. ``gpubox · 2×H100``; empty: its URL is displayed."""
     queue: str = "active"
-    """``active``, or what requests wait for, in plain words."""
+    """``active``, or what requests are waiting for, in words."""
     slots: int = 0
-    """Training runs that are open on the server now."""
+    """Number of training runs that are open on the server."""
     ttl_s: int | None = None
-    """How long the server keeps a checkpoint; None: until it is deleted."""
+    """Seconds for which the server keeps a checkpoint; None: until it is deleted."""
     saves_per_step: int = 0
-    """Checkpoints that every optimizer step leaves on `server`, which keeps (and may bill for)
-    them; 0 where there is no server. The tree, metrics, rewards and rollouts are kept on this
-    machine in either case; with a server, a checkpoint's file here only says where it is there."""
+    """Number of checkpoints that each optimizer step stores on `server`, which may bill for them; 0
+    without a server. The tree, metrics, rewards and rollouts are stored on this machine in either
+    case; with a server, a checkpoint's local file only contains its path there."""
 
 
 class Model(Response):
-    """One row of the catalog, GET /v2/models; also the reply to a fork."""
+    """A row of the catalog, GET /v2/models; also the reply to a fork."""
 
     id: str
     model_name: str
-    """The slug that the gateway serves it under."""
+    """The slug under which the gateway serves it."""
     name: str | None = None
     sdk_agent_type: str | None = None
     is_trainable: bool = False
@@ -368,13 +368,13 @@ class Model(Response):
     training_defaults: TrainingDefaults | None = None
     """Embedded."""
     base_model: str | None = None
-    """Embedded: the base whose architecture and vocabulary it has."""
+    """Embedded: the base with the same architecture and vocabulary."""
     context_length: int | None = None
-    """Embedded: most tokens of prompt and answer together."""
+    """Embedded: maximum tokens of prompt and answer together."""
     forked_from: str | None = None
-    """Embedded: slug of the source, with ``@checkpoint-name`` where it had a head."""
+    """Embedded: slug of the source, with ``@checkpoint-name`` if it had a head."""
     disk: Disk | None = None
-    """Embedded; None where checkpoints are kept on a server (`engine.server`)."""
+    """Embedded; None if checkpoints are stored on a server (`engine.server`)."""
     engine: EngineState | None = None
     """Embedded."""
 
@@ -385,32 +385,33 @@ class Fork(Request):
     source_model_id: str
     name: str = Field(min_length=1, max_length=100)
     checkpoint_id: str | None = None
-    """Embedded: start at this checkpoint of the source and not at its head."""
+    """Embedded: start at this checkpoint of the source instead of its head."""
 
 
 # Managed runs: /v1/training/jobs.
 
 
 class JobParameters(Request):
-    """``config.parameters``: HUD defines reasoning_effort; the rest is the embedded service's."""
+    """``config.parameters``: HUD defines reasoning_effort; the others are the embedded
+    service's."""
 
     reasoning_effort: Literal["low", "medium", "high"] | None = None
-    """How long a completion may be: on the embedded service it sets max_tokens."""
+    """Length of completions: on the embedded service it sets max_tokens."""
     steps: int | None = Field(default=None, ge=1, le=100_000)
     group_size: int | None = Field(default=None, ge=2, le=256)
     tasks_per_step: int | None = Field(default=None, ge=1, le=1024)
     learning_rate: float | None = Field(default=None, gt=0, le=1)
     loss_fn: str | None = None
     loss_fn_config: dict[str, float] | None = None
-    """The loss's own keys, e.g. ``clip_high_threshold`` of ppo."""
+    """The loss's own parameters, e.g. ``clip_high_threshold`` of ppo."""
     reward_scale: float | None = Field(default=None, ge=-1e6, le=1e6)
-    """What advantages (of cross_entropy: rewards) are multiplied by; 1 where it is not given."""
+    """Factor of advantages (of rewards for cross_entropy); default 1."""
     norm_adv_by_std: bool | None = None
-    """Divide each group's advantages by the standard deviation of its rewards, as GRPO does; off
-    where it is not given (Liu et al. 2025, arXiv:2503.20783: it favours the too easy and the too
-    hard)."""
+    """Divide each group's advantages by the standard deviation of its rewards, as GRPO does; off by
+    default, because it overweights tasks that are too easy or too hard (Liu et al. 2025,
+    arXiv:2503.20783)."""
     beta1: float | None = Field(default=None, ge=0, lt=1)
-    """Adam's, as the three below."""
+    """Parameter of Adam; so are the three below."""
     beta2: float | None = Field(default=None, ge=0, lt=1)
     eps: float | None = Field(default=None, ge=1e-16, le=1)
     weight_decay: float | None = Field(default=None, ge=0, le=10)
@@ -418,15 +419,15 @@ class JobParameters(Request):
     max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
     sweep: str | None = Field(default=None, max_length=100)
-    """What several runs that belong together are called; it changes nothing about them."""
+    """Name of the sweep that the run belongs to; a label without effect."""
     heldout_every: int | None = Field(default=None, ge=1)
-    """Steps between two samplings of the held-out tasks."""
+    """Number of steps between two samplings of the held-out tasks."""
     eval_every: int | None = Field(default=None, ge=1)
-    """Steps between two evaluations of the newest checkpoint on the held-out tasks."""
+    """Number of steps between two evaluations of the newest checkpoint on the held-out tasks."""
     eval_samples: int | None = Field(default=None, ge=1, le=256)
-    """Rollouts per task of these, and of the evaluation at the end."""
+    """Rollouts per task of these evaluations, and of the one at the end."""
     baseline: bool | None = None
-    """Evaluate the weights that the first step is taken from as well."""
+    """Also evaluate the weights that the first step starts from."""
 
     @field_validator("reward_scale")
     @classmethod
@@ -469,14 +470,14 @@ class JobStatus(Response):
     model: str | None = None
     fine_tuned_model: str | None = None
     created_at: float | None = None
-    """Unix seconds, as the two below."""
+    """Unix seconds; so are the two below."""
     finished_at: float | None = None
     estimated_finish: float | None = None
     trained_tokens: int | None = None
-    """Embedded: generated tokens that had a gradient, all steps together."""
+    """Embedded: generated tokens with a gradient, summed over all steps."""
     error: JobError | str | None = None
     id: str | None = None
-    """Embedded, as all below: the job's id."""
+    """Embedded, as are all fields below: the job's id."""
     name: str | None = None
     """E.g. ``mixed on arith-rl``."""
     model_id: str | None = None
@@ -484,164 +485,165 @@ class JobStatus(Response):
     """Steps taken so far."""
     steps: int | None = None
     parameters: Json | None = None
-    """Every parameter as the run uses it, defaults filled in."""
+    """Every parameter as the run uses it, including defaults."""
     reason: str | None = None
-    """Why it ended well before its last step; of one that did not, `error` says why."""
+    """Why it ended early without an error; after an error see `error`."""
     note: str | None = None
     """Why its step is being sampled again."""
     attempt: int | None = None
-    """Which sampling of the next step is due, from 1."""
+    """Number of the next sampling of the next step, from 1."""
     waits: str | None = None
-    """What the engine's server holds it up with; None while it goes on."""
+    """Why the engine's server delays it; None if it does not."""
     driver: str | None = None
-    """The machine and process that drives it, e.g. ``laptop:4711``; None: the service does."""
+    """Machine and process that take its steps, e.g. ``laptop:4711``; None: the service does."""
     asked: str | None = None
-    """``cancel``: its driver has been asked to stop, and has not yet."""
+    """``cancel``: its driver has been asked to stop but has not stopped yet."""
 
 
 class DriveRun(Request):
-    """PUT /v1/training/jobs/{id}/drive (embedded): a run whose steps a client takes begins, or goes
-    on."""
+    """PUT /v1/training/jobs/{id}/drive (embedded): begin or continue a run whose steps a client
+    takes."""
 
     model_id: str
     name: str = Field(min_length=1, max_length=200)
     taskset: str = Field(default="", max_length=200)
     driver: str = Field(min_length=1, max_length=200)
-    """As of `JobStatus`."""
+    """As in `JobStatus`."""
     parameters: Json
-    """Every parameter, as of `JobStatus`; ``steps`` and ``group_size`` among them."""
+    """Every parameter, as in `JobStatus`; includes ``steps`` and ``group_size``."""
 
 
 class DriveReport(Request):
-    """PATCH of the same: how the run is doing. Its driver sends one every few seconds; without any
-    for a while, the run is ``interrupted``."""
+    """PATCH /v1/training/jobs/{id}/drive (embedded): state of the run. Its driver sends one every
+    few seconds; if none arrives for a while, the run becomes ``interrupted``."""
 
     status: Literal["running", "succeeded", "failed", "cancelled", "interrupted"] = "running"
     busy_s: float | None = Field(default=None, ge=0)
     """Seconds spent on its steps so far."""
     attempt: int | None = Field(default=None, ge=1)
-    """Which sampling of the next step is due."""
+    """Number of the next sampling of the next step."""
     wasted: int = Field(default=0, ge=0, le=1_000_000)
-    """Rollouts without a gradient since the last report, which will not be trained on."""
+    """Rollouts without a gradient since the last report, which are not trained on."""
     note: str | None = Field(default=None, max_length=2000)
     reason: str | None = Field(default=None, max_length=2000)
     error: JobError | None = None
 
 
 class KeepEvaluation(Request):
-    """PUT /v1/evaluations/{id} (embedded): how an evaluation is doing whose rollouts a client
-    makes, under a job of the same id."""
+    """PUT /v1/evaluations/{id} (embedded): state of an evaluation whose rollouts a client makes,
+    under a job of the same id."""
 
     model_id: str
     checkpoint_id: str | None = None
-    """None: the weights that the model started from."""
+    """None for the weights that the model started from."""
     run_id: str | None = None
-    """The run that a client drives and that asked for it; None: nobody's."""
+    """The run, driven by a client, that requested it; None if none did."""
     status: Literal["running", "succeeded", "failed", "cancelled"] = "running"
     split: Literal["heldout", "train", "all"] = "heldout"
     name: str | None = Field(default=None, max_length=200)
-    """What the tasks are called."""
+    """Name of the tasks."""
     samples: int = Field(ge=1, le=256)
     """Rollouts per task."""
     num_tasks: int = Field(ge=1, le=1_000_000)
     parameters: Json = Field(default_factory=dict)
-    """max_tokens, temperature and solved_at, as of `EvaluationJob`."""
+    """max_tokens, temperature and solved_at, as in `EvaluationJob`."""
     seconds: float | None = Field(default=None, ge=0)
     error: JobError | None = None
     groups: Many[Group] = Field(default_factory=list)
-    """Rewards by task; of one that has succeeded, all of them."""
+    """Rewards by task; complete if it has succeeded."""
 
 
 class RunRecord(Response):
-    """One row of GET /v1/runs (embedded): a managed run, or a loop that is driven from outside."""
+    """A row of GET /v1/runs (embedded): a managed run, or a training loop outside the service."""
 
     id: str
-    """Of its job; a loop that steps without a job of its own has its model's id."""
+    """The job's id; for a loop without a job its model's id."""
     kind: str = "training"
     """training: the service takes the steps; reported: a client's loop does."""
     name: str | None = None
     status: str | None = None
-    """A job's words; None if nobody says, as of a loop without a job."""
+    """The job's status; None if unknown, as for a loop without a job."""
     model_id: str
     model: str | None = None
     base: str | None = None
     engine: str | None = None
-    """tiny or tinker; None if the model's base is not this service's engine's."""
+    """tiny or tinker; None if the model's base belongs to another engine than this service's."""
     forked_from: str | None = None
     start: str | None = None
-    """Name of the checkpoint that its first step was, or will be, taken from; None: the weights
-    that the model started from."""
+    """Name of the checkpoint that its first step starts from; None for the weights that the model
+    started from."""
     taskset: str | None = None
     parameters: Json | None = None
-    """As of `JobStatus`; of a loop, group_size alone where it says so."""
+    """As in `JobStatus`; for a loop only group_size, if it reports that."""
     learning_rate: float | None = None
-    """Of its newest step, as the one below."""
+    """Of its newest step; so is `loss_fn`."""
     loss_fn: str | None = None
     step: int = 0
     """Steps taken."""
     steps: int | None = None
     created_at: float | None = None
-    """Unix seconds, as the two below."""
+    """Unix seconds; so are the two below."""
     stepped_at: float | None = None
     finished_at: float | None = None
     busy_s: float | None = None
-    """Seconds that a managed run has spent on its steps; of a loop, from first to newest."""
+    """Seconds that a managed run has spent on its steps; for a loop, from its first to its newest
+    step."""
     reward_first: float | None = None
-    """Mean of the mean rewards of its first five steps, of rollouts that they were trained on; of a
-    run of fewer than ten, of its first half."""
+    """Mean over its first five steps of the mean reward that they were trained on; for a run of
+    fewer than ten steps, over its first half."""
     reward_last: float | None = None
-    """The same of its newest five."""
+    """The same over its newest five steps."""
     points: list[float] = Field(default_factory=list)
-    """Its mean rewards in order, at most 32: each the mean of so many steps."""
+    """Mean rewards in order, at most 32: each the mean over `stride` steps."""
     stride: int = 1
-    """How many steps a point stands for; the last one may be of fewer."""
+    """Number of steps per point; the last point may have fewer."""
     heldout: float | None = None
-    """Held-out reward: of its newest evaluated checkpoint, else as its newest step reports it."""
+    """Held-out reward of its newest evaluated checkpoint, else as reported by its newest step."""
     num_heldout_traces: int | None = None
-    """Rollouts of that reward; None if nobody says."""
+    """Rollouts of that reward; None if it is unknown."""
     evaluation: Evaluation | None = None
-    """Of its newest checkpoint that has one."""
+    """Of its newest evaluated checkpoint."""
     rollouts: int = 0
-    """Sampled to train on, those of batches that were sampled again too."""
+    """Number of training rollouts, including batches that were sampled again."""
     no_gradient: float | None = None
-    """Share of them whose group had no variance."""
+    """Share of them in zero-variance groups."""
     tokens: int = 0
-    """Generated in the rollouts of its steps."""
+    """Generated tokens of its training rollouts."""
     alarms: int | None = None
-    """How many of them hold; None if no detector has looked."""
+    """Number of active alarms; None if no detector was run."""
     alarm: str | None = None
-    """The worst of these: info, warn or critical."""
+    """Level of the most severe one: info, warn or critical."""
     alarm_title: str | None = None
     revision: int = 0
-    """Grows with every change of the row."""
+    """Increases with every change of the row."""
 
 
 class RunPage(Page[RunRecord]):
     """GET /v1/runs?since=REVISION, newest run first; with `since`, only rows changed after it."""
 
     revision: int = 0
-    """To ask `since` next, once all pages are read."""
+    """The next value of `since`, once all pages are read."""
 
 
 class RunSteps(Response):
     """GET /v1/runs/{id}/steps?after=N&keys=a,b: a run's steps as columns (embedded)."""
 
     step: list[int]
-    """Within the run, from 1, shape (N,), as all below."""
+    """Number within the run, from 1, shape (N,); all lists below have this shape."""
     at: list[float | None]
     """Unix seconds."""
     tokens: list[int]
-    """Generated in the step's rollouts."""
+    """Generated tokens of the step's rollouts."""
     checkpoint_id: list[str]
     metrics: dict[str, list[float | None]] = Field(default_factory=dict)
-    """By key; null where a step has no such number."""
+    """By key; null if a step does not report the metric."""
     total: int = 0
     """Steps of the run."""
     evaluations: dict[str, list[Evaluation]] = Field(default_factory=dict)
-    """Of any of its checkpoints, by their ids; only where ``heldout_reward`` is asked for."""
+    """Evaluations of its checkpoints, by checkpoint id; only if ``heldout_reward`` is requested."""
 
 
-# Tasksets: listed, read and uploaded.
+# Tasksets.
 
 
 TaskRow = Json
@@ -690,7 +692,7 @@ class UploadResult(Response):
     tasks_updated: int
 
 
-# Jobs and traces, and rollouts that the service makes.
+# Jobs, traces, and hosted rollouts.
 
 
 class JobEnter(Request):
@@ -700,7 +702,8 @@ class JobEnter(Request):
     group: int | None = None
     taskset_id: str | None = None
     steps: int | None = None
-    """Embedded: how many optimizer steps the loop will take, so that it has an end in sight."""
+    """Embedded: number of optimizer steps that the loop will take, from which its end is
+    estimated."""
 
 
 class RenameJob(Request):
@@ -731,7 +734,7 @@ class TraceExit(Request):
 
 
 class Job(Response):
-    """One row of GET /v2/jobs."""
+    """A row of GET /v2/jobs."""
 
     id: str
     name: str | None = None
@@ -742,13 +745,14 @@ class Job(Response):
     taskset_name: str | None = None
     metadata: Json | None = None
     """Embedded, for managed runs: kind ``training``, model_id, model, step, steps, attempt,
-    reason, and sampled_step: the newest step that rollouts were sampled for, taken or not."""
+    reason, and sampled_step: the newest step that rollouts were sampled for, whether or not it
+    was taken."""
     num_traces: int | None = None
-    """Embedded: all its rollouts, those of batches that were sampled again too."""
+    """Embedded: number of rollouts, including batches that were sampled again."""
 
 
 class Trace(Response):
-    """One row of GET /v2/jobs/{id}/traces, and GET /v2/trace/{id}."""
+    """A row of GET /v2/jobs/{id}/traces, and the reply of GET /v2/trace/{id}."""
 
     id: str
     job_id: str | None = None
@@ -759,30 +763,30 @@ class Trace(Response):
     stop_reason: str | None = None
     error: Any = None
     group_id: str | None = None
-    """Embedded, as all below."""
+    """Embedded, as are all fields below."""
     step: int | None = None
     """The step of its job that it was sampled for, from 1."""
     attempt: int | None = None
-    """Attempt at that step, from 1: the last one is trained on, earlier ones had zero variance."""
+    """Attempt at that step, from 1; the last one is trained on, earlier ones had zero variance."""
     rollout: int | None = None
     """Index in its group, from 0."""
     completion: str | None = None
     """The last assistant text, at most 200 characters."""
     num_tokens: int | None = None
-    """Generated tokens, all turns."""
+    """Generated tokens over all turns."""
     heldout: bool | None = None
     evaluates: str | None = None
-    """The checkpoint that it was sampled from to evaluate it, `step` being that checkpoint's; None
-    where it was sampled for `step`, from the weights before that."""
+    """Id of the checkpoint that it was sampled from to evaluate it; `step` is then that
+    checkpoint's. None if it was sampled to train `step`, from the weights before that step."""
 
 
 class RolloutAgent(Request):
-    """Who makes a hosted rollout."""
+    """The agent of a hosted rollout."""
 
     type: str
     """E.g. openai_compatible."""
     config: Json
-    """model, checkpoint, system_prompt and completion_kwargs are read."""
+    """Its keys model, checkpoint, system_prompt and completion_kwargs are read."""
 
 
 class SubmitRollout(Request):
@@ -791,7 +795,7 @@ class SubmitRollout(Request):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     trace_id: str
-    """Chosen by the client, as the job's."""
+    """Chosen by the client, as is `job_id`."""
     job_id: str
     env: str
     task: str

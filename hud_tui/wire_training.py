@@ -1,7 +1,7 @@
-"""What travels when tokens are sampled and trained on, by the gateway and step by step, and what
-was said.
+"""The wire of sampling and training: completions of the gateway, training calls, and traces'
+events.
 
-Source: as `hud_tui.wire`, whose rules for fields that are not known hold here too.
+Source: as for `hud_tui.wire`, whose rules for unknown fields apply here too.
 """
 
 import json
@@ -13,29 +13,29 @@ from pydantic import BeforeValidator, Field, field_validator
 from hud_tui.wire import COOLEST, Json, Many, Request, Response
 
 MOST_INPUTS = 2**18
-"""Longest list of inputs in one call: 1024 tasks of 256 rollouts."""
+"""Maximum number of inputs in one call: 1024 tasks of 256 rollouts."""
 
 
-# The gateway: chat and text completions that carry tokens.
+# The gateway: chat and text completions, with token ids.
 
 
 class StreamOptions(Request):
     include_usage: bool | None = None
-    """End the stream with a chunk that has no choices and the whole request's usage."""
+    """End the stream with a chunk without choices that has the usage of the whole request."""
     include_obfuscation: bool | None = None
-    """Of no effect: nothing is padded here."""
+    """Without effect: nothing is padded here."""
 
 
 class Sampling(Request):
-    """What chat and text completions ask for alike, by OpenAI's names.
+    """Fields that chat and text completions have in common, with OpenAI's names.
 
-    What the embedded service does not do it refuses by name, see `service.gateway.NEUTRAL`;
-    what only labels a request for OpenAI's books it takes and forgets.
+    The embedded service refuses options that it does not support, see `service.gateway.NEUTRAL`; it
+    accepts and ignores fields that only label a request for OpenAI.
     """
 
     model: str
     checkpoint: str | None = None
-    """Sample this checkpoint and not the head."""
+    """Sample this checkpoint instead of the head."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
@@ -73,14 +73,14 @@ class Chat(Sampling):
     tools: Many[Json] | None = None
     tool_choice: str | Json | None = None
     chat_template_kwargs: Json | None = None
-    """The model's chat template's own options, e.g. ``{"enable_thinking": false}``."""
+    """Options of the model's chat template, e.g. ``{"enable_thinking": false}``."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     prompt_token_ids: Many[int] | None = None
-    """The exact tokens of the turns before: their prompt and what was answered."""
+    """The exact tokens of the previous turns, prompts and answers."""
     continuation_from: int | None = None
-    """How many messages those tokens are, without a system message."""
+    """Number of messages that these tokens cover, without a system message."""
 
     parallel_tool_calls: bool | None = None
     response_format: Json | None = None
@@ -95,11 +95,12 @@ class Chat(Sampling):
 
 
 class Completion(Sampling):
-    """POST /completions: a prompt as it is, with no chat template around it."""
+    """POST /completions: a prompt without a chat template."""
 
     prompt: str | Many[str] | Many[int] | Many[list[int]]
     logprobs: int | None = Field(default=None, ge=0, le=20)
-    """How many of the likeliest tokens to tell beside each token's own logprob."""
+    """Number of most likely tokens to report for each position, beside the sampled token's
+    logprob."""
 
     echo: bool | None = None
     best_of: int | None = None
@@ -128,7 +129,7 @@ class ChatReply(Response):
     usage: Json | None = None
 
 
-# One step at a time: /v1/models/{id}/train/….
+# Training calls: /v1/models/{id}/train/….
 
 
 class Losses(Response):
@@ -136,7 +137,7 @@ class Losses(Response):
 
 
 class Sample(Request):
-    """One assistant turn as it was sampled."""
+    """One sampled assistant turn."""
 
     prompt_token_ids: Many[int] | None = None
     prompt_chunks: Many[Json] | None = None
@@ -155,7 +156,7 @@ class Payload(Request):
 
 class ForwardBackward(Request):
     inputs: Many[str | Payload] = Field(min_length=1, max_length=MOST_INPUTS)
-    """Trace ids and payloads, in an order that matters: groups are consecutive."""
+    """Trace ids and payloads. Their order matters: groups are consecutive."""
     loss_fn: str = "importance_sampling"
     loss_fn_config: dict[str, float] | None = None
     group_size: int | None = Field(default=None, ge=1)
@@ -165,7 +166,7 @@ class ForwardBackward(Request):
 
 
 class ForwardBackwardResult(Response):
-    """The reply holds these two keys and no other: the SDK refuses a third."""
+    """The reply has these two keys only, because the SDK refuses others."""
 
     metrics: dict[str, float]
     num_datums: int
@@ -180,7 +181,7 @@ class OptimStep(Request):
 
 
 class OptimStepResult(Response):
-    """The reply holds these five keys and no other: the SDK refuses a sixth."""
+    """The reply has these five keys only, because the SDK refuses others."""
 
     step: int
     checkpoint_id: str
@@ -196,7 +197,7 @@ class Forward(Request):
 
 
 class ForwardDatum(Response):
-    """One turn's tensors; the three lists are equally long."""
+    """Tensors of one turn; the three lists have the same length."""
 
     reward: float
     traj_idx: int
@@ -204,7 +205,7 @@ class ForwardDatum(Response):
     logprobs: list[float]
     sampling_logprobs: list[float]
     mask: list[float]
-    """1.0 on the generated tokens."""
+    """1.0 for generated tokens, else 0.0."""
 
 
 class ForwardResult(Response):
@@ -223,22 +224,23 @@ class Settled(Response):
     """POST /v1/models/{id}/train/calls/{key}/settle (embedded)."""
 
     state: Literal["done", "dropped", "never"]
-    """dropped: its gradients are gone; never: it did not arrive, and is refused if it does."""
+    """dropped: its gradients were discarded; never: the call did not arrive, and is refused if it
+    does."""
     call: str | None = None
     reply: Json | None = None
-    """What was answered."""
+    """The reply of the call."""
 
 
-# What was said in a rollout.
+# The messages of a rollout.
 #
-# Messages come as text, as parts (OpenAI's, Anthropic's, MCP's), as whole messages, or as a tool's
-# result. They are read as text; an image, a sound or a file is a line that says what it is.
+# They are text, parts (of OpenAI, Anthropic or MCP), whole messages, or results of tools. All are
+# read as text; an image, a sound or a file becomes a line that describes it.
 
 
 DEEPEST = 12
-"""Parts within parts that are read; below that they are JSON."""
+"""Maximum nesting of parts that are read as text; deeper ones are shown as JSON."""
 NAMED = 200
-"""Characters of an address or a name in such a line."""
+"""Maximum characters of a URL or a name in such a line."""
 TEXTS = (
     "text",
     "content",
@@ -250,13 +252,13 @@ TEXTS = (
     "resource",
     "structuredContent",
 )
-"""Where a message or a part has what it says, the first that has any."""
+"""Keys of a message or part that may contain its text; the first one with a value is used."""
 MEDIA = ("image", "screenshot", "audio", "video", "file", "document", "resource")
-"""What the type of a part begins with, after ``input_`` or ``output_``, that is no text."""
+"""Beginnings of the types of parts that are not text, after ``input_`` or ``output_``."""
 
 
 def content_text(value: object, depth: int = DEEPEST) -> str:
-    """The text of a message's content, whatever its shape."""
+    """The text of a message's content in any form."""
     if value is None or isinstance(value, str):
         return value or ""
     if depth and isinstance(value, list):
@@ -267,7 +269,7 @@ def content_text(value: object, depth: int = DEEPEST) -> str:
 
 
 def value_text(value: object) -> str:
-    """A call's arguments, or any other value, as one line of JSON; a text as it is."""
+    """A call's arguments, or any other value, as one line of JSON; a text unchanged."""
     if isinstance(value, str):
         return value
     try:
@@ -277,7 +279,7 @@ def value_text(value: object) -> str:
 
 
 def call_text(call: Mapping[str, Any]) -> str:
-    """A tool call in any shape, e.g. ``say {"x": 4}``."""
+    """A tool call in any form as text, e.g. ``say {"x": 4}``."""
     function = call.get("function")
     made = function if isinstance(function, Mapping) else call
     arguments = next((made[key] for key in ("arguments", "input", "args") if key in made), None)
@@ -300,7 +302,8 @@ def _part_text(part: Mapping[str, Any], depth: int) -> str:
 
 
 def _media_line(kind: str, part: Mapping[str, Any]) -> str:
-    """What an image, a sound or a file is, e.g. ``[image/png, 12 kB]``; empty where it is text."""
+    """Description of an image, a sound or a file, e.g. ``[image/png, 12 kB]``; empty if it is
+    text."""
     inner = next((v for v in part.values() if isinstance(v, Mapping)), {})
     both = {**part, **inner}
     if kind == "resource" and isinstance(both.get("text"), str):
@@ -341,7 +344,7 @@ Content = Annotated[str | None, BeforeValidator(_content)]
 
 
 class TurnSample(Response):
-    """A `Sample` as it is read back; a span may say more of it than a request may."""
+    """A `Sample` in a trace's event; it may have more fields than a request."""
 
     prompt_token_ids: list[int] | None = None
     prompt_chunks: list[Json] | None = None
@@ -350,7 +353,7 @@ class TurnSample(Response):
 
 
 class TraceEvent(Response):
-    """One row of `TraceEvents`; which fields are set depends on `kind`."""
+    """An event of `TraceEvents`; which fields are set depends on `kind`."""
 
     id: str
     seq: int

@@ -1,4 +1,5 @@
-"""``pods``: machines that are rented from Prime Intellect; documents, or lines for people."""
+"""The command ``pods``: renting machines from Prime Intellect. Prints documents, or lines of
+text."""
 
 import argparse
 import asyncio
@@ -48,7 +49,7 @@ from hud_tui.storage import read_regular
 
 
 def pods(args: argparse.Namespace) -> int:
-    """Run one action on rented machines; returns the exit code."""
+    """Run one action on rented machines; return the exit code."""
     actions: Mapping[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
         "available": offers,
         "create": create,
@@ -60,12 +61,12 @@ def pods(args: argparse.Namespace) -> int:
         "protect": protect,
         "terminate": terminate,
     }
-    if args.action not in ("list", "terminate"):  # these say it themselves
+    if args.action not in ("list", "terminate"):  # these print costs themselves
         say_costs(args)
     return asyncio.run(actions[args.action](args))
 
 
-# What can be rented.
+# Offers.
 
 
 def _filter(args: argparse.Namespace) -> Filter:
@@ -92,7 +93,7 @@ def _prime() -> Prime:
 
 
 async def offers(args: argparse.Namespace) -> int:
-    """What can be rented, cheapest first."""
+    """List offers, cheapest first."""
     wanted = _filter(args)
     async with _prime() as prime:
         found = await available(prime, wanted)
@@ -124,7 +125,7 @@ def _dollars(amount: float | None) -> str:
     return "?" if amount is None else f"{amount:.2f}"
 
 
-# Renting, and going on with what was cut.
+# Renting, and continuing a renting or set-up that was interrupted.
 
 
 RENT_FLAGS = (
@@ -134,9 +135,9 @@ RENT_FLAGS = (
 
 
 async def create(args: argparse.Namespace) -> int:
-    """Show exactly what is rented and what it costs, ask, rent it once, and set it up.
+    """Show what is rented and what it costs, ask for consent, rent it once, and set it up.
 
-    One that was cut is gone on with, or said, before another is rented.
+    An interrupted one is continued or mentioned before another pod is rented.
     """
     if not args.dry_run:
         guard_of(args).check("rent a machine")
@@ -145,7 +146,7 @@ async def create(args: argparse.Namespace) -> int:
     if not wanted.gpu or wanted.count is None:
         raise HudUsage("which GPUs?", "e.g. --gpus 2xH100")
     if args.engine is not None:
-        find_engine(args.engine)  # before anything is rented
+        find_engine(args.engine)  # an unknown engine is an error before anything is rented
     if args.name is not None:
         check_name(args.name)
     async with _prime() as prime:
@@ -175,10 +176,10 @@ def _keep(args: argparse.Namespace) -> None:
 
 
 async def _begun(args: argparse.Namespace) -> Rental | None:
-    """The rental to go on with in place of another; None: there is none.
+    """The rental to continue instead of renting another; None if there is none.
 
     Raises:
-        HudUsage: There is one, and nobody can be asked.
+        HudUsage: There is one, and the user cannot be asked.
     """
     machines = machines_of(args)
     known = read_rentals(machines.state)
@@ -203,10 +204,10 @@ async def _begun(args: argparse.Namespace) -> Rental | None:
 
 
 async def _choose(args: argparse.Namespace, prime: Prime, wanted: Filter) -> Wanted:
-    """The cheapest offer, with a key that gets in.
+    """The cheapest offer, with an ssh key that Prime knows.
 
     Raises:
-        HudUsage: Nothing fits, or ssh would not get in.
+        HudUsage: Nothing matches, or the key cannot be used.
     """
     found = await available(prime, wanted)
     if not found:
@@ -237,7 +238,7 @@ def _only_said(args: argparse.Namespace, asked: Wanted) -> int:
 
 
 async def setup(args: argparse.Namespace) -> int:
-    """Go on with a pod whose renting or set-up was cut; whatever is done already stays."""
+    """Continue with a pod whose renting or set-up was interrupted; finished steps are kept."""
     guard_of(args).check("set a pod up")
     require_consent(args)
     rental, values = _rental(args), secret_values(args.send, every_variable())
@@ -255,7 +256,7 @@ async def setup(args: argparse.Namespace) -> int:
 async def _carry_on(
     args: argparse.Namespace, prime: Prime, rental: Rental, values: Mapping[str, str]
 ) -> int:
-    """Everything from a pod that was asked for to one that trains."""
+    """Everything between a requested pod and one that trains."""
     machines = machines_of(args)
     pods = Pods(prime, machines.state, progress(each=True), partial(_keep, args))
     _keep(args)
@@ -269,7 +270,7 @@ async def _carry_on(
             raise
         except HudError as error:
             failure = error
-    await _offer_to_terminate(args, pods, rental, failure)  # while nobody is at work on it
+    await _offer_to_terminate(args, pods, rental, failure)  # after the lock is released
     raise failure
 
 
@@ -299,7 +300,7 @@ def _end(rental: Rental) -> str:
 async def _offer_to_terminate(
     args: argparse.Namespace, pods: Pods, rental: Rental, error: HudError
 ) -> None:
-    """Say what failed with its log, and end the pod where that is wanted."""
+    """Print the log of a failed set-up, and terminate the pod if the user wants that."""
     machines = machines_of(args)
     file = machines.place(rental.name) / LOG
     if file.exists():
@@ -322,17 +323,17 @@ async def _offer_to_terminate(
 
 
 def _clock(at: float) -> str:
-    """A moment of today, or of another day."""
+    """Local time; with the date unless it is today."""
     then = datetime.fromtimestamp(at)
     same = then.date() == datetime.now().date()
     return then.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
 
 
-# What is rented.
+# Rented pods.
 
 
 def rental_document(rental: Rental) -> dict[str, Any]:
-    """One rented machine as a document."""
+    """A rental as a JSON document."""
     now = time()
     return {
         **asdict(rental),
@@ -345,7 +346,7 @@ def rental_document(rental: Rental) -> dict[str, Any]:
 
 
 async def rented(args: argparse.Namespace) -> int:
-    """What is rented, from here and by others of the account; and what has ended."""
+    """List pods rented from this machine and by others of the account, including ended ones."""
     state = machines_of(args).state
     async with _prime() as prime:
         ours, others = await Pods(prime, state).reconcile()
@@ -387,7 +388,7 @@ def _rental(args: argparse.Namespace) -> Rental:
 
 
 async def pod_status(args: argparse.Namespace) -> int:
-    """How one pod is, as Prime says."""
+    """Show the state of one pod as Prime reports it."""
     rental = _rental(args)
     async with _prime() as prime:
         if not rental.id:
@@ -420,7 +421,7 @@ def _status_lines(rental: Rental, status: str, address: str | None) -> list[str]
 
 
 async def pod_log(args: argparse.Namespace) -> int:
-    """The end of what its set-up printed; before there is any, how far it is."""
+    """Print the end of the set-up's log; before that begins, the pod's state."""
     machines, rental = machines_of(args), _rental(args)
     given = {"name": rental.name, "setup": True, "lines": args.lines}
     if (machines.place(rental.name) / MACHINE).exists():
@@ -452,11 +453,11 @@ async def pod_shell(args: argparse.Namespace) -> int:
     os.execvp(words[0], words)
 
 
-# Ending it.
+# Protecting and terminating.
 
 
 async def protect(args: argparse.Namespace) -> int:
-    """Have its name required before it is terminated."""
+    """Require a pod's name to terminate it."""
     guard_of(args).check("protect a pod")
     rental = write_rental(machines_of(args).state, _rental(args), protected=True)
     log_command(args, rental.name)
@@ -468,7 +469,7 @@ async def protect(args: argparse.Namespace) -> int:
 
 
 async def terminate(args: argparse.Namespace) -> int:
-    """End a pod, and its costs."""
+    """Terminate a pod, which ends its costs."""
     guard_of(args).check("terminate a pod")
     require_consent(args)
     machines, rental = machines_of(args), _rental(args)
@@ -479,7 +480,7 @@ async def terminate(args: argparse.Namespace) -> int:
         pods = Pods(prime, machines.state, tell)
         if rental.runs and not rental.id:
             rental = await pods.find(rental)
-        if rental.id:  # one that counts as ended may run all the same
+        if rental.id:  # even if it counts as ended, because it may still be running
             rental = await pods.terminate(rental, "terminated", args.confirm)
     forget(args, machines, rental.name)
     log_command(args, rental.name, ("confirm",))

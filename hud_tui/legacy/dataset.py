@@ -1,4 +1,4 @@
-"""The card of a data set of tasks: what the Hub shows, and which files it serves."""
+"""Tasks as Hugging Face data sets: rows and card, checks, Parquet files, pushing to the Hub."""
 
 import json
 import os
@@ -49,11 +49,12 @@ tags:
 
 
 def dataset_card(name: str, tasks: Sequence[Task], columns: Sequence[str]) -> str:
-    """
+    """The README of a data set.
+
     Args:
-        name: The data set's.
-        tasks: What it holds.
-        columns: In their order.
+        name: Name of the data set.
+        tasks: Its tasks.
+        columns: Its columns, in order.
     """
     envs = sorted({task.env for task in tasks})
     shown = ", ".join(f"`{_code(env)}`" for env in envs[:10]) + (" …" if len(envs) > 10 else "")
@@ -70,31 +71,31 @@ def _code(text: str) -> str:
     return one_line(text, 80).replace("`", "'")
 
 
-# Tasks as rows of a Hugging Face data set, whose every column is text, and back.
+# Tasks as rows of a Hugging Face data set, all of whose columns are text, and back.
 #
-# Objects and lists stand there as JSON text, as data sets of HUD tasks have them: Arrow has no
-# column whose rows differ in shape.
+# Objects and lists are JSON text, as in existing data sets of HUD tasks, because the rows of an
+# Arrow column cannot differ in shape.
 #
 # Source: ``hud hf`` of hud 0.4: id, prompt, mcp_config, setup_tool, evaluate_tool, metadata.
 
 
 Row = dict[str, str | None]
 V4 = ("id", "prompt", "mcp_config", "setup_tool", "evaluate_tool", "metadata")
-"""Columns that every data set of v4 tasks has; trainers of that time required them."""
+"""Columns of every data set of v4 tasks, which trainers of that time required."""
 CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
 TEXTS = frozenset({"id", "prompt", "slug", "name", "scenario", "task_id", "system_prompt"})
-"""Columns that are text and never JSON."""
+"""Columns with text that is never JSON."""
 EITHER = frozenset({"env", "gym", "description"})
-"""Columns that are a name, or JSON of an object."""
+"""Columns with a name, or with a JSON object."""
 
 
 def to_rows(tasks: Sequence[Task]) -> tuple[list[str], list[Row]]:
     """
     Args:
-        tasks: Of one form, which has been checked.
+        tasks: All of one form, checked.
 
     Returns:
-        Column names, and for each task its texts; None if it says nothing.
+        Column names, and for each task its texts; None for a missing value.
     """
     rows = [_row(task) for task in tasks]
     v4 = bool(tasks) and tasks[0].form == "v4"
@@ -104,9 +105,9 @@ def to_rows(tasks: Sequence[Task]) -> tuple[list[str], list[Row]]:
 
 
 def from_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Task rows from those of a data set; nulls are left out, JSON text is read.
+    """Task rows from rows of a data set: nulls are dropped and JSON text is parsed.
 
-    Text that is not JSON where JSON should be stays, for the reader of rows to name.
+    Text that is not JSON where JSON is expected stays text; the reader of task rows reports it.
     """
     return [
         {name: _value(name, value) for name, value in row.items() if value is not None}
@@ -141,7 +142,7 @@ def _value(name: str, value: Any) -> Any:
     return value if parsed.fault else parsed.value
 
 
-# Checks of a data set: usable rows, no secrets.
+# Checks of a data set: valid rows, no secrets.
 
 
 NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?", re.ASCII)
@@ -154,7 +155,7 @@ SECRET = re.compile(r"_API_KEY$|_TOKEN$|_SECRET$|PASSWORD|SECRET_ACCESS_KEY$")
 def check_name(name: str, push: bool) -> None:
     """
     Raises:
-        HudUsage: The Hub takes no such name, or pushing needs an owner.
+        HudUsage: The Hub does not accept the name, or pushing needs an owner.
     """
     wrong = not NAME.fullmatch(name) or len(name) > LONGEST or name.endswith(".git")
     if wrong or "--" in name or ".." in name:
@@ -170,9 +171,9 @@ def check_dataset(
 ) -> list[Finding]:
     """
     Args:
-        tasks: What the rows were made of.
+        tasks: The tasks that the rows were made from.
         rows: As they are written.
-        values: Variables that are set here; those that hold secrets are looked for.
+        values: Environment variables; values of secrets among them must not occur in the rows.
     """
     findings = check_rows(tasks)
     if not tasks:
@@ -217,15 +218,16 @@ def _holds(row: Row, value: str) -> bool:
 
 
 FILE = Path("data") / "train-00000-of-00001.parquet"
-"""Where ``datasets.load_dataset`` looks for the split ``train``."""
+"""The file that ``datasets.load_dataset`` reads for the split ``train``."""
 CARD = "README.md"
 MAX_ROWS, MAX_FILE, MAX_MEMORY = 200_000, 64 << 20, 512 << 20
-"""A larger data set is not read: rows, bytes of the file, bytes in memory."""
+"""Limits of a data set that is read: rows, bytes of a file, bytes in memory."""
 EXTRA = "pip install 'hud-tui[hf]'"
 
 
 def quiet() -> None:
-    """Before the first import: nobody is told of it, and nothing draws on the terminal."""
+    """Disable telemetry and progress bars of the Hub's libraries; call it before they are
+    imported."""
     for name in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(name, "1")
 
@@ -233,14 +235,15 @@ def quiet() -> None:
 def write_parquet_folder(
     folder: Path, columns: Sequence[str], rows: Sequence[Row], card: str
 ) -> Path:
-    """Write a data set and its card, replacing one of ours; the Parquet file's path.
+    """Write a data set and its card, replacing only what this function wrote; return the Parquet
+    file.
 
-    It is read back before it takes its place.
+    The new file is read back and compared before it replaces the old one.
 
     Raises:
-        HudUsage: The extra is not installed, or the folder holds something else or cannot be
-            written to.
-        HudError: What was written is not what is read back.
+        HudUsage: The extra is not installed, or the folder contains other files or is not
+            writable.
+        HudError: What is read back differs from what was written.
     """
     _check_folder(folder)
     try:
@@ -264,10 +267,10 @@ def write_parquet_folder(
 
 
 def read_parquet(file: Path) -> Iterator[dict[str, Any]]:
-    """A Parquet file's rows.
+    """The rows of a Parquet file.
 
     Raises:
-        HudUsage: The extra is not installed; or the file is too large, or is none.
+        HudUsage: The extra is not installed; or the file is too large, or not Parquet.
     """
     quiet()
     try:
@@ -297,7 +300,7 @@ def read_parquet(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The files of the split ``train`` in a data set's folder; empty if it is none."""
+    """Files of the split ``train`` in a data set's folder; empty if it is not such a folder."""
     return sorted((folder / "data").glob("train-*.parquet"))
 
 
@@ -314,7 +317,7 @@ def _write(file: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """Only what this wrote is replaced."""
+    """Allow replacing only what `write_parquet_folder` wrote."""
     if not folder.exists():
         return
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}
@@ -329,13 +332,13 @@ def _check_folder(folder: Path) -> None:
 
 
 PUSH_S = 900.0
-"""Longest wait for all of it: the library itself waits for ever."""
+"""Maximum seconds for a push; the library itself has no timeout."""
 UNCLEAR = "the outcome is unknown: check the Hub before you push again"
 NO_TOKEN = "set HF_TOKEN to a token with write access, or log in: hf auth login"
 
 
 def _hub() -> Any:
-    """The library that talks to the Hub. Raises HudUsage: it is not installed."""
+    """Import the Hub's library. Raises HudUsage if it is not installed."""
     try:
         import huggingface_hub.errors
     except ImportError as error:
@@ -344,36 +347,36 @@ def _hub() -> Any:
 
 
 def require_token(token: str | None) -> None:
-    """See to it, before anything is written or asked, that there is a token to push with.
+    """Make sure that there is a token, before anything is written or sent.
 
     Args:
-        token: The Hub's, where a variable has it; else the one that its own tools keep.
+        token: From an environment variable; None for the one stored by the Hub's own tools.
 
     Raises:
         HudUsage: The library is not installed.
-        HudNoKey: There is none. Whether it may write, the Hub says.
+        HudNoKey: There is no token. Whether it has write access is only known by the Hub.
     """
     if not (token or _hub().get_token()):
         raise HudNoKey("no token for the Hugging Face Hub", NO_TOKEN)
 
 
 def push(folder: Path, name: str, private: bool, token: str | None) -> str:
-    """Create the data set where there is none, and commit the folder to it.
+    """Create the data set if it does not exist, and commit the folder to it.
 
     Args:
-        folder: The data set's.
-        name: Its owner and name on the Hub.
-        private: Whether only its owner may read it; one that is public is then refused.
-        token: The Hub's; None takes the one that its own tools keep.
+        folder: The data set's folder.
+        name: Owner and name on the Hub.
+        private: Create it private; an existing public one is then refused.
+        token: The Hub's; None for the one stored by its own tools.
 
     Returns:
-        Where it is to be seen.
+        URL of the data set.
 
     Raises:
-        HudUsage: The library is not installed; or a public data set is there already.
-        HudUnauthorized: No token, or one that may not write there.
-        HudRefused: The Hub says no.
-        HudUnclear: No answer, or none in time; or the Hub's own fault.
+        HudUsage: The library is not installed; or a public data set of this name exists.
+        HudUnauthorized: No token, or one without write access.
+        HudRefused: The Hub refused it.
+        HudUnclear: No answer, none in time, or a server error.
     """
     outcome: list[str | BaseException] = []
 
@@ -383,7 +386,7 @@ def push(folder: Path, name: str, private: bool, token: str | None) -> str:
         except BaseException as error:
             outcome.append(error)
 
-    thread = Thread(target=work, daemon=True)  # one that hangs must not keep the program
+    thread = Thread(target=work, daemon=True)  # if it hangs, the program can still exit
     thread.start()
     thread.join(PUSH_S)
     if not outcome:
@@ -417,7 +420,7 @@ def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
         raise HudUnauthorized(401, "no token for the Hugging Face Hub", NO_TOKEN) from error
     except hub.errors.HfHubHTTPError as error:
         raise _refusal(error, token) from error
-    except Exception as error:  # it has used several HTTP libraries
+    except Exception as error:  # versions of the library use different HTTP libraries
         reason = _without(token, one_line(str(error) or type(error).__name__))
         lost = HudUnreachable(f"no answer from the Hugging Face Hub: {reason}", "try again later")
         raise (HudUnclear(lost, hint=UNCLEAR) if asked else lost) from error
@@ -425,7 +428,7 @@ def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
 
 
 def _look(api: Any, name: str, private: bool) -> bool:
-    """Whether the data set is there. Raises HudUsage: it is, and is public."""
+    """Whether the data set exists. Raises HudUsage if it is public and must be private."""
     try:
         there = api.repo_info(name, repo_type="dataset")
     except _hub().errors.RepositoryNotFoundError:

@@ -1,7 +1,7 @@
-"""The configuration of hud-vf-gym: mapping of a model's actions to tool calls.
+"""Configurations of hud-vf-gym, which map a model's actions to tool calls.
 
-An action's arguments may name a ``transform``: Python text that hud-vf-gym evaluates. Here
-it is text, shown and kept as it stands.
+An action's arguments may name a ``transform``: Python code that hud-vf-gym evaluates. Here it is
+only text: displayed and kept, never evaluated.
 
 Source: the README, the configurations and the parsers of hud-vf-gym (hud-evals, 2025).
 """
@@ -29,14 +29,14 @@ from hud_tui.rl.text import clean, one_line
 
 FIX = "write a new one with hud-tui init, or fix that line"
 TELLING = frozenset({"action_mappings", "allowed_tools", "system_prompt", "parser", "rubric"})
-"""Fields of which a configuration has one at least."""
+"""Fields of which every configuration has at least one."""
 MAPPING = re.compile(r"a valid dictionary(?: or instance of \w+)?")
 MOST_PROBLEMS = 10
-"""Of one file; the others are counted."""
+"""Maximum number of problems reported per file; the others are counted."""
 
 
 YES_OR_NO = {"yes": True, "on": True, "no": False, "off": False}
-"""How YAML 1.1, which hud-vf-gym reads, spells a truth value beside true and false."""
+"""Further spellings of booleans in YAML 1.1, which hud-vf-gym reads."""
 
 
 def _truth(value: object) -> object:
@@ -47,13 +47,13 @@ Truth = Annotated[bool, BeforeValidator(_truth)]
 
 
 class _Part(BaseModel):
-    """Fields that are not known are kept: later versions have more."""
+    """Base of all parts. Unknown fields are kept, because later versions have more."""
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True, strict=True)
 
 
 class Job(_Part):
-    """Name of the run on HUD."""
+    """Name and metadata of the run on HUD."""
 
     name: str = Field(min_length=1)
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -65,25 +65,25 @@ class Defaults(_Part):
 
 
 class Argument(_Part):
-    """Where one argument of the tool comes from."""
+    """How one argument of the tool is made."""
 
     from_arg: str | None = None
-    """The action's own argument that it takes."""
+    """The action's argument that it is taken from."""
     static: Any = None
     transform: str | None = None
-    """Python text; never evaluated here."""
+    """Python code; never evaluated here."""
     default: Any = None
     use_context: Truth = False
-    """Whether the transform is given the other arguments too."""
+    """Whether the transform also gets the other arguments."""
 
 
 class ActionParser(_Part):
     positional: list[str] = Field(default_factory=list)
-    """Names of the arguments that stand in brackets, in order."""
+    """Names of the positional arguments, in order."""
 
 
 class Action(_Part):
-    """One word that the model may use: the tool, and how each of its arguments is made."""
+    """An action that the model may use: its tool, and how the tool's arguments are made."""
 
     __pydantic_extra__: dict[str, Argument | str | int | float | bool | list[Any] | None] = Field(
         init=False
@@ -94,7 +94,7 @@ class Action(_Part):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """By the tool's own names: an `Argument`, or a value that is always the same."""
+        """By the tool's argument names: an `Argument`, or a constant."""
         return self.__pydantic_extra__
 
 
@@ -122,25 +122,25 @@ class GymConfig(_Part):
     defaults: Defaults = Field(default_factory=Defaults)
     action_mappings: dict[str, Action] = Field(default_factory=dict)
     allowed_tools: list[str] | None = None
-    """Later versions name the tools here, and have no actions."""
+    """Later versions list tools here instead of in action_mappings."""
     parser: Parser = Field(default_factory=Parser)
     rubric: Rubric = Field(default_factory=Rubric)
 
     def transforms(self) -> Iterator["Transform"]:
-        """Every Python text in it, to be read by people."""
+        """Every Python code in it, for the user to read."""
         for name, action in self.action_mappings.items():
             for argument, made in action.arguments.items():
                 if isinstance(made, Argument) and made.transform is not None:
                     yield Transform(name, argument, made.transform)
 
     def plain(self) -> dict[str, Any]:
-        """What was set, as a file has it."""
+        """The fields that were set, as in a file."""
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A Python text of a configuration."""
+    """Python code of a configuration."""
 
     action: str
     argument: str
@@ -154,7 +154,7 @@ def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
         The configuration, and warnings.
 
     Raises:
-        HudUsage: Not one; names file, line and field of everything that is wrong.
+        HudUsage: Invalid; names file, line and field of every error.
     """
     document = read_yaml(name, body)
     if not isinstance(document.value, dict):
@@ -174,7 +174,7 @@ def _problems(document: Document, error: ValidationError) -> Iterator[str]:
     for one in found:
         path = _real(document.value, one["loc"], one["type"] == "missing")
         said.setdefault(path, _wanted(one["msg"]))
-    # A union is wrong in all its kinds: the one that was meant is wrong further in.
+    # pydantic reports an invalid union once for each member; the deepest error is the useful one.
     inner = [p for p in said if not any(q[: len(p)] == p and q != p for q in said)]
     for path in inner[:MOST_PROBLEMS]:
         yield f"{document.where(path)}: field {field_name(path)}: {said[path]}"
@@ -183,13 +183,13 @@ def _problems(document: Document, error: ValidationError) -> Iterator[str]:
 
 
 def _wanted(message: str) -> str:
-    """What pydantic says, in the words of the other files' errors."""
+    """A message of pydantic in the wording of this program's other errors."""
     said = one_line(message).replace("Input should be ", "expected ")
     return MAPPING.sub("a mapping", said)
 
 
 def _real(value: Any, loc: tuple[str | int, ...], missing: bool) -> KeyPath:
-    """The part of a location that is in the file: pydantic adds the names of types."""
+    """The part of an error's location that exists in the file; pydantic adds names of types."""
     path: list[str | int] = []
     for step in loc:
         held = step in value if isinstance(value, dict) else isinstance(value, list)
@@ -220,35 +220,35 @@ def _odd(document: Document, config: GymConfig) -> Iterator[str]:
         yield f"{document.name}: it has no actions"
 
 
-# A configuration of hud-vf-gym for an environment, from its tools and scenarios.
+# A new configuration for an environment, from its tools and scenarios.
 #
-# Source: ``hud rl init`` of hud 0.4: one action a tool with its own arguments, the required
-# ones in brackets, and ``done``; ``setup`` and ``evaluate`` are not the model's to call.
+# Source: ``hud rl init`` of hud 0.4: one action per tool with the tool's arguments, the required
+# ones positional, and ``done``; the model may not call ``setup`` and ``evaluate``.
 
 
 HIDDEN = ("setup", "evaluate")
 DONE = "done"
 MAX_TURNS = 30
 WORD = re.compile(r"\w+", re.ASCII)
-"""What hud-vf-gym takes for an action's name."""
+"""Names that hud-vf-gym accepts for actions."""
 MAX_ABOUT = 2000
-"""Characters of one tool's description."""
+"""Maximum characters of a tool's description."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """What is known of an environment."""
+    """What is known about an environment."""
 
     name: str
     tools: Sequence[Tool] = ()
     scenarios: Sequence[tuple[str, str]] = ()
-    """Name and description."""
+    """Names and descriptions."""
     image: str = ""
     dataset: str = ""
 
 
 def described(lock: Lock) -> Described:
-    """What a lock file knows of it."""
+    """What a lock file contains about its environment."""
     return Described(
         name=lock.environment or "environment",
         tools=lock.tools,
@@ -259,7 +259,7 @@ def described(lock: Lock) -> Described:
 
 
 def new_gym(env: Described) -> tuple[GymConfig, list[str]]:
-    """The configuration, and what must be completed by hand."""
+    """The configuration, and notes on what must be completed by hand."""
     tools = [tool for tool in env.tools if tool.name not in HIDDEN]
     actions = {tool.name: _action(tool) for tool in tools}
     actions.setdefault(DONE, Action(_tool=None, _parser=ActionParser(positional=[])))
@@ -324,7 +324,7 @@ def _parameter(name: str, schema: object, required: Sequence[str]) -> str:
 
 
 def _type(schema: object) -> str:
-    """E.g. ``integer``, ``string | null``, or the values of an enumeration."""
+    """A type as text, e.g. ``integer``, ``string | null``, or the values of an enumeration."""
     if not isinstance(schema, Mapping):
         return "any"
     if isinstance(schema.get("enum"), list):
@@ -341,7 +341,7 @@ def _example(name: str, schema: object) -> str:
 
 
 def _schema(tool: Tool) -> tuple[dict[str, Any], list[str]]:
-    """Its parameters, and the required ones among them."""
+    """A tool's parameters with their schemas, and the names of the required ones."""
     schema = tool.input_schema or {}
     properties = schema.get("properties")
     known = dict(properties) if isinstance(properties, Mapping) else {}
@@ -361,7 +361,7 @@ def _unclear(tools: Sequence[Tool]) -> Iterator[str]:
             yield f"{name}: hud-vf-gym takes letters, digits and _ only: rename that action"
 
 
-# A configuration of hud-vf-gym as YAML that people like to read.
+# A configuration as commented YAML.
 
 
 COMMENTS = {
@@ -376,7 +376,7 @@ COMMENTS = {
 def gym_text(config: GymConfig, about: str) -> str:
     """
     Args:
-        config: What is written; reading the text gives it again.
+        config: The configuration; reading the text gives it again.
         about: One line for the head of the file.
     """
     root = library().comments.CommentedMap(writable(config.plain()))

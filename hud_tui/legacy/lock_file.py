@@ -1,4 +1,5 @@
-"""Lock files on disk: found beside the tasks or here, read, and changed in one place only."""
+"""``hud.lock.yaml``: finding and reading it, changing its primary data set, checking tasks with
+it."""
 
 import os
 import re
@@ -16,12 +17,12 @@ from hud_tui.rl.tasks.task import Task, kind_of, places
 from hud_tui.rl.text import one_line
 from hud_tui.storage import check_regular, open_regular
 
-# ``hud.lock.yaml``: what ``hud build`` wrote of an environment.
+# ``hud.lock.yaml`` is the description of an environment that ``hud build`` writes.
 #
-# Its ``environment.variables.provided`` holds values of secrets; only their names are kept.
+# Its ``environment.variables.provided`` contains values of secrets; only their names are read.
 #
-# Source: the files of hud 0.4.0 to 0.5 (versions 1.0, 1.1, 1.2, 1.3) as they lie in public
-# repositories; ``primary_dataset`` as ``hud hf`` of 0.4 wrote it.
+# Source: files of hud 0.4.0 to 0.5 (versions 1.0, 1.1, 1.2, 1.3) in public repositories;
+# ``primary_dataset`` as ``hud hf`` of 0.4 writes it.
 
 
 LOCK_NAME = "hud.lock.yaml"
@@ -31,7 +32,7 @@ FIX = "build the environment again: hud build"
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool of the environment."""
+    """A tool of the environment."""
 
     name: str
     description: str = ""
@@ -43,52 +44,52 @@ class Tool:
 
 @dataclass(frozen=True)
 class PrimaryDataset:
-    """The data set that was made of the environment's tasks."""
+    """The data set made from the environment's tasks."""
 
     name: str
     task_count: int | None = None
     updated_at: str = ""
     path: str = ""
-    """Where hud-tui wrote it, seen from the lock file; empty where others did."""
+    """Where hud-tui wrote it, relative to the lock file; empty if another program did."""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """What a lock file says."""
+    """The content of a lock file."""
 
     file: str
     version: str
     image: str
-    """The image to run: where it was pushed to, else the local one."""
+    """The image to run: the pushed one, else the local one."""
     pushed: bool
     """Whether the image is in a registry, so that others can run it."""
     environment: str
-    """The environment's name: its directory's, else its image's."""
+    """Name of the environment: of its directory, else of its image."""
     tools: tuple[Tool, ...] = ()
     scenarios: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
-    """Names of the variables that it needs or was given."""
+    """Names of variables that it requires, accepts or was given."""
     dataset: PrimaryDataset | None = None
     notes: tuple[str, ...] = field(default=())
-    """What was read with doubt."""
+    """Warnings about the file."""
 
     def tool(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools if tool.name == name), None)
 
 
 def image_name(image: str) -> str:
-    """E.g. ``hud-text-2048`` of ``hudpython/hud-text-2048:0.1@sha256:…``."""
+    """The bare name of an image: ``hud-text-2048`` for ``hudpython/hud-text-2048:0.1@sha256:…``."""
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
-# A lock file's text as a `Lock`; every wrong field is an error that names its line.
+# Parsing a lock file; errors name the line and the field.
 
 
 def read_lock(name: str, body: bytes) -> Lock:
     """Read a lock file of any version.
 
     Raises:
-        HudUsage: Not one; names file, line, field and what to do.
+        HudUsage: Invalid; names file, line, field and the fix.
     """
     document = read_yaml(name, body)
     reader = _Reader(document)
@@ -114,7 +115,7 @@ def read_lock(name: str, body: bytes) -> Lock:
 
 
 class _Reader:
-    """Fields of the document, each with its type, or an error that names its line."""
+    """Typed access to a document's fields; an invalid one is an error that names its line."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -142,7 +143,7 @@ class _Reader:
         return value
 
     def names(self, path: KeyPath) -> tuple[str, ...]:
-        """Names in a list: of text, or of mappings with a ``name``."""
+        """Names in a list of texts, a list of mappings with ``name``, or the keys of a mapping."""
         value = self.get(path)
         if isinstance(value, dict):
             return tuple(value)
@@ -214,7 +215,7 @@ class _Reader:
 
 
 def _has_registry(image: str) -> bool:
-    """Whether an image's name has an owner, as those in a registry do."""
+    """Whether an image's name has an owner, as images in a registry have."""
     return "/" in image.partition("@")[0] and not image.startswith("local/")
 
 
@@ -226,7 +227,7 @@ def _flat(lists: Iterable[Iterable[str]]) -> list[str]:
     return [part for one in lists for part in one]
 
 
-# A lock file's text with another ``primary_dataset``; nothing else changes, not even by a space.
+# Replacing ``primary_dataset`` in a lock file's text without changing anything else.
 #
 # Only that block is rewritten, by ruamel.yaml, which keeps the comments within it. A file
 # that is one flow mapping (JSON) is rewritten as a whole.
@@ -234,23 +235,23 @@ def _flat(lists: Iterable[Iterable[str]]) -> list[str]:
 
 KEY = "primary_dataset"
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-"""A line as YAML 1.2 counts them (5.4): other breaks of Unicode's are text."""
+"""A line as in YAML 1.2 (5.4), where Unicode's other line breaks are text."""
 
 
 def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
     """
     Args:
-        name: The file's, for messages.
-        text: The lock file's.
-        entry: Its new ``primary_dataset``; keys that the block has besides stay.
+        name: Name of the file, for messages.
+        text: Its text.
+        entry: The new ``primary_dataset``; other keys of the block are kept.
 
     Raises:
-        HudUsage: The text is not YAML, or of a kind that cannot be written again.
+        HudUsage: The text is not YAML, or in a form that cannot be changed.
     """
     document = read_yaml(name, text.encode())
     try:
         return _changed(document, name, text, entry)
-    except (library().error.YAMLError, NotImplementedError) as error:  # read, but not written
+    except (library().error.YAMLError, NotImplementedError) as error:  # raised while writing
         what = f"{document.name}: {KEY} cannot be changed in this form"
         raise HudUsage(what, f"write it plainly, or put {entry['name']} there yourself") from error
 
@@ -266,7 +267,7 @@ def _changed(document: Document, name: str, text: str, entry: Mapping[str, str |
 
 
 def _block(document: Document) -> dict[str, Any]:
-    """What stands there now; empty if it is a bare name."""
+    """The present block; empty if it is only a name."""
     block = document.value.get(KEY)
     return block if isinstance(block, dict) else {}
 
@@ -293,7 +294,7 @@ def _spliced(document: Document, entry: Mapping[str, str | int]) -> str | None:
 
 
 def _appended(lines: list[str], newline: str, block: dict[str, Any]) -> str:
-    """At the end, or before the line that ends the document."""
+    """The text with the block at its end, or before the line that ends the document."""
     end = next((i for i, line in enumerate(lines) if line.rstrip() == "..."), len(lines))
     before = "".join(lines[:end])
     if before and not before.endswith("\n"):
@@ -302,7 +303,7 @@ def _appended(lines: list[str], newline: str, block: dict[str, Any]) -> str:
 
 
 def _end(root: Any, first: int, lines: list[str]) -> int:
-    """The line after the block: comments and blank lines at its end are not part of it."""
+    """The line after the block; comments and blank lines at its end do not belong to it."""
     starts = [root.lc.key(key)[0] for key in root if key in root.lc.data]
     last = min((line for line in starts if line > first), default=len(lines))
     while last > first + 1 and _is_between(lines[last - 1]):
@@ -316,7 +317,8 @@ def _is_between(line: str) -> bool:
 
 
 def _same(name: str, text: str, wanted: Mapping[str, Any]) -> bool:
-    """Whether a text says this. An anchor in the block, say, may have gone with it."""
+    """Whether a text has this content. Rewriting may lose something, e.g. an anchor in the
+    block."""
     try:
         return bool(read_yaml(name, text.encode()).value == wanted)
     except HudUsage:
@@ -330,7 +332,8 @@ def _dump(root: Any, newline: str = "\n") -> str:
 
 
 def find_lock(*directories: Path) -> Path | None:
-    """The first lock file of these directories; what is no file is found too, to be refused."""
+    """The first lock file in these directories. FIFOs and devices are found too, so that reading
+    them is refused with an error."""
     files = (directory / LOCK_NAME for directory in directories)
     return next((file for file in files if file.exists() and not file.is_dir()), None)
 
@@ -339,17 +342,17 @@ def load_lock(file: Path) -> Lock:
     """Read a lock file.
 
     Raises:
-        HudUsage: It cannot be read, or is none.
+        HudUsage: It cannot be read, or is invalid.
     """
     return read_lock(str(file), read_bounded(file))
 
 
 def primary_source(directory: Path) -> str:
-    """Where the tasks are that a directory's lock file calls its primary data set: the folder
-    that it names, where that is still there, else the data set's name.
+    """The primary data set of a directory's lock file: the folder that it names if that exists,
+    else the data set's name.
 
     Raises:
-        HudUsage: No lock file, or it names none.
+        HudUsage: There is no lock file, or it has no primary data set.
     """
     file = find_lock(directory)
     if file is None:
@@ -368,7 +371,7 @@ def read_bounded(file: Path, most: int = MAX_BYTES) -> bytes:
     """A file's bytes, at most one more than `most`.
 
     Raises:
-        HudUsage: It cannot be read, or is no file.
+        HudUsage: It cannot be read, or is not a regular file.
     """
     try:
         with open_regular(file) as opened:
@@ -379,17 +382,17 @@ def read_bounded(file: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def write_dataset(file: Path, name: str, task_count: int, updated_at: str, folder: Path) -> None:
-    """Note a data set as the primary one; everything else in the file stays as it is.
+    """Record a data set as the primary one; everything else in the file is kept.
 
     Args:
         file: The lock file.
-        name: The data set's, on Hugging Face.
-        task_count: Its rows.
-        updated_at: When it was made, as ISO 8601.
-        folder: Where it lies on this machine; noted as it is seen from the lock file.
+        name: Name of the data set on Hugging Face.
+        task_count: Number of its rows.
+        updated_at: When it was made, ISO 8601.
+        folder: Its folder on this machine; recorded relative to the lock file.
 
     Raises:
-        HudUsage: The file cannot be read or written, or is no lock file.
+        HudUsage: The file cannot be read or written, or is not a lock file.
     """
     body = read_bounded(file)
     read_lock(str(file), body)
@@ -400,10 +403,10 @@ def write_dataset(file: Path, name: str, task_count: int, updated_at: str, folde
 
 
 def replace_file(file: Path, body: bytes) -> None:
-    """Write a file whole or not at all; a link keeps pointing where it did.
+    """Replace a file atomically; a symbolic link stays a link to the same place.
 
     Raises:
-        HudUsage: It cannot be written, or something else than a file has its place.
+        HudUsage: It cannot be written, or is not a regular file.
     """
     target = file.resolve()
     draft = target.with_name(f".{target.name}.{os.getpid()}")
@@ -421,7 +424,7 @@ def replace_file(file: Path, body: bytes) -> None:
 
 
 def _mode(target: Path) -> int:
-    """The mode of the file that is replaced; that of a new one where there is none."""
+    """The mode of the existing file; 0644 for a new one."""
     if not target.exists():
         return 0o644
     check_regular(target)
@@ -430,8 +433,8 @@ def _mode(target: Path) -> int:
 
 # The MCP servers of a v4 task, inferred from a lock file's image.
 #
-# A pushed image runs on HUD, which the key is for: it stands there as ``${HUD_API_KEY}``,
-# never as itself. An image that only this machine has runs in its Docker.
+# A pushed image runs on HUD, with the key as the variable ``${HUD_API_KEY}``, never in plain
+# text. An image that only this machine has runs in its Docker.
 #
 # Source: ``hud hf`` and ``hud run`` of hud 0.4; the host is that of 0.5.
 
@@ -441,7 +444,7 @@ HEADER = "Mcp-Image"
 
 
 def infer_servers(lock: Lock) -> dict[str, Any] | None:
-    """A task's ``mcp_config``; None if the lock file names no image."""
+    """The ``mcp_config`` of a task; None if the lock file has no image."""
     if not lock.image:
         return None
     if lock.pushed:
@@ -453,7 +456,7 @@ def infer_servers(lock: Lock) -> dict[str, Any] | None:
 
 
 def images_of(servers: object) -> Iterator[str]:
-    """Images that an ``mcp_config`` runs: of the header, or the last word of ``docker run``."""
+    """Images that an ``mcp_config`` runs: in the header, or the last word of ``docker run``."""
     if not isinstance(servers, Mapping):
         return
     for server in servers.values():
@@ -493,7 +496,7 @@ def _docker_image(args: list[Any]) -> str | None:
     return None
 
 
-# Consistency of tasks with the lock file beside them.
+# Checking tasks against the lock file beside them.
 
 
 CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
@@ -506,8 +509,8 @@ def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
         tasks: Of any form; tasks of other environments are not checked.
 
     Returns:
-        A finding for each disagreement, or one that there is none. None fails a run: the
-        service's registry, not this file, decides what can run.
+        A finding for each difference, or one if there is none. All are warnings: the service's
+        registry, not this file, decides what can run.
     """
     older = [task for task in tasks if task.form == "v4"]
     same = [task for task in tasks if not task.is_legacy and _normal(task.env) in _called(lock)]
@@ -523,7 +526,7 @@ def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
 
 
 def lock_findings(file: Path, tasks: Sequence[Task]) -> list[Finding]:
-    """`check_lock` of a file; one that cannot be read is a finding too."""
+    """`check_lock` of a file; a finding if it cannot be read."""
     try:
         return check_lock(load_lock(file), tasks)
     except HudUsage as error:
@@ -531,13 +534,13 @@ def lock_findings(file: Path, tasks: Sequence[Task]) -> list[Finding]:
 
 
 def _is_of(lock: Lock, task: Task) -> bool:
-    """Whether a v4 task runs the lock file's image, of any build; one that names none does."""
+    """Whether a v4 task runs any build of the lock file's image; True if it names no image."""
     images = [image_name(image) for image in images_of(task.more.get("mcp_config"))]
     return not images or not lock.image or image_name(lock.image) in images
 
 
 def _another(lock: Lock, tasks: Sequence[Task]) -> Finding:
-    """All of the tasks run something else."""
+    """The finding if all tasks run another image."""
     images = (image for task in tasks for image in images_of(task.more.get("mcp_config")))
     message = f"no task runs {one_line(lock.image, 90)}, the image of the lock file:"
     message += f" they run {names(list(dict.fromkeys(images)))}"
@@ -563,7 +566,7 @@ def _images(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 def _tools(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Tools that calls name and the environment has not."""
+    """Tools that are called by tasks and are not in the lock file."""
     if not lock.tools:
         return
     missing: dict[str, list[Task]] = {}
@@ -588,7 +591,7 @@ def _unknown(lock: Lock, task: Task) -> Iterator[str]:
 
 
 def _scenarios(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Scenarios that tasks of this environment name and the lock file has not."""
+    """Scenarios that are named by tasks and are not in the lock file."""
     known = {name.rpartition(":")[2] for name in lock.scenarios}
     unknown = [task for task in tasks if task.scenario.rpartition(":")[2] not in known]
     if known and unknown:
@@ -599,7 +602,7 @@ def _scenarios(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 def _called(lock: Lock) -> set[str]:
-    """What the environment may be called in a task."""
+    """Normalised names that tasks may use for the environment."""
     return {_normal(name) for name in (lock.environment, image_name(lock.image)) if name}
 
 
@@ -607,25 +610,25 @@ def _normal(name: str) -> str:
     return name.strip().casefold().replace("_", "-").replace(" ", "-")
 
 
-# Task rows completed from the lock file beside them, which is read only if a row needs it.
+# Completing task rows from the lock file beside them, which is only read if a row needs it.
 
 
 GRADED_CALLS = ("setup_tool", "evaluate_tool")
 
 
 class Completion:
-    """Gives v4 rows without MCP servers those of the lock file's image."""
+    """Adds the MCP servers of the lock file's image to v4 rows without any."""
 
     def __init__(self, lock: Path | None) -> None:
         self._lock = lock
         self.used = 0
-        """Rows that were completed."""
+        """Number of rows that were completed."""
 
     def __call__(self, row: Any) -> Any:
-        """A row as it should have been written; others as they are.
+        """The completed row; other rows unchanged.
 
         Raises:
-            HudUsage: The lock file is needed and cannot be read.
+            HudUsage: The lock file is needed but cannot be read.
         """
         if self._lock is None or not isinstance(row, dict) or row.get("mcp_config"):
             return row

@@ -1,7 +1,7 @@
-"""A parser of YAML that counts before anything is built, and refuses what could do harm.
+"""A YAML reader with limits: it checks sizes while parsing and rejects what could do harm.
 
-Aliases can make a small file enormous ("billion laughs"), tags can name code to run, and
-nesting can exhaust the stack.
+Aliases can make a small file enormous ("billion laughs"), tags can name code to run, and nesting
+can exhaust the stack.
 
 Source: YAML 1.2.2, sections 3.2.2.2 (anchors and aliases) and 10.3 (the core schema).
 """
@@ -18,15 +18,15 @@ from hud_tui.rl.text import has_surrogate, one_line
 
 MAX_DEPTH = 50
 MAX_NODES = 20_000
-"""Values and keys, each alias counted as large as what it stands for: a second of parsing.
-A lock file of 300 tools has some 15 000."""
+"""Maximum number of values and keys, with aliases expanded: a second of parsing. The lock file of
+an environment with 300 tools has about 15 000."""
 MAX_MERGES = 200
-"""Keys ``<<``: the time of each grows with all before it."""
+"""Maximum number of ``<<`` keys, because the time of each grows with those before it."""
 PLAIN = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
 
 
 class Refused(Exception):
-    """Why a document is refused, and the line."""
+    """Why a document is rejected, and the line."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 def library() -> Any:
-    """`ruamel.yaml`: 80 ms that only older files need pay."""
+    """`ruamel.yaml`; importing it takes 80 ms, and only legacy files need it."""
     import ruamel.yaml
 
     return ruamel.yaml
@@ -42,7 +42,7 @@ def library() -> Any:
 
 @cache
 def guarded_parser() -> type:
-    """ruamel's parser, which counts before anything is built."""
+    """ruamel's parser, with limits that are checked before anything is built."""
     events = library().events
 
     class Guarded(library().parser.RoundTripParser):  # type: ignore[misc]
@@ -74,8 +74,8 @@ def guarded_parser() -> type:
 
 @cache
 def exact_constructor() -> type:
-    """ruamel's constructor with plain floats: its own, which keep how they were written, lose
-    their last digit when they are written again."""
+    """ruamel's constructor with plain floats: its own, which preserve the notation, lose their last
+    digit when they are written again."""
 
     class Exact(library().constructor.RoundTripConstructor):  # type: ignore[misc]
         pass
@@ -90,7 +90,7 @@ class _Budget:
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
-        """Of what each anchor stands for."""
+        """Size of what each anchor stands for."""
         self.open: list[tuple[str | None, int]] = []
         """Anchor and size so far of each collection that is open."""
         self.merges = 0
@@ -133,18 +133,13 @@ class _Budget:
             raise Refused(line, f"more than {MAX_NODES} values with aliases expanded")
 
 
-# YAML that anybody may have written, read within bounds.
-#
-# Nothing in it is executed or constructed but plain values: tags are refused, and so are
-# aliases that would make it larger than it looks ("billion laughs"), as their size is
-# counted where they stand, before anything is built.
-#
-# Source: YAML 1.2.2, sections 3.2.2.2 (anchors and aliases) and 10.3 (the core schema).
+# Reading untrusted YAML. Only plain values are constructed; tags are rejected, and so is a
+# document that is too large with its aliases expanded.
 
 
 MAX_BYTES = 1 << 19
-"""Bytes of a file. Real ones have some 20 kB. The parser's time grows with the square of a
-comment's length; a file of this size that is one comment takes it a second."""
+"""Maximum bytes of a file; real ones have about 20 kB. The parser's time grows with the square of a
+comment's length: a file of this size that is a single comment takes a second."""
 KeyPath = tuple[str | int, ...]
 """Keys and indices from the root."""
 
@@ -154,15 +149,16 @@ class Document:
     """One YAML document."""
 
     name: str
-    """The file's, for messages."""
+    """Name of the file, for messages."""
     text: str
     value: Any
-    """Dicts with text keys, lists, text, finite numbers, booleans and None."""
+    """Dicts with text keys, lists, texts, finite numbers, booleans and None."""
     source: Any
-    """The same with ruamel's positions and comments."""
+    """The same content with ruamel's positions and comments."""
 
     def where(self, path: KeyPath = ()) -> str:
-        """E.g. ``hud.lock.yaml line 3``; the nearest part that has a line of its own."""
+        """Place of a value, e.g. ``hud.lock.yaml line 3``; the nearest part that has a line of its
+        own."""
         node: Any = self.source
         line = 0
         for step in path:
@@ -182,12 +178,12 @@ def read_yaml(name: str, body: bytes) -> Document:
     """Read one document.
 
     Args:
-        name: The file's, for messages.
+        name: Name of the file, for messages.
         body: At most one byte more than `MAX_BYTES`.
 
     Raises:
-        HudUsage: Too large, too deep, not UTF-8, not YAML, or with tags or values that
-            JSON has not; names file, line and what to do.
+        HudUsage: Too large, too deep, not UTF-8, not YAML, or with tags or values that JSON does
+            not have; names file, line and the fix.
     """
     name = one_line(name)
     if len(body) > MAX_BYTES:
@@ -202,13 +198,13 @@ def read_yaml(name: str, body: bytes) -> Document:
 
 
 def field_name(path: KeyPath) -> str:
-    """E.g. ``tools[0].name``."""
+    """A path as text, e.g. ``tools[0].name``."""
     parts = [f"[{step}]" if isinstance(step, int) else f".{one_line(step, 60)}" for step in path]
     return "".join(parts).removeprefix(".") or "(the whole)"
 
 
 def round_trip() -> Any:
-    """A ruamel.yaml that keeps comments and order, and refuses what `read_yaml` refuses."""
+    """A ruamel.yaml that keeps comments and order, and rejects what `read_yaml` rejects."""
     yaml = library().YAML(typ="rt", pure=True)
     yaml.Parser = guarded_parser()
     yaml.Constructor = exact_constructor()
@@ -218,8 +214,8 @@ def round_trip() -> Any:
 
 
 def writable(value: Any) -> Any:
-    """A value that is read back as it is: text with line breaks other than \\n, which YAML
-    would fold, goes into double quotes; other text of several lines into a literal block."""
+    r"""A value in the style that reads back unchanged: text with line breaks other than \n, which
+    YAML would fold, in double quotes; other text of several lines as a literal block."""
     if isinstance(value, dict):
         return {writable(key): writable(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -247,12 +243,12 @@ def _load(name: str, text: str) -> Any:
         at = f"{name} line {mark.line + 1} column {mark.column + 1}" if mark else name
         problem = one_line(error.problem or error.context or "cannot be read")
         if isinstance(error, library().constructor.DuplicateKeyError):
-            problem = "duplicate key"  # ruamel's words have the values, which may be secret
+            problem = "duplicate key"  # ruamel's message has the values, which may be secret
         raise HudUsage(f"{at}: not YAML: {problem}", "fix that line and try again") from None
     except errors.YAMLError as error:
         message = f"{name}: not YAML: {one_line(error)}"
         raise HudUsage(message, "fix it and try again") from None
-    except NotImplementedError as error:  # ruamel.yaml's word for comments on one another's place
+    except NotImplementedError as error:  # ruamel.yaml raises it for two comments at one place
         message = f"{name}: unsupported comment or blank line within a key"
         raise HudUsage(message, "write each key on a line of its own") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -261,7 +257,7 @@ def _load(name: str, text: str) -> Any:
 
 
 def _plain(document: Document, value: Any, path: KeyPath) -> Any:
-    """Python's own types, as JSON has them."""
+    """The value as Python's own types, restricted to those of JSON."""
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):

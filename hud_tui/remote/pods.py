@@ -1,9 +1,9 @@
-"""Renting machines: once, within a budget, and never left running unsaid.
+"""Renting pods: each request is sent once, costs are limited, and what runs is always listed.
 
-What is rented is written down before it is asked for, under a name that is used once, with what is
-wanted of it; where the answer is lost it is looked up by that name, and where the program ends
-another goes on. A watcher on the pod itself ends it when its hours are spent or nobody has used it
-for a while; until it stands, and beside it, a process here does (`hud_tui.remote.budget`).
+A rental is stored before it is requested, under a unique name and with the wanted set-up. If the
+answer is lost the pod is looked up by that name; if the program is killed, a later command
+continues. A watcher on the pod ends it when its hours are over or nobody has used it for a while;
+in addition, a process on this machine does (`hud_tui.remote.budget`).
 """
 
 import asyncio
@@ -41,39 +41,39 @@ from hud_tui.rl.text import counted, one_line, seconds
 from hud_tui.service_file import Rental, read_rentals, write_rental
 
 HOURS, IDLE_MIN = 4.0, 60
-"""How long a pod may run, and be unused, where nobody says."""
+"""Defaults: how many hours a pod may run, and how many minutes it may be unused."""
 POLL_S = 5.0
-"""Between two looks at a pod that is being made."""
+"""Seconds between two reads of a pod that is starting."""
 READY_S = 40 * 60.0
-"""Longest until ssh answers."""
+"""Maximum seconds until ssh answers."""
 LOOK_UP_S = 60.0
-"""How long a pod whose answer was lost is looked for."""
+"""Seconds for which a pod whose answer was lost is looked up."""
 FORGET_S = 15 * 60.0
-"""After which a pod that nobody knows was never rented."""
+"""Seconds after which a pod that Prime does not list counts as never rented."""
 IMAGE = "ubuntu_22_cuda_12"
 WORK = "rental"
-"""The lock of a pod that is being rented or set up."""
+"""Name of the lock of a pod that is being rented or set up."""
 _NAME = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _GPUS = re.compile(r"(?:(\d{1,4})[x×])?([A-Za-z0-9_ -]{1,40})")
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which offers are wanted; empty: any."""
+    """Conditions on offers; an empty one accepts all."""
 
     count: int | None = None
     gpu: str = ""
     provider: str = ""
     regions: tuple[str, ...] = ()
     spot: bool | None = None
-    """Whether it may be taken away at any time; None: either."""
+    """Whether the provider may end it at any time; None: either."""
     max_price: float | None = None
     """Dollars per hour."""
     disk: int | None = None
-    """GB."""
+    """Minimum disk, GB."""
 
     def takes(self, offer: Offer) -> bool:
-        """Whether an offer is among them."""
+        """Whether an offer meets the conditions."""
         price, most = offer.price(self.disk), self.disk
         room = offer.disk.max_count
         return (
@@ -88,10 +88,10 @@ class Filter:
 
 
 def read_gpus(text: str) -> tuple[int | None, str]:
-    """How many GPUs of which type: ``2xH100``, ``H100``.
+    """Parse a number and type of GPUs: ``2xH100``, ``H100``.
 
     Raises:
-        HudUsage: It is neither.
+        HudUsage: Neither of these forms.
     """
     found = _GPUS.fullmatch(text.strip())
     if found is None:
@@ -100,7 +100,8 @@ def read_gpus(text: str) -> tuple[int | None, str]:
 
 
 def is_gpu(wanted: str, offered: str) -> bool:
-    """Whether a GPU type is the one that is meant: ``h100`` is ``H100_80GB``, not ``GH200``."""
+    """Whether an offered GPU type is the wanted one: ``h100`` matches ``H100_80GB``, not
+    ``GH200``."""
     short, whole = (re.sub(r"[ _-]", "", text).lower() for text in (wanted, offered))
     words = [word.lower() for word in offered.split("_")]
     return not wanted or short == whole or wanted.lower() in words or words[0] == short
@@ -118,11 +119,13 @@ COUNTRIES: Mapping[str, str] = {
     "south_america": "AR BO BR CL CO EC PE PY UY VE",
     "eu": EUROPE,
 }
-"""Countries of Prime's regions, by how their names begin (``eu_west``, ``asia_south``)."""
+"""Countries of Prime's regions, by the beginning of the region's name (``eu_west``,
+``asia_south``)."""
 
 
 def is_in(country: str | None, region: str) -> bool:
-    """Whether a country is in a region, or is it; where nobody here knows, Prime has said so."""
+    """Whether a country is in a region, or equals it; True if the region or the country is unknown
+    here, because Prime has filtered by region already."""
     code, wanted = (country or "").upper(), region.strip()
     if len(wanted) == 2 and wanted.lower() != "eu":
         return code == wanted.upper()
@@ -132,7 +135,7 @@ def is_in(country: str | None, region: str) -> bool:
 
 
 async def available(prime: Prime, wanted: Filter) -> list[Offer]:
-    """The offers that are wanted and in stock, cheapest first."""
+    """Offers in stock that meet the conditions, cheapest first."""
     regions = [one for one in wanted.regions if len(one.strip()) != 2]
     offers = await prime.offers(
         wanted.count, regions if len(regions) == len(wanted.regions) else ()
@@ -149,11 +152,11 @@ FLAGS: Mapping[str, Callable[[Filter], Filter]] = {
     "--disk": lambda wanted: replace(wanted, disk=None),
     "--gpus": lambda wanted: replace(wanted, count=None),
 }
-"""What each flag asks for, left out."""
+"""How to drop the condition of each flag."""
 
 
 async def loosened(prime: Prime, wanted: Filter) -> list[str]:
-    """Which flag to leave out where nothing fits, and what there would be, for people."""
+    """Advice if nothing matches: which flag to omit, and what would then be available."""
     advice = []
     for name, loosen in FLAGS.items():
         if (looser := loosen(wanted)) == wanted:
@@ -183,37 +186,37 @@ def _price(offer: Offer, disk: int | None) -> float:
 
 @dataclass(frozen=True)
 class Wanted:
-    """One offer, as it is to be rented."""
+    """An offer and how to rent it."""
 
     offer: Offer
     price_hr: float
-    """Dollars per hour, as shown."""
+    """Dollars per hour, as displayed."""
     hours: float = HOURS
     idle_min: int = IDLE_MIN
     max_price: float | None = None
     disk: int | None = None
     image: str = ""
     name: str = ""
-    """What it is called; empty: by its GPUs."""
+    """Name of the pod; empty: derived from its GPUs."""
     key: str = ""
-    """The identity file that ssh uses."""
+    """Identity file for ssh."""
     wish: Mapping[str, str] = field(default_factory=dict)
-    """How it is to be set up; empty: it is only rented."""
+    """How to set it up; empty: only rent it."""
 
     @property
     def most(self) -> float:
-        """Dollars at most."""
+        """Maximum cost, dollars."""
         return self.price_hr * self.hours
 
     def dearer(self, rental: Rental) -> str:
-        """What to say where Prime rented it for more than was shown; empty where it did not."""
+        """A warning if Prime's price is higher than the displayed one; else empty."""
         if rental.price_hr <= self.price_hr + 0.01:
             return ""
         asked, costs = f"${self.price_hr:.2f}", f"${rental.price_hr:.2f} per hour"
         return f"{rental.name} costs {costs}, not {asked} as shown: hud-tui pods terminate ends it"
 
     def lines(self) -> list[str]:
-        """Exactly what will be rented and what it costs, for people."""
+        """What will be rented and what it costs, as lines of text."""
         offer = self.offer
         where = ", ".join(filter(None, (offer.data_center, offer.country)))
         spot = "spot: it may be taken away at any time" if offer.is_spot else "on demand"
@@ -234,10 +237,10 @@ class Wanted:
 
 
 def choose_image(offer: Offer, wanted: str) -> str:
-    """The image to start with: the one that is wanted, else one with CUDA.
+    """The image to start with: the wanted one, else one with CUDA.
 
     Raises:
-        HudUsage: The offer does not have it.
+        HudUsage: The offer does not have the wanted one.
     """
     images = offer.images or []
     if wanted and images and wanted not in images:
@@ -249,13 +252,14 @@ def choose_image(offer: Offer, wanted: str) -> str:
 
 
 GONE = "it is no longer there"
-"""Why a pod counts as ended that Prime does not list; it is taken back where Prime does again."""
+"""Reason of a rental that counts as ended because Prime does not list its pod. It is revived if
+Prime lists the pod again."""
 COSTLY = frozenset({"PROVISIONING", "PENDING", "ACTIVE"})
-"""States of a pod that is paid for."""
+"""States of a pod that cost money."""
 
 
 class Pods:
-    """What is rented, here and at Prime's."""
+    """Rented pods, as stored on this machine and as listed by Prime."""
 
     def __init__(
         self,
@@ -268,18 +272,20 @@ class Pods:
         Args:
             prime: The account.
             state: The state directory.
-            tell: Told what is being waited for.
-            keep: Has the budget kept: called once it is written down, before anything is asked for.
+            tell: Called with a line about what is being waited for.
+            keep: Starts the process that enforces budgets; called after a rental is stored and
+                before
+                it is requested.
         """
         self._prime, self._state, self._tell, self._keep = prime, state, tell, keep
 
     async def rent(self, wanted: Wanted) -> Rental:
-        """Rent a pod, once.
+        """Rent a pod. The request is sent once.
 
         Raises:
-            HudUsage: It has become dearer, or is gone; nothing was rented.
+            HudUsage: The offer is gone or its price has risen; nothing was rented.
             HudRefused: Prime refused; nothing was rented.
-            HudUnclear: Nobody knows whether it was; `reconcile` finds out.
+            HudUnclear: It is unknown whether it was rented; `reconcile` finds out.
         """
         await self._check_again(wanted)
         offer, most = wanted.offer, ceil(wanted.price_hr * 100 - 1e-6) / 100
@@ -289,7 +295,7 @@ class Pods:
             pod = await self._prime.create(offer, rental.name, wanted.image, wanted.disk, most)
         except HudUnclear as error:
             return await self._look_up(rental, error)
-        except HudError as error:  # refused: there is nothing
+        except HudError as error:  # refused, so nothing was rented
             write_rental(self._state, rental, ended_at=rental.at, why=error.message)
             raise
         return self._rented(rental, pod)
@@ -299,7 +305,7 @@ class Pods:
         return write_rental(self._state, rental, id=pod.id, price_hr=price, **more)
 
     async def _check_again(self, wanted: Wanted) -> None:
-        """Whether it still costs what was shown."""
+        """Make sure that the price is still the displayed one. Raises HudUsage."""
         offers = await self._prime.offers(wanted.offer.gpu_count)
         now = [one for one in offers if wanted.offer.is_same(one)]
         if not now:
@@ -314,7 +320,7 @@ class Pods:
             )
 
     async def _look_up(self, rental: Rental, error: HudUnclear) -> Rental:
-        """Find by its name a pod whose answer was lost."""
+        """Find a pod whose answer was lost, by its name."""
         began = monotonic()
         while True:
             self._tell(f"the answer was lost: looking for {rental.name}")
@@ -328,9 +334,10 @@ class Pods:
             await asyncio.sleep(min(POLL_S, LOOK_UP_S))
 
     async def reconcile(self) -> tuple[list[Rental], list[Pod]]:
-        """What was rented from here as Prime has it, and the pods that others rented.
+        """Update the stored rentals with Prime's list; return them, and the account's other pods.
 
-        One that Prime no longer has is ended; one whose answer was lost is found, or given up.
+        A rental whose pod Prime no longer has is ended. One whose answer was lost gets its pod's
+        id, or ends after FORGET_S.
         """
         pods = await self._prime.pods()
         by_id, by_name = {pod.id: pod for pod in pods}, {pod.name: pod for pod in pods}
@@ -348,7 +355,7 @@ class Pods:
                 why = "Prime never heard of it"
                 write_rental(self._state, rental, ended_at=rental.at, why=why)
         ours = read_rentals(self._state)
-        known = {one.id for one in ours}  # what ended here and is listed as running was taken back
+        known = {one.id for one in ours}  # ended ones that Prime lists again were revived above
         return ours, [pod for pod in pods if pod.id not in known]
 
     def _ended(self, rental: Rental, past: Pod | None) -> None:
@@ -359,16 +366,16 @@ class Pods:
         write_rental(self._state, rental, ended_at=ended, billed=billed, why=why)
 
     async def reach(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
-        """Wait until a pod answers, and start its watcher; where it is. Can be repeated.
+        """Wait until a pod answers, and start its watcher; return its address. Can be repeated.
 
         Args:
-            rental: One that was asked for; also one that nobody knows whether there is.
-            ssh_to: Makes the ssh to an address.
-            key: The identity file that Prime knows.
+            rental: A requested rental, even if it is unknown whether it was rented.
+            ssh_to: Returns the ssh connection to an address.
+            key: Identity file that Prime knows.
 
         Raises:
-            HudUnclear: Nobody knows yet whether it was rented.
-            HudUsage: It was not.
+            HudUnclear: It is still unknown whether it was rented.
+            HudUsage: It was not rented.
             PodFailed: As `wait`.
         """
         if not rental.id:
@@ -385,10 +392,10 @@ class Pods:
         return address
 
     async def find(self, rental: Rental) -> Rental:
-        """Ask Prime for a pod whose answer was lost; it has an id, or was never rented.
+        """Look up a rental whose answer was lost; the result has an id, or has ended.
 
         Raises:
-            HudUnclear: It is not listed, and lists may lag behind.
+            HudUnclear: Prime does not list it, which may be because the list lags behind.
         """
         ours, _ = await self.reconcile()
         found = find_rental(ours, rental.name)
@@ -400,15 +407,15 @@ class Pods:
         return found
 
     async def wait(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
-        """Wait until ssh answers; where.
+        """Wait until ssh answers; return the address.
 
         Args:
-            rental: One with an id.
-            ssh_to: Makes the ssh to an address.
-            key: The identity file that Prime knows.
+            rental: A rental with an id.
+            ssh_to: Returns the ssh connection to an address.
+            key: Identity file that Prime knows.
 
         Raises:
-            PodFailed: It will never be ready, or is not in time. It still costs money.
+            PodFailed: It failed, or is not ready in time. It still costs money.
         """
         began = monotonic()
         while True:
@@ -431,11 +438,11 @@ class Pods:
             await asyncio.sleep(POLL_S)
 
     async def _status(self, rental: Rental) -> PodStatus | None:
-        """How far it is; None where Prime cannot say now. Raises PodFailed."""
+        """Its state; None if Prime cannot report it now. Raises PodFailed."""
         try:
             status = await self._prime.status(rental.id)
         except HudNotFound as error:
-            if time() - rental.at < FORGET_S / 15:  # a list may lag behind what was just made
+            if time() - rental.at < FORGET_S / 15:  # Prime may not know a new pod yet
                 return None
             raise PodFailed(rental, "Prime no longer has it") from error
         if status.why_failed:
@@ -443,11 +450,11 @@ class Pods:
         return status
 
     async def terminate(self, rental: Rental, why: str, confirmed: str | None = None) -> Rental:
-        """End a pod, and its costs; can be repeated.
+        """Terminate a pod, which ends its costs; can be repeated.
 
         Raises:
             HudProtected: It is protected, and its name was not given.
-            HudUnclear: Nobody knows whether it ended; it counts as running.
+            HudUnclear: It is unknown whether it was terminated; it counts as running.
         """
         if rental.protected and confirmed != rental.name:
             raise HudProtected(rental.name, "terminate")
@@ -463,7 +470,7 @@ class Pods:
 
 
 def _planned(wanted: Wanted) -> Rental:
-    """What is written down before it is asked for."""
+    """The rental to store before the request."""
     offer = wanted.offer
     short = re.sub(r"[^a-z0-9]", "", offer.gpu_type.lower())[:12]
     return Rental(
@@ -480,7 +487,7 @@ def _planned(wanted: Wanted) -> Rental:
 
 
 def check_name(name: str) -> None:
-    """Raises HudUsage: not a pod's name."""
+    """Raises HudUsage if it is not a valid name of a pod."""
     if not _NAME.fullmatch(name):
         hint = "letters, digits and dashes, 63 at most, at least one letter"
         raise HudUsage(f"not a pod's name: {one_line(name, 80)}", hint)
@@ -490,13 +497,13 @@ KEYS_AT = "https://app.primeintellect.ai/dashboard/tokens"
 
 
 async def check_key(prime: Prime, key: str) -> str:
-    """Check the ssh key that a pod will be asked for, before anything costs money.
+    """Check the ssh key that a pod will need, before anything costs money.
 
     Returns:
-        A warning where Prime does not say which keys it knows; else nothing.
+        A warning if Prime does not report which keys it knows; else empty.
 
     Raises:
-        HudUsage: ssh cannot use it, or Prime does not know its public half.
+        HudUsage: ssh cannot use the key, or Prime does not know its public half.
     """
     public = await read_public_key(key)
     try:
@@ -512,7 +519,7 @@ async def check_key(prime: Prime, key: str) -> str:
 
 
 class PodFailed(HudError):
-    """A rented machine cannot be used, and costs money until it is terminated."""
+    """A rented pod cannot be used; it costs money until it is terminated."""
 
     kind = "pod_failed"
 
@@ -523,7 +530,7 @@ class PodFailed(HudError):
 
 
 def find_rental(rentals: Iterable[Rental], name: str) -> Rental:
-    """By name, id, or the beginning of one. Raises HudUsage: there is none, or several."""
+    """A rental by name, id, or a prefix of either. Raises HudUsage if none or several match."""
     known = list(rentals)
     exact = [one for one in known if name in (one.name, one.id)]
     found = exact or [one for one in known if one.name.startswith(name) or one.id.startswith(name)]
@@ -534,7 +541,7 @@ def find_rental(rentals: Iterable[Rental], name: str) -> Rental:
     return found[0]
 
 
-# The watcher: a script on the pod that ends it when its budget is spent.
+# The watcher: a script on the pod that terminates it when its budget is used up.
 
 
 WATCHER = r"""#!/bin/sh
@@ -580,12 +587,12 @@ EVERY_S = 30
 
 
 async def install_watcher(ssh: Ssh, rental: Rental, api: str) -> None:
-    """Start the watcher on a pod, or give the one that runs the pod's present budget.
+    """Start the watcher on a pod; one that is running is replaced by one with the present budget.
 
     Args:
-        ssh: To the pod.
+        ssh: Connection to the pod.
         rental: Its budget.
-        api: Of Prime; the watcher calls it only where PRIME_API_KEY was sent there.
+        api: URL of Prime's API; the watcher only calls it if PRIME_API_KEY was sent to the pod.
     """
     budget = {
         "DEADLINE": int(rental.deadline),
@@ -610,7 +617,8 @@ async def install_watcher(ssh: Ssh, rental: Rental, api: str) -> None:
 
 
 def totals(rentals: Sequence[Rental], now: float) -> dict[str, float]:
-    """Dollars: spent on what runs, per hour now, and on everything that was rented from here."""
+    """Dollars: spent on running pods, per hour now, and spent on all pods rented from this
+    machine."""
     running = [one for one in rentals if one.runs]
     return {
         "running": round(sum(one.spent(now) for one in running), 2),
