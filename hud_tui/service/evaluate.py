@@ -29,6 +29,7 @@ from hud_tui.service.managed_run import (
     effort_tokens,
     evaluation_requests,
     grade_all,
+    groups_of,
     in_turns,
     plan_tasks,
     trace_rows,
@@ -40,7 +41,13 @@ from hud_tui.service.store.db import Db
 from hud_tui.service.store.evaluations import NewEvaluation
 from hud_tui.service.store.jobs import End, Stopped, failed
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import EvaluationJob, EvaluationParameters, SubmitEvaluation, UsualTasks
+from hud_tui.wire import (
+    EvaluationJob,
+    EvaluationParameters,
+    Group,
+    SubmitEvaluation,
+    UsualTasks,
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -49,11 +56,14 @@ Keep = Callable[[Db, EvaluationJob], object]
 """Stores the reply, in the same transaction as the change."""
 MOST = 100_000
 """Most rollouts of one evaluation."""
-AT_ONCE = 128
+AT_ONCE = 256
 """Rollouts per part."""
+LONG = 100
+"""Tokens of an answer from which on a part has half as many rollouts, so that runs get their turn
+as soon."""
 AHEAD = 1
-"""Parts queued at the engine in addition to the current one, so that it never waits for the
-store."""
+"""Parts handed to the engine in addition to the current one, so that it never waits for grading or
+the store."""
 STOP_S = 10
 """Longest wait for a cancelled evaluation to end, seconds."""
 RETRY_S = (0.5, 30.0)
@@ -260,6 +270,8 @@ class Work:
         self._model, self._node = model, node
         self._asked = asked
         self._planned = planned
+        self._made: list[Group] = []
+        """Rewards of the stored rollouts, by task."""
 
     def stop(self, ends_as: str) -> None:
         """Request that it ends after the current part."""
@@ -288,15 +300,14 @@ class Work:
 
     async def finish(self, end: End) -> None:
         """Store how it ended, with its results if it succeeded."""
-        store, found = self._parts.store, None
+        found = None
         if end.status == "succeeded":
-            groups = await store.read(evaluations.made, self.id)
-            found = await asyncio.to_thread(sum_up, groups, self._asked.solved_at)
-        await store.write(evaluations.finish, self.id, end, found)
+            found = await asyncio.to_thread(sum_up, self._made, self._asked.solved_at)
+        await self._parts.store.write(evaluations.finish, self.id, end, found, self._made)
 
     async def _missing(self) -> list[Planned]:
-        made = await self._parts.store.read(evaluations.made, self.id)
-        done = {group.task_slug for group in made}
+        self._made = await self._parts.store.read(evaluations.made, self.id)
+        done = {group.task_slug for group in self._made}
         return [task for task in self._planned if task.task.slug not in done]
 
     async def _sample_missing(self, missing: Sequence[Planned]) -> None:
@@ -325,20 +336,26 @@ class Work:
     ) -> AsyncGenerator[tuple[Sequence[Planned], Sequence[Sampled], float], None]:
         """The parts as they are sampled, each with the seconds it took."""
         context = self._parts.base(self._model).context
-        parts = in_turns(missing, self._asked.samples, AT_ONCE)
         engine, asked = self._parts.engine, self._asked
+        most = AT_ONCE if (asked.max_tokens or context) < LONG else AT_ONCE // 2
+        parts = in_turns(missing, asked.samples, most)
 
         async def sample(tasks: Sequence[Planned]) -> Sequence[Sampled]:
             return await engine.sample(handle, evaluation_requests(tasks, asked, context))
 
-        coming: deque[asyncio.Future[Sequence[Sampled]]] = deque()
+        waiting, coming = deque(parts), deque[asyncio.Future[Sequence[Sampled]]]()
+
+        def hand_over() -> None:
+            while waiting and len(coming) <= AHEAD:
+                coming.append(asyncio.ensure_future(sample(waiting.popleft())))
+
         try:
-            for number, tasks in enumerate(parts):
-                while len(coming) <= AHEAD and number + len(coming) < len(parts):
-                    coming.append(asyncio.ensure_future(sample(parts[number + len(coming)])))
+            for tasks in parts:
+                hand_over()
                 start = perf_counter()
                 sampled = await unless_stopped(self.stopping, _of(coming[0]))
                 coming.popleft()
+                hand_over()
                 yield tasks, sampled, perf_counter() - start
         finally:
             for one in coming:
@@ -353,6 +370,7 @@ class Work:
         place, model = (self.id, step, None), self._model
         rows = trace_rows(rollouts, place, model.slug, model.base, self._asked.temperature, id_)
         await self._parts.store.write(evaluations.advance, self.id, rows, rollouts.seconds)
+        self._made += groups_of(rollouts.heldout)
 
 
 async def _of(coming: "asyncio.Future[T]") -> T:

@@ -8,6 +8,8 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha1
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
@@ -302,7 +304,13 @@ def named_id(kind: str, name: str) -> str:
 
 def rollout_id(job_id: str, *place: object) -> str:
     """Id of a managed run's rollout; the same if it is sampled again."""
-    return str(uuid5(UUID(job_id), " ".join(map(str, place))))
+    named = _namespace(job_id) + " ".join(map(str, place)).encode()
+    return str(UUID(bytes=sha1(named, usedforsecurity=False).digest()[:16], version=5))
+
+
+@lru_cache(maxsize=16)
+def _namespace(job_id: str) -> bytes:
+    return UUID(job_id).bytes
 
 
 def canonical(text: str) -> str | None:

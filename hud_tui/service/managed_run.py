@@ -491,12 +491,24 @@ def grade_all(
     name: Callable[[str, int], str],
 ) -> list[Rollout]:
     """The rollouts for `evaluation_requests`; `name` gives their ids by slug and index."""
-    samples = len(sampled) // len(tasks)
-    wanted = ((task, j) for task in tasks for j in range(samples))
-    return [
-        _grade(task, j, one, tokens, name(task.task.slug, j))
-        for (task, j), one in zip(wanted, sampled, strict=True)
-    ]
+    samples, rollouts = len(sampled) // len(tasks), []
+    for number, task in enumerate(tasks):
+        graded: dict[tuple[int, ...], tuple[str, float]] = {}  # many rollouts answer the same
+        for j, one in enumerate(sampled[number * samples : (number + 1) * samples]):
+            answer = tuple(one.tokens)
+            if answer not in graded:
+                completion = tokens.decode(one.tokens)
+                graded[answer] = completion, task.grade(completion)
+            rollouts.append(Rollout(task, j, one, *graded[answer], name(task.task.slug, j)))
+    return rollouts
+
+
+def groups_of(rollouts: Sequence[Rollout]) -> list[Group]:
+    """The rollouts' rewards by task."""
+    rewards: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        rewards.setdefault(rollout.planned.task.slug, []).append(rollout.reward)
+    return [Group(task_slug=slug, rewards=row) for slug, row in rewards.items()]
 
 
 def _slug_seed(slug: str) -> tuple[int, int]:
@@ -707,10 +719,7 @@ class Run:
         """Rewards of some held-out tasks, sampled from a checkpoint and stored."""
         found = await self._unless_stopped(self._sample_part(node, tasks, asked))
         await self._keep_scored(found, node)
-        rewards: dict[str, list[float]] = {}
-        for rollout in found.heldout:
-            rewards.setdefault(rollout.planned.task.slug, []).append(rollout.reward)
-        return [Group(task_slug=slug, rewards=row) for slug, row in rewards.items()]
+        return groups_of(found.heldout)
 
     async def _sample_part(
         self, node: Node | None, tasks: Sequence[Planned], asked: EvaluationParameters

@@ -461,7 +461,7 @@ async def test_a_run_waits_for_the_part_under_way_and_one_more_at_most(
     model, [first] = await trained(http, steps=1)
     watched.calls.clear()
     watched.lasts = 500
-    evaluation = await evaluate(http, model, first, split="all", samples=32)
+    evaluation = await evaluate(http, model, first, split="all", samples=64)
     job = await submit(http, model["id"], steps=3)
     await ended(http, job)
     assert (await listed(http, model))[0]["status"] == "running", "the run was not kept waiting"

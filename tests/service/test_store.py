@@ -3,11 +3,12 @@
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID, uuid5
 
 import httpx
 import pytest
 
-from hud_tui.service.http import now
+from hud_tui.service.http import new_id, now, rollout_id
 from hud_tui.service.service import Service
 from hud_tui.service.store import checkpoints, events, jobs, models
 from hud_tui.service.store import checkpoints as checkpoint_store
@@ -139,3 +140,9 @@ async def test_a_step_that_cannot_be_saved_leaves_the_head(
     rows = (await http.get(f"/v2/models/{model['id']}/checkpoints")).json()
     assert [row["id"] for row in rows] == [first["checkpoint_id"], second["checkpoint_id"]]
     assert rows[1]["prev_model_checkpoint_id"] == first["checkpoint_id"]
+
+
+def test_a_rollout_has_the_id_that_an_older_version_gave_it() -> None:
+    """A run that is resumed after an update replaces its repeated rollouts."""
+    job_id = new_id()
+    assert rollout_id(job_id, 3, "a b", 0) == str(uuid5(UUID(job_id), "3 a b 0"))

@@ -139,7 +139,13 @@ def made(db: Db, evaluation_id: str) -> list[Group]:
     return [Group(task_slug=slug, rewards=rewards) for slug, rewards in found.items()]
 
 
-def finish(db: Db, evaluation_id: str, end: End, found: Evaluation | None = None) -> EvaluationJob:
+def finish(
+    db: Db,
+    evaluation_id: str,
+    end: End,
+    found: Evaluation | None = None,
+    groups: Sequence[Group] = (),
+) -> EvaluationJob:
     """Store how an evaluation ended.
 
     Args:
@@ -147,6 +153,7 @@ def finish(db: Db, evaluation_id: str, end: End, found: Evaluation | None = None
         evaluation_id: Its id.
         end: Its final status.
         found: Its result if it succeeded, also added to the checkpoint.
+        groups: The rewards that the result is of.
     """
     row, at = get(db, evaluation_id), now()
     told = None if found is None else _told(row["id"], row["job_id"], row, found, at)
@@ -158,7 +165,7 @@ def finish(db: Db, evaluation_id: str, end: End, found: Evaluation | None = None
             at,
             end.error.model_dump_json() if end.error else None,
             told and told.model_dump_json(exclude_none=True),
-            told and _dump(made(db, row["id"])),
+            told and _dump(groups),
             row["id"],
         ),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+import orjson
 from pydantic import ValidationError
 
 from hud_tui.events import RolloutDone
@@ -50,28 +51,46 @@ def digest(
 
     Equal tokens alone do not identify a turn: they may have been sampled at another temperature.
     """
-    ids = f"{','.join(map(str, prompt))}|{','.join(map(str, output))}"
+    return _digest(_joined(prompt), output, logprobs)
+
+
+def _joined(ids: Iterable[int]) -> str:
+    return ",".join(map(str, ids))
+
+
+def _digest(prompt: str, output: Iterable[int], logprobs: Iterable[float]) -> str:
     values = array("f", [value + 0.0 for value in logprobs])  # −0.0 becomes 0.0
-    return blake2b(ids.encode() + values.tobytes(), digest_size=16).hexdigest()
+    named = f"{prompt}|{_joined(output)}".encode() + values.tobytes()
+    return blake2b(named, digest_size=16).hexdigest()
 
 
 def add_turns(db: Db, turns: Iterable[tuple[str, TurnRow]]) -> None:
     """Store turns, each with its trace's id; the same prompt again replaces its answer."""
-    turn_rows = [
-        {
+    known: dict[tuple[int, ...], tuple[str, str]] = {}  # a group's turns have one prompt
+    turn_rows = []
+    for trace_id, row in turns:
+        prompt = tuple(row.prompt)
+        if prompt not in known:
+            known[prompt] = _joined(prompt), digest(prompt)
+        joined, prompt_digest = known[prompt]
+        sample = {
+            "prompt_token_ids": prompt,
+            "output_token_ids": row.output,
+            "output_logprobs": row.logprobs,
+        }
+        turn_row = {
             "trace_id": trace_id,
-            "prompt_digest": digest(row.prompt),
-            "digest": digest(row.prompt, row.output, row.logprobs),
+            "prompt_digest": prompt_digest,
+            "digest": _digest(joined, row.output, row.logprobs),
             "base": row.base,
             "temperature": row.temperature,
             "prompt": row.prompt_text,
             "completion": row.completion,
-            "sample": _turn_sample(row),
+            "sample": orjson.dumps(sample).decode(),
             "started_at": row.started_at,
             "ended_at": row.ended_at,
         }
-        for trace_id, row in turns
-    ]
+        turn_rows.append(turn_row)
     insert_all(db, "turn", turn_rows, "INSERT OR REPLACE")
 
 
@@ -98,14 +117,6 @@ def within(db: Db, trace_id: str, sample: Sample) -> sqlite3.Row | None:
         return None
     kept = Sample.model_validate_json(row["sample"])
     return row if kept.output_token_ids == sample.output_token_ids else None
-
-
-def _turn_sample(turn: TurnRow) -> str:
-    return Sample(
-        prompt_token_ids=list(turn.prompt),
-        output_token_ids=list(turn.output),
-        output_logprobs=list(turn.logprobs),
-    ).model_dump_json(exclude_none=True)
 
 
 _OPEN = "status IN ('running', 'queued')"

@@ -23,6 +23,7 @@ from hud_tui.service.engines.base import (
 from hud_tui.service.engines.tiny import engine as engine_module
 from hud_tui.service.engines.tiny.engine import (
     BASES,
+    LARGE,
     ROWS,
     Call,
     Dispatch,
@@ -96,10 +97,37 @@ async def test_queued_samples_of_a_policy_go_together_and_training_keeps_its_tur
     second, too_many = queue("sample", "a", 8), queue("sample", "a", ROWS)
     cancelled = queue("sample", "a", 8)
     cancelled.reply.cancel()
-    turns = []
+    assert dispatch._next(LARGE) == [], "training is sent in its turn"
+    turns = [dispatch._next()]
+    assert dispatch._next(LARGE) == [], "others can still join it"
     while calls := dispatch._next():
         turns.append(calls)
     assert turns == [[train], [first, second], [other], [later], [too_many]]
+
+
+@pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
+async def test_a_large_batch_is_with_the_worker_before_the_one_before_it_is_answered(
+    engine: TinyEngine, end: signal.Signals
+) -> None:
+    handle = await engine.open(BASES[0].name)
+    wanted = [asked(1, ROWS), asked(2, ROWS), asked(3, LARGE - 1), asked(4)]
+    alone = [await engine.sample(handle, requests) for requests in wanted]
+    pid, queue = engine._worker.pid, engine._worker._queue
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    asking = [asyncio.create_task(engine.sample(handle, requests)) for requests in wanted[:3]]
+    await until(lambda: [len(call.request["requests"]) for call in queue] == [LARGE - 1])
+    asking.append(asyncio.create_task(engine.sample(handle, wanted[3])))
+    await until(lambda: len(queue) == 2)  # a small one waits where others can join it
+    os.kill(pid, end)
+    found = await asyncio.gather(*asking, return_exceptions=True)
+    if end == signal.SIGKILL:
+        assert all(isinstance(one, EngineLost) for one in found)
+        handle = await engine.open(BASES[0].name)
+        found = [await engine.sample(handle, requests) for requests in wanted]
+    assert [[one.tokens for one in rows] for rows in found] == [
+        [one.tokens for one in rows] for rows in alone
+    ]
 
 
 async def test_a_killed_worker_fails_what_waits_and_the_next_call_recovers(

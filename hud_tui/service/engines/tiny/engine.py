@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ ANSWER_S = 30
 
 
 class WorkerProcess:
-    """A running worker. One exchange at a time."""
+    """A running worker, which answers requests in the order in which they are sent."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -120,15 +121,25 @@ class WorkerProcess:
             )
         )
 
-    async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and await its reply.
+    def send(self, request: dict[str, Any]) -> None:
+        """Hand over a request without waiting.
+
+        Raises:
+            TypeError, ValueError: It cannot be encoded.
+        """
+        body = frame(request)
+        if self.process.stdin is not None:
+            self.process.stdin.write(body)
+
+    async def reply(self) -> dict[str, Any]:
+        """The next reply.
 
         Raises:
             OSError, EOFError: The worker exited.
             Silent: It did not answer, and was stopped.
         """
         try:
-            return await in_time(self._exchange(request), ANSWER_S, self._silent)
+            return await in_time(self._read(), ANSWER_S, self._silent)
         except Silent:
             self.process.kill()
             raise
@@ -136,12 +147,10 @@ class WorkerProcess:
     def _silent(self, seconds: int) -> None:
         self.silent_s = seconds
 
-    async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
-        stdin, stdout = self.process.stdin, self.process.stdout
-        if stdin is None or stdout is None:
+    async def _read(self) -> dict[str, Any]:
+        stdout = self.process.stdout
+        if stdout is None:
             raise EOFError("the worker has no pipes")
-        stdin.write(frame(request))
-        await stdin.drain()
         size = int.from_bytes(await stdout.readexactly(4), "big")
         reply: dict[str, Any] = orjson.loads(await stdout.readexactly(size))
         return reply
@@ -159,14 +168,18 @@ class WorkerProcess:
 
 # Dispatch: the queue of requests to the worker, and their failure when it dies.
 #
-# Requests go one at a time, oldest first, and none takes much more than a second (a long pass is
-# cut into several, see `cut`), so neither sampling nor training starves. When a sampling request's
-# turn comes, all other queued ones of the same policy are sent with it as one batch.
+# Requests go oldest first, and none takes much more than a second (a long pass is cut into several,
+# see `cut`), so neither sampling nor training starves. When a sampling request's turn comes, all
+# other queued ones of the same policy are sent with it as one batch. A batch that is large enough
+# is sent while the worker is at the one before, so that the worker never waits for this process;
+# a small one stays in the queue, where others can still join it.
 
 
 ROWS = 256
 """Most completions in one batch: a few tenths of a second of work, so that training gets its
 turn."""
+LARGE = ROWS // 2
+"""Least completions of a batch that is sent before the one before it is answered."""
 GONE = "unsaved state is lost; open the policy again"
 LOST = f"the engine stopped: {GONE}"
 SAID_S = 5
@@ -235,50 +248,48 @@ class Dispatch:
 
     async def _drive(self) -> None:
         """Pass requests to the worker until cancelled."""
+        sent: deque[list[Call]] = deque()  # to this worker, oldest first
         while True:
-            await self._waiting.wait()
-            calls = self._next()
-            if not calls:
-                self._waiting.clear()
-                continue
+            if not sent:
+                await self._waiting.wait()
             try:
-                await self._exchange(calls)
-            except (OSError, EOFError) as error:
+                await self._send(sent)
+                if sent:
+                    await self._receive(sent)
+            except (OSError, EOFError, ValueError) as error:
                 lost = EngineLost(f"{error}: {GONE}" if isinstance(error, Silent) else LOST)
-                _settle(calls, lost)
+                _settle(chain(*sent), lost)
+                sent.clear()
                 await self._bury(lost)
-            except (TypeError, ValueError) as error:
-                _settle(calls, EngineError(f"the request cannot be sent: {error}"))
             except asyncio.CancelledError:
-                _settle(calls, EngineLost(LOST))
+                _settle(chain(*sent), EngineLost(LOST))
                 raise
 
-    def _next(self) -> list[Call]:
-        """The oldest request and, if it samples, the others that can go with it."""
-        while self._queue and self._queue[0].reply.done():
-            self._queue.popleft()  # its caller was cancelled
-        if not self._queue:
-            return []
-        first = self._queue.popleft()
-        taken, rows = [first], _rows(first)
-        if not rows:
-            return taken
-        for call in list(self._queue):
-            joins = _rows(call) and call.request["handle"] == first.request["handle"]
-            if joins and not call.reply.done() and rows + _rows(call) <= ROWS:
-                rows += _rows(call)
-                taken.append(call)
-                self._queue.remove(call)
-        return taken
+    async def _send(self, sent: deque[list[Call]]) -> None:
+        """Send what is due, unless the worker has it already, and a large batch after it."""
+        while len(sent) < 2:
+            calls = self._next(LARGE if sent else 0)
+            if not calls:
+                if not sent:
+                    self._waiting.clear()
+                return
+            sent.append(calls)
+            if self._worker is None:
+                self._worker = await WorkerProcess.start()
+            request = calls[0].request
+            if len(calls) > 1:
+                request = {**request, "requests": [r for c in calls for r in c.request["requests"]]}
+            try:
+                self._worker.send(request)
+            except (TypeError, ValueError) as error:
+                _settle(sent.pop(), EngineError(f"the request cannot be sent: {error}"))
 
-    async def _exchange(self, calls: list[Call]) -> None:
-        """Send requests to the worker; several sampling requests go as one batch."""
+    async def _receive(self, sent: deque[list[Call]]) -> None:
+        """Await the reply to the oldest request."""
         if self._worker is None:
-            self._worker = await WorkerProcess.start()
-        request = calls[0].request
-        if len(calls) > 1:
-            request = {**request, "requests": [r for c in calls for r in c.request["requests"]]}
-        reply = await self._worker.ask(request)
+            raise EOFError("no worker runs")
+        reply = await self._worker.reply()
+        calls = sent.popleft()
         if "error" in reply:
             _settle(calls, raised(reply))
         elif len(calls) == 1:
@@ -286,7 +297,27 @@ class Dispatch:
         else:
             rows = iter(reply["result"])
             for call in calls:
-                _settle([call], [next(rows) for _ in range(_rows(call))])
+                _settle([call], list(islice(rows, _rows(call))))
+
+    def _next(self, least: int = 0) -> list[Call]:
+        """The oldest request and, if it samples, the others that can go with it; none if they want
+        less than so many completions."""
+        while self._queue and self._queue[0].reply.done():
+            self._queue.popleft()  # its caller was cancelled
+        if not self._queue:
+            return []
+        first = self._queue[0]
+        taken, rows = [first], _rows(first)
+        for call in islice(self._queue, 1, None) if rows else ():
+            joins = _rows(call) and call.request["handle"] == first.request["handle"]
+            if joins and not call.reply.done() and rows + _rows(call) <= ROWS:
+                rows += _rows(call)
+                taken.append(call)
+        if rows < least:
+            return []
+        for call in taken:
+            self._queue.remove(call)
+        return taken
 
     async def _bury(self, lost: EngineLost | None = None) -> None:
         """Stop the worker and fail all waiting calls; the next request starts a new one."""
@@ -302,7 +333,7 @@ def _rows(call: Call) -> int:
     return len(call.request.get("requests", ()))
 
 
-def _settle(calls: Sequence[Call], result: Any) -> None:
+def _settle(calls: Iterable[Call], result: Any) -> None:
     """Give callers a result or an exception; cancelled ones are skipped."""
     for call in calls:
         if call.reply.done():

@@ -6,11 +6,13 @@ never outlives the service, and ignores SIGINT, which a terminal sends to all it
 One BLAS thread, which the package sets before NumPy is loaded.
 """
 
+import fcntl
 import json
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from errno import EDQUOT, EFBIG, ENOSPC
 from math import isfinite
@@ -777,9 +779,16 @@ def reply(worker: Worker, body: bytes) -> dict[str, Any]:
         return failure(error)
 
 
+REPLY_BYTES = 1 << 20
+"""Room in the pipe for replies, bytes: the worker goes on before the service has read them."""
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    if hasattr(fcntl, "F_SETPIPE_SZ"):  # Linux
+        with suppress(OSError):  # the system allows less
+            fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, REPLY_BYTES)
     sys.stdout = sys.stderr  # only frames may be written to the pipe
     worker = Worker()
     while (body := read_frame(stdin)) is not None:
