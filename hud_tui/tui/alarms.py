@@ -14,7 +14,7 @@ from hud_tui.storage import JsonStore
 SNOOZE = 100
 """Steps for which a snoozed detector raises no alarm."""
 MOST_ACKNOWLEDGED = 500
-"""Most acknowledged alarms kept per model; the oldest go first."""
+"""Maximum acknowledged alarms stored per model; the oldest are dropped."""
 EXPECTED = {list: "a list of alarms' ids", dict: "an object, {…}"}
 
 
@@ -50,7 +50,7 @@ class AlarmBook:
         return self._until.get(name, 0)
 
     def acknowledge(self, alarm: Alarm) -> bool:
-        """Acknowledge an alarm, or undo that. Returns whether it is acknowledged now."""
+        """Acknowledge an alarm, or undo that; return whether it is acknowledged now."""
         if alarm.id in self._seen:
             del self._seen[alarm.id]
         else:
@@ -59,14 +59,14 @@ class AlarmBook:
         return alarm.id in self._seen
 
     def snooze(self, alarm: Alarm, steps: int) -> int:
-        """Snooze an alarm's detector, or wake it.
+        """Snooze an alarm's detector, or end that.
 
         Args:
-            alarm: Of the detector.
+            alarm: An alarm of the detector.
             steps: The run's steps so far.
 
         Returns:
-            The step at which it raises alarms again; 0 if it was woken.
+            The step at which it raises alarms again; 0 if it is not snoozed any more.
         """
         if self.snoozed_until(alarm.name) > steps:
             del self._until[alarm.name]
@@ -81,11 +81,11 @@ class AlarmBook:
 
 
 SLICE = 100
-"""Steps that the detectors read at a time: about 5 ms."""
+"""Maximum number of steps that the detectors read per call: about 5 ms."""
 
 
 class AlarmWatch:
-    """Detectors of one model's run, with its acknowledgements and snoozes."""
+    """The detectors of one model's run, with acknowledged alarms and snoozed detectors."""
 
     def __init__(self, thresholds: Thresholds | None, book: AlarmBook) -> None:
         self.book = book
@@ -102,11 +102,12 @@ class AlarmWatch:
         return self._monitor.behind > 0
 
     def look(self, run: Run, silent_s: float | None) -> Report:
-        """Let the detectors read the next steps; returns the same report if nothing changed.
+        """Let the detectors read the next steps; return the report, which is the same object if
+        nothing changed.
 
         Args:
             run: The present run.
-            silent_s: Whole seconds since its last event; None if it does not train.
+            silent_s: Whole seconds since its last event; None if it is not training.
         """
         self._loaded = run.loaded
         fresh = self._monitor.follow(run.tree, run.job, SLICE)
@@ -116,14 +117,14 @@ class AlarmWatch:
         return self.report
 
     def renew(self) -> None:
-        """Make the report anew, after new steps, an acknowledgement or a snooze."""
+        """Update the report after new steps, an acknowledgement or a snooze."""
         report = self._monitor.report(self._silent_s)
         report = replace(report, quiet=self.book.quiet(report))
         if report != self.report:
             self.report = report
 
     def news(self) -> list[Alarm]:
-        """Alarms raised or more severe since the last call; none on the first reading."""
+        """Alarms raised or escalated since the last call; none in the first one."""
         if self.behind or not self._loaded:
             return []
         found = [alarm for alarm in self.report.loud if alarm.level is not Level.INFO]

@@ -1,7 +1,7 @@
-"""HudApp: the full-screen session. Styles are in styles/, never in here.
+"""`HudApp`: the full-screen app. Styles are in styles/, never in this module.
 
-This module imports neither the client nor the wire models, so that something is on the
-screen before they load: what needs them is imported where it is first used.
+This module imports neither the client nor the wire's models, so that the first frame appears before
+they load; they are imported where they are first used.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ PACKAGE = Path(__file__).parent.parent
 STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is_dir())
 """Inside the package in a wheel, beside it in a checkout."""
 STORE_S = 1.0
-"""Seconds in which changes of the layout are gathered before they are written."""
+"""Seconds for which changes of the layout are collected before they are written."""
 OPENING = "opening"
-"""The mode that is shown while another service is opened in place of one."""
+"""Mode shown while another service is opened in place of the present one."""
 VIEWS = {
     "models": "ModelsScreen",
     "launch": "LaunchScreen",
@@ -95,7 +95,7 @@ VIEWS = {
     "jobs": "JobsScreen",
     "alarms": "AlarmsScreen",
 }
-"""The views, by name: each is a class in the module of that name, imported when first shown."""
+"""The views: name → class in the module of that name, which is imported when first shown."""
 
 
 def view_class(name: str) -> type[HudScreen]:
@@ -111,19 +111,19 @@ def load_views() -> None:
     import_module("plotext")
 
 
-# What is copied goes to the terminal's clipboard.
+# Copying to the terminal's clipboard.
 
 
 MOST_COPIED = 74_994
-"""Bytes of UTF-8: in base64, with the 8 bytes around it, a sequence of 100 000.
+"""Maximum bytes of UTF-8 that are copied: in base64, with 8 bytes around it, a sequence of 100 000.
 
-Source: 100 000 bytes for the whole sequence are hterm's limit (its osc52.sh), and the least of
-the usual terminals'; tmux drops what is above 1 MiB (INPUT_BUF_DEFAULT_SIZE), kitty 8 MiB.
+Source: 100 000 bytes for the whole sequence is hterm's limit (its osc52.sh), the smallest of the
+usual terminals'; tmux drops more than 1 MiB (INPUT_BUF_DEFAULT_SIZE), kitty more than 8 MiB.
 """
 COPIED_FILE = "copied.txt"
-"""In the state directory: the last text that was too large."""
+"""File in the state directory for the last text that was too large."""
 SHOWN = 48
-"""Characters of a text that the notice repeats."""
+"""Maximum characters of the text that the notice repeats."""
 
 
 @dataclass(frozen=True)
@@ -132,23 +132,23 @@ class Copied:
 
     text: str
     timeout: float
-    """Seconds the notice is shown."""
+    """Seconds for which the notice is shown."""
     severity: Literal["information", "warning"] = "information"
 
 
 class Clipboard:
-    """Copies text by OSC 52, whole or not at all, and reports it.
+    """Copies text with OSC 52, whole or not at all, and reports it.
 
-    A terminal never says whether it took it: what is too large for most of them is written to a
-    file instead, and where one is known not to take any, that is said.
+    A terminal does not report whether it copied. Text that is too large for most terminals is
+    written to a file instead, and a terminal that is known not to support OSC 52 is mentioned.
     """
 
     def __init__(self, store: JsonStore, advice: Callable[[], str] | None = None) -> None:
         """
         Args:
-            store: In its directory, what is too large is written to a file.
-            advice: What to do for this terminal to take copies, empty where it may take them;
-                None asks the environment, and tmux where that runs.
+            store: Text that is too large is written to a file in its directory.
+            advice: Returns how to make this terminal accept copies, empty if it may do so already;
+                None inspects the environment and tmux.
         """
         self._store, self._advice = store, advice or _advice
         self._advised: str | None = None
@@ -186,7 +186,7 @@ class Clipboard:
 
 
 def copying_keys() -> set[str]:
-    """The keys in use that copy, in any view."""
+    """The keys in use that copy, in all views."""
     used = (action for view in (*VIEW_NAMES, "app", "group") for action in of_view(view))
     copying = (one.keys.split(",") for one in used if one.name.startswith(("copy", "interrupt")))
     return {key for keys in copying for key in keys}
@@ -200,7 +200,7 @@ def _advice() -> str:
 
 
 class HudApp(App[None]):
-    """Connects, shows views and notices, and leaves; the rest is the `workspace`'s."""
+    """Connects, shows views and notices, and exits; the `workspace` owns everything else."""
 
     CSS_PATH: ClassVar = sorted(STYLES.glob("*.tcss"))
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
@@ -217,12 +217,12 @@ class HudApp(App[None]):
     ) -> None:
         """
         Args:
-            connect: Makes the client; called again where the connection is to be renewed.
+            connect: Returns the client; called again to reconnect.
             mode: ``local``, ``hud``, ``replay``, or None to ask.
-            start: What the command line asked for.
-            clock: Unix seconds, for ages on the screen.
-            state: Finds the directory for what the user chose; None forgets it at the end.
-            options: What the config file and the flags say; None for the usual.
+            start: The command line's request.
+            clock: Unix seconds, for displayed ages.
+            state: Returns the directory for the user's choices; None discards them at the end.
+            options: From the config file and flags; None for defaults.
         """
         super().__init__()
         self.mode, self.start, self.clock = mode, start, clock
@@ -230,21 +230,21 @@ class HudApp(App[None]):
         self.options = options or Options()
         self.connect_screen = ConnectScreen(asks=mode is None)
         self.workspace: Workspace | None = None
-        """The connected app; None until there is a service."""
+        """What needs a service; None until there is one."""
         self.key: str | None = None
-        """The key that was typed, for this session; None where it is configured."""
+        """The key typed by the user, for this session; None if it is configured."""
         self.crash: Exception | None = None
         """The unexpected exception that ended the app."""
         self.clipboard_notices = Clipboard(self.store, self.options.copy_advice)
         self._connect = connect
         self._mounted = False
         self._set_ups: SetUps | None = None
-        """Set-ups of machines that outlive the service that was open."""
+        """Set-ups of machines, which continue when another service is opened."""
         self._palette: Palette | None = None
-        """The last one that was opened."""
+        """The palette that was opened last."""
         for name in VIEWS:
             self.add_mode(name, partial(self._make_view, name))
-        if self.no_color:  # Textual's own filter for it sends greys
+        if self.no_color:  # Textual's own filter for NO_COLOR still sends greys
             self._filters = [one for one in self._filters if not isinstance(one, Monochrome)]
             self._filters.append(PlainFilter())
         self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
@@ -270,12 +270,12 @@ class HudApp(App[None]):
 
     @property
     def shown_view(self) -> HudScreen | None:
-        """The view on the screen, under a dialog too; None before there is one."""
+        """The view on the screen, also under a dialog; None before there is one."""
         return None if self.workspace is None else self.workspace.view
 
     @property
     def read_only(self) -> ReadOnly | None:
-        """Why writes are blocked; None where they are allowed."""
+        """Why writes are blocked; None if they are allowed."""
         return None if self.workspace is None else self.workspace.writes.read_only
 
     def _make_view(self, name: str) -> Screen[Any]:
@@ -288,17 +288,17 @@ class HudApp(App[None]):
             renderable = ThinUpdate.of(renderable)
         super()._display(screen, renderable)
 
-    # Connecting: to the service at the start, and again where it went away.
+    # Connecting and reconnecting.
 
     def on_connect_screen_chosen(self, chosen: ConnectScreen.Chosen) -> None:
         self.open_client(chosen.mode or self.mode or "local", chosen.key or self.key)
 
     @work(exclusive=True, group="connect")
     async def open_client(self, mode: str, key: str | None = None) -> None:
-        """Connect, then show the view that the command line asked for; a failure is shown."""
+        """Connect, then show the view that the command line requests; a failure is displayed."""
         self.mode, self.key = mode, key
         self.connect_screen.wait("connecting…")
-        views = create_task(to_thread(load_views))  # while the service starts
+        views = create_task(to_thread(load_views))  # import views while the service starts
         try:
             client = await self._connect(mode, key, self.connect_screen.wait)
             self.workspace = self._new_workspace(client, mode)
@@ -333,8 +333,8 @@ class HudApp(App[None]):
 
     @work(exclusive=True, group="reopen")
     async def reopen(self) -> None:
-        """Leave the service that is open, and open the one that --local means now, as another
-        machine is used: with views of its own, as at the start."""
+        """Close the service and open the one that --local now means, because another machine is in
+        use. All views are new, as after a start."""
         old = self.workspace
         if old is None or self.mode != "local":
             self.say("from now on hud-tui --local trains there")
@@ -354,12 +354,12 @@ class HudApp(App[None]):
         self.open_client(self.mode, self.key)
 
     async def _begin_offline(self) -> bool:
-        """Show what was known last; False where there is nothing to show."""
+        """Show the last known state; False if there is none."""
         return self.workspace is not None and await self.workspace.begin_offline()
 
     @work(exclusive=True, group="connect")
     async def action_reconnect(self) -> None:
-        """Connect again; on the embedded service, start it where it has ended."""
+        """Reconnect; start the embedded service if it has ended."""
         if self.workspace is not None and self.shown_view is not None and self.mode is not None:
             try:
                 client = await self._connect(self.mode, self.key, self.say)
@@ -373,7 +373,7 @@ class HudApp(App[None]):
     # Notices.
 
     def tell(self, error: HudError) -> None:
-        """Show a failure with what to do next."""
+        """Show an error with its hint."""
         tell(self, error)
 
     def say(self, text: str) -> None:
@@ -381,13 +381,13 @@ class HudApp(App[None]):
         say(self, text)
 
     def on_notify(self, event: NotifyEvent) -> None:
-        """Make room for a notice, and limit its time."""
+        """Remove older notices to make room for one, and limit its time."""
         limit_time(event.notification, self.size.height)
         for old in superseded(event.notification, list(self._notifications)):
             self._unnotify(old, refresh=False)
 
     def _flush_later(self) -> None:
-        """Schedule a write of the stored choices; write at once where no event loop runs."""
+        """Schedule a write of the stored choices; without an event loop, write at once."""
         if self._mounted:
             self.set_timer(STORE_S, self.store.flush)
         else:
@@ -398,7 +398,7 @@ class HudApp(App[None]):
             self.call_later(self._tell_unread_files)
 
     def _tell_unread_files(self) -> None:
-        """Show which stored files could not be read; they are left unchanged."""
+        """Show which stored files are invalid; they are left unchanged."""
         for line in self.store.problems():
             self.notify(line, severity="warning", markup=False, timeout=10)
 
@@ -406,7 +406,7 @@ class HudApp(App[None]):
 
     @property
     def selected(self) -> str:
-        """The text that is selected on the screen, or in the field that has the focus."""
+        """The text selected on the screen or in the focused field."""
         typed = self.focused.selected_text if isinstance(self.focused, Input) else ""
         return typed or self.screen.get_selected_text() or ""
 
@@ -417,17 +417,17 @@ class HudApp(App[None]):
             await super().on_event(event)
 
     async def _hand_on(self, event: Event) -> None:
-        """Give what was typed or clicked to what it is for now. Any key but one that copies takes
-        the selection away: what is shown may change."""
+        """Pass an input event to the widget it is for. Any key that does not copy clears the
+        selection, because the displayed text may change."""
         typed = set(event.aliases) if isinstance(event, Key) else set()
         if typed and self.screen_stack and self.screen.selections and not typed & copying_keys():
             self.screen.clear_selection()
         await super().on_event(event)
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy a text, made safe to paste into a terminal, and say how much of it.
+        """Copy a text, made safe to paste into a terminal, and report its size.
 
-        All that is copied comes here, what Textual's own fields copy too.
+        All copies are made here, including those of Textual's own fields.
         """
         text = clean(text, WHOLE)
         if text and self.clipboard_notices.fits(text):
@@ -449,14 +449,14 @@ class HudApp(App[None]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Do what a key, the palette or the help says, unless it may not be done."""
+        """Run an action of a key, the palette or the help, unless it is blocked."""
         where = default_namespace or self
         if self.workspace is not None and self.workspace.writes.blocks(action, where):
             return False
         return await super().run_action(action, default_namespace, namespaces)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        """Views can be shown once there is a service."""
+        """Views can only be shown once there is a service."""
         shown = self.shown_view is not None
         if action == "reconnect":
             return shown or self.connect_screen.state == "failed"
@@ -466,22 +466,22 @@ class HudApp(App[None]):
         return action not in ("view", "views", "alarms", "raw", "reset_layout") or shown
 
     def switch_mode(self, mode: str) -> AwaitMount:
-        """Show a view, and no page over it. The palette does not stay behind in another: there is
-        one of it."""
+        """Show a view, without pages over it. The palette is closed, because there is only one of
+        it."""
         if mode != self.current_mode and self._palette in self.screen_stack:
             self._palette.dismiss()
         self._leave_pages()
         return super().switch_mode(mode)
 
     def _leave_pages(self) -> None:
-        """Leave the pages that are open over the view; a dialog or a panel over them stays."""
+        """Close the pages that are open over the view; dialogs and panels over them stay."""
         for page in reversed(self.screen_stack[1:]):
             if isinstance(page, Leavable) and not isinstance(page, Over):
                 page.dismiss()
 
     def action_command_palette(self) -> None:
-        """Go to anything by its name."""
-        from hud_tui.tui.screens.palette import Palette  # its list brings the wire's models
+        """Open the palette, which goes to anything by its name."""
+        from hud_tui.tui.screens.palette import Palette  # it imports the wire's models
 
         if self._palette not in self.screen_stack:
             places = None if self.workspace is None else self.workspace.places
@@ -493,7 +493,7 @@ class HudApp(App[None]):
             self.run_worker(self._go(place), exclusive=True, group=OPENS)
 
     async def _go(self, place: Place) -> None:
-        """Go there; a failure is shown."""
+        """Go to a place; a failure is displayed."""
         try:
             await place.go()
         except HudError as error:
@@ -509,11 +509,11 @@ class HudApp(App[None]):
         await self.switch_mode("alarms")
 
     def action_help(self) -> None:
-        """All keys of the view on the screen; the one that is chosen there is done."""
+        """Show all keys of the view; the chosen one is run."""
         self.push_screen(HelpScreen(self.screen), self._do)
 
     def action_views(self) -> None:
-        """List the views, where the last line has no room for their names."""
+        """List the views, for a key line that is too narrow for their names."""
         self.push_screen(ViewList(self.screen), self._do)
 
     async def _do(self, chosen: Doable | None) -> None:
@@ -521,26 +521,26 @@ class HudApp(App[None]):
             await self.run_action(chosen.action.name, chosen.where)
 
     def action_theme(self) -> None:
-        """The next theme; says which."""
+        """Change to the next theme, and show its name."""
         self.notify(f"theme: {self.theme_choice.next()}", markup=False, timeout=2)
 
     def action_wear(self, name: str) -> None:
-        """Change to this theme, from the palette."""
+        """Change to this theme; called by the palette."""
         self.theme_choice.wear(name)
 
     @work(exclusive=True, group="reset")
     async def action_reset_layout(self) -> None:
-        """Ask, then reset the layout of every view."""
+        """Reset the layout of all views after confirmation."""
         if self.workspace is not None:
             await self.workspace.reset_layout()
 
     def action_raw(self) -> None:
-        """Show all that the service says of the followed model."""
+        """Show the service's whole document on the followed model."""
         if self.workspace is not None:
             self.workspace.show_document()
 
     def action_machines(self) -> None:
-        """Show the machines over ssh and the rented ones."""
+        """Show machines over ssh and rented ones."""
         if self.workspace is not None:
             self.workspace.show_machines()
 
@@ -552,29 +552,29 @@ class HudApp(App[None]):
     # Leaving.
 
     async def action_quit(self) -> None:
-        """Quit; ask first while a run trains. A replayed run does not train."""
+        """Quit; ask first if a run is training. A replayed run does not count."""
         if self.workspace is None:
             self.exit()
         else:
             self.workspace.leave()
 
     async def action_interrupt(self) -> None:
-        """ctrl+c: copy the selection, or quit; twice quits without an answer."""
+        """ctrl+c: copy the selection, or quit; pressed twice it quits without asking."""
         if selected := self.selected:
             self.copy_to_clipboard(selected)
         else:
             await self.action_quit()
 
     def _prune(self, *nodes: Widget, parent: DOMNode | None = None) -> AwaitRemove:
-        """Remove widgets from the screen. What they still read for themselves ends first: Textual
-        cancels a worker once its widget is gone, which is after that widget's children are."""
+        """Remove widgets from the screen, and cancel their workers first: Textual cancels a worker
+        only after its widget and that widget's children are gone, when it may still use them."""
         for node in nodes:
             for one in node.walk_children(with_self=True):
                 self.workers.cancel_node(one)
         return super()._prune(*nodes, parent=parent)
 
     def _handle_exception(self, error: Exception) -> None:
-        """A worker's `HudError` is told, and the app goes on; anything else ends it."""
+        """Show a worker's `HudError` and continue; any other exception ends the app."""
         failure = error.error if isinstance(error, WorkerFailed) else error
         if isinstance(failure, HudError) and self.is_running:
             self.tell(failure)
@@ -585,22 +585,22 @@ class HudApp(App[None]):
         self._exit_renderables.clear()  # `crash` is reported once the terminal is restored
 
     def _fatal_error(self) -> None:
-        """End. Textual would print the variables of every frame, and a key may be among them."""
+        """Exit. Textual would print the variables of every frame, which may include a key."""
         self._close_messages_no_wait()
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the config file and the flags say."""
+    """Settings from the config file and flags."""
 
     thresholds: Thresholds | None = None
-    """What the detectors of alarms go by; None for the usual ones."""
+    """Thresholds of the alarm detectors; None for the defaults."""
     notify: Notify | None = None
-    """Where alarms and the end of a run are announced; None for nowhere."""
+    """How to announce alarms and the end of a run; None for nothing."""
     recorder: Recorder | None = None
-    """Records the session's events to a file; None without `--record`."""
+    """Records the session's events to a file; None without ``--record``."""
     export_dir: Path = Path()
-    """Where new files go."""
+    """Directory for new files."""
     copy_advice: Callable[[], str] | None = None
     """Advice on clipboard support of this terminal; None inspects the environment."""
     settle: Callable[[], None] = lambda: None
@@ -612,29 +612,29 @@ class Options:
 
 @dataclass(frozen=True)
 class Session:
-    """What the app needs beside the service."""
+    """What the app needs besides the service."""
 
     state: Callable[[], Path]
-    """Finds the state directory, for what the user chose and the traceback of a crash."""
+    """Returns the state directory, for the user's choices and the traceback of a crash."""
     config: Config | None = None
-    """What the config file says."""
+    """The config file."""
     record: str | None = None
-    """The file to write the session's events to."""
+    """File for the session's events."""
     clock: Callable[[], float] = time
-    """Unix seconds, for ages on the screen."""
+    """Unix seconds, for displayed ages."""
 
 
 def run(connect: Connect, mode: str | None, start: Start, session: Session) -> int:
-    """Run the app until it is left; returns the exit code.
+    """Run the app until the user leaves; return the exit code.
 
     Args:
-        connect: Makes the client.
+        connect: Returns the client.
         mode: ``local``, ``hud``, ``replay``, or None to ask.
         start: What the app opens with.
         session: Its files.
 
     Raises:
-        HudUsage: This is no terminal, or the recording cannot be begun.
+        HudUsage: This is not a terminal, or the recording cannot be started.
     """
     need_terminal()
     gc.disable()
@@ -673,17 +673,17 @@ def _options(session: Session, recorder: Recorder | None) -> Options:
 
 
 def settle() -> None:
-    """Let the garbage collector begin, without what is loaded: to look through all of that takes
-    it up to 0.2 s, in which no key is answered, and nothing of it ever goes."""
+    """Start the garbage collector, excluding everything loaded so far: traversing that takes up to
+    0.2 s, during which no key is handled, and none of it is ever freed."""
     gc.freeze()
     gc.enable()
 
 
 def need_terminal() -> None:
-    """Refuse what would leave the app waiting for keys that cannot come.
+    """Reject a start in which no keys could arrive.
 
     Raises:
-        HudUsage: Input, output or errors go somewhere else.
+        HudUsage: stdin, stdout or stderr is not a terminal.
     """
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if stream is None or not stream.isatty():
@@ -696,11 +696,11 @@ def secrets(app: HudApp) -> list[str]:
     return [used, app.key or "", os.environ.get("HUD_API_KEY", "")]
 
 
-# Reporting an exception that nobody expected.
+# Reporting an unexpected exception.
 #
-# The message on the terminal is short. The traceback goes to a file that only its owner can
-# read, without the frames' variables and with every key masked: it is meant to be sent to
-# somebody.
+# The message on the terminal is short. The traceback is written to a file that only its owner
+# can read, without the frames' variables and with every key masked, so that it can be attached to
+# a bug report.
 
 
 MASK = "***"
@@ -710,12 +710,12 @@ _CREDENTIAL = re.compile(
 
 
 def report(error: BaseException, state: Path, secrets: Iterable[str]) -> int:
-    """Say what happened in a few lines on stderr, and keep the traceback; returns the exit code.
+    """Print a short message to stderr, and store the traceback; return the exit code.
 
     Args:
-        error: What ended the app.
-        state: The state directory, made where it is missing.
-        secrets: Keys that may stand in messages.
+        error: The exception that ended the app.
+        state: The state directory, created if missing.
+        secrets: Keys that messages may contain.
     """
     known = [secret for secret in secrets if secret]
     what = one_line(masked(f"{type(error).__name__}: {error}", known), 300)

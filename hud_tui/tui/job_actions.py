@@ -61,16 +61,18 @@ async def ask_fork(
     name: str | None = None,
     start: Checkpoint | None = None,
 ) -> Model | None:
-    """Ask for a name, and fork; the dialog shows the service's objections.
+    """Ask for a name, and fork; the dialog shows the service's errors.
 
     Args:
+        app: The app.
+        session: The selected model.
         source: The model to fork.
         models: The catalog, for names that are taken.
-        name: What to propose; None for a free one.
+        name: Proposed name; None for a free one.
         start: Where it starts; None for the source's head.
 
     Returns:
-        The new model; None if the user left.
+        The new model; None if the user cancelled.
     """
     forked: list[Model] = []
 
@@ -114,11 +116,11 @@ def _slug(name: str) -> str:
 
 
 def label_of(start: Checkpoint | None) -> str:
-    """Where a fork starts, in words."""
+    """Where a fork starts, as text."""
     return "the source's head" if start is None else one_line(label(start), 60)
 
 
-# Evaluating checkpoints: how often each task, which tasks, and what that costs.
+# Evaluating checkpoints: tasks, samples per task, and cost.
 
 
 SPLITS = ("heldout", "train", "all")
@@ -136,7 +138,7 @@ class Evaluated:
 
     label: str
     of: tuple[Checkpoint | None, ...]
-    """None for what the model started from."""
+    """None stands for the weights that the model started from."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,11 @@ class _Tasks:
 
     known: UsualTasks
     rows: list[Json] | None = None
-    """None for the default tasks, which the service has."""
+    """None for the default tasks, which are on the service."""
     source: str | None = None
-    """File or taskset that the rows are from."""
+    """File or taskset of the rows."""
     order: Order | None = None
-    """How they are rolled out on an environment of the user's own; None: the service does it."""
+    """How to roll them out on an environment of the user's own; None if the service does it."""
 
     def count(self, split: str) -> int:
         held, train = self.known.heldout, self.known.train
@@ -161,16 +163,17 @@ class _Tasks:
 
 
 class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
-    """Asks how checkpoints are evaluated, and begins it; closes with what was begun."""
+    """Asks how to evaluate checkpoints, and submits the evaluations; returns those that were
+    submitted."""
 
     hints = "enter start · tab next · {dialog.cancel} cancel"
 
     def __init__(self, session: RunSession, model: Model, choices: Sequence[Evaluated]) -> None:
         """
         Args:
-            session: Has the model's earlier evaluations, and begins these.
-            model: Whose checkpoints.
-            choices: What can be evaluated, the likeliest first.
+            session: Has the model's earlier evaluations, and submits new ones.
+            model: The model.
+            choices: What can be evaluated, most likely choice first.
         """
         lines = [keyed(BESIDE), *([] if session.client.settings.local else [keyed(OPEN)])]
         super().__init__(f"Evaluate {model.model_name}", lines, [("confirm", "Start  (enter)")])
@@ -280,13 +283,14 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         text = f"{tasks.told}\n{sized} · {takes}"
         text += "" if tasks.order is None else f"\n{keyed(OPEN)}"
         known = [label(one) for one in self._chosen.of if self._has(one, asked, tasks)]
-        if known and tasks.order is None:  # an environment of one's own takes no seed
+        if known and tasks.order is None:  # environments of the user's own have no seed
             have = "has" if len(known) == 1 else "have"
             text += f"\n{' and '.join(known)} {have} these rollouts: more samples would tell more"
         self._told.update(Content.styled(text, "$text-muted"))
 
     def _has(self, node: Checkpoint | None, asked: EvaluationParameters, tasks: _Tasks) -> bool:
-        """Whether the same seed has sampled these rollouts of a checkpoint already."""
+        """Whether an evaluation with the same seed has made these rollouts of a checkpoint
+        already."""
         split = self.query_one("#split", Picker).value
         size_of = (split, tasks.count(split), tasks.known.name, asked.temperature, asked.seed)
         run = self.session.run
@@ -400,30 +404,30 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 async def ask_evaluation(
     app: App[None], session: RunSession, choices: Sequence[Evaluated]
 ) -> list[EvaluationJob]:
-    """Ask how, and begin evaluations of the followed model's checkpoints; those that were begun.
-    From a worker."""
+    """Ask how, and submit evaluations of the followed model's checkpoints; return those that were
+    submitted. Call it from a worker."""
     model = session.run.model
     if model is None:
         return []
     return await app.push_screen_wait(EvaluateDialog(session, model, choices)) or []
 
 
-# Cancelling a run and resuming one: asked first, sent once.
+# Cancelling and resuming a run, after confirmation. The request is sent once.
 
 
 RESUMABLE = frozenset({"interrupted", "cancelled", "failed"})
-"""Statuses of a managed run, or an evaluation, that can resume from where it ended."""
+"""Statuses from which a managed run or an evaluation can resume."""
 
 
 def why_no_cancel(job: Job) -> str:
-    """Why a job cannot be cancelled; empty where it can."""
+    """Why a job cannot be cancelled; empty if it can."""
     if job_is_active(job):
         return ""
     return f"{job_title(job)} has ended ({one_line(job.status or '–', 20)}): nothing to cancel."
 
 
 def why_no_resume(job: Job) -> str:
-    """Why a job cannot be resumed; empty where it can."""
+    """Why a job cannot be resumed; empty if it can."""
     title = job_title(job)
     if (job.metadata or {}).get("kind") != "training" and not job_evaluates(job):
         return f"{title} is not a managed run: only its own client can resume it."
@@ -439,7 +443,7 @@ def why_no_resume(job: Job) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """The run a dialog is about, from its row in a list or from its status."""
+    """The run that a dialog is about, from a row of a list or from its status."""
 
     id: str
     title: str
@@ -449,7 +453,7 @@ class Asked:
     """None for a job without steps."""
     steps: int | None = None
     evaluates: bool = False
-    """Whether it is an evaluation, whose steps are rollouts."""
+    """Whether it is an evaluation, whose progress is counted in rollouts."""
 
     @classmethod
     def of_row(cls, job: Job) -> Asked:
@@ -475,7 +479,7 @@ class Asked:
 
     @property
     def progress(self) -> str:
-        """E.g. `` at step 3 of 60``; empty for a job that takes no steps."""
+        """E.g. `` at step 3 of 60``; empty for a job without steps."""
         if self.step is None:
             return ""
         if self.evaluates:
@@ -486,7 +490,8 @@ class Asked:
 async def ask_cancel(
     app: App[None], session: RunSession, writes: WritePolicy, run: Asked
 ) -> str | None:
-    """Ask, then cancel a run between two rollouts; its status then, or None. From a worker.
+    """Cancel a run between two rollouts after confirmation; return its status, or None if the user
+    declined. Call it from a worker.
 
     Raises:
         HudError: The service refused, or did not answer.
@@ -510,8 +515,8 @@ async def ask_cancel(
 
 
 async def cancel(session: RunSession, writes: WritePolicy, run: Asked) -> str | None:
-    """Cancel a run, once the name of a protected model is typed; its status then, or None where
-    the user left. Every view and dialog cancels by this."""
+    """Cancel a run, after the name of a protected model is typed; return its status, or None if the
+    user declined. Every view and dialog cancels through this function."""
     if run.evaluates:
         await session.evaluation_runner.cancel(run.id)
         return "cancelled"
@@ -524,13 +529,14 @@ async def cancel(session: RunSession, writes: WritePolicy, run: Asked) -> str | 
 async def ask_resume(
     app: App[None], session: RunSession, writes: WritePolicy, run: Asked
 ) -> str | None:
-    """Ask, then let a run go on from the model's head with the parameters it had; its status
-    then, or None. Every view and dialog resumes by this. From a worker.
+    """Resume a run from the model's head with its parameters, after confirmation; return its
+    status, or None if the user declined. Every view and dialog resumes through this function. Call
+    it from a worker.
 
     Raises:
         HudError: The service refused, or did not answer.
     """
-    if run.evaluates:  # samples what is missing, and changes nothing that there is
+    if run.evaluates:  # it samples missing rollouts, and changes no checkpoint
         await session.evaluation_runner.resume(run.id)
         return "resumed"
     lines = [
@@ -546,11 +552,11 @@ async def ask_resume(
     return one_line(status.status, 40)
 
 
-# What the app asks about a run: what becomes of it on the way out, and whether it goes on.
+# Questions about a run when the app quits or starts.
 
 
 async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
-    """Whether to leave although evaluations are made from here, which end with the app."""
+    """Whether to quit although that ends evaluations that this program makes."""
     running = [Asked.of_evaluation(one) for one in session.evaluation_runner.running]
     if not running:
         return True
@@ -566,10 +572,10 @@ async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
 async def may_leave(
     app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
 ) -> bool:
-    """Ask what becomes of the run that trains: it goes on, or it is cancelled.
+    """Ask whether the active run continues or is cancelled when the app quits.
 
     Returns:
-        Whether to leave now.
+        Whether to quit now.
     """
     asked = of_session(session, job)
     where = "in the background" if session.mode == "local" else "on HUD"
@@ -599,24 +605,24 @@ def of_session(session: RunSession, job: JobStatus) -> Asked:
 async def offer_resume(
     app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
 ) -> None:
-    """`ask_resume`, of a run that the end of the service cut short; an error is told."""
+    """`ask_resume` for a run that a service shutdown interrupted; an error is displayed."""
     try:
         await ask_resume(app, session, writes, of_session(session, job))
     except HudError as error:
         tell(app, error)
 
 
-# Sweeps: driven from here while the app runs; what has begun goes on without it.
+# Sweeps are driven by the app while it is open; runs that have started continue without it.
 
 
 SWEEPS = "sweeps"
-"""The group of their workers."""
+"""Group of their workers."""
 
 
 def start_sweep(
     app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task], files: SweepFiles
 ) -> None:
-    """Take a sweep to its end, whatever view is shown meanwhile."""
+    """Run a sweep to its end, whichever view is shown meanwhile."""
     session.sweeps[sweep.id] = sweep
     app.run_worker(_drive(app, session, sweep, tasks, files), group=SWEEPS)
 
@@ -641,8 +647,9 @@ async def _drive(
 async def ask_cancel_sweep(
     app: App[None], session: RunSession, writes: WritePolicy, sweep: Sweep, files: SweepFiles
 ) -> str | None:
-    """Ask, then cancel the runs of a sweep that are under way, and begin no further one; how it
-    stands then, or None. From a worker. Raises HudError: one could not be cancelled."""
+    """Cancel the active runs of a sweep and start no further one, after confirmation; return its
+    status, or None if the user declined. Call it from a worker. Raises HudError if a run could not
+    be cancelled."""
     lines = [
         f"{sweep.said}.",
         "Its runs end between two rollouts, and those that wait are not begun.",
@@ -657,8 +664,8 @@ async def ask_cancel_sweep(
 async def ask_resume_sweep(
     app: App[None], session: RunSession, writes: WritePolicy, sweep: Sweep, files: SweepFiles
 ) -> str | None:
-    """Ask, then let a sweep go on; how it stands then, or None. From a worker. Raises HudError:
-    its tasks are others by now, or the service cannot be asked."""
+    """Resume a sweep after confirmation; return its status, or None if the user declined. Call it
+    from a worker. Raises HudError if its tasks have changed or the service does not answer."""
     lines = [
         f"{sweep.said}.",
         "What was cancelled or interrupted resumes where it was, and what waits begins.",

@@ -1,6 +1,6 @@
-"""Bindings made from the table of keys; key hints that can be clicked; type-ahead.
+"""Bindings from the table of keys; clickable key hints; type-ahead.
 
-What a keymap changes, Textual does by id.
+Textual applies a keymap to bindings by their ids.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hud_tui.keys import ACTIONS, VIEWS, WRITES, Action, key, keyed, of_view, re
 
 
 def bindings(view: str) -> list[BindingType]:
-    """The bindings of one view, of the app, or of a common widget."""
+    """The bindings of a view, of the app, or of a common widget."""
     return [
         Binding(
             action.keys,
@@ -47,12 +47,13 @@ def bindings(view: str) -> list[BindingType]:
 
 
 def use_keymap(app: App[None], keymap: Keymap) -> None:
-    """Use a custom keymap, in bindings and in every text that names a key. Before the app runs."""
+    """Use custom keys in bindings and in every text that names a key. Call it before the app
+    runs."""
     remap(keymap)
     app.set_keymap(keymap)
 
 
-# Key hints as text that can be clicked: a click does what the key does.
+# Key hints that can be clicked: a click does what the key does.
 
 
 _PARTS = re.compile(r"( {2,}|\n)")
@@ -66,7 +67,8 @@ def click(action: Action) -> Style:
 
 
 def does(action: str) -> Style:
-    """The same for an action's full name, e.g. ``app.view('live')``."""
+    """Style of text that runs an action by its full name, e.g. ``app.view('live')``, when
+    clicked."""
     return Style.from_meta({"@click": action})
 
 
@@ -77,20 +79,19 @@ def clicked(text: Content | str, id_: str) -> Content:
 
 
 def pressed(id_: str) -> Content:
-    """The key in use of an action, in a sentence that says to press it."""
+    """The key in use of an action, clickable, for a sentence that asks to press it."""
     return clicked(Content.styled(key(id_), "bold $accent"), id_)
 
 
 def shows_view(action: Action) -> bool:
-    """Whether it goes to one of the views, or to the machines, which have a number as well."""
+    """Whether the action shows one of the views."""
     return action.name.startswith("view(") or action.name in (*VIEWS, "machines")
 
 
 def foot(text: str) -> Content:
-    """Our own text of keys, e.g. ``{group.copy} copy  {group.leave} back``, each to be clicked.
+    """Clickable key hints from a text such as ``{group.copy} copy  {group.leave} back``.
 
-    Two blanks are between one key with what it does and the next; where several keys share
-    what is said, only they themselves can be clicked.
+    Two spaces separate the hints; if several keys share a label, only the keys are clickable.
     """
     return Content.assemble(*(part for each in _PARTS.split(text) for part in _keys(each)))
 
@@ -108,7 +109,7 @@ def _keys(part: str) -> Iterator[Content]:
     yield Content(part[place:])
 
 
-# What can be done now, for the help and for the palette: both made from the table of keys.
+# The actions that are possible now, for the help and the palette.
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,13 @@ class Doable:
 
 
 def doable(screen: Screen[object]) -> list[Doable]:
-    """A screen's actions, and under a view the app's, as far as they can be done now."""
+    """The possible actions of a screen, and of the app unless the screen is modal."""
     view: str | None = getattr(screen, "VIEW", None)
     app = screen.app
     found = [Doable(action, screen) for action in of_view(view or "")]
     if screen.focused is not None and hasattr(screen.focused, "action_move"):
         found += [Doable(action, screen.focused) for action in of_view("list")]
-    if not screen.is_modal:  # over a view, the app's keys do not work
+    if not screen.is_modal:  # the app's keys do not work in a modal screen
         found += [Doable(action, app) for action in of_view("app")]
     return [one for one in found if _can(one)]
 
@@ -137,7 +138,7 @@ def _can(one: Doable) -> bool:
     return bool(one.where.check_action(name, parameters))
 
 
-# Text with keys in it that can be clicked, and the last line of a panel, which is such a text.
+# Clickable text, and the last line of panels and views.
 
 
 class ClickableText(Static):
@@ -149,12 +150,12 @@ class ClickableText(Static):
 
 
 class FootLine(ClickableText):
-    """What the keys of a panel do; a click on one does it."""
+    """The key hints of a panel, clickable."""
 
     ALLOW_SELECT = False
 
     def __init__(self, text: str, id: str) -> None:
-        """`text` names keys by their ids, two blanks between one and the next."""
+        """`text` names keys by their ids, with two spaces between hints."""
         super().__init__(foot(text), id=id)
 
     def say(self, text: str) -> None:
@@ -168,14 +169,14 @@ QUIET = "does"
 
 
 class KeyLine(Widget):
-    """The bottom line of a view. A click on a key does what the key does."""
+    """The bottom line of a view: clickable key hints."""
 
     ALLOW_SELECT = False
 
     actions: reactive[tuple[Action, ...]] = reactive(())
-    """The view's actions that can be done now."""
+    """The view's possible actions."""
     typing: reactive[bool] = reactive(False)
-    """Whether the focus is in a field, where letters are text."""
+    """Whether an input field has the focus, where letters are text."""
 
     def __init__(self, view: str) -> None:
         super().__init__()
@@ -198,7 +199,7 @@ class KeyLine(Widget):
             self.renew()
 
     def renew(self) -> None:
-        """Show what the keys can do now; of a screen with `hints`, only what it says they can."""
+        """Update the hints; a screen with `hints` selects them."""
         hints = getattr(self.screen, "hints", None)
         hinted = self._bound if self.typing or hints is None else hints(self._bound)
         self.actions = tuple(hinted)
@@ -212,7 +213,7 @@ class KeyLine(Widget):
 
 
 def key_line(actions: Sequence[Action], width: int, typing: bool = False) -> Content:
-    """The view's keys at the left, the app's at the right, `width` cells at most.
+    """The view's keys at the left and the app's at the right, in at most `width` cells.
 
     Args:
         actions: The view's, most used first.
@@ -229,7 +230,7 @@ def key_line(actions: Sequence[Action], width: int, typing: bool = False) -> Con
 
 
 def _app_keys(width: int, taken: int) -> Content:
-    """Every view where there is room for them, else how to reach them, else only the help."""
+    """The keys of all views if there is space, else the range of their keys, else only the help."""
     app = of_view("app")
     help_ = _join([_key(action) for action in app if action.name == "help"])
     views = [action for action in app if shows_view(action)]
@@ -249,7 +250,8 @@ def _range(views: Sequence[Action]) -> str:
 
 
 def _help_in_fields() -> str:
-    """The first key of the help that is not a letter: a field would take a letter."""
+    """The first key of the help that is not a letter, because a field would take a letter as
+    text."""
     written = next(action.all_shown.split() for action in of_view("app") if action.name == "help")
     return next((key for key in written if len(key) > 1), written[0])
 
@@ -275,32 +277,36 @@ def _width(keys: list[Content]) -> int:
 
 
 OPENS = "opens"
-"""The group of workers that read something, then open it: what is typed meanwhile is for that."""
+"""Group of workers that read something and then open it; input typed meanwhile is for what they
+open."""
 AT_ONCE, AGAIN_S = 10, 0.001
-"""Immediate checks whether all is handled; then seconds between two checks."""
+"""Number of immediate checks whether all input is handled; then seconds between two checks."""
 PATIENCE_S = 1.0
-"""Seconds after which a key is handed on although a widget is busy; a screen is always awaited."""
+"""Seconds after which an event is passed on although a widget is busy; a new screen is always
+awaited."""
 TURNS = 10
-"""Of the event loop: a worker that is given a dialog's answer opens the next one within these."""
+"""Turns of the event loop within which a worker that got a dialog's answer opens its next
+dialog."""
 
 
 class TypeAhead:
-    """Hands keys, pastes and clicks on one at a time, each once the one before has been handled.
+    """Passes keys, pastes and clicks on one at a time, each after the previous one has been
+    handled.
 
-    Textual hands a key on as soon as it comes, to the widget that has the focus at that moment,
-    while the key before it may still travel from widget to widget, and while the dialog or the
-    field that it opens is not there yet. Quick keys would then go to the wrong screen, or to one
-    that is not composed.
+    Textual passes a key on as soon as it arrives, to the widget that has the focus at that moment,
+    while the previous key may still travel from widget to widget, and before the dialog or field
+    that it opens exists. Fast typing would then go to the wrong screen, or to one that is not
+    composed.
 
     Source: Textual 8.2.8, message_pump.py (``_process_messages_loop``), _queue.py, app.py
-    (``App.on_event``), screen.py (``Screen._callbacks``: what is to be called after a refresh).
+    (``App.on_event``), screen.py (``Screen._callbacks``: calls due after a refresh).
     """
 
     def __init__(self, app: App[None], hand_on: Callable[[Event], Awaitable[None]]) -> None:
         """
         Args:
-            app: Its screens and widgets are looked at.
-            hand_on: Takes an event as Textual would have at once. Awaited by the app itself.
+            app: Its screens and widgets are inspected.
+            hand_on: Handles an event as Textual would have done at once. Awaited by the app itself.
         """
         self._app, self._hand_on = app, hand_on
         self._waiting: deque[Event] = deque()
@@ -313,7 +319,7 @@ class TypeAhead:
         """Screen that received the last event."""
 
     async def take(self, event: Event) -> None:
-        """An event that has just come: hand it on when its turn is."""
+        """Queue an event that has just arrived, and pass on what is due."""
         if not self._waiting:
             self._since = monotonic()
         self._waiting.append(event)
@@ -321,7 +327,7 @@ class TypeAhead:
             await self._next()
 
     async def _next(self) -> None:
-        """Hand on what can be; look again soon if there is more."""
+        """Pass on what is due; schedule another check if events remain."""
         self._looks_again = False
         while self._waiting and await self._is_turn_of(self._waiting[0]):
             self._since, self._screen, self._looks = monotonic(), self._app.screen, 0
@@ -332,18 +338,18 @@ class TypeAhead:
             if self._looks < AT_ONCE:
                 self._app.call_later(self._next)
             else:
-                # Not Textual's timer: one this short is dropped where its task begins late.
+                # Not Textual's timer, which drops intervals this short if its task starts late.
                 get_running_loop().call_later(AGAIN_S, self._app.call_later, self._next)
 
     async def _is_turn_of(self, event: Event) -> bool:
         if not isinstance(event, (Key, Paste, MouseDown, MouseUp)):
-            return True  # a move of the mouse, or its wheel: in order, but nothing waits for it
+            return True  # moves of the mouse and its wheel keep their order but need not wait
         if not await self._is_at_rest():
             return self._app.screen.is_mounted and monotonic() - self._since > PATIENCE_S
         return True
 
     async def _is_at_rest(self) -> bool:
-        """Whether nothing that came before can have an effect any more."""
+        """Whether no earlier event can have an effect any more."""
         if self._is_busy():
             return False
         for _ in range(TURNS):
@@ -351,7 +357,7 @@ class TypeAhead:
         return not self._is_busy()
 
     def _is_busy(self) -> bool:
-        """Whether a screen comes or goes, or a widget of the one on top has something to do."""
+        """Whether a screen is opening or closing, or a widget of the top one has work to do."""
         app, screen = self._app, self._app.screen
         stacked = {one for stack in app._screen_stacks.values() for one in stack}
         if any(one not in stacked for one in app._nodes):
@@ -359,20 +365,20 @@ class TypeAhead:
         if not app._message_queue.empty() or app._pending_message is not None:
             return True
         if app._next_callbacks or (screen._callbacks and screen is not self._screen):
-            return True  # what comes into sight is drawn once first
+            return True  # a new screen is drawn once before it gets input
         if any(one.group == OPENS and one.is_running for one in app.workers):
             return True
         return any(map(_is_at_work, screen.walk_children(with_self=True)))
 
 
 def is_typed(event: Event) -> bool:
-    """Whether it comes from the keyboard or the mouse, and nobody has had it yet."""
+    """Whether it is an input event that has not been forwarded yet."""
     return isinstance(event, (InputEvent, Paste)) and not event.is_forwarded
 
 
 def _is_at_work(node: DOMNode) -> bool:
-    """Whether a widget is anywhere but waiting for its next message."""
+    """Whether a widget is doing anything but waiting for its next message."""
     if node._closing or node._closed or node._pruning:
-        return False  # what it has not read yet, it never will
+        return False  # it will not read its queue any more
     queue: Queue[Message | None] = node._message_queue
     return not (node._is_mounted and queue.empty() and queue.ready_event._waiters)

@@ -1,6 +1,6 @@
-"""Layout: how the app was left, so that the next one opens like it; kept in a JSON file.
+"""The layout of the app, restored at the next start; stored in a JSON file.
 
-One file per account of a service. Fields that it lacks have their defaults.
+One file per account of a service. Missing fields have their defaults.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from hud_tui.tui.widgets.group_grid import Face
 
 FILE = "charts"
 MOST = 2000
-"""Metric names remembered at most."""
+"""Maximum number of metric names stored."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Metrics never chosen are not stored: they are shown, after the others."""
+    """The user's choices for the charts. Metrics without a choice are shown, after the others."""
 
     order: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Choices:
         return ChartView(self.smoothing, self.log, self.axis, self.clip, self.envelope)
 
     def seen_through(self, chart_view: ChartView) -> Choices:
-        """The same charts, looked at like this."""
+        """The same charts with this view's smoothing, scales and axis."""
         return replace(
             self,
             smoothing=chart_view.smoothing,
@@ -54,18 +54,18 @@ class Choices:
         )
 
     def arranged(self, keys: Sequence[str]) -> list[str]:
-        """All of a run's metrics: those once put in order first, then the others by rank."""
+        """All metrics of a run: those that the user has ordered first, then the others by rank."""
         places = {key: place for place, key in enumerate(self.order)}
         known = sorted((key for key in keys if key in places), key=places.__getitem__)
         return known + ranked([key for key in keys if key not in places])
 
     def shown(self, keys: Sequence[str]) -> list[str]:
-        """Those that are not hidden; all where none would be left."""
+        """The metrics that are not hidden; all of them if none would be left."""
         arranged, hidden = self.arranged(keys), set(self.hidden)
         return [key for key in arranged if key not in hidden] or arranged
 
     def unchosen(self) -> Choices:
-        """All charts, in the order they come in."""
+        """All charts in their default order."""
         return replace(self, order=(), hidden=())
 
     def toggled(self, key: str) -> Choices:
@@ -75,7 +75,7 @@ class Choices:
         return replace(self, hidden=(*self.hidden, key)[-MOST:])
 
     def moved(self, keys: Sequence[str], key: str, places: int) -> Choices:
-        """With this metric so many places later, or earlier where below 0."""
+        """With this metric moved by `places`, later if positive."""
         order = self.arranged(keys)
         here = order.index(key)
         order.insert(max(0, min(len(order) - 1, here + places)), order.pop(here))
@@ -93,7 +93,7 @@ def read_choices(store: JsonStore) -> Choices:
 
 
 def write_choices(store: JsonStore, choices: Choices, before: Choices | None = None) -> None:
-    """Store the choices that changed since `before`; others may be another app's."""
+    """Store the choices that changed since `before`; another app may have changed the others."""
     was = {} if before is None else asdict(before)
     now = asdict(choices)
     store.write(
@@ -132,7 +132,7 @@ _EXPECTED = {
 
 Line = Annotated[str, Field(max_length=1000)]
 Runs = Annotated[tuple[tuple[Line, Line], ...], Field(max_length=200)]
-"""The ids of the oldest and the newest checkpoint of each."""
+"""Ids of the oldest and the newest checkpoint of each run of steps."""
 
 
 def _known(view: str) -> str:
@@ -147,29 +147,29 @@ View = Annotated[str, AfterValidator(_known)]
 @dataclass(frozen=True)
 class Layout:
     model: Line = ""
-    """Id of the model selected last; empty where none was."""
+    """Id of the last selected model; empty if there was none."""
     model_name: Line = ""
     view: View = "live"
     models_filter: Line = ""
     jobs_filter: Line = ""
     runs_filter: Line = ""
     runs_columns: Line = ""
-    """As `hud_tui.rl.runs.columns` reads them, as the two below."""
+    """In the form that `hud_tui.rl.runs.columns` parses; `runs_sort` and `runs_group` likewise."""
     runs_sort: Line = ""
     runs_group: Line = ""
     tree_filter: Line = ""
     details: bool | None = None
-    """Whether a checkpoint's details are seen; None where there is room."""
+    """Whether a checkpoint's details are shown; None: if there is space."""
     unfolded: Annotated[dict[Line, Runs], Field(max_length=20)] = field(default_factory=dict)
-    """Straight runs of the tree that are shown step by step, by the model's id."""
+    """Unfolded parts of the tree, by model id."""
     pane: Literal["metrics", "groups", "events"] = "metrics"
     """The focused pane in Live."""
     full_pane: bool = False
     """Whether that pane fills the view."""
     chart: Line = "reward_mean"
-    """The metric of the large chart, where the run has it."""
+    """Metric of the large chart, if the run has it."""
     face: Face = Face.REWARDS
-    """What the groups' pane shows."""
+    """Content of the groups pane."""
     order: Order = Order.SIGNAL
 
 
@@ -179,7 +179,7 @@ def file_name(scope: str) -> str:
 
 
 def read_layout(store: JsonStore, scope: str) -> Layout:
-    """Read the stored layout; defaults, and a warning, where it is invalid."""
+    """Read the stored layout; defaults and a warning if it is invalid."""
     try:
         return TypeAdapter(Layout).validate_python(store.read(file_name(scope)))
     except ValidationError as error:
@@ -190,28 +190,28 @@ def read_layout(store: JsonStore, scope: str) -> Layout:
 
 
 def write_layout(store: JsonStore, scope: str, layout: Layout, before: Layout) -> None:
-    """Store what changed since `before`; the rest may be another app's."""
+    """Store what changed since `before`; another app may have changed the rest."""
     was = asdict(before)
     changed = {name: value for name, value in asdict(layout).items() if was[name] != value}
     store.write(file_name(scope), changed)
 
 
 class LayoutStore:
-    """The layout of one account's app, kept as it changes."""
+    """The layout of one account's app, stored whenever it changes."""
 
     def __init__(self, store: JsonStore, scope: str | None) -> None:
         """
         Args:
-            store: Where it is kept.
-            scope: Names the account of the service; None where nothing is kept.
+            store: Where to store it.
+            scope: Name of the service's account; None to store nothing.
         """
         self._store, self._scope = store, scope
         self.now = Layout() if scope is None else read_layout(store, scope)
         self.edition = 0
-        """Grows when the layout is reset."""
+        """Incremented when the layout is reset."""
 
     def arrange(self, **changes: Any) -> None:
-        """Change fields of the `Layout`, and keep them."""
+        """Change fields of the `Layout`, and store them."""
         self._change(replace(self.now, **changes))
 
     def reset(self) -> None:

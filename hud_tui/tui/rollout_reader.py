@@ -1,7 +1,8 @@
-"""Jobs and their rollouts: read in parts, as rows of a list, and one of them to paste elsewhere.
+"""Reading a job's rollouts in parts, showing them as rows of a list, and formatting one for
+copying.
 
-In text and Markdown what could act on a terminal is shown as pictures; JSON has every
-character that is not ASCII escaped, so that nothing is lost and nothing acts.
+In text and Markdown, control characters become visible ones; in JSON every character that is not
+ASCII is escaped, so that nothing is lost and nothing affects the terminal.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class StepGroups:
     """The groups of one step, in browsing order."""
 
     name: str
-    """The step's display name."""
+    """Display name of the step."""
     groups: Sequence[Group]
     """While the step is sampled, with the rollouts so far."""
     place: int
@@ -43,24 +44,24 @@ class StepGroups:
     node: Checkpoint | None = None
     """The step's checkpoint; None while it is sampled."""
     step: int | None = None
-    """The step's number; None where the service does not say."""
+    """Number of the step; None if the service does not report it."""
     names: Sequence[str] = ()
-    """What each group is of, where that is not one step."""
+    """What each group is of, if they are not all of one step."""
 
 
 class GroupReader:
-    """Reads the rollouts of one step's groups; a step's list of traces is asked for once."""
+    """Reads the rollouts of one step's groups; the step's list of traces is requested once."""
 
     def __init__(self, client: HudClient | None, step: StepGroups) -> None:
         self._client, self._step = client, step
         self._rows: list[CheckpointTrace] | None = None
 
     def names(self, group: Group) -> bool:
-        """Whether it is known which rollouts the group is made of."""
+        """Whether the ids of all rollouts of the group are known."""
         return len(group.trace_ids) == len(group.rewards)
 
     async def advantages(self) -> Advantages:
-        """How the run that took the step makes advantages of rewards.
+        """How the run that took the step computes advantages.
 
         Raises:
             HudError: The service refused or did not answer.
@@ -72,7 +73,7 @@ class GroupReader:
         return Advantages.of_run(None if run is None else run.parameters)
 
     async def known(self, group: Group) -> Group:
-        """The group with its trace ids, where the service can tell them.
+        """The group with its trace ids, if the service reports them.
 
         Raises:
             HudError: The service refused or did not answer.
@@ -87,11 +88,11 @@ class GroupReader:
         own = [row for row in self._rows if row.task_slug == group.task_slug]
         own.sort(key=lambda row: -1 if row.rollout is None else row.rollout)
         if [row.reward for row in own] != group.rewards:
-            return group  # sampled twice, or not all of them: better none than the wrong ones
+            return group  # the ids are ambiguous or incomplete: rather none than wrong ones
         return group.model_copy(update={"trace_ids": [row.trace_id for row in own]})
 
     async def read(self, one: Answer) -> tuple[Answer, str]:
-        """A rollout's text and its prompt; the error message where it cannot be read."""
+        """A rollout's text and its prompt; an error message if it cannot be read."""
         if one.trace_id is None or self._client is None:
             return one, ""
         try:
@@ -105,27 +106,26 @@ class GroupReader:
         return replace(one, text=said, tokens=tokens, ended=ended), prompt_of(events)
 
 
-# Reading a job's rollouts a part at a time: a managed run by step, any other by pages.
-#
-# A run of 400 steps has fifty thousand rollouts, and a screen shows one step's.
+# Reading a job's rollouts in parts: of a managed run by step, of any other job by page. A run of
+# 400 steps has fifty thousand rollouts, and a screen shows those of one step.
 
 
 PAGE = 1000
-"""Rollouts shown at once of a job without steps."""
+"""Number of rollouts per page of a job without steps."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a job's rollouts: those of one step, or one page."""
+    """A part of a job's rollouts: of one step, or one page."""
 
     job: Job
     number: int
-    """The step, or the page from 1."""
+    """The step, or the page counted from 1."""
     newest: int
     """The newest step or page."""
     by_step: bool
     total: int | None
-    """Rollout count of the whole job, where all were read."""
+    """Number of rollouts of the whole job, if all were read."""
     groups: tuple[RolloutGroup, ...]
 
     @property
@@ -133,12 +133,12 @@ class Part:
         return [rollout.trace for group in self.groups for rollout in group.rollouts]
 
     def group_of(self, trace: Trace) -> RolloutGroup:
-        """The group that a rollout of this part is in."""
+        """The group of a rollout of this part."""
         return next(g for g in self.groups if any(r.trace is trace for r in g.rollouts))
 
     @property
     def attempts(self) -> int:
-        """How often the step was sampled, as far as these rollouts tell."""
+        """Number of times that the step was sampled, judging by these rollouts."""
         return max((group.attempt for group in self.groups), default=1)
 
     @property
@@ -153,7 +153,7 @@ class Part:
 
 
 class JobReader:
-    """Reads one job's parts. All pages of a job without steps are read once, then kept."""
+    """Reads one job's parts. The pages of a job without steps are read once, then cached."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -161,7 +161,7 @@ class JobReader:
         self._rule: Advantages | None = None
 
     async def read(self, client: HudClient, wanted: int | None = None) -> Part:
-        """A step or page; None is the newest, of a job that runs as it is now.
+        """A step or page; None for the newest, with the job in its present state.
 
         Raises:
             HudError: The service refused or did not answer.
@@ -173,8 +173,8 @@ class JobReader:
         return await self._step(client, wanted)
 
     async def _step(self, client: HudClient, wanted: int | None) -> Part:
-        """A step that is being sampled, or that a run failed at, has rollouts though it was
-        never taken."""
+        """Rollouts of a step. A step that is being sampled, or at which a run failed, has rollouts
+        although it was never taken."""
         taken = job_step(self.job) or 0
         newest = max(1, newest_sampled(self.job))
         number = newest if wanted is None else min(max(1, wanted), newest)
@@ -186,7 +186,7 @@ class JobReader:
         return Part(self.job, number, newest, True, None, groups)
 
     async def _advantages(self, client: HudClient) -> Advantages:
-        """How the run makes advantages of rewards; its row does not say."""
+        """How the run computes advantages, which its row does not contain."""
         if self._rule is None:
             run = await client.known_job(self.job.id)
             self._rule = Advantages.of_run(None if run is None else run.parameters)
@@ -203,13 +203,13 @@ class JobReader:
 
 
 def newest_sampled(job: Job) -> int:
-    """The newest step that may have rollouts: told by the service, else the next one."""
+    """The newest step that may have rollouts: as reported by the service, else the next one."""
     taken, told = job_step(job) or 0, (job.metadata or {}).get("sampled_step")
     sampled = told if isinstance(told, int) else taken + 1
     return max(taken + 1 if job_is_active(job) else taken, sampled)
 
 
-# One rollout to paste elsewhere.
+# Formatting one rollout for copying.
 
 _TICKS = re.compile("`+")
 
@@ -221,7 +221,7 @@ def as_text(trace: Trace, events: TraceEvents | None) -> str:
 
 
 def as_markdown(trace: Trace, events: TraceEvents | None) -> str:
-    """The same under headings, every text in a fence that it cannot close."""
+    """The conversation as Markdown, each text in a fence that it cannot close."""
     parts = [f"## {_title(trace)}"]
     for role, text in _turns(trace, events):
         longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
@@ -295,7 +295,7 @@ JOBS = (
     Column("trend", 12, rank=11),
 )
 OF_RUNS = ("steps", "reward", "eta", "taskset", "lr", "group", "spark")
-"""Columns that are those of the table of runs."""
+"""Columns that this table has in common with the table of runs."""
 TRACES = (
     Column("#", 4, right=True, rank=4),
     Column("reward", 7, right=True),
@@ -317,13 +317,13 @@ SIBLINGS = (
 def job_rows(
     jobs: Iterable[Job], text: str, now: float, runs: Mapping[str, RunRow] | None = None
 ) -> list[Row]:
-    """Jobs that run first, then the newest; only those that contain `text`.
+    """Active jobs first, then the newest; only those that contain `text`.
 
     Args:
-        jobs: As they were read.
-        text: Words.
+        jobs: As read.
+        text: Words of the filter.
         now: Unix seconds.
-        runs: What is known of those that are runs, by their ids.
+        runs: Rows of the jobs that are runs, by id.
     """
     wanted = text.casefold().split()
     shown = [job for job in jobs if all(word in _haystack(job) for word in wanted)]
@@ -332,8 +332,8 @@ def job_rows(
 
 
 def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
-    """Rollouts under a heading for each task, and for each attempt where there are several;
-    only those whose task or text contain `text`."""
+    """Rollouts under a heading per task, and per attempt if there are several; only those whose
+    task or text contains `text`."""
     rows: list[Row] = []
     wanted = text.casefold().split()
     attempts = max((group.attempt for group in groups), default=1)
@@ -351,7 +351,7 @@ def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
 
 
 def attempt_heading(attempt: int, attempts: int) -> Content:
-    """Which sampling of the step, e.g. ``attempt 2 of 3: zero variance, sampled again``."""
+    """Heading of an attempt, e.g. ``attempt 2 of 3: zero variance, sampled again``."""
     title = Content.styled(f"attempt {attempt} of {attempts}", "bold $foreground")
     if attempt == attempts:
         return title
@@ -359,7 +359,7 @@ def attempt_heading(attempt: int, attempts: int) -> Content:
 
 
 def group_heading(group: RolloutGroup) -> Content:
-    """A task and how its rollouts did, e.g. ``add-7  .62 ± .31``."""
+    """A task with the mean and std of its rewards, e.g. ``add-7  .62 ± .31``."""
     parts = [Content.styled(one_line(group.task_slug or "rollouts", 40), "bold $foreground")]
     if group.mean is not None:
         parts.append(Content(f"  {short(group.mean)} ± {short(group.std)}"))
@@ -371,7 +371,7 @@ def group_heading(group: RolloutGroup) -> Content:
 
 
 def sibling_rows(group: RolloutGroup, trace_id: str) -> list[Row]:
-    """A group's rollouts side by side, this one marked."""
+    """The rollouts of a group, with the present one marked."""
     rows = []
     for place, rollout in enumerate(group.rollouts, 1):
         trace = rollout.trace
@@ -396,7 +396,7 @@ def reward_cell(reward: float | None) -> Content:
 
 
 def advantage_text(advantage: float | None) -> str:
-    """An advantage with its sign; ``–`` where there is none."""
+    """An advantage with its sign; ``–`` if there is none."""
     return "–" if advantage is None else signed(advantage)
 
 
@@ -474,14 +474,14 @@ def _text_of(group: RolloutGroup, rollout: Rollout) -> str:
     return f"{group.task_slug} {trace.completion} {trace.stop_reason} {trace.id}".casefold()
 
 
-# The line above each level of the jobs view: where we are, and what it comes to.
+# The title above each level of the jobs view, with totals.
 
 
 DOT = Content.styled("  ·  ", "$text-muted")
 
 
 def jobs_title(jobs: Sequence[Job] | None, shown: int | None = None) -> Content:
-    """How many jobs there are; `shown` of them, where a filter leaves some out."""
+    """The number of jobs, and of those that match the filter."""
     if not jobs:
         return Content()
     running = sum(job_is_active(job) for job in jobs)
@@ -493,11 +493,11 @@ def jobs_title(jobs: Sequence[Job] | None, shown: int | None = None) -> Content:
 
 
 Ranked = tuple[int, Content]
-"""(rank, text): where a line is too narrow, the highest rank goes first."""
+"""(rank, text): in a narrow line, texts with the highest rank are dropped first."""
 
 
 def part_title(part: Part | None, job: Job, following: bool, width: int) -> Content:
-    """A job, and what the rollouts that are listed come to, `width` cells at most."""
+    """A job and the totals of the listed rollouts, in at most `width` cells."""
     parts: list[Ranked] = [
         (1, Content.styled(job_title(job), "bold")),
         (4, Content(one_line(job.status or "–", 20))),
@@ -516,14 +516,15 @@ def rollout_title(
     removed: int = 0,
     found: tuple[int, int] | None = None,
 ) -> Content:
-    """One rollout: its task, its place in the group, how it was graded.
+    """A rollout: its task, its place in the group, its reward.
 
     Args:
-        group: The one that it is in.
+        group: The rollout's group.
         trace: The rollout.
-        width: Cells there are.
-        removed: Characters of it that could act on a terminal.
-        found: Which hit of a search is looked at, of how many; None without a search.
+        width: Available cells.
+        removed: Number of control characters in its text.
+        found: Number of the present match of a search, and number of matches; None without a
+            search.
     """
     place = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
     parts: list[Ranked] = [(0, Content.styled(one_line(trace.task_slug or "rollout", 40), "bold"))]
@@ -565,8 +566,8 @@ def _part(part: Part, job: Job) -> Iterator[Ranked]:
 
 
 def _rollouts(part: Part, rewards: Sequence[float]) -> Iterator[Ranked]:
-    """How many there are, and the mean of `rewards`, those that were trained on; the held-out
-    ones of a step apart, for the mean is not theirs."""
+    """The number of rollouts and the mean of `rewards`, which are the training rollouts'; held-out
+    rollouts of a step are counted separately, because that mean does not include them."""
     held_out = sum(len(group.rollouts) for group in part.groups if group.heldout)
     apart = part.total is None and 0 < held_out < len(part.traces)
     count = len(part.traces) if part.total is None else part.total

@@ -1,7 +1,8 @@
-"""The app's two usual themes: two text tones, one accent, one warm, one hot.
+"""Themes, the reward ramp, and filters for terminals without Unicode or colours.
 
-The accent is what is served now. The reward ramp (widgets/palette.py) runs from blue to
-yellow, so the accent is a sky blue brighter than any of it, and warm is an orange.
+The two usual themes have two text tones, one accent, one warm and one hot colour. The accent marks
+what is served now. The reward ramp runs from blue to yellow, so the accent is a sky blue brighter
+than any of it, and warm is an orange.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ LIGHT = Theme(
 )
 
 
-# The one reward ramp, and what to draw where a terminal has no Unicode.
+# The reward ramp, and replacements for terminals without Unicode.
 #
 # The ramp is sequential and reads the same to a colour-blind eye: brightness rises with
 # the reward. It leaves out the darkest fifth of its source and lifts the three that
@@ -118,7 +119,7 @@ RAMP = (
 )
 """Lowest reward to highest."""
 EIGHTHS = " ▁▂▃▄▅▆▇█"
-"""Nothing to a full cell, by eighths of its height."""
+"""Blocks from empty to full, by eighths of a cell's height."""
 LOCK = "⚿"
 """Mark of a protected model."""
 ALL_SOLVED, ALL_FAILED = "═", "┄"
@@ -191,7 +192,7 @@ _OTHER = re.compile("[^\x00-\x7f]")
 
 
 def ramp_index(value: float, low: float, high: float) -> int:
-    """Which colour of the ramp, 0 … 8: NaN and an empty range are the lowest."""
+    """Index of a colour of the ramp, 0 … 8; 0 for NaN and for an empty range."""
     if not high > low or value != value:
         return 0
     share = (value - low) / (high - low)
@@ -204,14 +205,14 @@ def reward_style(value: float, low: float = 0.0, high: float = 1.0) -> Style:
 
 
 def eighth(share: float) -> str:
-    """A cell filled from below to a share in [0, 1]; any share above 0 shows."""
+    """A cell filled from below to a share in [0, 1]; any share above 0 is visible."""
     if not share > 0:
         return EIGHTHS[0]
     return EIGHTHS[min(8, max(1, round(share * 8)))]
 
 
 def mark_glyph(std: float, has_signal: bool, all_solved: bool, widest: float) -> str:
-    """A group in one cell: as high as its std; a zero-variance group has its own glyph.
+    """A group in one cell, as high as its std; zero-variance groups have glyphs of their own.
 
     Args:
         std: Standard deviation of its rewards.
@@ -225,28 +226,28 @@ def mark_glyph(std: float, has_signal: bool, all_solved: bool, widest: float) ->
 
 
 def wants_ascii(environ: Mapping[str, str], encoding: str | None) -> bool:
-    """Whether this terminal has no Unicode: HUD_TUI_ASCII is set, or the encoding says so."""
+    """Whether this terminal has no Unicode: HUD_TUI_ASCII is set, or the encoding is not UTF."""
     if "HUD_TUI_ASCII" in environ:
         return environ["HUD_TUI_ASCII"] not in ("", "0")
     return environ.get("TERM") == "linux" or "utf" not in (encoding or "utf-8").lower()
 
 
 class AsciiFilter(LineFilter):
-    """Replace every glyph of the screen by its ASCII twin, just before it is written."""
+    """Replaces every glyph by an ASCII character just before the screen is written."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(to_ascii(text), style, control) for text, style, control in segments]
 
 
 def to_ascii(text: str) -> str:
-    """As wide a text in ASCII; a character that has no twin, as in a model's name, is ``?``."""
+    """The text in ASCII with the same width; characters without a replacement become ``?``."""
     if text.isascii():
         return text
     return _OTHER.sub(lambda found: "?" * cell_len(found.group()), text.translate(ASCII))
 
 
 def ascii_filter(encoding: str | None) -> AsciiFilter:
-    """The app's filter, switched on where the terminal needs it."""
+    """The app's filter, enabled if the terminal needs it."""
     return AsciiFilter(enabled=wants_ascii(os.environ, encoding))
 
 
@@ -255,7 +256,7 @@ def _style(index: int) -> Style:
     return Style(color=RAMP[index])
 
 
-# Two themes for eyes that the usual ones do not serve, and the reward ramps of all four.
+# Two themes for low vision and colour blindness, and the reward ramps of all four themes.
 #
 # High contrast: every text has at least 7:1 against its ground (WCAG 2.2, criterion 1.4.6), on
 # black. Colour-blind safe: accent, warm and hot lie on the axis from blue to yellow and apart in
@@ -366,14 +367,15 @@ last. Viridis, as in the palette: downwards on a light ground, its brighter part
 
 
 RAISED = 0.11
-"""Difference in brightness from which a background marks something: a cursor, a button."""
+"""Difference in brightness from which a background marks something, such as a cursor or a
+button."""
 FAINT, GREY = 0.7, 0.25
-"""Difference in brightness, and range of red, green and blue, up to which a text is muted."""
+"""Difference in brightness, and range of red, green and blue, up to which text counts as muted."""
 REVERSE, DIM = Style(reverse=True), Style(dim=True)
 
 
 class PlainFilter(LineFilter):
-    """Take every colour out; a marked background becomes reverse, and a muted text dim."""
+    """Removes all colours; a marked background becomes reverse, and muted text dim."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
@@ -387,8 +389,8 @@ def plain(style: Style, background: Color) -> Style:
     """A style without its colours.
 
     Args:
-        style: As the screen has it.
-        background: The screen's, which is told apart from what is marked.
+        style: As on the screen.
+        background: The screen's background.
     """
     base = background.brightness
     ground = base if style.bgcolor is None else Color.from_rich_color(style.bgcolor).brightness
@@ -403,10 +405,10 @@ def plain(style: Style, background: Color) -> Style:
 
 
 class ThinUpdate(ChopsUpdate):
-    """The same parts, cut to the cells that were asked for.
+    """An update that writes only the requested cells.
 
-    Textual 8.2 begins each part at the left edge of its widget, however little of it changed: over
-    a slow link that is most of what is sent.
+    Textual 8.2 begins each part at the left edge of its widget, however little of it changed; over
+    a slow connection that is most of what is sent.
     """
 
     @classmethod
@@ -414,7 +416,7 @@ class ThinUpdate(ChopsUpdate):
         return cls(update.chops, update.spans, update.chop_ends)
 
     def render_segments(self, console: Console) -> str:
-        """Cursor moves and styled text, ready to be written."""
+        """Cursor moves and styled text, as written to the terminal."""
         written: list[str] = []
         for y, start, stop in self.spans:
             pieces = zip(self.chop_ends[y], self.chops[y].items(), strict=True)
@@ -431,7 +433,7 @@ THEME_FILE = "look"
 
 
 class RampFilter(LineFilter):
-    """Exchange the reward ramp's colours for a theme's own."""
+    """Replaces the reward ramp's colours by those of a theme."""
 
     def __init__(self, ramp: Sequence[str]) -> None:
         super().__init__(enabled=tuple(ramp) != RAMP)
@@ -467,7 +469,8 @@ class ThemeChoice:
     """The app's theme: the stored one, changed by a key or in the palette."""
 
     def __init__(self, app: App[None], store: JsonStore) -> None:
-        """Put on the theme that was last chosen. Made before the styles are read, so only once."""
+        """Use the stored theme. Create this before the styles are read, so that they are read only
+        once."""
         self._app, self._store = app, store
         for theme in THEMES:
             app.register_theme(theme)
@@ -480,13 +483,13 @@ class ThemeChoice:
         app.stylesheet.set_variables(app.get_css_variables())
 
     def wear(self, name: str) -> None:
-        """Change to this theme, and remember it."""
+        """Change to this theme, and store the choice."""
         self._use_ramp(name)
         self._app.theme = name
         self._store.write(THEME_FILE, {"theme": name})
 
     def next(self) -> str:
-        """Change to the next theme; its title."""
+        """Change to the next theme; return its title."""
         names = list(TITLES)
         name = names[(names.index(self._app.theme) + 1) % len(names)]
         self.wear(name)

@@ -1,7 +1,7 @@
-"""Workspace: the connected app: the selected model, its views, its notices.
+"""`Workspace`: the part of the app that needs a service: selected model, views, notices.
 
-The app imports this module after its first frame: with it come the client, pydantic, the wire's
-models and every dialog, some 250 ms.
+The app imports this module after its first frame, because it imports the client, pydantic, the
+wire's models and every dialog, which takes about 250 ms.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from hud_tui.tui.session import RunSession
 from hud_tui.wire import Job, JobStatus, Model
 
 ASIDE_S = 5.0
-"""Between two looks at the machine that is used, and at costs."""
+"""Seconds between two updates of the machine in use and of costs."""
 LOOP_S = 2.0
-"""Between two looks at a loop that is driven from outside."""
+"""Seconds between two reads of a training loop outside the service."""
 FRAME_S = 0.1
-"""Events are shown together, at most this often."""
+"""Minimum seconds between two displayed updates; events in between are collected."""
 READING = frozenset({"read", "check", "form", "start", "evaluations", "paired", "gather", "within"})
-"""Groups of workers that only read, and may be begun again on another client."""
+"""Groups of workers that only read, and can be restarted with another client."""
 
 
 class Workspace:
@@ -81,18 +81,18 @@ class Workspace:
     ) -> None:
         """
         Args:
-            app: Shows it all.
+            app: The app.
             client: The service.
             mode: ``local``, ``hud`` or ``replay``.
-            start: What the command line asked for.
-            store: Keeps what the user chose.
-            clock: Unix seconds, for ages on the screen.
-            thresholds: What the detectors of alarms go by; None for the usual ones.
-            notify: Where alarms and the end of a run are announced; None for nowhere.
-            recorder: Records the session's events to a file; None without `--record`.
-            export_dir: Where new files go.
-            reopen: Opens the service anew, as another machine is used now.
-            set_ups: The set-ups of machines that are at work already.
+            start: The command line's request.
+            store: Stores the user's choices.
+            clock: Unix seconds, for displayed ages.
+            thresholds: Of the alarm detectors; None for the defaults.
+            notify: How to announce alarms and the end of a run; None for nothing.
+            recorder: Records the session's events to a file; None without ``--record``.
+            export_dir: Directory for new files.
+            reopen: Opens the service again, after another machine was chosen.
+            set_ups: Set-ups of machines that are already running.
         """
         self._reopen = reopen
         self.session = self.SESSION(client, mode, self, store, clock, thresholds, recorder)
@@ -108,18 +108,18 @@ class Workspace:
         self.places = Places(app, self.session)
         self._leaving = False
         self._unshown: list[Alarm] = []
-        """Alarms raised while a dialog is open: a notice would cover its buttons."""
+        """Alarms raised while a dialog is open, because a notice would cover its buttons."""
 
     @property
     def view(self) -> HudScreen | None:
-        """The view on the screen, under a dialog too; None before there is one."""
+        """The view on the screen, also under a dialog; None before there is one."""
         stack = reversed(self._app.screen_stack)
         return next((screen for screen in stack if isinstance(screen, HudScreen)), None)
 
     # Opening: which model and view are shown first.
 
     async def opening(self) -> Opening:
-        """What to begin with. Raises HudError: the service cannot be asked."""
+        """The first view and model. Raises HudError if the service does not answer."""
         return await opening(self.session.client, self._start, self.layout.now)
 
     async def begin(self, first: Opening) -> None:
@@ -137,7 +137,7 @@ class Workspace:
             self.show_document(self._start.ref)
 
     async def begin_offline(self) -> bool:
-        """Show what was known last; False where there is nothing to show."""
+        """Show the last known state; False if there is none."""
         session = self.session
         known = await to_thread(session.read_last_known)
         if known is None:
@@ -158,8 +158,8 @@ class Workspace:
         return True
 
     async def reconnect(self, client: HudClient) -> None:
-        """Take a new client in place of the old. What still reads from the old one is ended before
-        that is closed, and read again."""
+        """Replace the client. Reads with the old one are cancelled before it is closed, and
+        repeated."""
         old = self.session.client
         self.session.reconnect(client)
         readers = [worker for worker in self._app.workers if worker.group in READING]
@@ -175,20 +175,20 @@ class Workspace:
         self.service_came_back()
 
     async def end(self) -> None:
-        """`close`, while the app goes on with another service: nothing of this one stays at work
-        but set-ups of machines, which are the app's."""
+        """`close`, while the app continues with another service: everything ends except set-ups of
+        machines, which belong to the app."""
         for worker in [*self._app.workers]:
             if worker.group not in (SET_UPS, "reopen", "connect"):
                 worker.cancel()
         await self.close()
 
     async def close(self) -> None:
-        """Keep what is known, and close the connections."""
+        """Store the last known state, and close the connections."""
         await self.session.evaluation_runner.stop()
         await self.session.save_last_known()
         await self.session.client.aclose()
 
-    # What the session tells: see `SessionOwner`.
+    # Called by the session: see `SessionOwner`.
 
     def model_chosen(self, model: Model) -> None:
         self._app.run_worker(self._follow(), exclusive=True, group="follow")
@@ -196,13 +196,13 @@ class Workspace:
         self.layout.arrange(model=model.id, model_name=model.model_name[:1000])
 
     def session_changed(self) -> None:
-        """Hand the run to the view on the screen; a hidden one waits."""
+        """Pass the run to the view on the screen; hidden views get it when they are shown."""
         view = self.view
         if view is not None:
             view.hear(self.session.run, self.session.freshness)
             if self._unshown and not self._app.screen.is_modal:
                 shown, self._unshown = self._unshown, []
-                for alarm in shown if view.VIEW != "alarms" else ():  # there they are listed
+                for alarm in shown if view.VIEW != "alarms" else ():  # that view lists them
                     self._show_alarm(alarm)
 
     def evaluation_begun(self, evaluation_id: str) -> None:
@@ -234,16 +234,16 @@ class Workspace:
 
     def service_came_back(self) -> None:
         if self.view is not None:
-            self.view.on_screen_resume()  # what it could not read it reads now
+            self.view.on_screen_resume()  # this repeats reads that failed
 
     def _read_evaluations(self) -> None:
         reading: WorkType[None] = (
             self.session.evaluation_runner.read
-        )  # a coroutine may never be begun
+        )  # passed as a function: a coroutine that is never started raises a warning
         self._app.run_worker(reading, exclusive=True, group="evaluations")
 
     async def _follow(self) -> None:
-        """Read the model's events; what they add up to is shown once a frame."""
+        """Read the model's events; their combined effect is displayed once per frame."""
         frame = self._app.set_interval(FRAME_S, self.session.frame)
         try:
             await self.session.follow()
@@ -261,7 +261,7 @@ class Workspace:
     def _keep_saving(self) -> None:
         self._app.run_worker(self.session.keep_saving(), exclusive=True, group="keep")
 
-    # Alarms: on the screen, and to somebody who does not look.
+    # Alarms: on the screen, and as notifications.
 
     @property
     def _model_name(self) -> str:
@@ -269,7 +269,7 @@ class Workspace:
         return "" if model is None else one_line(model.model_name, 80)
 
     def _show_alarm(self, alarm: Alarm) -> None:
-        """Show an alarm on whatever view there is."""
+        """Show an alarm as a notice over any view."""
         what = keyed("press {app.alarms} for advice")
         text = f"{ALARM} {alarm.title} since step {alarm.onset}\n{alarm.summary}\n{what}"
         self._app.notify(
@@ -284,20 +284,20 @@ class Workspace:
             self._app.run_worker(self._post(notifier, document), group="webhook")
 
     async def _post(self, notifier: Notifier, document: dict[str, object]) -> None:
-        """POST a document to the webhook; a failure is said once."""
+        """POST a document to the webhook; only the first failure is displayed."""
         why = await post_webhook(notifier.notify.webhook, document)
         if why and (said := notifier.failed(why)):
             say(self._app, said)
 
     def _write(self, text: str) -> None:
-        """Write to the terminal itself, past the screen."""
+        """Write to the terminal directly, bypassing the screen."""
         if self._app._driver is not None:
             self._app._driver.write(text)
 
-    # What keys of every view do.
+    # Actions of every view.
 
     def show_document(self, ref: str | None = None) -> None:
-        """Show all that the service says of the followed model, or of the job that is named."""
+        """Show the service's whole document on the followed model, or on a job."""
         self._app.run_worker(self._show_document(ref), exclusive=True, group=OPENS)
 
     async def _show_document(self, ref: str | None) -> None:
@@ -310,7 +310,7 @@ class Workspace:
         await self._app.push_screen(JsonScreen(title, document))
 
     def show_machines(self) -> None:
-        """Show the machines that are known here."""
+        """Show the known machines."""
         state = self._store.directory
         if state is None:
             say(self._app, "no state directory: no machines are kept")
@@ -321,11 +321,11 @@ class Workspace:
         self._app.push_screen(screen)
 
     def _models_there(self) -> tuple[str, ...]:
-        """Names of the models that were made where training is now."""
+        """Names of the models on the machine in use."""
         return tuple(one.model_name for one in self.session.catalog if one.forked_from)
 
     async def _watch_machines(self) -> None:
-        """Keep what the top line says of the used machine and of costs."""
+        """Update the machine in use and costs in the top line."""
         state = self._store.directory
         said = costs_now(state)
         if said:
@@ -342,12 +342,12 @@ class Workspace:
             await sleep(ASIDE_S)
 
     def _machine(self) -> str:
-        """The machine that the open service is on; empty: this one, or HUD."""
+        """Machine of the open service; empty for this one, or HUD."""
         data = self.session.client.settings.data_dir if self.session.mode == "local" else ""
         return machine_in(Path(data))
 
     async def _watch_loop(self) -> None:
-        """Follow the loop that trains the selected model from outside."""
+        """Follow the training loop outside the service that trains the selected model."""
         while not self.session.replays:
             before = self.session.loop
             await self.session.find_loop()
@@ -361,7 +361,7 @@ class Workspace:
         self._app.push_screen(LogScreen(self._store.directory, clock, self.session.client))
 
     async def reset_layout(self) -> None:
-        """Ask, then reset the layout of every view. From a worker."""
+        """Reset the layout of all views after confirmation. Call it from a worker."""
         lines = [
             "Panes, folds, filters and charts go back to their defaults.",
             "The theme, notes and acknowledged alarms are kept.",
@@ -373,7 +373,7 @@ class Workspace:
                 self.view.follow_layout()
 
     def leave(self) -> None:
-        """Quit; ask first while a run trains. A replayed run does not train."""
+        """Quit; ask first if a run is training. A replayed run does not count."""
         job = self.session.run.job if self.session.run.training else None
         costs = costs_now(self._store.directory)
         asks = job is not None or bool(costs or self.session.evaluation_runner.running)
@@ -398,7 +398,7 @@ class Workspace:
             self._exit()
 
     async def _may_leave_costs(self) -> bool:
-        """Say what goes on costing money, and until when; whether to leave now."""
+        """Show what will go on costing money, and until when; return whether to quit now."""
         state = self._store.directory
         rentals = [] if state is None else [one for one in read_rentals(state) if one.runs]
         lines = [one_line(_goes_on(one, time()), 200) for one in rentals]
@@ -407,20 +407,21 @@ class Workspace:
         return await self._app.push_screen_wait(dialog)
 
     def _exit(self) -> None:
-        """Leave, and say what still costs money where the app was."""
+        """Exit, and print what still costs money."""
         said = costs_now(self._store.directory)
         self._app.exit(message=clean(said, 1000) if said else None)
 
 
 def _goes_on(one: Rental, now: float) -> str:
-    """E.g. ``hud-h100-1a2b: $4.20 per hour, $1.10 so far, ends by 18:40 at the latest``."""
+    """A rental in words, e.g. ``hud-h100-1a2b: $4.20 per hour, $1.10 so far, ends by 18:40 at the
+    latest``."""
     until = datetime.fromtimestamp(one.deadline).strftime("%H:%M")
     costs = f"${one.price_hr:.2f} per hour, ${one.spent(now):.2f} so far"
     return f"{one.name}: {costs}, ends by {until} at the latest"
 
 
 def costs_now(state: Path | None) -> str:
-    """What is rented and what it has cost; empty where nothing is, or nobody knows."""
+    """What is rented and what it has cost; empty if nothing is, or that is unknown."""
     with suppress(HudError):
         return "" if state is None else costs_said(state, time())
     return ""
@@ -435,16 +436,16 @@ class Opening:
 
     view: str
     model: Model | None
-    """To select; None before the first fork."""
+    """The model to select; None before the first fork."""
     trouble: HudError | None = None
     """Why it is not the requested one."""
     models: tuple[Model, ...] = ()
-    """The catalog, as it was read."""
+    """The catalog as read."""
 
 
 async def opening(client: HudClient, start: Start, left: Layout) -> Opening:
-    """Choose the first view and model: what the command line names, else as the app was left, else
-    the model of the newest job, else the newest fork.
+    """Choose the first view and model: those of the command line, else those of the last session,
+    else the model of the newest job, else the newest fork.
 
     Raises:
         HudError: The service does not answer.
@@ -481,7 +482,7 @@ def _last(start: Start, left: Layout, models: list[Model]) -> Model | None:
 
 
 def opening_offline(known: LastKnown, start: Start, left: Layout) -> Opening:
-    """The same from the last known state, if the service does not answer.
+    """As `opening`, from the last known state, if the service does not answer.
 
     Raises:
         HudUsage: The last known state does not have the model that the command line names.
