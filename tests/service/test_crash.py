@@ -10,8 +10,8 @@ import httpx
 from tests.conftest import Process, ended, fork, serve_process, submit, until
 from tests.service.calls import saved_steps
 
-KILLS = 8
-STEPS = 150
+KILLS = 5
+STEPS = 100
 """More than the run reaches between all the kills."""
 
 

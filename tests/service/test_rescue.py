@@ -16,7 +16,7 @@ from hud_tui.wire import Checkpoint
 from tests.conftest import ended, submit, tasks_of
 from tests.service.calls import Json, tree
 
-GOOD, ASKED = 60, 20
+GOOD, ASKED = 40, 20
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_the_rescue_solves_what_was_solved_before_the_update_that_spoilt_i
     http: httpx.AsyncClient,
 ) -> None:
     model = await arith(http)
-    for steps, rate in ((GOOD, None), (1, 0.02), (40, 1e-5)):
+    for steps, rate in ((GOOD, None), (1, 0.02), (25, 1e-5)):
         given = {} if rate is None else {"learning_rate": rate}
         job_id = await submit(http, model["id"], steps=steps, **given)
         assert (await ended(http, job_id))["status"] == "succeeded"
