@@ -9,6 +9,7 @@ import pytest
 
 from hud_tui.service.data_dir import MARK
 from hud_tui.service.engines.base import Sampled, SampleRequest
+from tests.conftest import until
 
 Json = dict[str, Any]
 QUESTION = "3 + 4 = ?"
@@ -79,6 +80,17 @@ def saved_steps(data_dir: Path) -> list[Path]:
 async def set_head(http: httpx.AsyncClient, model_id: str, checkpoint_id: str) -> httpx.Response:
     """PUT the head."""
     return await http.put(f"/v2/models/{model_id}/head", json={"checkpoint_id": checkpoint_id})
+
+
+async def reach(http: httpx.AsyncClient, job_id: str, step: int = 1) -> None:
+    """Wait until a run has taken so many steps."""
+
+    async def reached() -> bool:
+        status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
+        assert status["status"] in ("queued", "running", "succeeded"), status
+        return bool((status["step"] or 0) >= step)
+
+    await until(reached)
 
 
 def detail(answer: httpx.Response) -> str:

@@ -18,6 +18,7 @@ from hud_tui.service import http as http_module
 from hud_tui.service.app import HEADER_BYTES, MOST, RateLimit, raise_open_files, room
 from hud_tui.service.service import Service
 from tests.conftest import PATIENCE_S, bearer, fork, on_socket, serve_process, submit, until
+from tests.service.calls import reach
 
 KEYLESS = b"POST /telemetry/v3/api/sdk-events/cli HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
@@ -221,11 +222,7 @@ async def test_a_stopped_engine_keeps_the_service_from_ending_for_a_while_only(
         model = await fork(http)
         job_id = await submit(http, model["id"], steps=5000)
         url = f"/v1/training/jobs/{job_id}/raw-status"
-
-        async def steps() -> bool:
-            return bool((await http.get(url)).json()["step"] >= 1)
-
-        await until(steps)
+        await reach(http, job_id)
         [worker] = children(process.ready.pid)
         os.kill(worker, signal.SIGSTOP)
         try:

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from tests.conftest import Process, ended, fork, serve_process, submit, until
-from tests.service.calls import saved_steps
+from tests.conftest import Process, ended, fork, serve_process, submit
+from tests.service.calls import reach, saved_steps
 
 KILLS = 5
 STEPS = 100
@@ -28,7 +28,7 @@ async def test_kill_at_random_points(tmp_path: Path) -> None:
                 taken = await _check(http, data, model_id, job_id, at_least=taken)
                 answer = await http.post(f"/v1/training/jobs/{job_id}/resume")
                 assert answer.status_code == 200, answer.text
-            await _reach_step(http, job_id, taken + 1)
+            await reach(http, job_id, taken + 1)
             taken += 1
             await asyncio.sleep(rng.uniform(0, 0.15))  # where in a step it dies is the point
             await _kill(process)
@@ -37,15 +37,6 @@ async def test_kill_at_random_points(tmp_path: Path) -> None:
         await _samples(http, model_id)
         last = await submit(http, model_id, steps=1)
         assert (await ended(http, last))["status"] == "succeeded"
-
-
-async def _reach_step(http: httpx.AsyncClient, job_id: str, step: int) -> None:
-    async def reached() -> bool:
-        status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
-        assert status["status"] in ("queued", "running"), status
-        return bool(status["step"] >= step)
-
-    await until(reached)
 
 
 async def _kill(process: Process) -> None:

@@ -18,10 +18,9 @@ from hud_tui.service.store import runs
 from hud_tui.service.store.db import MIGRATIONS, Db
 from hud_tui.settings import local_settings
 from tests.conftest import ended, fork, submit
-from tests.service.calls import Json, optim, pass_, payloads, set_head, tree
+from tests.service.calls import Json, optim, pass_, payloads, reach, set_head, tree
 from tests.service.clients import in_process
 from tests.service.test_loops_seen import sdk_group
-from tests.service.test_runs import reach
 from tests.toy_engine import ToyEngine
 
 

@@ -52,30 +52,13 @@ async def test_the_table_is_a_document(hud: Command, two: list[str]) -> None:
     assert [row["id"] for row in some["runs"]] == two[:1]
     groups = (await hud("runs", "--group", "differs")).data["groups"]
     assert [group["keys"]["learning_rate"] for group in groups] == ["0.3", "0.1"]
-
-
-async def test_several_runs_are_told_apart_by_what_differs(hud: Command, two: list[str]) -> None:
     told = (await hud("runs", "slow", two[0][:8])).data["differences"]
     assert set(told["keys"]) == {"learning_rate", "model"}
     assert told["rows"][two[0]] == {"learning_rate": "0.3", "model": "fast"}
     assert told["same"]["tasks_per_step"] == "2"
 
 
-async def test_a_run_is_given_a_name_and_a_note(
-    hud: Command, two: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    named = await hud("runs", two[0], "--name", "the \x1b[31mbest", "-y")
-    assert (named.kind, named.data["run"]["name"]) == ("run", "the ␛[31mbest")
-    assert (await hud("runs", "slow", "--note", "too low")).data["run"]["note"] == "too low"
-    assert (await hud("runs", "--filter", "note:low")).data["matched"] == 1
-    code, out, _ = await text(capsys, "runs", "--columns", "name,note")
-    assert code == 0
-    assert out.splitlines()[1].split() == ["the", "␛[31mbest", "–"]
-    refused = await hud("runs", two[0], "--name", "x")
-    assert (refused.code, refused.error["outcome"]) == (2, "not_done")
-
-
-async def test_the_table_as_text(
+async def test_the_table_as_text_with_names_and_notes(
     hud: Command, two: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = await text(capsys, "runs", "--columns", "model,lr,reward,steps,state")
@@ -97,6 +80,15 @@ async def test_the_table_as_text(
     assert "differs in" in out
     _, out, _ = await text(capsys, "runs", "--filter", "nothing-like-it")
     assert out == "no run matches\n"
+    named = await hud("runs", two[0], "--name", "the \x1b[31mbest", "-y")
+    assert (named.kind, named.data["run"]["name"]) == ("run", "the ␛[31mbest")
+    assert (await hud("runs", "slow", "--note", "too low")).data["run"]["note"] == "too low"
+    assert (await hud("runs", "--filter", "note:low")).data["matched"] == 1
+    code, out, _ = await text(capsys, "runs", "--columns", "name,note")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["the", "␛[31mbest", "–"]
+    refused = await hud("runs", two[0], "--name", "x")
+    assert (refused.code, refused.error["outcome"]) == (2, "not_done")
 
 
 @pytest.mark.parametrize(

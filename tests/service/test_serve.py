@@ -20,7 +20,8 @@ from hud_tui.service.__main__ import main
 from hud_tui.service.app import _serve
 from hud_tui.service.data_dir import Unusable, load_key
 from hud_tui.service.service import Service
-from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
+from tests.conftest import PATIENCE_S, fork, serve_process, submit
+from tests.service.calls import reach
 from tests.toy_engine import ToyEngine
 
 Refused = Callable[..., str]
@@ -47,12 +48,7 @@ async def test_it_says_how_it_can_be_called_and_stops_cleanly(tmp_path: Path) ->
         assert process.ready.telemetry_url == process.ready.url + "/telemetry/v3/api"
         model = await fork(http)
         job_id = await submit(http, model["id"], steps=5000)
-
-        async def running() -> bool:
-            url = f"/v1/training/jobs/{job_id}/raw-status"
-            return bool((await http.get(url)).json()["step"] >= 1)
-
-        await until(running)
+        await reach(http, job_id)
         async with http.stream("GET", f"/v1/models/{model['id']}/train/events") as stream:
             assert await anext(stream.aiter_lines()) == ": open"
             process.process.send_signal(signal.SIGTERM)

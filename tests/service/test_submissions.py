@@ -60,12 +60,23 @@ async def test_rows_are_checked_by_number(http: httpx.AsyncClient, row: Json, sa
         ({"seed": 2**63}, "less than or equal to 9223372036854775807"),
         ({"reasoning_effort": "extreme"}, "'low', 'medium' or 'high'"),
         ({"stepz": 3}, "Extra inputs"),
+        ({"loss_fn": "ppo", "loss_fn_config": {"clip": 1.0}}, "no config key 'clip'"),
+        (
+            {"loss_fn": "ppo", "loss_fn_config": {"clip_low_threshold": -1.0}},
+            "finite number from 0",
+        ),
+        ({"reward_scale": 0}, "0 leaves no gradient"),
+        ({"beta1": 1.0}, "less than 1"),
+        ({"eps": 0}, "greater than or equal to"),
+        ({"weight_decay": -0.1}, "greater than or equal to 0"),
     ],
 )
 async def test_parameters_are_checked(http: httpx.AsyncClient, parameters: Json, says: str) -> None:
     model = await fork(http)
     answer = await submit(http, model["id"], [GOOD], **parameters)
     assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
+    assert next(reversed(parameters)) in str(answer.json()["detail"][0]["loc"])
+    assert (await http.get("/v2/jobs")).json()["total"] == 0
 
 
 async def test_something_must_be_trained_on(http: httpx.AsyncClient) -> None:

@@ -6,21 +6,8 @@ from hypothesis import strategies as st
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone
 from hud_tui.rl.groups import RECENT, GroupHistory, GroupRows, Order, bins, first_shown, group_rows
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, Group
 from tests.tui import runs
-
-
-def node(step: int, parent: int | None, **rewards: list[float]) -> Checkpoint:
-    groups = [Group(task_slug=slug, rewards=found) for slug, found in rewards.items()]
-    before = None if parent is None else f"c{parent}"
-    return Checkpoint(id=f"c{step}", prev_model_checkpoint_id=before, is_active=True, groups=groups)
-
-
-def grown(*nodes: Checkpoint) -> Run:
-    run = Run()
-    for one in nodes:
-        run = run.fold(CheckpointAdded(checkpoint=one))
-    return run
+from tests.unit.trees import grown, sampled
 
 
 def means(history: GroupHistory, slug: str) -> list[float]:
@@ -29,9 +16,9 @@ def means(history: GroupHistory, slug: str) -> list[float]:
 
 def test_history_grows_with_the_lineage() -> None:
     history = GroupHistory()
-    first = grown(node(1, None, a=[0.0, 1.0]), node(2, 1, b=[1.0, 1.0]))
+    first = grown(sampled(1, None, a=[0.0, 1.0]), sampled(2, 1, b=[1.0, 1.0]))
     history.follow(first)
-    history.follow(first.fold(CheckpointAdded(checkpoint=node(3, 2, a=[1.0, 1.0]))))
+    history.follow(first.fold(CheckpointAdded(checkpoint=sampled(3, 2, a=[1.0, 1.0]))))
     assert means(history, "a") == [0.5, 1.0]
     assert [mark.std for mark in history.of("a")] == [0.5, 0.0]
     assert means(history, "b") == [1.0]
@@ -40,18 +27,20 @@ def test_history_grows_with_the_lineage() -> None:
 
 def test_history_forgets_a_branch_that_was_left() -> None:
     history = GroupHistory()
-    run = grown(node(1, None, a=[0.0]), node(2, 1, a=[0.5]), node(3, 2, a=[1.0]))
+    run = grown(sampled(1, None, a=[0.0]), sampled(2, 1, a=[0.5]), sampled(3, 2, a=[1.0]))
     history.follow(run)
     back = run.fold(HeadMoved(checkpoint_id="c1", cause="set"))
     history.follow(back)
     assert means(history, "a") == [0.0]
-    history.follow(back.fold(CheckpointAdded(checkpoint=node(4, 1, a=[0.25]))))
+    history.follow(back.fold(CheckpointAdded(checkpoint=sampled(4, 1, a=[0.25]))))
     assert means(history, "a") == [0.0, 0.25]
 
 
 def test_history_reads_the_recent_steps_of_a_long_run_only() -> None:
     history = GroupHistory()
-    history.follow(grown(*(node(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT))))
+    history.follow(
+        grown(*(sampled(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT)))
+    )
     assert means(history, "a") == [float(n) for n in range(2 * RECENT, 3 * RECENT)]
 
 
@@ -62,14 +51,14 @@ def rows_of(run: Run, order: Order = Order.TASK) -> GroupRows:
 
 
 def test_a_taken_step_shows_its_groups() -> None:
-    shown = rows_of(grown(node(1, None, b=[0.0, 1.0], a=[1.0, 1.0], c=[0.0, 0.0])))
+    shown = rows_of(grown(sampled(1, None, b=[0.0, 1.0], a=[1.0, 1.0], c=[0.0, 0.0])))
     assert [row.task_slug for row in shown.rows] == ["a", "b", "c"]
     assert shown.summary == "3 groups × 2 · 1 all solved · 1 all failed · 1 with signal"
     assert shown.sampler == "base"
 
 
 def test_groups_with_signal_come_first_where_asked() -> None:
-    run = grown(node(1, None, a=[1.0, 1.0], b=[0.0, 1.0], c=[0.0, 0.0], d=[0.0, 1.0]))
+    run = grown(sampled(1, None, a=[1.0, 1.0], b=[0.0, 1.0], c=[0.0, 0.0], d=[0.0, 1.0]))
     shown = rows_of(run, Order.SIGNAL)
     assert [row.task_slug for row in shown.rows] == ["b", "d", "c", "a"], "then failed, then solved"
 
@@ -127,7 +116,7 @@ def test_a_step_sampled_again_replaces_its_rollouts() -> None:
 
 
 def test_the_scale_holds_rewards_beyond_the_unit() -> None:
-    shown = rows_of(grown(node(1, None, a=[-2.0, 3.0])))
+    shown = rows_of(grown(sampled(1, None, a=[-2.0, 3.0])))
     assert (shown.low, shown.high) == (-2.0, 3.0)
     assert (rows_of(Run()).low, rows_of(Run()).high) == (0.0, 1.0)
 
@@ -139,10 +128,10 @@ def test_a_strip_scrolls_a_quarter_at_a_time() -> None:
 
 def test_history_counts_what_it_has_seen() -> None:
     history = GroupHistory()
-    run = grown(*(node(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT)))
+    run = grown(*(sampled(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT)))
     history.follow(run)
     assert history.seen("a") == RECENT
-    history.follow(run.fold(CheckpointAdded(checkpoint=node(900, 3 * RECENT - 1, a=[0.0]))))
+    history.follow(run.fold(CheckpointAdded(checkpoint=sampled(900, 3 * RECENT - 1, a=[0.0]))))
     assert history.seen("a") == RECENT + 1
     assert len(history.of("a")) == RECENT
 

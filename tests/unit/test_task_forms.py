@@ -2,15 +2,17 @@
 
 import gc
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.errors import HudUsage
 from hud_tui.rl.tasks.formats import KNOWN, detect, read_row, read_rows, try_file
 from hud_tui.rl.tasks.legacy import KNOWN_V3, KNOWN_V4
-from hud_tui.rl.tasks.task import Task, form_of
+from hud_tui.rl.tasks.task import HELD_OUT, Task, default_slug, form_of
 from hud_tui.rl.text import has_surrogate
 from tests.task_files import read_file
 
@@ -18,6 +20,7 @@ SERVERS = {"hud": {"url": "https://mcp.hud.ai/v3/mcp", "headers": {"Mcp-Image": 
 CALL = {"name": "evaluate", "arguments": {"name": "url_match", "arguments": {"url": "x"}}}
 V4 = {"prompt": "Go.", "mcp_config": SERVERS, "evaluate_tool": CALL}
 V3 = {"prompt": "Go.", "gym": "hud-browser"}
+ARGS = {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(
@@ -213,6 +216,7 @@ def test_a_list_and_lines_of_the_same_rows_have_the_same_tasks(
     lines = read_file("t.jsonl", ends.join(map(json.dumps, rows)).encode())
     assert [_same(task) for task in listed] == [_same(task) for task in lines]
     assert [_same(task) for task in listed] == [_same(read_row(row)) for row in rows]
+    assert [read_row(task.row(), task.where) for task in listed] == listed
 
 
 def _same(task: Task) -> tuple[object, ...]:
@@ -237,3 +241,65 @@ def test_the_garbage_collector_is_left_as_it_was(body: bytes, on: bool) -> None:
         assert gc.isenabled() is on
     finally:
         (gc.enable if was else gc.disable)()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"env": "arith", "id": "add", "args": ARGS, "slug": "one"},
+        {"env": {"name": "arith"}, "scenario": "arith:add", "args": ARGS, "slug": "one"},
+        {"env": {"name": "arith"}, "task_id": "add", "args": ARGS, "name": "one"},
+        {"env": "arith", "scenario": "add", "args": ARGS, "name": "one"},
+    ],
+    ids=["v6", "v5", "upload", "export"],
+)
+def test_every_form_reads_as_the_same_task(row: dict[str, Any]) -> None:
+    assert read_row(row) == Task("arith", "add", ARGS, "one", where="row")
+
+
+def test_a_slug_is_made_of_the_args_where_none_is_given() -> None:
+    assert read_row({"env": "e", "id": "s"}).slug == "s"
+    slug = read_row({"env": "e", "id": "s", "args": {"b": 1, "a": 2}}).slug
+    assert slug == default_slug("s", {"a": 2, "b": 1})
+    assert slug.startswith("s-")
+
+
+def test_absent_and_null_args_are_none_at_all() -> None:
+    assert read_row({"env": "e", "id": "s", "args": None, "columns": None}).args == {}
+
+
+def test_a_task_is_held_out_by_its_split() -> None:
+    row = {"env": "e", "id": "s", "columns": {"split": HELD_OUT}}
+    assert read_row(row).heldout
+    assert read_row(read_row(row).row()).heldout
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ({"id": "s"}, "env"),
+        ({"env": {"include": []}, "id": "s"}, "env"),
+        ({"env": "e"}, "id"),
+        ({"env": "e", "id": 3}, "id"),
+        ({"env": "e", "id": "s", "args": [1]}, "args"),
+        ({"env": "e", "id": "s", "columns": "x"}, "columns"),
+        ({"env": "e", "id": "s", "slug": 3}, "slug"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_place(row: dict[str, Any], field: str) -> None:
+    with pytest.raises(HudUsage, match=f"tasks 2: field {field}"):
+        read_rows([{"env": "e", "id": "s"}, row], "tasks", first=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"), [("t.json", b""), ("t.json", b"[]"), ("t.jsonl", b"\n \n")]
+)
+def test_a_file_may_hold_no_task_at_all(name: str, body: bytes) -> None:
+    assert read_file(name, body) == []
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_no_bytes_do_more_than_refuse(body: bytes) -> None:
+    for name in ("t.json", "t.jsonl"):
+        with suppress(HudUsage):
+            assert all(task.env and task.slug for task in read_file(name, body))

@@ -6,45 +6,18 @@ from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.groups import RESIDUE, SMALLEST, StepMarks, Waste, has_signal, reward_std
-from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, Group
 from tests.tui import runs
+from tests.unit.trees import grown, sampled
 
 FLAT, MIXED, SOLVED = [0.0, 0.0], [0.0, 1.0], [1.0, 1.0]
-
-
-def node(step: int, parent: int, tokens: int | None = None, **rewards: list[float]) -> Checkpoint:
-    groups = [
-        Group(
-            task_slug=slug,
-            rewards=found,
-            num_tokens=[tokens] * len(found) if tokens is not None else [],
-        )
-        for slug, found in rewards.items()
-    ]
-    before = f"c{parent}" if parent else None
-    return Checkpoint(
-        id=f"c{step}",
-        prev_model_checkpoint_id=before,
-        is_active=True,
-        groups=groups,
-        num_tokens=100,
-    )
-
-
-def grown(*nodes: Checkpoint) -> Run:
-    run = Run()
-    for one in nodes:
-        run = run.fold(CheckpointAdded(checkpoint=one))
-    return run
 
 
 def test_tasks_without_gradient_come_first() -> None:
     waste = Waste()
     run = grown(
-        node(1, 0, 5, a=MIXED, b=FLAT, c=SOLVED),
-        node(2, 1, 7, a=MIXED, b=FLAT),
-        node(3, 2, 1, c=[1.0, 1.0, 1.0]),
+        sampled(1, None, 5, a=MIXED, b=FLAT, c=SOLVED),
+        sampled(2, 1, 7, a=MIXED, b=FLAT),
+        sampled(3, 2, 1, c=[1.0, 1.0, 1.0]),
     )
     assert waste.follow(run)
     assert [task.task_slug for task in waste.tasks()] == ["c", "b", "a"]
@@ -57,7 +30,7 @@ def test_tasks_without_gradient_come_first() -> None:
 
 def test_sums_are_known_up_to_every_step() -> None:
     waste = Waste()
-    waste.follow(grown(node(1, 0, 5, a=MIXED, b=FLAT), node(2, 1, 5, a=FLAT)))
+    waste.follow(grown(sampled(1, None, 5, a=MIXED, b=FLAT), sampled(2, 1, 5, a=FLAT)))
     assert waste.total(0).share == 0
     assert waste.total(1).share == pytest.approx(0.5)
     assert (waste.total().rollouts, waste.total().idle) == (6, 4)
@@ -66,7 +39,7 @@ def test_sums_are_known_up_to_every_step() -> None:
 
 def test_tokens_that_are_not_said_are_shared_out_evenly() -> None:
     waste = Waste()
-    waste.follow(grown(node(1, 0, None, a=MIXED, b=FLAT)))
+    waste.follow(grown(sampled(1, None, None, a=MIXED, b=FLAT)))
     assert not waste.exact
     assert waste.total().tokens == pytest.approx(100)
     assert waste.total().idle_tokens == pytest.approx(50)
@@ -74,12 +47,12 @@ def test_tokens_that_are_not_said_are_shared_out_evenly() -> None:
 
 def test_a_branch_that_was_left_does_not_count() -> None:
     waste = Waste()
-    run = grown(node(1, 0, 5, a=FLAT), node(2, 1, 5, a=FLAT), node(3, 2, 5, b=FLAT))
+    run = grown(sampled(1, None, 5, a=FLAT), sampled(2, 1, 5, a=FLAT), sampled(3, 2, 5, b=FLAT))
     waste.follow(run)
     back = run.fold(HeadMoved(checkpoint_id="c1", cause="set"))
     waste.follow(back)
     assert [(task.task_slug, task.idle) for task in waste.tasks()] == [("a", 2)]
-    waste.follow(back.fold(CheckpointAdded(checkpoint=node(4, 1, 5, a=MIXED))))
+    waste.follow(back.fold(CheckpointAdded(checkpoint=sampled(4, 1, 5, a=MIXED))))
     assert waste.total().share == pytest.approx(0.5)
 
 
@@ -105,7 +78,7 @@ def test_a_quick_look_at_rewards_finds_what_the_deviation_says(rewards: list[flo
 
 
 def test_a_step_s_groups_stand_best_first() -> None:
-    marks = StepMarks().of(node(1, 0, a=FLAT, b=SOLVED, c=MIXED, d=[]))
+    marks = StepMarks().of(sampled(1, None, a=FLAT, b=SOLVED, c=MIXED, d=[]))
     assert [(mark.mean, mark.has_signal, mark.all_solved) for mark in marks] == [
         (1.0, False, True),
         (0.5, True, False),

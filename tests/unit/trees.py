@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from hud_tui.events import CheckpointAdded
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.wire import Checkpoint
+from hud_tui.rl.run import Run
+from hud_tui.wire import Checkpoint, Group
 
 REWARDS = st.one_of(st.none(), st.floats(-1, 1), st.just(float("nan")))
 
@@ -34,3 +36,32 @@ def tree_of(parents: Sequence[int], head: int | None = None) -> Tree:
     """A tree with these parents."""
     tree = Tree.of(checkpoint(position, parent) for position, parent in enumerate(parents))
     return tree.with_head(None if head is None else f"c{head}")
+
+
+def sampled(
+    step: int, parent: int | None, tokens: int | None = None, **rewards: list[float]
+) -> Checkpoint:
+    """A step with its groups by task, each rollout with as many tokens where they are told."""
+    groups = [
+        Group(
+            task_slug=slug,
+            rewards=found,
+            num_tokens=[tokens] * len(found) if tokens is not None else [],
+        )
+        for slug, found in rewards.items()
+    ]
+    return Checkpoint(
+        id=f"c{step}",
+        prev_model_checkpoint_id=None if parent is None else f"c{parent}",
+        is_active=True,
+        groups=groups,
+        num_tokens=100,
+    )
+
+
+def grown(*nodes: Checkpoint) -> Run:
+    """A run that was followed through these steps."""
+    run = Run()
+    for node in nodes:
+        run = run.fold(CheckpointAdded(checkpoint=node))
+    return run
