@@ -20,17 +20,28 @@ import random
 import selectors
 import signal
 import sys
-import threading
 import traceback
-import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from time import monotonic
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
+
+from hud_tui.rollouts.watched import (
+    CONTROL,
+    LINE,
+    Doing,
+    Report,
+    ended_by,
+    exit_code,
+    is_own,
+    place_in_stack,
+    process_ended,
+    redact,
+    root_of,
+    watch,
+)
 
 try:
     from hud.environment import Environment, load_environment
@@ -45,21 +56,17 @@ else:
 GRACE_S = 2.0
 """Seconds between asking a rollout's process to end, and killing it."""
 LOOK_S = 0.25
+STACK_S = 0.5
+"""Seconds that Python has to tell its place, before it is read off the threads' stacks."""
 MEMORY_EVERY_S = 1.0
 LOG_BYTES = 8 << 20
 """Size at which the environment's log is rotated, bytes; one older file is kept."""
-LINE = 2000
 TAIL = 20
 MOST_PROCESSES = 256
 """Most processes of one rollout."""
-AGENT = "tool call"
-"""Phase from the prompt to the answer: the environment's code runs only as the model calls it."""
+STACK_LINES = 400
 MARK = "HUD_TUI_ROLLOUT"
 """Environment variable of a rollout's processes, to find those that left its process group."""
-SECRETS = "HUD_TUI_SECRETS"
-"""Names of the variables whose values are redacted, comma-separated."""
-
-Report = Callable[[dict[str, Any]], None]
 
 BEGIN = """
 import sys, types
@@ -76,275 +83,6 @@ def command(python: str, module: str, *arguments: str) -> list[str]:
     """The command line that runs a module of this directory with an interpreter."""
     here = os.path.dirname(os.path.abspath(__file__))
     return [python, "-P", "-c", BEGIN.format(module), here, *arguments]
-
-
-# Errors in the user's code: their place, and the user's part of the traceback.
-
-
-class Redactor:
-    """Replaces the values of some variables in all output."""
-
-    def __init__(self) -> None:
-        names = filter(None, os.environ.get(SECRETS, "").split(","))
-        found = [(name, os.environ.get(name, "")) for name in names]
-        self._values = [(value, f"<{name}>") for name, value in found if len(value) >= 4]
-
-    def __call__(self, value: Any) -> Any:
-        """The value, with secrets replaced in every text in it."""
-        if not self._values:
-            return value
-        if isinstance(value, str):
-            for secret, name in self._values:
-                value = value.replace(secret, name)
-            return value
-        if isinstance(value, dict):
-            return {self(key): self(one) for key, one in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self(one) for one in value]
-        if hasattr(value, "model_dump") and hasattr(type(value), "model_validate"):
-            told = value.model_dump()
-            cleaned = self(told)
-            return value if cleaned == told else type(value).model_validate(cleaned)
-        return value
-
-
-redact = Redactor()
-
-
-def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
-    """An exception with its place in the user's files, and the user's part of the traceback.
-
-    Args:
-        error: With its traceback.
-        source: The environment's file or directory.
-        phase: import, start, setup, tool call, grade or teardown.
-    """
-    told = traceback.TracebackException.from_exception(error, compact=True)
-    root = _root(source)
-    frames = [frame for frame in told.stack if _is_own(frame.filename, root)]
-    frame = frames[-1] if frames else (told.stack[-1] if told.stack else None)
-    shown = _shown(told, root)
-    file, line, function = (
-        (frame.filename, frame.lineno, frame.name) if frame else (None, None, None)
-    )
-    kind, message = type(error).__name__, str(error)
-    if isinstance(error, SyntaxError):
-        message = error.msg
-        if error.filename:
-            file, line, function = error.filename, error.lineno, None
-    elif isinstance(error, SystemExit):
-        kind, message = "ProcessEnded", exited_with(_exit_code(error), phase)
-    failure: dict[str, Any] = redact(
-        {
-            "phase": phase,
-            "type": kind,
-            "message": message[:LINE],
-            "file": file,
-            "line": line,
-            "function": function,
-            "traceback": shown[-8 * LINE :],
-        }
-    )
-    return failure
-
-
-def exited_with(code: object, phase: str) -> str:
-    """What is said of a process that exited by itself."""
-    return f"{phase}: its process exited with code {code}"
-
-
-def _exit_code(error: SystemExit) -> int:
-    """As Python's own: none is success, and a message is a failure."""
-    if error.code is None:
-        return 0
-    return error.code if isinstance(error.code, int) else 1
-
-
-def _shown(told: traceback.TracebackException, root: str) -> str:
-    """A traceback from the user's first frame on. A syntax error's place is the file that it names,
-    so only the user's imports that led there are shown with it."""
-    is_syntax = issubclass(told.exc_type or Exception, SyntaxError)
-    one: traceback.TracebackException | None = told
-    while one is not None:
-        own = [place for place, frame in enumerate(one.stack) if _is_own(frame.filename, root)]
-        if is_syntax:
-            one.stack[:] = [one.stack[place] for place in own]
-        elif own:
-            one.stack[:] = [
-                frame
-                for frame in one.stack[own[0] :]
-                if not frame.filename.startswith("<frozen importlib")
-            ]
-        one = one.__cause__ or one.__context__
-    return "".join(told.format() if told.stack else told.format_exception_only())
-
-
-def _root(source: str) -> str:
-    path = Path(source)
-    return str(path if path.is_dir() else path.parent)
-
-
-def _is_own(file: str, root: str) -> bool:
-    return file.startswith(root + os.sep) and "site-packages" not in file
-
-
-def place_of(frame: FrameType | None, source: str) -> dict[str, Any] | None:
-    """The place of a running frame in the user's files; None if it is in none of them."""
-    return _place_in(traceback.extract_stack(frame) if frame else [], source)
-
-
-def place_awaited(awaited: Any, source: str) -> dict[str, Any] | None:
-    """The place in the user's files where a coroutine or an asynchronous generator is suspended;
-    None if it is in none of them."""
-    frames: list[tuple[FrameType, int]] = []
-    while awaited is not None:
-        kind = next((one for one in ("cr", "ag", "gi") if hasattr(awaited, f"{one}_frame")), None)
-        if kind is None:
-            break
-        frame = getattr(awaited, f"{kind}_frame")
-        if frame is not None:
-            frames.append((frame, frame.f_lineno))
-        awaited = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
-    return _place_in(traceback.StackSummary.extract(iter(frames)), source)
-
-
-def _place_in(stack: Sequence[traceback.FrameSummary], source: str) -> dict[str, Any] | None:
-    """The innermost of the user's frames, and the stack from the user's outermost on."""
-    root = _root(source)
-    own = [place for place, one in enumerate(stack) if _is_own(one.filename, root)]
-    if not own:
-        return None
-    inner = stack[own[-1]]
-    shown = "".join(traceback.format_list(stack[own[0] :]))
-    place = {"file": inner.filename, "line": inner.lineno, "function": inner.name}
-    told: dict[str, Any] = redact({**place, "traceback": shown[-8 * LINE :]})
-    return told
-
-
-class Doing:
-    """What a rollout's process does now: its phase, and its place in the user's files."""
-
-    def __init__(self, source: str, report: Report) -> None:
-        self.source, self.phase = source, "import"
-        self._report, self._made = report, list[Any]()
-        self._older: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
-        self._older_threads: set[int] = set()
-
-    def answer(self) -> None:
-        """Tell the place when the host asks, and where the process is made to exit."""
-        signal.signal(signal.SIGUSR1, self._tell_where)
-        self._tell_exits()
-
-    def enter(self, phase: str) -> None:
-        """From now on; the host keeps the last one, for a process that is killed."""
-        self.phase = phase
-        if phase == AGENT:  # what has begun before is no tool call
-            self._older.update(asyncio.all_tasks())
-            self._older_threads.update(self._threads())
-        self._report({"phase": phase})
-
-    def begin(self, made: Any) -> None:
-        """Look into a template's generator too."""
-        self._made.append(made)
-
-    def tell(self, error: BaseException) -> None:
-        """Report an exception in the present phase."""
-        self._report({"failure": failure_of(error, self.source, self.phase)})
-
-    def tell_value(self, message: str, made: Any) -> None:
-        """Report a wrong value, with the line of the generator's yield."""
-        told = {"phase": self.phase, "type": "ValueError", "message": message}
-        self._report({"failure": {**told, **(place_awaited(made, self.source) or {})}})
-
-    def _tell_where(self, number: int, frame: FrameType | None) -> None:
-        place = next(filter(None, self._places(frame)), None)
-        self._report({"phase": self.phase, "where": place})
-
-    def _places(self, frame: FrameType | None) -> Iterator[dict[str, Any] | None]:
-        """Of what blocks the process, of a template that does not wait for the model, of threads,
-        and of what is awaited."""
-        yield place_of(frame, self.source)
-        if self.phase != AGENT:
-            yield from (place_awaited(one, self.source) for one in reversed(self._made))
-        for thread, place in self._threads().items():
-            yield None if thread in self._older_threads else place
-        with contextlib.suppress(RuntimeError):  # no loop is running
-            for task in asyncio.all_tasks():
-                is_known = task in self._older
-                yield None if is_known else place_awaited(task.get_coro(), self.source)
-
-    def _threads(self) -> dict[int, dict[str, Any]]:
-        """The other threads that are in the user's files, and their places."""
-        own, frames = threading.main_thread().ident, sys._current_frames()
-        places = {one: place_of(frame, self.source) for one, frame in frames.items() if one != own}
-        return {one: place for one, place in places.items() if place is not None}
-
-    def _tell_exits(self) -> None:
-        """Report ``os._exit`` too, which no handler sees; a fork of the user's may end so."""
-        leave, own = os._exit, os.getpid()
-
-        def tell_and_leave(status: int) -> NoReturn:
-            if os.getpid() == own:
-                told = {"phase": self.phase, "type": "ProcessEnded"}
-                told |= {"message": exited_with(status, self.phase)}
-                place = place_of(sys._getframe(1), self.source)
-                self._report({"failure": {**told, **(place or {})}})
-            leave(status)
-
-        os._exit = tell_and_leave
-
-
-class Watched:
-    """Wraps a template's generator and reports exceptions before the SDK turns them into one
-    line, or drops them."""
-
-    def __init__(self, made: Any, doing: Doing) -> None:
-        self._made, self._doing = made, doing
-        doing.begin(made)
-
-    async def __anext__(self) -> Any:
-        with self._telling("setup"):
-            prompt = redact(await self._made.__anext__())
-        self._doing.enter(AGENT)
-        return prompt
-
-    async def asend(self, answer: Any) -> Any:
-        with self._telling("grade"):
-            result = await self._made.asend(answer)
-        reward = getattr(result, "reward", result)
-        if isinstance(reward, float) and not isfinite(reward):
-            self._doing.tell_value(f"the reward is {reward}: yield a finite number", self._made)
-        return redact(result)
-
-    async def aclose(self) -> None:
-        with self._telling("teardown"):
-            await self._made.aclose()
-
-    @contextlib.contextmanager
-    def _telling(self, phase: str) -> Iterator[None]:
-        self._doing.enter(phase)
-        try:
-            yield
-        except (StopAsyncIteration, asyncio.CancelledError):
-            raise
-        except BaseException as error:
-            self._doing.tell(error)
-            if phase == "teardown":  # which the SDK drops
-                traceback.print_exc()
-            told = redact(str(error))
-            if told != str(error):
-                raise RuntimeError(told) from None
-            raise
-
-
-def watch(env: Any, doing: Doing) -> None:
-    """Watch every template of an environment."""
-
-    def wrap(function: Callable[..., Any]) -> Callable[..., Watched]:
-        return lambda *args, **kwargs: Watched(function(*args, **kwargs), doing)
-
-    for template in env.tasks.values():
-        template.func = wrap(template.func)
 
 
 # Log messages of the SDK at the end of a rollout that are no errors.
@@ -390,23 +128,37 @@ def _serve(command: dict[str, Any], report: Report, doing: Doing) -> None:
 
 def _installed(before: Collection[str], source: str) -> list[str]:
     """Modules that this process imported, except the user's own."""
-    root = _root(source)
+    root = root_of(source)
     return [
         name
         for name, module in list(sys.modules.items())
         if name not in before
         and not name.startswith("_hud_mod_")
-        and not _is_own(getattr(module, "__file__", None) or "", root)
+        and not is_own(getattr(module, "__file__", None) or "", root)
     ]
 
 
+def end_at_sigterm(ended: asyncio.Event, doing: Doing) -> None:
+    """Let a rollout's process end in its own time."""
+
+    def end() -> None:
+        doing.tell_terminated()
+        ended.set()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+
+
 async def _served(env: Any, report: Report, doing: Doing) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    ended = asyncio.Event()
     keep_endings_out_of_the_log()
-    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    end_at_sigterm(ended, doing)
     try:
         doing.enter("start")
-        await env.start()
+        try:
+            await env.start()
+        except BaseException as error:
+            doing.tell(error)
+            raise
         server = await bind(env, "127.0.0.1", 0)
         report({"port": server.sockets[0].getsockname()[1]})
         await ended.wait()
@@ -465,12 +217,20 @@ class Child:
     said: bytes = b""
     kill_at: float | None = None
     status: int | None = None
+    is_asked: bool = False
+    """Whether it was asked to end."""
     why: str | None = None
-    """Why the host killed it; None if it did not."""
-    phase: str | None = None
+    """Why the host kills it; None if it was asked to end."""
+    phase: str = "import"
     """What it last said that it does."""
-    is_overdue: bool = False
-    """It was asked to end, and did not: it is asked for its place before it is killed."""
+    is_dying: bool = False
+    """It is killed as soon as it has told its place."""
+    place: dict[str, Any] | None = None
+    """Where it was when it died, in the user's files."""
+    stack: deque[str] = field(default_factory=lambda: deque(maxlen=STACK_LINES))
+    """Its threads' stacks, in `faulthandler`'s lines."""
+    look_at: float | None = None
+    """When its place is read off its stack, as Python does not tell it."""
 
 
 class Host:
@@ -523,17 +283,15 @@ class Host:
                 self._end(self._children[request["number"]], request["do"])
 
     def _end(self, child: Child, how: str) -> None:
-        """``where`` asks for the present place in the code; ``end`` allows a clean-up, ``kill``
-        does not."""
+        """``where`` asks for the present place in the code, ``end`` to clean up and exit."""
         with contextlib.suppress(ProcessLookupError):
             if how == "where":
+                child.stack.clear()
+                child.look_at = monotonic() + STACK_S
                 os.kill(child.pid, signal.SIGUSR1)
-            elif how == "end":
-                os.kill(child.pid, signal.SIGTERM)
-                child.kill_at = monotonic() + GRACE_S
             else:
-                child.why = child.why or "ended"
-                _kill(child)
+                child.is_asked, child.kill_at = True, monotonic() + GRACE_S
+                os.kill(child.pid, signal.SIGTERM)
 
     def _fork(self, request: dict[str, Any]) -> None:
         control, told = os.pipe()
@@ -558,20 +316,41 @@ class Host:
             return
         *lines, child.said = (child.said + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            child.phase = told.get("phase", child.phase)
-            if "modules" in told:
-                _import_all(told["modules"])
-            elif "where" in told and child.is_overdue:
-                self._log_overdue(child, told["where"])
-            elif told.keys() != {"phase"}:
-                self._tell({"number": child.number, **told})
+            self._take(child, line)
 
-    def _log_overdue(self, child: Child, place: dict[str, Any] | None) -> None:
-        """The rollout is over, so that no failure of it can tell this."""
-        where = f" at {place['file']}:{place['line']} in {place['function']}" if place else ""
-        said = f"{child.phase}: killed, as it had not ended in {GRACE_S:g} s: still running{where}"
-        self._log.add(f"{child.label} | {said}")
+    def _take(self, child: Child, line: bytes) -> None:
+        """One line of a process: a report, or a line of its threads' stacks."""
+        told = _document(line)
+        if told is None:
+            child.stack.append(line.decode("utf-8", "replace")[:LINE])
+            return
+        if child.why is None:  # else it is the phase in which it came to that
+            child.phase = told.get("phase", child.phase)
+        if "modules" in told:
+            _import_all(told["modules"])
+        elif "terminated" in told:
+            if not child.is_asked and child.why is None:
+                child.why, child.phase = ended_by(signal.SIGTERM), told["terminated"]
+                failure = process_ended(child.why, child.phase)
+                self._tell({"number": child.number, "failure": failure})
+        elif "where" in told:
+            self._place(child, told)
+        elif told.keys() != {"phase"}:
+            self._tell({"number": child.number, **told})
+
+    def _place(self, child: Child, told: dict[str, Any]) -> None:
+        """What a process answers when it is asked for its place."""
+        child.look_at = None
+        if child.is_dying:
+            child.place, child.kill_at = child.place or told["where"], monotonic()
+        else:
+            self._tell({"number": child.number, **told})
+
+    def _log_end(self, child: Child) -> None:
+        """Of a process that was killed: if its rollout is over, no failure tells this."""
+        why = child.why or f"killed, as it had not ended in {GRACE_S:g} s"
+        where = "at {file}:{line} in {function}".format_map(child.place) if child.place else ""
+        self._log.add(f"{child.label} | {child.phase}: {why} {where}".rstrip())
 
     def _print(self, child: Child) -> None:
         data = _read_some(child.output)
@@ -588,18 +367,26 @@ class Host:
     def _reap(self) -> None:
         now = monotonic()
         for child in list(self._children.values()):
+            if child.look_at is not None and now > child.look_at:
+                self._look(child)
             if child.kill_at is not None and now > child.kill_at:
-                self._end_overdue(child, now)
+                self._end_dying(child, now)
             done, status = os.waitpid(child.pid, os.WNOHANG)
             if done:
                 child.status = os.waitstatus_to_exitcode(status)
                 self._bury(child)
 
-    def _end_overdue(self, child: Child, now: float) -> None:
-        if child.is_overdue:
+    def _look(self, child: Child) -> None:
+        """Read the place off the stack of a process whose Python does not tell it."""
+        child.look_at = None
+        if place := place_in_stack(child.stack, self._source):
+            self._place(child, {"phase": child.phase, "where": place})
+
+    def _end_dying(self, child: Child, now: float) -> None:
+        if child.is_dying:
             _kill(child)
         else:
-            child.is_overdue, child.kill_at = True, now + LOOK_S
+            child.is_dying, child.kill_at = True, now + STACK_S
             self._end(child, "where")
 
     def _bury(self, child: Child) -> None:
@@ -611,9 +398,22 @@ class Host:
                 self._selector.unregister(end)
             os.close(end)
         del self._children[child.number]
-        exited = {"exited": child.status, "why": child.why, "tail": list(child.tail)}
-        exited["phase"] = child.phase
-        self._tell({"number": child.number, **exited})
+        is_expected = child.is_asked and child.status in (0, -15, -9 if child.is_dying else 0)
+        if not is_expected or child.is_dying:
+            child.place = child.place or place_in_stack(child.stack, self._source)
+        if child.is_dying:
+            self._log_end(child)
+        self._tell(
+            {
+                "number": child.number,
+                "exited": child.status,
+                "is_expected": is_expected,
+                "why": child.why,
+                "phase": child.phase,
+                "place": child.place,
+                "tail": list(child.tail),
+            }
+        )
 
     def _watch_memory(self) -> None:
         now = monotonic()
@@ -629,7 +429,15 @@ class Host:
                 child.why = f"it started {len(pids)} processes; {MOST_PROCESSES} are allowed"
             else:
                 continue
-            _kill(child)
+            self._end_dying(child, now)
+
+
+def _document(line: bytes) -> dict[str, Any] | None:
+    """A JSON object; None for any other line."""
+    with contextlib.suppress(ValueError):
+        told = json.loads(line)
+        return told if isinstance(told, dict) else None
+    return None
 
 
 def _import_all(names: Iterable[str]) -> None:
@@ -670,14 +478,19 @@ def _preload(source: str) -> None:
 
 def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
     """Do one task in a forked process, and exit. Never returns."""
-    code, leave = 0, os._exit
-    doing = Doing(request["source"], lambda told: _report(control, told))
+    code, leave, own = 0, os._exit, os.getpid()
+
+    def report(told: dict[str, Any]) -> None:
+        if os.getpid() == own:  # not a fork of the user's, which may end as it likes
+            _report(control, told)
+
+    doing = Doing(request["source"], report)
     try:
         _settle_child(request, control, printed)
         doing.answer()
-        DUTIES[request["do"]](request, lambda told: _report(control, told), doing)
+        DUTIES[request["do"]](request, report, doing)
     except BaseException as error:
-        code = _exit_code(error) if isinstance(error, SystemExit) else 1
+        code = exit_code(error) if isinstance(error, SystemExit) else 1
         doing.tell(error)
         traceback.print_exc()
     finally:
@@ -698,8 +511,8 @@ def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     for end, stream in ((null, 0), (printed, 1), (printed, 2)):
         os.dup2(end, stream)
-    os.dup2(control, 3, inheritable=False)
-    os.closerange(4, 1024)
+    os.dup2(control, CONTROL, inheritable=False)
+    os.closerange(CONTROL + 1, 1024)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", 1, errors="backslashreplace", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
@@ -707,12 +520,14 @@ def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    os.chdir(_root(request["source"]))
+    os.chdir(root_of(request["source"]))
 
 
 def _report(control: int, told: dict[str, Any]) -> None:
-    # the control pipe is file descriptor 3 of a child, whatever it was in the host
-    write_all(3 if control > 3 else control, json.dumps(told, default=str).encode() + b"\n")
+    # whatever it was in the host
+    write_all(
+        CONTROL if control > CONTROL else control, json.dumps(told, default=str).encode() + b"\n"
+    )
 
 
 def write_all(end: int, data: bytes) -> None:

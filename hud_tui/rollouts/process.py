@@ -13,7 +13,8 @@ from typing import Any
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rl.text import one_line
-from hud_tui.rollouts.host import SECRETS, command
+from hud_tui.rollouts.host import command
+from hud_tui.rollouts.watched import SECRETS
 from hud_tui.rollouts.worker import LONGEST, PROTOCOL
 from hud_tui.settings import Settings
 from hud_tui.storage import open_or_make, tail

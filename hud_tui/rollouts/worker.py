@@ -17,24 +17,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import isfinite
 from pathlib import Path
-from signal import SIG_IGN, SIGINT, Signals, signal
+from signal import SIG_IGN, SIGINT, signal
 from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from hud_tui.rollouts.host import (
+from hud_tui.rollouts.host import GRACE_S, command, keep_endings_out_of_the_log, write_all
+from hud_tui.rollouts.watched import (
     AGENT,
-    GRACE_S,
     LINE,
     SECRETS,
     Doing,
-    command,
+    ended_by,
     exited_with,
     failure_of,
-    keep_endings_out_of_the_log,
+    process_ended,
     redact,
     watch,
-    write_all,
 )
 
 try:
@@ -68,8 +67,6 @@ READY_S = 120.0
 """Longest start of an environment, seconds."""
 SERVED_S = 15.0
 """Longest wait for one that is already served elsewhere, seconds."""
-ENDED = (0, -9, -15)
-"""Exit codes of a rollout's process that was asked to end."""
 WHERE_S = 2.0
 """Seconds that a hanging process has to report its place in the code."""
 
@@ -183,8 +180,12 @@ class Forked:
         async with self._forked(do="serve", env=task.env, label=label) as (number, queue):
             self._running[trace_id] = number
             try:
-                port = await self._port(number, queue, trace_id)
-                self._listening[trace_id] = asyncio.create_task(self._listen(queue, trace_id))
+                try:
+                    port = await self._port(number, queue, trace_id)
+                except asyncio.CancelledError:  # at the time limit: where it is may yet be told
+                    self._listen_to(queue, trace_id)
+                    raise
+                self._listen_to(queue, trace_id)
                 yield Runtime(f"tcp://127.0.0.1:{port}")
             finally:
                 self._running.pop(trace_id, None)
@@ -206,12 +207,15 @@ class Forked:
             self.failures[trace_id] = failure
             raise EnvironmentFailed(failure["message"]) from None
 
+    def _listen_to(self, queue: asyncio.Queue[dict[str, Any]], trace_id: str) -> None:
+        self._listening[trace_id] = asyncio.create_task(self._listen(queue, trace_id))
+
     async def _listen(self, queue: asyncio.Queue[dict[str, Any]], trace_id: str) -> None:
         """Read reports until the rollout's process is gone: the error may come after the connection
         closed."""
         while True:
             told = await queue.get()
-            if "exited" not in told or told["why"] or told["exited"] not in ENDED:
+            if "exited" not in told or told["why"] or not told["is_expected"]:
                 self._note(trace_id, told)
             if "exited" in told:
                 return
@@ -272,16 +276,11 @@ def _hung(phase: str, seconds: float, place: dict[str, Any] | None = None) -> di
 
 def _ended(told: dict[str, Any], phase: str) -> dict[str, Any]:
     """The error for a process that exited unexpectedly."""
-    code, why, phase = told["exited"], told["why"], told.get("phase") or phase
-    if why is None and code is not None and code < 0:
-        why = f"its process was ended by {Signals(-code).name}"
-    message = f"{phase}: {why}" if why else exited_with(code, phase)
-    return {
-        "phase": phase,
-        "type": "ProcessEnded",
-        "message": message,
-        "traceback": "\n".join(told["tail"]),
-    }
+    code, why = told["exited"], told["why"]
+    if why is None:
+        why = ended_by(-code) if code is not None and code < 0 else exited_with(code)
+    failure = process_ended(why, told.get("phase") or phase)
+    return failure | {"traceback": "\n".join(told["tail"])} | (told.get("place") or {})
 
 
 # The worker: requests on stdin, answers and events on stdout.

@@ -1,19 +1,17 @@
 """What is said of the user's code: their frames alone, and no noise of the SDK's."""
 
 import asyncio
-import json
 import logging
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from hud_tui.rollouts.environment import OPTIONS, Option
-from hud_tui.rollouts.host import failure_of, keep_endings_out_of_the_log
+from hud_tui.rollouts.host import keep_endings_out_of_the_log
 from hud_tui.rollouts.process import SDK, find_interpreter, how_to_get_the_sdk
 from hud_tui.rollouts.run_files import Options
+from hud_tui.rollouts.watched import failure_of
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -150,93 +148,6 @@ def test_an_option_takes_what_is_usual_and_nothing_else(option: Option) -> None:
     for text in WRONG.get(option.key, ()):
         with pytest.raises(ValueError):  # noqa: PT011  (what is said stands beside the field)
             option.read(text)
-
-
-FAULTY = """import asyncio, os, time
-
-def leave():
-    os._exit(5)
-
-def block():
-    time.sleep(1000)
-
-async def nap():
-    await asyncio.sleep(1000)
-
-async def beside():
-    await asyncio.sleep(1000)
-
-async def template():
-    try:
-        yield "prompt"
-    finally:
-        await nap()
-
-def block_beside(started):
-    started.set()
-    time.sleep(1000)
-"""
-PROCESS = """
-import asyncio, json, os, signal, sys, threading
-from hud_tui.rollouts.host import AGENT, Doing, Watched
-
-sys.path.insert(0, sys.argv[2])
-doing = Doing(sys.argv[1], lambda told: os.write(1, json.dumps(told).encode() + b"\\n"))
-doing.answer()
-import env
-
-async def look():
-    os.kill(os.getpid(), signal.SIGUSR1)
-    await asyncio.sleep(0)
-
-async def look_at(*awaited):
-    waiting = [asyncio.ensure_future(one) for one in awaited]
-    await asyncio.sleep(0)
-    await look()
-    os.write(1, b"{}")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-async def rollout():
-    older = asyncio.ensure_future(env.beside())
-    started = threading.Event()
-    threading.Thread(target=env.block_beside, args=[started], daemon=True).start()
-    started.wait()
-    await asyncio.sleep(0)
-    made = Watched(env.template(), doing)
-    await anext(made)
-    await {what}
-
-asyncio.run(rollout())
-"""
-
-
-@pytest.mark.parametrize(
-    ("what", "phase", "line"),
-    [
-        ("look_at()", "tool call", None),
-        ("look_at(env.nap())", "tool call", 10),
-        ("look_at(asyncio.to_thread(env.block))", "tool call", 7),
-        ("look_at(made.aclose())", "teardown", 10),
-        ("asyncio.to_thread(env.leave)", "tool call", 4),
-    ],
-)
-def test_a_process_tells_its_phase_and_where_it_is(
-    tmp_path: Path, what: str, phase: str, line: int | None
-) -> None:
-    """A tool that awaits or runs in a thread, and a template that ends, are seen; what has begun
-    before the prompt, and a template that waits for its answer, are not what a rollout waits for.
-    """
-    source = tmp_path / "env.py"
-    source.write_text(FAULTY)
-    words = [sys.executable, "-c", PROCESS.replace("{what}", what), str(source), str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    told = [json.loads(one) for one in done.stdout.splitlines()]
-    last = next(one for one in reversed(told) if "where" in one or "failure" in one)
-    if "failure" in last:
-        assert (done.returncode, last["failure"]["type"]) == (5, "ProcessEnded")
-        last = {"phase": last["failure"]["phase"], "where": last["failure"]}
-    place = last["where"]
-    assert (last["phase"], place and place["line"]) == (phase, line), done.stderr
 
 
 def test_an_exit_is_said_with_its_phase(tmp_path: Path) -> None:

@@ -1,103 +1,122 @@
-"""An environment of which most templates misbehave, each in a way of its own."""
+"""An environment with a tool, of which each task misbehaves in a phase and a way of its own."""
 
 import asyncio
-import os
-import subprocess
-import time
+import socket
+from math import inf, nan
 
+import misdeeds
+from fastmcp import FastMCP
 from hud import Environment
+from hud.capabilities import Capability
+from hud.graders import EvaluationResult
 
 env = Environment(name="faults")
+tools = FastMCP(name="faults-tools")
+fault = {"when": "", "kind": ""}
+"""Of this rollout: every rollout has a process of its own."""
+
+
+async def do(phase: str) -> None:
+    for kind in fault["kind"].split() if fault["when"] == phase else ():
+        await misdeeds.do(kind)
+
+
+@tools.tool
+async def plus(a: int, b: int) -> str:
+    """Add two numbers."""
+    await do("tool call")
+    return str(a + b)
+
+
+@tools.tool
+def times(a: int, b: int) -> list:
+    """Multiply two numbers."""
+    return [a * b, nan, inf, None, "text", {"nested": nan}]
+
+
+@env.initialize
+async def serve_tools() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env.serving = asyncio.create_task(
+        tools.run_async(transport="http", host="127.0.0.1", port=port, show_banner=False)
+    )
+    env.idle = asyncio.create_task(idle())
+    for _ in range(500):
+        try:
+            socket.create_connection(("127.0.0.1", port), 0.2).close()
+            break
+        except OSError:
+            await asyncio.sleep(0.02)
+    env.add_capability(Capability.mcp(name="tools", url=f"http://127.0.0.1:{port}/mcp"))
+
+
+async def idle() -> None:
+    """What runs beside all rollouts is not what they wait for."""
+    while True:
+        await asyncio.sleep(0.5)
+
+
+@env.shutdown
+async def stop() -> None:
+    await do("shutdown")
 
 
 @env.template()
 async def add(a: int, b: int):
-    print("a line of the environment", a, b)
-    answer = yield f"{a} + {b} = ?"
+    answer = yield f"Use the plus tool to add {a} and {b}, then say the number."
     text = str(answer).strip()
-    yield 1.0 if text == str(a + b) else 0.1 * text.isdigit()
+    yield 1.0 if text == str(a + b) else 0.1 * any(map(str.isdigit, text)) + 0.01 * len(text) / 99
 
 
 @env.template()
-async def raises(a: int):
-    yield f"{a} + 1 = ?"
-    raise KeyError("token " + os.environ["SHOP_TOKEN"])  # line: raises
-
-
-@env.template()
-async def hangs(a: int):
-    yield f"{a} + 1 = ?"
-    while True:
-        time.sleep(0.05)  # line: hangs
-    yield 1.0
-
-
-@env.template()
-async def waits(a: int):
-    yield f"{a} + 1 = ?"
-    await asyncio.sleep(1000)  # line: waits
-    yield 1.0
-
-
-@env.template()
-async def exits(a: int):
-    yield f"{a} + 1 = ?"
-    os._exit(3)
-
-
-@env.template()
-async def graded_nan(a: int):
-    yield f"{a} + 1 = ?"
-    yield float("nan")  # line: graded_nan
-
-
-@env.template()
-async def leaks(a: int):
-    yield f"{a} + 1 = ?"
-    kept = [b"x" * (16 << 20) for _ in range(36)]
-    await asyncio.sleep(1000)
-    del kept
-
-
-@env.template()
-async def forks(a: int):
-    answer = yield f"{a} + 1 = ?"
-    subprocess.Popen(["sleep", "4711"], start_new_session=True)
-    yield 0.5 if str(answer).strip().isdigit() else 0.0
-
-
-@env.template()
-async def setup_raises(a: int):
-    raise ValueError("nothing in stock")  # line: setup_raises
-    yield f"{a} + 1 = ?"
-
-
-@env.template()
-async def setup_waits(a: int):
-    await asyncio.sleep(1000)  # line: setup_waits
-    yield f"{a} + 1 = ?"
-
-
-@env.template()
-async def setup_exits(a: int):
-    os._exit(4)
-    yield f"{a} + 1 = ?"
-
-
-@env.template()
-async def ends_badly(a: int):
+async def goes_wrong(when: str, kind: str):
+    fault.update(when=when, kind=kind)
+    await do("setup")
     try:
-        answer = yield f"{a} + 1 = ?"
-        yield 0.5 if str(answer).strip().isdigit() else 0.0
+        yield "Use the plus tool to add 3 and 4, then say the number."
+        await do("grade")
+        yield 0.5
     finally:
-        raise RuntimeError("after the grade")
+        await do("teardown")
 
 
-@env.shutdown
-async def raise_at_the_end():
-    raise RuntimeError("as the environment stops")
+@env.template()
+async def graded(what: str):
+    yield "Use the plus tool to add 3 and 4, then say the number."
+    yield WRONG[what]  # line: graded
 
 
-tasks = [add(a=a, b=b) for a in (2, 3, 4) for b in (2, 3)]
-tasks += [raises(a=1), hangs(a=1), waits(a=1), exits(a=1), graded_nan(a=1), leaks(a=1), forks(a=1)]
-tasks += [setup_raises(a=1), setup_waits(a=1), setup_exits(a=1), ends_badly(a=1)]
+@env.template()
+async def prompted(what: str):
+    yield WRONG[what]  # line: prompted
+    yield 0.5
+
+
+@env.template()
+async def told_of_nothing_finite(loss: float | None = nan):
+    yield "Use the times tool to multiply 3 by 4, then say the number."
+    yield EvaluationResult(reward=0.5, info={"loss": loss, "each": [nan, inf, None, "text"]})
+
+
+WRONG = {"nan": nan, "infinite": -inf, "nothing": None, "text": "0.5", "dict": {"reward": 1.0}}
+
+
+def named(task, slug: str):
+    task.slug = slug
+    return task
+
+
+PHASES = ("setup", "tool call", "grade", "teardown")
+KINDS = [*misdeeds.FATAL, *misdeeds.HANGING, " ".join(misdeeds.HARMLESS)]
+tasks = [add(a=a, b=4) for a in (3, 12, 47)]
+tasks += [
+    named(goes_wrong(when=phase, kind=kind), f"{phase}: {kind}")
+    for phase in PHASES
+    for kind in KINDS
+]
+tasks += [named(goes_wrong(when="shutdown", kind=kind), kind) for kind in ("raises", "spins")]
+tasks += [named(graded(what=what), f"graded: {what}") for what in WRONG]
+tasks += [named(prompted(what=what), f"prompted: {what}") for what in ("nan", "infinite")]
+tasks += [named(told_of_nothing_finite(), "told of nothing finite")]

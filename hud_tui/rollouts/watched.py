@@ -1,0 +1,392 @@
+"""What the user's code does in a rollout, and what is said when it fails: phase, file, line and the
+user's part of the traceback, with the values of secret variables replaced.
+
+Imported where the environment runs, so it uses the standard library alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isfinite
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+LINE = 2000
+"""Longest line that is kept, characters."""
+AGENT = "tool call"
+"""Phase from the prompt to the answer: the environment's code runs only as the model calls it."""
+SECRETS = "HUD_TUI_SECRETS"
+"""Names of the variables whose values are redacted, comma-separated."""
+CONTROL = 3
+"""File descriptor of a rollout's process for its reports, and for the stacks of its threads."""
+
+Report = Callable[[dict[str, Any]], None]
+
+
+class Redactor:
+    """Replaces the values of some variables in all output."""
+
+    def __init__(self) -> None:
+        names = filter(None, os.environ.get(SECRETS, "").split(","))
+        found = [(name, os.environ.get(name, "")) for name in names]
+        self._values = [(value, f"<{name}>") for name, value in found if len(value) >= 4]
+
+    def __call__(self, value: Any) -> Any:
+        """The value, with secrets replaced in every text in it."""
+        if not self._values:
+            return value
+        if isinstance(value, str):
+            for secret, name in self._values:
+                value = value.replace(secret, name)
+            return value
+        if isinstance(value, dict):
+            return {self(key): self(one) for key, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self(one) for one in value]
+        if hasattr(value, "model_dump") and hasattr(type(value), "model_validate"):
+            told = value.model_dump()
+            cleaned = self(told)
+            return value if cleaned == told else type(value).model_validate(cleaned)
+        return value
+
+
+redact = Redactor()
+
+
+def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
+    """An exception with its place in the user's files, and the user's part of the traceback.
+
+    Args:
+        error: With its traceback.
+        source: The environment's file or directory.
+        phase: import, start, setup, tool call, grade or teardown.
+    """
+    told = traceback.TracebackException.from_exception(error, compact=True)
+    root = root_of(source)
+    frames = [frame for frame in told.stack if is_own(frame.filename, root)]
+    frame = frames[-1] if frames else (told.stack[-1] if told.stack else None)
+    shown = _shown(told, root)
+    file, line, function = (
+        (frame.filename, frame.lineno, frame.name) if frame else (None, None, None)
+    )
+    kind, message = type(error).__name__, str(error)
+    if isinstance(error, SyntaxError):
+        message = error.msg
+        if error.filename:
+            file, line, function = error.filename, error.lineno, None
+    elif isinstance(error, SystemExit):
+        kind, message = "ProcessEnded", f"{phase}: {exited_with(exit_code(error))}"
+    failure: dict[str, Any] = redact(
+        {
+            "phase": phase,
+            "type": kind,
+            "message": message[:LINE],
+            "file": file,
+            "line": line,
+            "function": function,
+            "traceback": shown[-8 * LINE :],
+        }
+    )
+    return failure
+
+
+def process_ended(why: str, phase: str) -> dict[str, Any]:
+    """The failure of a rollout whose process is gone."""
+    return {"phase": phase, "type": "ProcessEnded", "message": f"{phase}: {why}"}
+
+
+def exited_with(code: object) -> str:
+    """What is said of a process that exited by itself."""
+    return f"its process exited with code {code}"
+
+
+def ended_by(number: int) -> str:
+    """What is said of a process that a signal ended."""
+    return f"its process was ended by {signal.Signals(number).name}"
+
+
+def exit_code(error: SystemExit) -> int:
+    """As Python's own: none is success, and a message is a failure."""
+    if error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
+
+
+def _shown(told: traceback.TracebackException, root: str) -> str:
+    """A traceback from the user's first frame on. A syntax error's place is the file that it names,
+    so only the user's imports that led there are shown with it."""
+    is_syntax = issubclass(told.exc_type or Exception, SyntaxError)
+    one: traceback.TracebackException | None = told
+    while one is not None:
+        own = [place for place, frame in enumerate(one.stack) if is_own(frame.filename, root)]
+        if is_syntax:
+            one.stack[:] = [one.stack[place] for place in own]
+        elif own:
+            one.stack[:] = [
+                frame
+                for frame in one.stack[own[0] :]
+                if not frame.filename.startswith("<frozen importlib")
+            ]
+        one = one.__cause__ or one.__context__
+    return "".join(told.format() if told.stack else told.format_exception_only())
+
+
+def root_of(source: str) -> str:
+    path = Path(source)
+    return str(path if path.is_dir() else path.parent)
+
+
+def is_own(file: str, root: str) -> bool:
+    return file.startswith(root + os.sep) and "site-packages" not in file
+
+
+def place_of(frame: FrameType | None, source: str) -> dict[str, Any] | None:
+    """The place of a running frame in the user's files; None if it is in none of them."""
+    return _place_in(traceback.extract_stack(frame) if frame else [], source)
+
+
+def _is_in_a_loop(frame: FrameType | None, source: str) -> bool:
+    """Whether an event loop stands between a frame and the user's frame: it runs tasks of theirs,
+    or waits for them."""
+    root = root_of(source)
+    while frame is not None and not is_own(frame.f_code.co_filename, root):
+        if frame.f_code.co_filename.endswith("asyncio/base_events.py"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def place_awaited(awaited: Any, source: str) -> dict[str, Any] | None:
+    """The place in the user's files where a coroutine or an asynchronous generator is suspended;
+    None if it is in none of them."""
+    frames: list[tuple[FrameType, int]] = []
+    while awaited is not None:
+        kind = next((one for one in ("cr", "ag", "gi") if hasattr(awaited, f"{one}_frame")), None)
+        if kind is None:
+            break
+        frame = getattr(awaited, f"{kind}_frame")
+        if frame is not None:
+            frames.append((frame, frame.f_lineno))
+        awaited = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+    return _place_in(traceback.StackSummary.extract(iter(frames)), source)
+
+
+def _place_in(stack: Sequence[traceback.FrameSummary], source: str) -> dict[str, Any] | None:
+    """The innermost of the user's frames, and the stack from the user's outermost on."""
+    root = root_of(source)
+    own = [place for place, one in enumerate(stack) if is_own(one.filename, root)]
+    if not own:
+        return None
+    inner = stack[own[-1]]
+    shown = "".join(traceback.format_list(stack[own[0] :]))
+    place = {"file": inner.filename, "line": inner.lineno, "function": inner.name}
+    told: dict[str, Any] = redact({**place, "traceback": shown[-8 * LINE :]})
+    return told
+
+
+STACK_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+
+
+def place_in_stack(lines: Iterable[str], source: str) -> dict[str, Any] | None:
+    """The place of a thread in the user's files, of the one that was interrupted, else of the
+    newest; None if none is in them.
+
+    Args:
+        lines: As `faulthandler` writes them: threads from the newest on, each with a heading and
+            its frames, most recent call first.
+        source: The environment's file or directory.
+    """
+    threads: list[tuple[str, list[traceback.FrameSummary]]] = []
+    for line in lines:
+        if found := STACK_FRAME.match(line):
+            file, number, function = found.groups()
+            if threads:
+                threads[-1][1].insert(0, traceback.FrameSummary(file, int(number), function))
+        elif "hread 0x" in line:
+            threads.append((line, []))
+    threads.sort(key=lambda one: not one[0].startswith("Current"))
+    return next(filter(None, (_place_in(frames, source) for _, frames in threads)), None)
+
+
+class Doing:
+    """What a rollout's process does now: its phase, and its place in the user's files."""
+
+    def __init__(self, source: str, report: Report) -> None:
+        self.source, self.phase = source, "import"
+        self._report, self._made = report, list[Any]()
+        self._older: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._older_threads: set[int] = set()
+
+    def answer(self) -> None:
+        """Tell the place when the host asks, and where the process is made to exit.
+
+        The threads' stacks are written first, by a handler that needs no interpreter: code in C
+        that never returns to Python keeps the other one from running. So are those of a crash.
+        """
+        signal.signal(signal.SIGUSR1, self._tell_where)
+        faulthandler.register(signal.SIGUSR1, file=CONTROL, chain=True)
+        faulthandler.enable(file=CONTROL)
+        self._tell_exits()
+
+    def enter(self, phase: str) -> None:
+        """From now on; the host keeps the last one, for a process that is killed."""
+        self.phase = phase
+        if phase == AGENT:  # what has begun before is no tool call
+            self._older.update(asyncio.all_tasks())
+            self._older_threads.update(self._threads())
+        self._report({"phase": phase})
+
+    def begin(self, made: Any) -> None:
+        """Look into a template's generator too."""
+        self._made.append(made)
+
+    def tell(self, error: BaseException) -> None:
+        """Report an exception in the present phase."""
+        self._report({"failure": failure_of(error, self.source, self.phase)})
+
+    def tell_value(self, message: str, made: Any) -> None:
+        """Report a wrong value, with the line of the generator's yield."""
+        told = {"phase": self.phase, "type": "ValueError", "message": message}
+        self._report({"failure": {**told, **(place_awaited(made, self.source) or {})}})
+
+    def tell_terminated(self) -> None:
+        """Report SIGTERM, which the host sends, too; the host knows whether it did."""
+        self._report({"terminated": self.phase})
+
+    def _tell_where(self, number: int, frame: FrameType | None) -> None:
+        place = next(filter(None, self._places(frame)), None)
+        self._report({"phase": self.phase, "where": place})
+
+    def _places(self, frame: FrameType | None) -> Iterator[dict[str, Any] | None]:
+        """Of what blocks the process, of a template that does not wait for the model, of threads,
+        and of what is awaited."""
+        blocked = place_of(frame, self.source)
+        is_waiting = _is_in_a_loop(frame, self.source)
+        yield None if is_waiting else blocked
+        if self.phase != AGENT:
+            yield from (place_awaited(one, self.source) for one in reversed(self._made))
+        for thread, place in self._threads().items():
+            yield None if thread in self._older_threads else place
+        with contextlib.suppress(RuntimeError):  # no loop is running
+            for task in asyncio.all_tasks():
+                is_known = task in self._older
+                yield None if is_known else place_awaited(task.get_coro(), self.source)
+        yield blocked
+
+    def _threads(self) -> dict[int, dict[str, Any]]:
+        """The other threads that are in the user's files, and their places."""
+        own, frames = threading.main_thread().ident, sys._current_frames()
+        places = {one: place_of(frame, self.source) for one, frame in frames.items() if one != own}
+        return {one: place for one, place in places.items() if place is not None}
+
+    def _tell_exits(self) -> None:
+        """Report ``os._exit`` too, which no handler sees."""
+        leave = os._exit
+
+        def tell_and_leave(status: int) -> NoReturn:
+            told = process_ended(exited_with(status), self.phase)
+            place = place_of(sys._getframe(1), self.source)
+            self._report({"failure": {**told, **(place or {})}})
+            leave(status)
+
+        os._exit = tell_and_leave
+
+
+class Watched:
+    """Wraps a template's generator and reports exceptions before the SDK turns them into one
+    line, or drops them."""
+
+    def __init__(self, made: Any, doing: Doing) -> None:
+        self._made, self._doing = made, doing
+        doing.begin(made)
+
+    async def __anext__(self) -> Any:
+        with self._telling("setup"):
+            prompt = await self._made.__anext__()
+        if not isinstance(prompt, (str, list, dict, type(None))):
+            kind = type(prompt).__name__
+            self._refuse(f"the prompt is of type {kind}: yield text, or a list of messages")
+        self._doing.enter(AGENT)
+        return redact(prompt)
+
+    async def asend(self, answer: Any) -> Any:
+        with self._telling("grade"):
+            result = await self._made.asend(answer)
+        if wrong := wrong_grade(result):
+            self._refuse(wrong)
+        return redact(finite(result))
+
+    async def aclose(self) -> None:
+        with self._telling("teardown"):
+            await self._made.aclose()
+
+    def _refuse(self, message: str) -> NoReturn:
+        """End the rollout for a wrong value."""
+        self._doing.tell_value(message, self._made)
+        raise ValueError(message)
+
+    @contextlib.contextmanager
+    def _telling(self, phase: str) -> Iterator[None]:
+        self._doing.enter(phase)
+        try:
+            yield
+        except (StopAsyncIteration, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            self._doing.tell(error)
+            if phase == "teardown":  # which the SDK drops
+                traceback.print_exc()
+            told = redact(str(error))
+            if told != str(error):
+                raise RuntimeError(told) from None
+            raise
+
+
+def wrong_grade(result: Any) -> str | None:
+    """What is wrong with a template's grade, which is a number, an EvaluationResult, or a dict with
+    ``score``; None if nothing is."""
+    reward = getattr(result, "reward", result)
+    if isinstance(result, dict):
+        if "score" not in result:
+            return f"the grade is a dict without 'score', with {list(result)[:5]}"
+        reward = result["score"]
+    if not isinstance(reward, (int, float)):
+        hint = "yield a number, an EvaluationResult, or a dict with a numeric 'score'"
+        return f"the reward is of type {type(reward).__name__}: {hint}"
+    if abs(reward) <= sys.float_info.max:  # not for nan
+        return None
+    return f"the reward is {reward if isinstance(reward, float) else 'too large'}: not finite"
+
+
+def finite(value: Any) -> Any:
+    """The value with None for each nan and infinity in it: JSON has neither."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(one) for one in value]
+    if isinstance(info := getattr(value, "info", None), dict):
+        value.info = finite(info)
+    return value
+
+
+def watch(env: Any, doing: Doing) -> None:
+    """Watch every template of an environment."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Watched]:
+        return lambda *args, **kwargs: Watched(function(*args, **kwargs), doing)
+
+    for template in env.tasks.values():
+        template.func = wrap(template.func)

@@ -1,0 +1,306 @@
+"""Whatever an environment does to its process ends that rollout: with its phase and its place, and
+with everything that it started."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from asyncio.subprocess import PIPE, Process, create_subprocess_exec
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hud_tui.rollouts.watched import Doing, Watched
+from hud_tui.rollouts.worker import _ended
+
+MISDEEDS = Path(__file__).parents[1] / "live" / "training" / "misdeeds.py"
+ENVIRONMENT = """
+import time
+import misdeeds
+
+def block_beside(started):
+    started.set()
+    time.sleep(1000)
+
+async def template(when, kind):
+    global tool
+    async def do(phase):
+        if phase == when:
+            await misdeeds.do(kind)
+    async def tool():
+        await do("tool call")
+    await do("setup")
+    try:
+        yield "prompt"
+        await do("grade")
+        yield 0.5
+    finally:
+        await do("teardown")
+"""
+HOST = """
+import asyncio, sys, threading
+from hud_tui.rollouts import host
+from hud_tui.rollouts.watched import Watched
+
+def serve(command, report, doing):
+    if command["phase"] == "import":
+        import misdeeds
+        asyncio.run(misdeeds.do(command["kind"]))
+    import env
+    asyncio.run(rollout(env, command, report, doing))
+
+async def rollout(env, command, report, doing):
+    '''As the SDK's; a thread and a task that are older than it are not what it waits for.'''
+    older, started = asyncio.ensure_future(env.misdeeds.waits()), threading.Event()
+    threading.Thread(target=env.block_beside, args=[started], daemon=True).start()
+    started.wait()
+    await asyncio.sleep(0)
+    ended = asyncio.Event()
+    host.end_at_sigterm(ended, doing)
+    made = Watched(env.template(command["phase"], command["kind"]), doing)
+    rolling_out = asyncio.create_task(roll_out(env, made, report))
+    ending = asyncio.create_task(ended.wait())
+    await asyncio.wait({rolling_out, ending}, return_when=asyncio.FIRST_COMPLETED)
+    if rolling_out.done():
+        await rolling_out
+
+async def roll_out(env, made, report):
+    await anext(made)
+    await asyncio.create_task(env.tool())
+    await made.asend("answer")
+    await made.aclose()
+    report({"graded": True})
+    await asyncio.sleep(1000)
+
+sys.path.insert(0, sys.argv[3])
+host.DUTIES["serve"] = serve
+host.main(*sys.argv[1:3])
+"""
+PHASES = ("import", "setup", "tool call", "grade", "teardown")
+FATAL = {
+    "raises": "KeyError",
+    "quits": "exited with code 6",
+    "leaves": "exited with code 5",
+    "is_killed": "ended by SIGKILL",
+    "is_terminated": "ended by SIGTERM",
+    "crashes": "ended by SIGSEGV",
+    "leaks": "MB of memory; 400 are allowed",
+}
+HANGING = ("blocks", "spins", "waits", "hangs_in_a_thread")
+HARMLESS = ("forks", "forks_and_leaves", "holds", "prints", "writes_anywhere")
+WITHOUT_A_PLACE = ("is_killed", "is_terminated")
+
+
+@dataclass
+class Told:
+    """What was told of one rollout."""
+
+    failure: dict[str, Any] | None = None
+    where: dict[str, Any] | None = None
+    exited: dict[str, Any] | None = None
+    is_graded: bool = False
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Hosted:
+    """A host, and its rollouts by number."""
+
+    def __init__(self, process: Process, source: Path) -> None:
+        self._process, self._source = process, source
+        self.told: list[Told] = []
+
+    def begin(self, phase: str, kind: str) -> int:
+        number = len(self.told)
+        self.told.append(Told())
+        request = {"do": "serve", "number": number, "source": str(self._source)}
+        self.ask(**request, memory_mb=400, phase=phase, kind=kind)
+        return number
+
+    def ask(self, **request: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+
+    async def read(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            document = json.loads(line)
+            if "number" in document:
+                told = self.told[document["number"]]
+                told.failure = told.failure or document.get("failure")
+                told.where = document if document.get("where") else told.where
+                told.exited = document if "exited" in document else told.exited
+                told.is_graded |= "graded" in document
+                told.news.set()
+
+    async def exited(self, number: int) -> dict[str, Any]:
+        """Wait until it has; what was told of that."""
+        told = self.told[number]
+        while told.exited is None:
+            told.news.clear()
+            await told.news.wait()
+        return told.exited
+
+    async def end(self, number: int) -> dict[str, Any]:
+        """Ask it to, and wait."""
+        self.ask(do="end", number=number)
+        return await self.exited(number)
+
+
+@asynccontextmanager
+async def hosted(source: Path) -> AsyncIterator[Hosted]:
+    """A host; at the end nothing of its rollouts is left."""
+    directory = str(source.parent)
+    words = [sys.executable, "-c", HOST, str(source), str(source.parent / "log"), directory]
+    process = await create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)
+    host = Hosted(process, source)
+    reading = asyncio.create_task(host.read())
+    try:
+        yield host
+        assert list(left_in(directory)) == []
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.wait()
+        await reading
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """An environment in a directory of its own."""
+    directory = tmp_path / "env"
+    directory.mkdir()
+    shutil.copy(MISDEEDS, directory)
+    (directory / "env.py").write_text(ENVIRONMENT)
+    return directory / "env.py"
+
+
+def line_of(kind: str) -> int | None:
+    lines = MISDEEDS.read_text().splitlines()
+    return next((n for n, line in enumerate(lines, 1) if line.endswith(f"# line: {kind}")), None)
+
+
+def left_in(directory: str) -> Iterator[str]:
+    """The processes that work there: those of the rollouts."""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.readlink(f"/proc/{entry}/cwd") == directory:
+                yield Path(f"/proc/{entry}/cmdline").read_text()
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+
+
+@needs_proc
+async def test_a_fault_ends_its_rollout_and_says_where_it_is(source: Path) -> None:
+    async with hosted(source) as host:
+        kinds = {(phase, kind) for phase in PHASES for kind in FATAL}
+        kinds -= {(phase, "leaks") for phase in PHASES[2:]}  # each takes 400 MB
+        for (phase, kind), number in {one: host.begin(*one) for one in kinds}.items():
+            exited = await host.exited(number)
+            failure = host.told[number].failure or _ended(exited, phase)
+            assert FATAL[kind] in f"{failure['type']} {failure['message']}", (phase, kind)
+            line = None if kind in WITHOUT_A_PLACE else line_of(kind)
+            assert (failure["phase"], failure.get("line")) == (phase, line), (kind, failure)
+            assert not exited["is_expected"], (phase, kind)
+
+
+@needs_proc
+async def test_what_hangs_is_told_with_its_line_and_killed(source: Path) -> None:
+    async def hang(host: Hosted, phase: str, kind: str) -> None:
+        number = host.begin(phase, kind)
+        told = host.told[number]
+        while told.where is None or told.where["phase"] != phase:
+            host.ask(do="where", number=number)  # it may not have come to it yet
+            told.news.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(told.news.wait(), 1.0)
+        lines = [line_of(kind)]
+        lines += [line_of("blocks")] if kind == "hangs_in_a_thread" else []  # what it awaits
+        assert told.where["where"]["line"] in lines, (phase, kind, told.where)
+        exited = await host.end(number)
+        assert (exited["is_expected"], exited["why"]) == (True, None), (phase, kind)
+
+    async with hosted(source) as host:
+        await asyncio.gather(*(hang(host, phase, kind) for phase in PHASES for kind in HANGING))
+    log = (source.parent / "log").read_text()
+    for phase in PHASES[1:]:
+        place = f"{source.parent}/misdeeds.py:{line_of('spins')} in spins"
+        assert f"{phase}: killed, as it had not ended in 2 s at {place}" in log
+
+
+@needs_proc
+async def test_what_costs_nothing_is_graded_and_leaves_nothing(source: Path) -> None:
+    async with hosted(source) as host:
+        kinds = [(phase, kind) for phase in PHASES for kind in HARMLESS]
+        for (phase, kind), number in {one: host.begin(*one) for one in kinds}.items():
+            told = host.told[number]
+            while not told.is_graded:
+                assert told.exited is None, (phase, kind, told)
+                told.news.clear()
+                await told.news.wait()
+            await host.end(number)
+            assert told.failure is None, (phase, kind)
+    assert "a line of the environment" in (source.parent / "log").read_text()
+
+
+class Reward:
+    def __init__(self, reward: object) -> None:
+        self.reward = reward
+
+
+@pytest.mark.parametrize(
+    ("grade", "said"),
+    [
+        (nan, "the reward is nan: not finite"),
+        (Reward(-inf), "the reward is -inf: not finite"),
+        (10**400, "the reward is too large: not finite"),
+        ("0.5", "the reward is of type str: yield a number"),
+        (None, "the reward is of type NoneType: yield a number"),
+        ({"reward": 1.0}, "a dict without 'score', with ['reward']"),
+        ({"score": "high"}, "the reward is of type str"),
+        ({"score": nan}, "the reward is nan"),
+    ],
+)
+async def test_a_wrong_reward_is_told_with_its_line(grade: object, said: str) -> None:
+    assert said in (await _refused(1, "prompt", grade))["message"]
+
+
+@pytest.mark.parametrize("prompt", [nan, 7, object()])
+async def test_a_wrong_prompt_is_told_with_its_line(prompt: object) -> None:
+    assert "the prompt is of type" in (await _refused(0, prompt, 0.5))["message"]
+
+
+async def _refused(yields: int, *values: object) -> dict[str, Any]:
+    """The failure of a template at its so-many-th yield, from 0."""
+
+    async def template() -> AsyncIterator[object]:
+        for value in values:
+            yield value
+
+    told: list[dict[str, Any]] = []
+    made = Watched(template(), Doing(__file__, told.append))
+    for _ in range(yields):
+        await anext(made)
+    with pytest.raises(ValueError, match=r"yield|finite|dict"):
+        await (made.asend("answer") if yields else anext(made))
+    [failure] = [one["failure"] for one in told if "failure" in one]
+    line = template.__code__.co_firstlineno + 2
+    assert (failure["file"], failure["line"]) == (__file__, line)
+    return dict(failure)
+
+
+async def test_what_is_not_finite_beside_a_reward_is_left_out() -> None:
+    async def template() -> AsyncIterator[object]:
+        yield "prompt"
+        yield {"score": 0.5, "info": {"loss": nan, "each": [1.0, inf]}}
+
+    made = Watched(template(), Doing(__file__, lambda told: None))
+    await anext(made)
+    grade = await made.asend("answer")
+    assert grade == {"score": 0.5, "info": {"loss": None, "each": [1.0, None]}}
