@@ -14,7 +14,7 @@ from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.output import confirm, emit, require_consent, tell, thresholds
 from hud_tui.cli.parser import parameters
 from hud_tui.cli.runs import checked_parameters, choose_model
-from hud_tui.cli.watch import AlarmPrinter, Follower
+from hud_tui.cli.watch import AlarmPrinter, Follower, result_at
 from hud_tui.client.client import HudClient
 from hud_tui.client.submit import Submission
 from hud_tui.errors import HudPreflightFailed, HudUsage
@@ -148,15 +148,14 @@ class _Command:
             print(f"  {one_line(line, 400)}" if line.strip() else "", file=sys.stderr)
 
     def _begun(self, order: Order, status: Any) -> dict[str, Any]:
+        said = {"job_id": order.job_id, "model": order.model, "status": status}
+        return {**said, **self._about(order)}
+
+    def _about(self, order: Order) -> dict[str, Any]:
+        """What the files of a run tell beyond its status."""
         local = "--local " if self._client.settings.local else ""
-        folder = run_folder(self._paths.state, order.job_id)
-        return {
-            "job_id": order.job_id,
-            "model": order.model,
-            "status": status,
-            "watch": f"hud-tui --headless {local}status {order.job_id}",
-            **control.report_of(folder),
-        }
+        watch = f"hud-tui --headless {local}status {order.job_id}"
+        return {"watch": watch, **control.report_of(run_folder(self._paths.state, order.job_id))}
 
     # Following.
 
@@ -164,7 +163,8 @@ class _Command:
         if self._args.headless and await self._has_driven_runs():
             alarms = [level for level in ("warn", "critical") if level in self._args.fail_on]
             printer = AlarmPrinter(thresholds(), alarms[0] if alarms else None)
-            return await Follower(self._client, model, printer).run(lambda: self._begin(order))
+            follower = Follower(self._client, model, printer, lambda: self._about(order))
+            return await follower.run(lambda: self._begin(order))
         await self._begin(order)
         return await self._follow(run_folder(self._paths.state, order.job_id), order)
 
@@ -202,8 +202,7 @@ class _Command:
     async def _result(self, order: Order, checkpoint_id: str | None) -> dict[str, Any] | None:
         """Rewards of one step's checkpoint; None if the step is not in the tree."""
         tree = Tree.of(await self._client.checkpoints(order.model_id))
-        position = None if checkpoint_id is None else tree.find(checkpoint_id)
-        return None if position is None else _rewards(tree, position)
+        return result_at(tree, None if checkpoint_id is None else tree.find(checkpoint_id))
 
     def _say(self, kind: str, document: Mapping[str, Any]) -> None:
         if self._args.headless:
@@ -212,24 +211,6 @@ class _Command:
             print(_check_text(document))
         else:
             print(_job_text(document))
-
-
-def _rewards(tree: Tree, position: int) -> dict[str, Any]:
-    """The mean reward of a step's batch; the held-out reward of the weights it made, with the
-    95 % interval and what it is a mean of."""
-    node, own = tree[position], tree.own(position)
-    low, high = own.interval if own.interval and own.heldout_rollouts else (None, None)
-    return {
-        "checkpoint": node.name,
-        "reward": node.mean_reward,
-        "rollouts": node.num_traces,
-        "heldout_reward": own.heldout,
-        "low": low,
-        "high": high,
-        "heldout_tasks": own.heldout_tasks,
-        "heldout_rollouts": own.heldout_rollouts,
-        "over": own.over,
-    }
 
 
 def _result_text(result: Mapping[str, Any] | None) -> str:

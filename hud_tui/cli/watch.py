@@ -3,10 +3,11 @@
 import argparse
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 from hud_tui.cli.models import checkpoint_document, named
 from hud_tui.cli.output import alarm_document, emit, report_documents, tell, thresholds
@@ -19,6 +20,7 @@ from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import STALL
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.run import SUCCEEDED, Run, has_ended, is_active
 from hud_tui.rl.text import one_line
 from hud_tui.wire import JobStatus, Model
@@ -158,8 +160,16 @@ class AlarmPrinter:
         position = self.run.tree.find(alarm.shown_id)
         if not self._job_id or position is None or alarm.name == STALL:
             return True
-        job_id = self.run.tree[position].job_id
+        return self._is_ours(self.run.tree, position)
+
+    def _is_ours(self, tree: Tree, position: int) -> bool:
+        """Whether the run that is followed made a checkpoint; HUD does not name the run."""
+        job_id = tree[position].job_id
         return position >= self._before if job_id is None else job_id == self._job_id
+
+    def last_step(self, tree: Tree) -> int | None:
+        """Position of the last checkpoint that the run that is followed made."""
+        return next((n for n in reversed(range(len(tree))) if self._is_ours(tree, n)), None)
 
     def _is_news(self, alarm: Alarm) -> bool:
         told = self._told.get(alarm.id)
@@ -172,8 +182,16 @@ class AlarmPrinter:
 class Follower:
     """Opens the feed, submits, prints until the run ends."""
 
-    def __init__(self, client: HudClient, model: Model, printer: AlarmPrinter) -> None:
+    def __init__(
+        self,
+        client: HudClient,
+        model: Model,
+        printer: AlarmPrinter,
+        about: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        """`about` has further fields of the last document."""
         self._client, self._model, self._printer = client, model, printer
+        self._about = about
         self._feed = client.feed(model.id)
         self._listener = Listener(self._feed, printer.wait)
 
@@ -206,12 +224,42 @@ class Follower:
                 _say(event)
             self._printer.process(event)
             if job is not None and is_ours and has_ended(job.status):
-                return self._finish(submission, job)
+                return await self._finish(submission, job)
 
-    def _finish(self, submission: Submission, job: JobStatus) -> int:
-        job_id, model = submission.job_id, self._model.model_name
-        emit("job", {"job_id": job_id, "model": model, "status": job})
+    async def _finish(self, submission: Submission, job: JobStatus) -> int:
+        result = await self._result()
+        said = {"job_id": submission.job_id, "model": self._model.model_name, "status": job}
+        emit("job", {**said, "result": result, **self._about()})
         return 0 if job.status in SUCCEEDED else 1
+
+    async def _result(self) -> dict[str, Any] | None:
+        """What the run's last step came to; None if it took none, or if it cannot be read now."""
+        try:
+            tree = Tree.of(await self._client.checkpoints(self._model.id))
+        except HudError as error:
+            tell(f"the result cannot be read: {error.message}")
+            return None
+        return result_at(tree, self._printer.last_step(tree))
+
+
+def result_at(tree: Tree, position: int | None) -> dict[str, Any] | None:
+    """Rewards of a step: the mean of its batch, and the held-out reward of the weights that it
+    made, with the 95 % interval and what it is a mean of; None without a position."""
+    if position is None:
+        return None
+    node, own = tree[position], tree.own(position)
+    low, high = own.interval if own.interval and own.heldout_rollouts else (None, None)
+    return {
+        "checkpoint": node.name,
+        "reward": node.mean_reward,
+        "rollouts": node.num_traces,
+        "heldout_reward": own.heldout,
+        "low": low,
+        "high": high,
+        "heldout_tasks": own.heldout_tasks,
+        "heldout_rollouts": own.heldout_rollouts,
+        "over": own.over,
+    }
 
 
 def _is_submitted(job: JobStatus, submission: Submission) -> bool:

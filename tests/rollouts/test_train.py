@@ -10,6 +10,7 @@ import pytest
 
 from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.cli.main import main
+from hud_tui.cli.train import _Command
 from hud_tui.rollouts.control import known_runs
 from hud_tui.rollouts.environment import Trial
 from hud_tui.wire import Model
@@ -124,16 +125,28 @@ async def test_it_trains_and_follows_to_the_end(hud: Command, served: Served, so
         await check_tree(client, (await client.model("arith-rl")).id, 2)
 
 
+async def _has_driven_runs(self: _Command) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("is_told_of", [False, True], ids=["by its files", "by the service"])
 async def test_it_ends_with_what_the_run_came_to(
     hud: Command,
     source: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_told_of: bool,
 ) -> None:
+    if is_told_of:
+        monkeypatch.setattr(_Command, "_has_driven_runs", _has_driven_runs)
     held = [{**row, "columns": {"split": "heldout"}} for row in SUMS[:2]]
     write_sums(source.parent, [*held, *SUMS[2:]])
     flags = ("--follow", "--no-trial", "--steps", "1", "--eval-every", "1", *FLAGS)
     done = await hud("train", str(source), "-m", "arith-rl", "-y", *flags)
     assert done.code == 0, done.err
+    assert (done.kind, done.data["status"]["status"]) == ("job", "succeeded")
+    assert (done.data["failed_rollouts"], done.data["failures"]) == (0, [])
+    assert ("event" in {one["kind"] for one in done.documents}) == is_told_of
     result = done.data["result"]
     assert (result["checkpoint"], result["rollouts"]) == ("step-000001", 12)
     assert (result["heldout_tasks"], result["heldout_rollouts"]) == (2, 2)

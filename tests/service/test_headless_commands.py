@@ -34,6 +34,8 @@ async def test_models_and_a_fork(bare: Command) -> None:
 async def test_a_run_is_followed_to_its_result(hud: Command) -> None:
     model = await model_of(hud)
     result = await hud(*RUN, "2")
+    ended = result.data["result"]
+    assert (ended["checkpoint"], ended["rollouts"]) == ("step-000002", 8)
     assert result.code == 0
     assert {document["kind"] for document in result.documents[:-1]} == {"event"}
     steps = [d["data"] for d in result.documents[:-1] if d["data"]["type"] == "step"]
