@@ -224,7 +224,7 @@ def _document(file: Path) -> dict[str, Any]:
     return {}
 
 
-def line_said(line: Mapping[str, Any], now: float) -> str:
+def line_text(line: Mapping[str, Any], now: float) -> str:
     """State of a tunnel as text, e.g. ``up, 23 ms`` or ``broken for 2 m: the line broke``."""
     state, took = one_line(line.get("state") or "not open", 20), line.get("latency_s")
     if state == "up":
@@ -389,18 +389,18 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
     return kept
 
 
-def costs_said(state: Path, now: float) -> str:
+def costs_text(state: Path, now: float) -> str:
     """One line about what is rented now, what it has cost, and what is not set up; empty if nothing
     is rented."""
     running = [one for one in read_rentals(state) if one.runs]
     if not running:
         return ""
     total = sum(one.spent(now) for one in running)
-    each = ", ".join(one_line(_cost_said(one, now)) for one in running)
+    each = ", ".join(one_line(_cost_text(one, now)) for one in running)
     return f"rented and costing money: {each}; ${total:.2f} in all"
 
 
-def _cost_said(one: Rental, now: float) -> str:
+def _cost_text(one: Rental, now: float) -> str:
     costs = f"{one.gpus}, ${one.price_hr:.2f} per hour, ${one.spent(now):.2f} so far"
     left = f"; not set up: hud-tui pods setup {one.name}" if one.unfinished else ""
     return f"{one.name} ({costs}{left})"

@@ -331,19 +331,18 @@ def open_regular(file: Path, flags: int = 0) -> BufferedReader:
         raise
 
 
-def read_regular(file: Path, most: int, flags: int = 0) -> bytes:
+def read_regular(file: Path, most: int) -> bytes:
     """The content of a regular file.
 
     Args:
         file: Links are followed.
         most: Maximum bytes.
-        flags: More flags of `os.open`.
 
     Raises:
         OSError: As `check_regular`; EFBIG if it is larger.
         ValueError: Not a path: it contains a NUL.
     """
-    with open_regular(file, flags) as opened:
+    with open_regular(file) as opened:
         body = opened.read(most + 1)
     if len(body) > most:
         raise OSError(errno.EFBIG, f"larger than {most} bytes", str(file))

@@ -17,7 +17,7 @@ from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
 from hud_tui.errors import HudError
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import costs_said, keep_budgets, machine_of, with_machine
+from hud_tui.service_file import costs_text, keep_budgets, machine_of, with_machine
 from hud_tui.settings import Paths, read_paths, read_settings
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
@@ -110,7 +110,7 @@ def say_costs(args: argparse.Namespace) -> None:
     """Print on stderr what is rented, if anything, and ensure that its budget is watched."""
     try:
         paths = paths_of(args)
-        said = costs_said(paths.state, time())
+        said = costs_text(paths.state, time())
         keep_budgets(paths, time())
     except HudError as error:
         said = error.message

@@ -22,7 +22,7 @@ from hud_tui.errors import HudError, HudNoKey, HudUsage
 from hud_tui.local_service import look_into
 from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
-from hud_tui.rl.progress import kept_for
+from hud_tui.rl.progress import retention_text
 from hud_tui.rl.text import counted, one_line, size
 from hud_tui.service_file import alive, named
 from hud_tui.settings import Paths, Place, Settings, local_settings
@@ -213,7 +213,7 @@ def check_tinker(environ: Mapping[str, str]) -> Finding:
         return Finding("warning", f"{where} does not answer: {host.detail}", fix)
     if (host.status or 0) >= 500:
         return Finding("warning", f"{where}: HTTP {host.status}", "try again later")
-    facts = f"rank {options.rank}, checkpoints kept {kept_for(options.ttl_s)}"
+    facts = f"rank {options.rank}, checkpoints kept {retention_text(options.ttl_s)}"
     return Finding("ok", f"{where} answers in {host.seconds or 0:.2f} s ({facts})")
 
 

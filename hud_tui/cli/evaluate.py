@@ -26,11 +26,11 @@ from hud_tui.rl.evaluation import (
     TaskChange,
     best_evaluated,
     best_known,
-    called,
     difference,
     figures,
     size,
     tasks_digest,
+    weights_name,
 )
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_checkpoint
@@ -330,15 +330,15 @@ def _gates(ended: EvaluationJob, than: EvaluationJob | None, least: float | None
         passed = not found.is_worse
         document = {"gate": "fail-if-worse-than", "than": than.id, "passed": passed}
         document |= _comparison(than, ended, found)
-        said = "; ".join(found.sentences(called(than), called(ended)))
-        gates.append(_Gate(document, passed, f"worse than {called(than)}: {said}"))
+        said = "; ".join(found.sentences(weights_name(than), weights_name(ended)))
+        gates.append(_Gate(document, passed, f"worse than {weights_name(than)}: {said}"))
     return gates
 
 
 def _comparison(before: EvaluationJob, after: EvaluationJob, found: Difference) -> dict[str, Any]:
     return {
-        "before": {"id": before.id, "checkpoint": called(before)},
-        "after": {"id": after.id, "checkpoint": called(after)},
+        "before": {"id": before.id, "checkpoint": weights_name(before)},
+        "after": {"id": after.id, "checkpoint": weights_name(after)},
         "tasks": len(found.changes),
         "missing": found.missing,
         "samples": found.samples,
@@ -346,7 +346,7 @@ def _comparison(before: EvaluationJob, after: EvaluationJob, found: Difference) 
         "solved": found.solved,
         "improved": [_change(change) for change in found.better],
         "regressed": [_change(change) for change in found.worse],
-        "summary": found.sentences(called(before), called(after)),
+        "summary": found.sentences(weights_name(before), weights_name(after)),
     }
 
 
@@ -375,12 +375,12 @@ class _Progress:
             filled = round(24 * now.done / now.total) if now.total else 0
             bar = "█" * filled + "░" * (24 - filled)
             mean = "" if now.mean_reward is None else f"  mean reward {short(now.mean_reward)}"
-            line = f"{bar} {now.done}/{now.total} rollouts of {called(now)}{mean}"
+            line = f"{bar} {now.done}/{now.total} rollouts of {weights_name(now)}{mean}"
             print(f"\r\x1b[K{one_line(line, 200)}", end="", file=sys.stderr, flush=True)
             self._open = True
         elif (quarter := 4 * now.done // max(1, now.total)) > self._told:
             self._told = quarter
-            tell(f"{now.status}: {now.done} of {now.total} rollouts of {called(now)}")
+            tell(f"{now.status}: {now.done} of {now.total} rollouts of {weights_name(now)}")
 
     def end(self) -> None:
         if self._open:
@@ -412,7 +412,7 @@ def _list_lines(model: str, evaluations: Sequence[EvaluationJob]) -> list[str]:
             mean = f"{short(one.mean_reward)} so far"
         rows.append(
             (
-                *(one.id[:8], called(one), one.split, size(one.num_tasks, one.samples)),
+                *(one.id[:8], weights_name(one), one.split, size(one.num_tasks, one.samples)),
                 one.status if whole else f"{one.status}, {one.done} of {one.total}",
                 *(mean, found.get("pass@1", "–")),
                 (one.created_at or "–")[:16],
@@ -432,7 +432,7 @@ def _lines(one: EvaluationJob, gates: Sequence[dict[str, Any]]) -> list[str]:
     lines = _table([("task, worst first", "mean", "solved"), *shown])
     if len(tasks) > LISTED:
         lines.append(f"{len(tasks) - LISTED} more; --headless has all")
-    of = f"{one.model} {called(one)}" + (f" on {one.name}" if one.name else "")
+    of = f"{one.model} {weights_name(one)}" + (f" on {one.name}" if one.name else "")
     lines += ["", f"{of}: {one.split}, {size(one.num_tasks, one.samples)}, evaluation {one.id}"]
     rows = [(figure.label, *_ends(figure.estimate)) for figure in _figures(one)]
     lines += ["", *_table([("", "", "95 % interval"), *rows])]

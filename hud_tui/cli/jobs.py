@@ -49,7 +49,7 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
     job, status = await _listed(client, job_id), await client.known_job(job_id)
     folder = control.driven_here(paths_of(args).state, job_id)
     if folder is not None:
-        status = status or control.told_by(folder)
+        status = status or control.status_from_files(folder)
     more = {} if folder is None else control.report_of(folder)
     emit("job", {"job_id": job_id, "job": job, "status": status, **more})
     return 0

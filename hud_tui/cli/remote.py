@@ -21,7 +21,7 @@ from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
 from hud_tui.remote.setup import Setup, StepSaid, Wish, describe, secret_values
 from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, clean, one_line, size
-from hud_tui.service_file import REMOTES, line_said
+from hud_tui.service_file import REMOTES, line_text
 from hud_tui.settings import every_variable, read_paths
 from hud_tui.storage import read_regular
 
@@ -192,7 +192,7 @@ async def listed(args: argparse.Namespace) -> int:
             one["engine"],
             one["model"] or "–",
             "ready" if one["ready"] else "not set up",
-            line_said(one["line"], time()) if one["used"] else "",
+            line_text(one["line"], time()) if one["used"] else "",
         )
         for one in found
     ]
@@ -235,7 +235,7 @@ async def status(args: argparse.Namespace) -> int:
     lines += [f"engine  {machine.engine}  {machine.model}".rstrip(), f"folder  {machine.root}"]
     lines += [f"server  {_server_said(server)}"]
     if found["used"]:
-        lines += [f"tunnel  {line_said(found['line'], time())}"]
+        lines += [f"tunnel  {line_text(found['line'], time())}"]
     for line in lines:
         print(clean(line, 400))
     return 0

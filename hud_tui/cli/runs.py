@@ -30,9 +30,9 @@ from hud_tui.client.submit import (
     SweepDriver,
     SweepFiles,
     cancel_sweep,
-    named_start,
     plan_sweep,
     refreshed,
+    start_name,
     starting_checkpoint,
     submit,
     sweep_to_resume,
@@ -64,7 +64,7 @@ from hud_tui.rl.sweep import (
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables
-from hud_tui.rl.tasks.signal import Asked, Progress, check_signal, document
+from hud_tui.rl.tasks.signal import Progress, SampleRequest, check_signal, document
 from hud_tui.rl.tasks.task import Task, form_of
 from hud_tui.rl.text import age, one_line
 from hud_tui.settings import read_paths, set_variables
@@ -221,7 +221,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     if several:
         return await begin(client, args, model, tasks, source, origin["name"])
     if not args.yes or args.dry_run:
-        start = named_start(await starting_checkpoint(client, model), model)
+        start = start_name(await starting_checkpoint(client, model), model)
         like = await _paced_like(client, model, origin["name"])
         size = size_of_runs([asked.model_dump(exclude_none=True)], 1, model, tasks, like)
         say_what_is_sent(model, tasks, origin, asked, findings, start, size)
@@ -387,7 +387,7 @@ async def signal(
     return check_signal(last.signals, size), {"signal": found}
 
 
-def _said(model: str, asked: Asked) -> dict[str, Any]:
+def _said(model: str, asked: SampleRequest) -> dict[str, Any]:
     return {
         "model": model,
         "checkpoint": asked.checkpoint,

@@ -16,7 +16,7 @@ import httpx
 from pydantic import ValidationError
 
 from hud_tui.audit_log import UNNAMED, AuditEntry, Change, TaskSource
-from hud_tui.client.guard import Guard, untold
+from hud_tui.client.guard import Guard, ignore_write
 from hud_tui.client.transport import SUBMIT_S, TRAIN_S, Arrived, Connection, Lookup, malformed
 from hud_tui.errors import HudMalformed, HudNotFound, HudRefused, HudUsage
 from hud_tui.rl.names import find_job as find_among
@@ -831,7 +831,7 @@ class HudClient(CatalogCalls, JobCalls, TasksetCalls):
         settings: Settings,
         transport: httpx.AsyncBaseTransport | None = None,
         guard: Guard | None = None,
-        observe: Callable[[AuditEntry], None] = untold,
+        observe: Callable[[AuditEntry], None] = ignore_write,
     ) -> None:
         """
         Args:
@@ -847,7 +847,7 @@ class HudClient(CatalogCalls, JobCalls, TasksetCalls):
     @property
     def is_observed(self) -> bool:
         """Whether writes are reported to an observer."""
-        return self.wire.writing.observe is not untold
+        return self.wire.writing.observe is not ignore_write
 
     def observed(self, observe: Callable[[AuditEntry], None]) -> Self:
         """This client with another observer of writes; closing either closes both."""

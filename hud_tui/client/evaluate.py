@@ -25,10 +25,10 @@ from hud_tui.audit_log import UNNAMED, Change, TaskSource
 from hud_tui.client.signal import MOST, NOT_SAMPLED, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable, HudUsage
-from hud_tui.rl.evaluation import Difference, Paired, Scores, difference, pair_of, sum_up
+from hud_tui.rl.evaluation import Difference, Paired, Scores, difference, pair_of, summarize
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.rl.tasks.signal import Asked, Progress
+from hud_tui.rl.tasks.signal import Progress, SampleRequest
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.storage import read_regular, write_atomic
@@ -434,7 +434,7 @@ class Evaluations:
         model = evaluation.model or evaluation.model_id
         size, groups = (samples, tasks) if not made else (1, missing)
         pinned = evaluation.checkpoint_id
-        asked = Asked(evaluation.model_id, model, pinned, size, len(groups), sampling)
+        asked = SampleRequest(evaluation.model_id, model, pinned, size, len(groups), sampling)
         of = evaluation.checkpoint or evaluation.checkpoint_id or "base"
         name = f"evaluation of {of} of {model} on {evaluation.name or f'{len(tasks)} tasks'}"
         return sample(self._client, groups, asked, evaluation.id, one_line(name, 200))
@@ -524,7 +524,7 @@ def _over(kept: _Kept, trouble: str) -> _Kept:
         "max_tokens": evaluation.parameters.get("max_tokens"),
         "temperature": evaluation.parameters.get("temperature"),
     }
-    found = sum_up(evaluation.groups, evaluation.parameters.get("solved_at", 1.0))
+    found = summarize(evaluation.groups, evaluation.parameters.get("solved_at", 1.0))
     return ended.changed(result=found.model_copy(update=given))
 
 

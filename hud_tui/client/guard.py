@@ -166,7 +166,7 @@ PLACE_MOST, SLUGS_MOST = 4096, 6000
 """Maximum characters of a task source's path, and of the slugs of all tasks that were left out."""
 
 
-def untold(written: AuditEntry) -> None:
+def ignore_write(written: AuditEntry) -> None:
     """Default observer: ignores writes."""
 
 

@@ -122,11 +122,6 @@ class ReplayClient(HudClient):
         self.playback = transport.playback
 
 
-def replay_client(transport: "ReplayTransport") -> ReplayClient:
-    """A client of a recording."""
-    return ReplayClient(transport)
-
-
 class Player:
     """Connects the app to a recording, as `hud_tui.cli.connect.Connector` does to a service."""
 
@@ -141,7 +136,7 @@ class Player:
 
     def _begin(self) -> None:
         self._transport = ReplayTransport(self._recording, self._speed)
-        self._client = replay_client(self._transport)
+        self._client = ReplayClient(self._transport)
 
     async def __call__(
         self, mode: str, key: str | None, progress: Callable[[str], None]

@@ -26,7 +26,7 @@ from hud_tui.client.transport import together
 from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUnclear, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.json_tree import parse
-from hud_tui.rl.tasks.signal import Asked, Outcome, Pace, Progress, Size, TaskSignal, choose
+from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, SampleRequest, Size, TaskSignal, choose
 from hud_tui.rl.tasks.task import Task, digest
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_regular
@@ -111,7 +111,7 @@ ENDED = frozenset({"completed", "error", "cancelled"})
 async def sample(
     client: HudClient,
     chosen: Sequence[Task],
-    asked: Asked,
+    asked: SampleRequest,
     job_id: str | None = None,
     name: str | None = None,
 ) -> AsyncGenerator[Progress, None]:
@@ -145,7 +145,7 @@ class _Sampling:
         self,
         client: HudClient,
         chosen: Sequence[Task],
-        asked: Asked,
+        asked: SampleRequest,
         job_id: str,
         name: str | None,
     ) -> None:
@@ -288,7 +288,7 @@ class SignalCache:
         self._folder = folder
         self._fresh = fresh
 
-    def read(self, asked: Asked, tasks: Iterable[Task]) -> dict[str, TaskSignal]:
+    def read(self, asked: SampleRequest, tasks: Iterable[Task]) -> dict[str, TaskSignal]:
         """Cached outcomes of these tasks, by slug; empty if the file is unreadable."""
         kept = {} if self._fresh else self._load(self._file(asked))
         found = {}
@@ -298,7 +298,7 @@ class SignalCache:
                 found[task.slug] = signal
         return found
 
-    def pace(self, asked: Asked) -> Pace | None:
+    def pace(self, asked: SampleRequest) -> Pace | None:
         """Speed of the last rollouts; None if unknown."""
         row: Any = {} if self._fresh else self._load(self._file(asked)).get(PACE)
         try:
@@ -308,7 +308,7 @@ class SignalCache:
         return pace if pace.rollouts > 0 and 0 < pace.seconds < inf else None
 
     def write(
-        self, asked: Asked, tasks: Iterable[Task], signals: Iterable[TaskSignal], pace: Pace
+        self, asked: SampleRequest, tasks: Iterable[Task], signals: Iterable[TaskSignal], pace: Pace
     ) -> None:
         """Add new outcomes; write errors are ignored."""
         file, added = self._file(asked), _rows({t.slug: t for t in tasks}, signals, pace)
@@ -328,7 +328,7 @@ class SignalCache:
         for file in files[FILES:]:
             file.unlink(missing_ok=True)
 
-    def _file(self, asked: Asked) -> Path:
+    def _file(self, asked: SampleRequest) -> Path:
         named = digest([asked.model_id, asked.checkpoint, asked.sampling])
         return self._folder / f"{named}.json"
 
@@ -380,7 +380,9 @@ MOST = 100_000
 NOT_SAMPLED = "rows up to v4 and held-out ones are not sampled"
 
 
-async def ask_of(client: HudClient, model: Model, parameters: JobParameters, groups: int) -> Asked:
+async def ask_of(
+    client: HudClient, model: Model, parameters: JobParameters, groups: int
+) -> SampleRequest:
     """The rollouts to make, with the run's parameters and the model's current head.
 
     Raises:
@@ -400,10 +402,12 @@ async def ask_of(client: HudClient, model: Model, parameters: JobParameters, gro
         "temperature": parameters.temperature or 1.0,
     }
     given = {name: value for name, value in sampling.items() if value is not None}
-    return Asked(model.id, model.model_name, head.id if head else None, size, groups, given)
+    return SampleRequest(model.id, model.model_name, head.id if head else None, size, groups, given)
 
 
-def size_of(model: Model, parameters: JobParameters, asked: Asked, tasks: Sequence[Task]) -> Size:
+def size_of(
+    model: Model, parameters: JobParameters, asked: SampleRequest, tasks: Sequence[Task]
+) -> Size:
     """Size of the run from its parameters, else the model's defaults."""
     defaults = model.training_defaults
     return Size(
@@ -418,7 +422,7 @@ async def measure(
     client: HudClient,
     tasks: Sequence[Task],
     model: Model,
-    asked: Asked,
+    asked: SampleRequest,
     cache: SignalCache | None = None,
     taskset_id: str | None = None,
 ) -> AsyncGenerator[Progress, None]:
@@ -470,12 +474,12 @@ def _enough(
     }
 
 
-def _whole(signals: Sequence[TaskSignal], asked: Asked) -> list[TaskSignal]:
+def _whole(signals: Sequence[TaskSignal], asked: SampleRequest) -> list[TaskSignal]:
     return [signal for signal in signals if len(signal.outcomes) >= asked.group_size]
 
 
 def _before(
-    known: Mapping[str, TaskSignal], missing: int, asked: Asked, cache: SignalCache | None
+    known: Mapping[str, TaskSignal], missing: int, asked: SampleRequest, cache: SignalCache | None
 ) -> Progress:
     """Progress before sampling; `missing` groups remain."""
     pace = cache.pace(asked) if cache is not None else None

@@ -95,7 +95,7 @@ async def submit(client: HudClient, body: SubmitJob, source: TaskSource = UNNAME
         raise
     except HudUnclear as error:
         failure = error
-    after = await _look(client, body.model_id, Submission("", before=before), failure)
+    after = await _find_new_run(client, body.model_id, Submission("", before=before), failure)
     return Submission(after.id or body.model_id, found=True, before=before)
 
 
@@ -139,7 +139,9 @@ def _filled(body: SubmitJob) -> SubmitJob:
     return body.model_copy(update={"dataset": JobDataset(tasks=rows)})
 
 
-async def _look(client: HudClient, model_id: str, lost: Submission, failure: HudError) -> JobStatus:
+async def _find_new_run(
+    client: HudClient, model_id: str, lost: Submission, failure: HudError
+) -> JobStatus:
     """Find the new run, with several attempts.
 
     Raises:
@@ -263,7 +265,7 @@ async def starting_checkpoint(client: HudClient, model: Model) -> Checkpoint | N
     return None if is_shared(model) else Tree.of(await client.checkpoints(model.id)).served
 
 
-def named_start(start: Checkpoint | None, model: Model) -> str:
+def start_name(start: Checkpoint | None, model: Model) -> str:
     """Display name of the weights that a run starts from."""
     return label(start) if start is not None else origin(model) or "base weights"
 
@@ -307,7 +309,7 @@ async def plan_sweep(
         model_id=model.id,
         model=model.model_name,
         checkpoint_id=None if head is None or model.training_defaults is None else head.id,
-        start=named_start(head, model),
+        start=start_name(head, model),
         source=source,
         digest=rows_digest([task.row() for task in rows]),
         parameters=given,
@@ -340,7 +342,7 @@ async def sweep_to_resume(
         where, was = one_line(sweep.source, 200), f"digest {now}, not {sweep.digest}"
         what = f"{where} has other tasks than when {sweep.name} was started: {was}"
         raise HudUsage(what, "put them back, or start another sweep")
-    going = revived(await refreshed(client, sweep))
+    going = requeued(await refreshed(client, sweep))
     if at_once is not None:
         going = going.model_copy(update={"at_once": at_once})
     return files.keep(going, cancelled=False), tasks
@@ -487,7 +489,7 @@ async def cancel_sweep(client: HudClient, sweep: Sweep, files: SweepFiles) -> Sw
     return files.keep(sweep)
 
 
-def revived(sweep: Sweep) -> Sweep:
+def requeued(sweep: Sweep) -> Sweep:
     """The sweep ready to continue: cancelled, interrupted and refused members wait again."""
     members = tuple(
         m.model_copy(update={"status": WAITING, "error": ""}) if m.status in AGAIN else m

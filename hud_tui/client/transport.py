@@ -244,6 +244,7 @@ def etag_of(answer: httpx.Response) -> str:
 
 
 ATTEMPTS = 4
+LONGEST_BACKOFF_S = 8.0
 LONGEST_S = 30.0
 """Longest Retry-After that is honoured, seconds."""
 
@@ -266,9 +267,9 @@ def retry_delay(
     return backoff(attempt)
 
 
-def backoff(attempt: int, longest_s: float = 8.0) -> float:
-    """Exponential backoff from 0.5 s to `longest_s`, with jitter of up to a quarter."""
-    return min(longest_s, 0.5 * 2.0 ** min(attempt - 1, 16)) * (1 - 0.25 * random())
+def backoff(attempt: int) -> float:
+    """Exponential backoff from 0.5 s to LONGEST_BACKOFF_S, with jitter of up to a quarter."""
+    return min(LONGEST_BACKOFF_S, 0.5 * 2.0 ** min(attempt - 1, 16)) * (1 - 0.25 * random())
 
 
 def read_retry_after(value: str | None) -> float | None:

@@ -28,7 +28,7 @@ from hud_tui.legacy.yaml import (
 from hud_tui.rl.text import clean, one_line
 
 FIX = "write a new one with hud-tui init, or fix that line"
-TELLING = frozenset({"action_mappings", "allowed_tools", "system_prompt", "parser", "rubric"})
+MARKER_FIELDS = frozenset({"action_mappings", "allowed_tools", "system_prompt", "parser", "rubric"})
 """Fields of which every configuration has at least one."""
 MAPPING = re.compile(r"a valid dictionary(?: or instance of \w+)?")
 MOST_PROBLEMS = 10
@@ -159,13 +159,13 @@ def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
     document = read_yaml(name, body)
     if not isinstance(document.value, dict):
         raise HudUsage(f"{document.name}: expected a mapping at the top", FIX)
-    if not TELLING & set(document.value):
+    if not MARKER_FIELDS & set(document.value):
         raise HudUsage(f"{document.name}: not a configuration of hud-vf-gym", FIX)
     try:
         config = GymConfig.model_validate(document.value)
     except ValidationError as error:
         raise HudUsage("; ".join(_problems(document, error)), FIX) from None
-    return config, list(_odd(document, config))
+    return config, list(_warnings(document, config))
 
 
 def _problems(document: Document, error: ValidationError) -> Iterator[str]:
@@ -201,7 +201,7 @@ def _real(value: Any, loc: tuple[str | int, ...], missing: bool) -> KeyPath:
     return tuple(path)
 
 
-def _odd(document: Document, config: GymConfig) -> Iterator[str]:
+def _warnings(document: Document, config: GymConfig) -> Iterator[str]:
     total = sum(config.rubric.weights.values())
     if config.rubric.weights and abs(total - 1) > 1e-6:
         at = document.where(("rubric", "weights"))

@@ -367,15 +367,15 @@ def primary_source(directory: Path) -> str:
     return str(folder) if dataset.path and folder.exists() else dataset.name
 
 
-def read_bounded(file: Path, most: int = MAX_BYTES) -> bytes:
-    """A file's bytes, at most one more than `most`.
+def read_bounded(file: Path) -> bytes:
+    """A file's bytes, at most one more than MAX_BYTES.
 
     Raises:
         HudUsage: It cannot be read, or is not a regular file.
     """
     try:
         with open_regular(file) as opened:
-            return opened.read(most + 1)
+            return opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise HudUsage(f"{one_line(file)}: {one_line(reason)}", "check the path") from error

@@ -31,7 +31,6 @@ MOST_BYTES = 1 << 20
 """Maximum size of an output, bytes; the rest is not read."""
 DONE = "@hud-tui-done"
 """Prefix of the last line of a script's output, which shows that the output is complete."""
-SSH_FAILED = 255
 
 
 class LineLost(HudUnreachable):

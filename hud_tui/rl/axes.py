@@ -228,7 +228,7 @@ class Positions:
             column.append(elapsed)
 
 
-def room(length: int, most: int | None) -> int:
+def axis_length(length: int, most: int | None) -> int:
     """Length of the step axis.
 
     Args:
@@ -261,12 +261,12 @@ def _marked(axis: Axis, low: float, high: float, count: int) -> list[float]:
 
 def _written(axis: Axis, values: Sequence[float]) -> list[str]:
     """Labels of the values, with as few digits as keep them distinct."""
-    texts = [time_said(value) if axis is Axis.TIME else short(value) for value in values]
+    texts = [duration_text(value) if axis is Axis.TIME else short(value) for value in values]
     for digits in range(4, 16):
         if len(set(texts)) == len(texts):
             break
         plain = f"{{:.{digits}g}}".format
-        texts = [time_said(v, digits) if axis is Axis.TIME else plain(v) for v in values]
+        texts = [duration_text(v, digits) if axis is Axis.TIME else plain(v) for v in values]
     return texts
 
 
@@ -274,7 +274,7 @@ def _round_time(least: float) -> float:
     return next((float(t) for t in ROUND_TIMES if t >= least), ceil(least / 86_400) * 86_400.0)
 
 
-def time_said(value: float, digits: int = 3) -> str:
+def duration_text(value: float, digits: int = 3) -> str:
     """Seconds as text in the largest unit that fits: ``1.5m`` for 90."""
     size, unit = next(((size, unit) for size, unit in UNITS if value >= size), (1.0, "s"))
     return f"{value / size:.{digits}g}{unit}" if value else "0"

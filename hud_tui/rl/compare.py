@@ -12,7 +12,15 @@ from typing import TypeVar
 
 from hud_tui.rl.axes import Axis, Positions
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
-from hud_tui.rl.curves import WEIGHTS, Bucket, Curve, Score, column_edges, reported, scored
+from hud_tui.rl.curves import (
+    WEIGHTS,
+    Bucket,
+    Curve,
+    Score,
+    column_edges,
+    evaluation_score,
+    reported_score,
+)
 from hud_tui.rl.metrics import (
     Series,
     canonical,
@@ -149,7 +157,7 @@ def compare(
     same_tasks, own = tree.on_same_tasks(left, right), (tree.own(left), tree.own(right))
     compares = {HELDOUT: _heldout_compares(own, same_tasks)}
     pairs = group_pairs(*(groups or (tree.own_groups(left), tree.own_groups(right))))
-    better, worse = moved(pairs)
+    better, worse = significant_changes(pairs)
     sizes = [pair.rollouts for pair in pairs]
     return Comparison(
         left=tree[left],
@@ -185,7 +193,7 @@ def group_pairs(left: Sequence[Group], right: Sequence[Group]) -> list[GroupPair
     return [_pair(slug, before[slug], after[slug]) for slug in before if slug in after]
 
 
-def moved(pairs: Sequence[GroupPair]) -> tuple[list[GroupPair], list[GroupPair]]:
+def significant_changes(pairs: Sequence[GroupPair]) -> tuple[list[GroupPair], list[GroupPair]]:
     """Tasks that improve and tasks that regress significantly, largest change first."""
     told = sorted((pair for pair in pairs if not pair.is_noise), key=lambda p: -abs(p.delta))
     return [p for p in told if p.delta > 0], [p for p in told if p.delta < 0]
@@ -278,12 +286,12 @@ def _branch(tree: Tree, tip: int) -> Branch:
     return Branch(tip, label(tree[tip]), tree.depth(tip) - shared, common, short(reward))
 
 
-def over_branch(run: Run, tip: int) -> Overlay:
+def branch_overlay(run: Run, tip: int) -> Overlay:
     """A branch of the run's own tree; both count steps from the same base, so the shift is 0."""
     return Overlay(label(run.tree[tip]), _at_tip(run.tree, tip))
 
 
-def over_model(run: Run, model: Model, tree: Tree) -> Overlay:
+def model_overlay(run: Run, model: Model, tree: Tree) -> Overlay:
     """Another model's head lineage, aligned where one model was forked from the other.
 
     Args:
@@ -385,7 +393,7 @@ class RunSeries:
             column.append(nan if value is None else value)
         held = metrics.get(HELDOUT)
         if held is not None and isfinite(held) and rows:  # it was sampled from the previous step
-            self._reported[rows - 1] = reported(held, metrics.get(HELDOUT_TRACES))
+            self._reported[rows - 1] = reported_score(held, metrics.get(HELDOUT_TRACES))
 
     def score(self, evaluations: Mapping[str, Sequence[Evaluation]]) -> None:
         """Replace the evaluations of its checkpoints, by checkpoint id."""
@@ -404,7 +412,7 @@ class RunSeries:
             if id_ in self._places:
                 evaluated.put(self._places[id_], found)
         known = ((place, evaluated.best_known(place)) for place in evaluated.positions)
-        made = {place: scored(one[0]) for place, one in known if one is not None}
+        made = {place: evaluation_score(one[0]) for place, one in known if one is not None}
         self._scores = stamp, dict(sorted({**self._reported, **made}.items()))
         return self._scores[1]
 

@@ -387,7 +387,7 @@ def reward_spread(checkpoint: Checkpoint, std: float = nan) -> Spread:
     return Spread()
 
 
-def averaged(weight: float, count: int) -> float:
+def average_error(weight: float, count: int) -> float:
     """Standard error of a moving average, relative to that of one value; in (0, 1].
 
     Args:
@@ -426,7 +426,7 @@ class Spreads:
         halves = [half for half, _ in (self.at(run, near) for near in rows) if half == half]
         if not halves:
             return nan
-        return sqrt(fmean(half * half for half in halves)) * averaged(weight, row + 1)
+        return sqrt(fmean(half * half for half in halves)) * average_error(weight, row + 1)
 
 
 class Score(NamedTuple):
@@ -442,14 +442,14 @@ class Score(NamedTuple):
     """Whether it is on the same tasks as the others, so that a line may connect them."""
 
 
-def scored(found: Evaluation, joins: bool = True) -> Score:
+def evaluation_score(found: Evaluation, joins: bool = True) -> Score:
     """The score of an evaluation; `joins` as in `Score`."""
     low, high = (found.mean.low, found.mean.high) if found.mean is not None else (None, None)
     over = size(found.num_tasks, found.samples or 1)
     return Score(found.mean_reward, low, high, over, joins)
 
 
-def reported(value: float, rollouts: float | None) -> Score:
+def reported_score(value: float, rollouts: float | None) -> Score:
     """The score of a held-out reward that a step reports.
 
     Args:
@@ -510,7 +510,7 @@ class HeldOut:
         """The held-out score that a step reports."""
         position = run.tree.find(run.series.id_at(row))
         told = None if position is None else run.tree[position].metrics.get(HELDOUT_TRACES)
-        return reported(value, told)
+        return reported_score(value, told)
 
     @staticmethod
     def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:
@@ -518,7 +518,7 @@ class HeldOut:
             row = run.row_of(run.tree[position].id)
             if row is not None:
                 of_run = found.job_id is not None and found.job_id != found.id
-                yield row, scored(found, of_run or not alone)
+                yield row, evaluation_score(found, of_run or not alone)
 
 
 # Signs on the x axis: alarms, moves of the head, branches.

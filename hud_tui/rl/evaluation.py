@@ -9,7 +9,7 @@ Sources: Chen et al. 2021 (arXiv:2107.03374), section 2.1 (pass@k, and its stabl
 (quantiles of t, because the percentile interval of a small sample is too narrow).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -249,7 +249,7 @@ def tasks_digest(slugs: Sequence[str]) -> str:
     return digest(sorted(slugs))[:16]
 
 
-def sum_up(groups: Sequence[Group], solved_at: float = SOLVED_AT) -> Evaluation:
+def summarize(groups: Sequence[Group], solved_at: float = SOLVED_AT) -> Evaluation:
     """The statistics of an evaluation, in the form in which its checkpoint carries them.
 
     Raises:
@@ -442,27 +442,25 @@ def _more(half: float, tasks: int) -> str:
     return f"{many} times as many tasks would show one of {effect}"
 
 
-def times_as_many(half: float, effect: float = EFFECT, power: float = POWER) -> int:
-    """Factor by which the number of tasks must grow to detect a difference.
+def times_as_many(half: float) -> int:
+    """Factor by which the number of tasks must grow to detect a difference of EFFECT.
 
     Args:
         half: Half the width of the interval now; it shrinks with √tasks.
-        effect: The difference to detect.
-        power: Probability of detecting it.
     """
-    return ceil((half / effect * (1 + _NORMAL.inv_cdf(power) / _Z)) ** 2 - 1e-9)
+    return ceil((half / EFFECT * (1 + _NORMAL.inv_cdf(POWER) / _Z)) ** 2 - 1e-9)
 
 
 @lru_cache
-def fewest_tasks(effect: float = EFFECT, power: float = POWER) -> int:
-    """Fewest tasks that can show a difference of this size.
+def fewest_tasks() -> int:
+    """Fewest tasks that can show a difference of EFFECT.
 
-    In the most favourable case all of it comes from a share `effect` of the tasks, which one
+    In the most favourable case all of it comes from a share EFFECT of the tasks, which one
     checkpoint always fails and the other always solves; FEWEST_DIFFERING of those must be drawn,
-    with probability `power`.
+    with probability POWER.
     """
     tasks = FEWEST_DIFFERING
-    while _at_least(FEWEST_DIFFERING, tasks, effect) < power:
+    while _at_least(FEWEST_DIFFERING, tasks, EFFECT) < POWER:
         tasks += 1
     return tasks
 
@@ -484,11 +482,6 @@ def _number(share: float) -> str:
     return f"{points:.0f}" if points >= 2 or abs(points - round(points)) < 0.05 else f"{points:.1f}"
 
 
-def as_groups(rewards: Mapping[str, Sequence[float]]) -> list[Group]:
-    """Rewards by task in the form of the wire."""
-    return [Group(task_slug=slug, rewards=list(found)) for slug, found in rewards.items()]
-
-
 # What tables in the app and on the command line show of an evaluation.
 
 
@@ -502,7 +495,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Told:
+class EvaluationResult:
     """An evaluation's result, and the checkpoint it is of."""
 
     checkpoint_id: str | None
@@ -519,20 +512,22 @@ def figures(found: Evaluation) -> list[Figure]:
     return [Figure("mean reward", mean), *passes]
 
 
-def told_figure(found: Evaluation) -> str:
+def mean_text(found: Evaluation) -> str:
     """The mean reward in short, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
     mean = figures(found)[0].estimate
     ends = "" if mean.low is None else f" [{short(mean.low)}, {short(mean.high)}]"
-    return f"{short(mean.value)}{ends}, {told_size(found)}"
+    return f"{short(mean.value)}{ends}, {sample_size(found)}"
 
 
-def told_size(found: Evaluation) -> str:
+def sample_size(found: Evaluation) -> str:
     """The sample, e.g. ``36 tasks × 4``. An old row reports only the total number of rollouts."""
     each = found.samples or max(1, found.num_traces // max(1, found.num_tasks))
     return size(found.num_tasks, each)
 
 
-def told(tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]) -> list[Told]:
+def evaluation_results(
+    tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]
+) -> list[EvaluationResult]:
     """Every evaluation with a result: first those of the weights that the model started from, then
     by checkpoint.
 
@@ -540,15 +535,15 @@ def told(tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]) -> list[Told
         tree: Oldest first, with the results that the service reports.
         jobs: All known ones, oldest first; those made by this program are not in the tree.
     """
-    known: dict[str | None, list[Told]] = {None: []}
+    known: dict[str | None, list[EvaluationResult]] = {None: []}
     for node in tree:
         name = node.name or node.id[:8]
-        known[node.id] = [Told(node.id, name, found) for found in node.evaluations]
+        known[node.id] = [EvaluationResult(node.id, name, found) for found in node.evaluations]
     seen = {one.found.id for found in known.values() for one in found if one.found.id}
     for job in jobs:
         if job.result is not None and job.id not in seen:
             place = known.setdefault(job.checkpoint_id, [])
-            place.append(Told(job.checkpoint_id, called(job), job.result))
+            place.append(EvaluationResult(job.checkpoint_id, weights_name(job), job.result))
     return [one for found in known.values() for one in found]
 
 
@@ -582,7 +577,7 @@ class Paired:
     difference: Difference
 
 
-def asked_for(jobs: Iterable[EvaluationJob]) -> EvaluationJob | None:
+def last_requested(jobs: Iterable[EvaluationJob]) -> EvaluationJob | None:
     """The newest evaluation that was requested by itself, not made by a run; None if there is none.
 
     Args:
@@ -608,7 +603,7 @@ def seconds_left(job: EvaluationJob) -> float | None:
     return None if pace is None else pace * max(0, job.total - job.done)
 
 
-def called(job: EvaluationJob) -> str:
+def weights_name(job: EvaluationJob) -> str:
     """Display name of the evaluated weights."""
     return job.checkpoint or (job.checkpoint_id or "base")[:8]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.evaluation import Told, ks, told
+from hud_tui.rl.evaluation import EvaluationResult, evaluation_results, ks
 from hud_tui.rl.groups import group_stats
 from hud_tui.rl.metrics import metrics_of, ranked
 from hud_tui.rl.own_numbers import NONE, Own
@@ -162,7 +162,7 @@ def tree_sheet(run: Run, notes: Mapping[str, str]) -> Sheet:
 
 def evaluations_sheet(run: Run) -> Sheet:
     """The results of all evaluations, with 95 % intervals."""
-    found = told(list(run.tree), list(run.evaluations.values()))
+    found = evaluation_results(list(run.tree), list(run.evaluations.values()))
     most = max((k for one in found for k in one.found.pass_at), default=0)
     passes = [k for k in ks(most) if any(k in one.found.pass_at for one in found)]
     columns = [f"pass@{k}{end}" for k in passes for end in ("", "_low", "_high")]
@@ -274,7 +274,7 @@ def _groups(run: Run) -> Iterator[Sequence[Cell]]:
                 )
 
 
-def _evaluation(one: Told, passes: Sequence[int]) -> tuple[Cell, ...]:
+def _evaluation(one: EvaluationResult, passes: Sequence[int]) -> tuple[Cell, ...]:
     found = one.found
     mean = found.mean or Estimate(value=found.mean_reward)
     cells = [_estimate(mean), *(_estimate(found.pass_at.get(k)) for k in passes)]

@@ -71,7 +71,7 @@ def find_model(name: str, models: Sequence[Model]) -> Model:
         found = [m for m in models if wanted in (_fold(text) for text in rank(m))]
         if found:
             return _only(found, "model", name, lambda m: m.model_name)
-    if found := _beginning_so(wanted, models):
+    if found := _with_prefix(wanted, models):
         return _only(found, "model", name, lambda m: f"{m.id} ({m.model_name})", "have ids like")
     known = {text: None for m in models for text in (m.model_name, m.name) if text}
     raise HudUsage(f"no model named {one_line(name)}", close_names(name, known))
@@ -92,7 +92,7 @@ def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
     for rank in ranks:
         if found := [c for c in tree if rank(c)]:
             return _only(found, "checkpoint", name, lambda c: c.id)
-    if found := _beginning_so(wanted, tree):
+    if found := _with_prefix(wanted, tree):
         return _only(found, "checkpoint", name, lambda c: f"{c.id} ({c.name})", "have ids like")
     newest = [c.name or c.id for c in reversed(tree)]
     raise HudUsage(f"no checkpoint named {one_line(name)}", close_names(name, newest))
@@ -110,7 +110,7 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
         HudUsage: None matches; the hint lists ids.
     """
     wanted = name.strip().casefold().replace("-", "")
-    found = [job for job in jobs if wanted == _plain(job.id)] or _beginning_so(wanted, jobs)
+    found = [job for job in jobs if wanted == _plain(job.id)] or _with_prefix(wanted, jobs)
     if found:
         return _only(found, "job", name, _job_label, "have ids like")
     if hint := short_prefix(name, jobs):
@@ -149,7 +149,7 @@ def short_prefix(name: str, known: Iterable[_Named]) -> str:
     return ""
 
 
-def _beginning_so(wanted: str, known: Iterable[N]) -> list[N]:
+def _with_prefix(wanted: str, known: Iterable[N]) -> list[N]:
     """Items whose id begins with `wanted`; dashes are ignored."""
     plain = wanted.replace("-", "")
     enough = len(plain) >= SHORTEST_PREFIX

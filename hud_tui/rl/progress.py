@@ -119,7 +119,9 @@ def step_seconds(run: Run) -> float | None:
     return _pace(_own_steps(run))
 
 
-def like_seconds(run: Run, parameters: Mapping[str, object], slugs: Set[str]) -> float | None:
+def comparable_step_seconds(
+    run: Run, parameters: Mapping[str, object], slugs: Set[str]
+) -> float | None:
     """Seconds per step of the model's last managed run, if the planned run is comparable.
 
     Comparable: same model (so same engine), group size and tasks per step, and the same tasks,
@@ -188,7 +190,7 @@ def liveness(
     return Liveness(state, source, age_s, trouble, retry_s)
 
 
-def reading_said(size: int, total: int | None) -> str:
+def download_text(size: int, total: int | None) -> str:
     """Download progress, e.g. ``reading the tree · 12 of 50 MB``; empty for a small tree."""
     most = size if total is None else total
     if most < LARGE:
@@ -314,7 +316,7 @@ def defaults(model: Model) -> dict[str, Value]:
     }
 
 
-USUAL: Mapping[str, object] = {
+SERVICE_DEFAULTS: Mapping[str, object] = {
     "loss_fn_config": {},
     **{"reward_scale": 1.0, "norm_adv_by_std": False},
     **{"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.0},
@@ -352,7 +354,7 @@ def settings(model: Model | None, given: Mapping[str, object]) -> list[Setting]:
     own = {} if model is None or model.training_defaults is None else defaults(model)
     if own and model is not None and model.training_defaults is not None:
         own["max_tokens"] = model.training_defaults.max_tokens
-    usual = {**USUAL, **own}
+    usual = {**SERVICE_DEFAULTS, **own}
     extra = [key for key in given if key not in JobParameters.model_fields]
     return [_setting(key, given, usual) for key in (*JobParameters.model_fields, *extra)]
 
@@ -368,15 +370,15 @@ def _setting(key: str, given: Mapping[str, object], usual: Mapping[str, object])
     return Setting(label, said, is_usual)
 
 
-def offered(model: Model) -> dict[str, Value]:
+def form_values(model: Model) -> dict[str, Value]:
     """The fields of the form for a run on this model, with their initial values."""
     usual = defaults(model)
     return usual if model.training_defaults is None else {**usual, **UPDATE_DEFAULTS}
 
 
-def beyond(model: Model, given: Mapping[str, Value]) -> dict[str, Value]:
+def without_field(model: Model, given: Mapping[str, Value]) -> dict[str, Value]:
     """Parameters from the command line that have no field in the form."""
-    known = JobParameters.model_fields.keys() - offered(model).keys()
+    known = JobParameters.model_fields.keys() - form_values(model).keys()
     return {key: value for key, value in given.items() if key in known}
 
 
@@ -493,9 +495,9 @@ def run_size(model: Model, given: Mapping[str, Value], tasks: Sequence[Task]) ->
     if size is None or not isinstance(steps, int):
         return None
     held, last = sum(task.heldout for task in tasks), steps - 1
-    usual = USUAL["heldout_every"]
+    usual = SERVICE_DEFAULTS["heldout_every"]
     every, apart = _whole(values, "eval_every", steps), _whole(values, "heldout_every", usual)
-    once = held * _whole(values, "eval_samples", USUAL["eval_samples"])
+    once = held * _whole(values, "eval_samples", SERVICE_DEFAULTS["eval_samples"])
     return RunSize(
         steps=steps,
         rollouts=size.rollouts,
@@ -545,7 +547,7 @@ def engine_place(model: Model | None) -> str:
     return f"{one_line(state.engine, 20)} @ {one_line(host, 40)}"
 
 
-def kept_for(ttl_s: int | None) -> str:
+def retention_text(ttl_s: int | None) -> str:
     """How long a server keeps a checkpoint, e.g. ``for 7 d``."""
     if ttl_s is None:
         return "until deleted"
@@ -577,7 +579,7 @@ def where_stored(
     count = _steps(model, steps)
     if state.saves_per_step and count is not None:
         saved = counted(count * state.saves_per_step, "checkpoint")
-        left = f"{saved} on the server, kept {kept_for(state.ttl_s)}"
+        left = f"{saved} on the server, kept {retention_text(state.ttl_s)}"
         told.append(("stored", f"{left}; the tree, metrics and rollouts on this machine"))
     return told
 
@@ -598,7 +600,7 @@ def disk_use(model: Model, steps: int | None) -> str:
     return f"{most} of {size(disk.checkpoint_bytes)}; {bound} the oldest are thinned out"
 
 
-def room(model: Model, steps: int | None) -> tuple[int, int] | None:
+def checkpoints_that_fit(model: Model, steps: int | None) -> tuple[int, int] | None:
     """How many of a run's checkpoints fit on the disk, and how many it makes; None if all fit or
     the service does not report disk space. Old checkpoints that are thinned out free their space.
 
@@ -620,7 +622,7 @@ def check_room(model: Model, steps: int | None) -> list[Finding]:
     space."""
     if model.disk is None or model.disk.free_bytes is None or _steps(model, steps) is None:
         return []
-    free, found = size(model.disk.free_bytes), room(model, steps)
+    free, found = size(model.disk.free_bytes), checkpoints_that_fit(model, steps)
     if found is None:
         return [Finding("disk", "ok", f"enough space for its checkpoints: {free} free")]
     fits, made = found

@@ -16,7 +16,7 @@ from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.axes import Axis, Scale, fit, marks
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.curves import Ema
-from hud_tui.rl.evaluation import Told, figures, size, told
+from hud_tui.rl.evaluation import EvaluationResult, evaluation_results, figures, size
 from hud_tui.rl.groups import AT_ONCE, Waste
 from hud_tui.rl.head import Move
 from hud_tui.rl.metrics import METRICS, healthy, metric, ranked, short, title
@@ -372,7 +372,7 @@ MOST_LISTED = 100
 
 def evaluations_part(run: Run) -> str:
     """The results of evaluations."""
-    found = told(list(run.tree), list(run.evaluations.values()))
+    found = evaluation_results(list(run.tree), list(run.evaluations.values()))
     rows = [
         (
             *(code(one.name, 60), escaped(one.found.split, 20), code(one.found.name, 60)),
@@ -387,7 +387,7 @@ def evaluations_part(run: Run) -> str:
     return section("Evaluations", [said, table(names, rows)] if rows else [])
 
 
-def _estimated(one: Told, label: str) -> str:
+def _estimated(one: EvaluationResult, label: str) -> str:
     found = next((f.estimate for f in figures(one.found) if f.label == label), None)
     if found is None:
         return "–"

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from hud_tui.errors import HudAmbiguous, HudUsage
-from hud_tui.rl.axes import time_said
+from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import metrics_of, short
 from hud_tui.rl.names import SHORTEST_PREFIX, close_names, short_prefix
@@ -103,7 +103,7 @@ class RunRow:
 
 
 @lru_cache(4096)
-def _said_once(text: str, limit: int) -> str:
+def _one_line(text: str, limit: int) -> str:
     """`one_line`, cached: many rows share these texts."""
     return one_line(text, limit)
 
@@ -120,17 +120,17 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
     return RunRow(
         id=record.id,
         model_id=record.model_id,
-        model=_said_once(record.model or record.model_id, 100),
-        name=_said_once(record.name or "", 200),
+        model=_one_line(record.model or record.model_id, 100),
+        name=_one_line(record.name or "", 200),
         kind=record.kind,
-        taskset=_said_once(record.taskset or "", 100),
-        start=_said_once(record.start or record.forked_from or record.base or "", 100),
+        taskset=_one_line(record.taskset or "", 100),
+        start=_one_line(record.start or record.forked_from or record.base or "", 100),
         parameters=given,
-        loss=_said_once(record.loss_fn or given.get("loss_fn") or "", 40),
+        loss=_one_line(record.loss_fn or given.get("loss_fn") or "", 40),
         lr=_number(given.get("learning_rate"), record.learning_rate),
         group_size=_whole(given.get("group_size")),
         seed=_whole(given.get("seed")),
-        engine=_said_once(record.engine or "", 20),
+        engine=_one_line(record.engine or "", 20),
         reward_first=_finite(record.reward_first),
         reward=_finite(record.reward_last),
         points=tuple(record.points),
@@ -139,16 +139,16 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         evaluation=record.evaluation,
         no_gradient=_finite(record.no_gradient),
         alarms=record.alarms,
-        alarm=_said_once(record.alarm or "", 20),
-        alarm_title=_said_once(record.alarm_title or "", 60),
+        alarm=_one_line(record.alarm or "", 20),
+        alarm_title=_one_line(record.alarm_title or "", 60),
         step=record.step,
         steps=record.steps,
         tokens=record.tokens,
         duration_s=_finite(record.busy_s),
-        status=_said_once(record.status or "", 20),
+        status=_one_line(record.status or "", 20),
         created_at=record.created_at,
         stepped_at=record.stepped_at,
-        sweep=_said_once(sweep or "", 100),
+        sweep=_one_line(sweep or "", 100),
         note=(notes or {}).get(record.id, ""),
     )
 
@@ -349,14 +349,14 @@ class Column:
         return LONG_TITLES.get(self.key, self.title)
 
 
-def _said(key: str, title: str, get: Callable[[RunRow], str]) -> Column:
+def _text_column(key: str, title: str, get: Callable[[RunRow], str]) -> Column:
     def text(row: RunRow, now: float) -> str:
         return get(row) or "–"
 
     return Column(key, title, lambda row: get(row) or None, text, number=False)
 
 
-def _counted(
+def _number_column(
     key: str,
     title: str,
     get: Callable[[RunRow], float | None],
@@ -381,7 +381,7 @@ def _rate(value: float) -> str:
     return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
 
 
-def evaluation_said(evaluation: Evaluation | None) -> str:
+def evaluation_text(evaluation: Evaluation | None) -> str:
     """An evaluation in a cell, e.g. ``.71 [.66, .76] 48×4``: mean reward, its 95 % interval, tasks
     × samples."""
     if evaluation is None:
@@ -442,28 +442,28 @@ MEANINGS = {
 BARS = "▁▂▃▄▅▆▇█"
 
 
-def sparkline(points: Sequence[float], width: int = 12, bars: str = BARS) -> str:
+def sparkline(points: Sequence[float], width: int = 12) -> str:
     """Rewards as at most `width` bars, scaled from the smallest to the largest; empty without
     points."""
     values = thinned([point for point in points if isfinite(point)], width)
     low, high = min(values, default=0.0), max(values, default=0.0)
-    top = len(bars) - 1
+    top = len(BARS) - 1
     share = top / (high - low) if high > low else 0.0
-    return "".join(bars[round((value - low) * share)] for value in values)
+    return "".join(BARS[round((value - low) * share)] for value in values)
 
 
 COLUMNS: Mapping[str, Column] = {
     column.key: column
     for column in (
-        _said("name", "name", lambda row: row.title),
-        _said("model", "model", lambda row: row.model),
-        _said("taskset", "taskset", lambda row: row.taskset),
-        _said("start", "from", lambda row: row.start),
-        _said("loss", "loss", lambda row: row.loss),
-        _counted("lr", "lr", lambda row: row.lr, _rate),
-        _counted("group", "group", lambda row: row.group_size, _count),
-        _counted("seed", "seed", lambda row: row.seed, _count),
-        _said("engine", "engine", lambda row: row.engine),
+        _text_column("name", "name", lambda row: row.title),
+        _text_column("model", "model", lambda row: row.model),
+        _text_column("taskset", "taskset", lambda row: row.taskset),
+        _text_column("start", "from", lambda row: row.start),
+        _text_column("loss", "loss", lambda row: row.loss),
+        _number_column("lr", "lr", lambda row: row.lr, _rate),
+        _number_column("group", "group", lambda row: row.group_size, _count),
+        _number_column("seed", "seed", lambda row: row.seed, _count),
+        _text_column("engine", "engine", lambda row: row.engine),
         Column("reward", "reward", lambda row: row.reward, _reward_text),
         Column(
             "spark", "trend", lambda row: _gain(row), lambda row, now: sparkline(row.points), False
@@ -473,25 +473,25 @@ COLUMNS: Mapping[str, Column] = {
             "eval",
             "evaluation",
             lambda row: None if row.evaluation is None else row.evaluation.mean_reward,
-            lambda row, now: evaluation_said(row.evaluation),
+            lambda row, now: evaluation_text(row.evaluation),
         ),
-        _counted("nograd", "no gradient", lambda row: row.no_gradient, _percent),
+        _number_column("nograd", "no gradient", lambda row: row.no_gradient, _percent),
         Column("alarms", "alarms", _alarm_value, _alarm_text),
         Column("steps", "steps", lambda row: row.step, _step_text),
-        _counted("tokens", "tokens", lambda row: row.tokens or None),
-        _counted("duration", "duration", lambda row: row.duration_s, time_said),
-        _counted("eta", "ETA", lambda row: row.eta_s, time_said),
-        _said("state", "state", lambda row: row.status),
+        _number_column("tokens", "tokens", lambda row: row.tokens or None),
+        _number_column("duration", "duration", lambda row: row.duration_s, duration_text),
+        _number_column("eta", "ETA", lambda row: row.eta_s, duration_text),
+        _text_column("state", "state", lambda row: row.status),
         Column(
             "age",
             "age",
             lambda row: None if row.created_at is None else -row.created_at,
             lambda row, now: age(row.created_at, now),
         ),
-        _said("sweep", "sweep", lambda row: row.sweep),
-        _counted("heldout_n", "held-out rollouts", lambda row: row.heldout_rollouts, _count),
-        _said("id", "id", lambda row: row.id),
-        _said("note", "note", lambda row: row.note),
+        _text_column("sweep", "sweep", lambda row: row.sweep),
+        _number_column("heldout_n", "held-out rollouts", lambda row: row.heldout_rollouts, _count),
+        _text_column("id", "id", lambda row: row.id),
+        _text_column("note", "note", lambda row: row.note),
     )
 }
 """All columns, in the order in which they are offered."""
@@ -502,7 +502,7 @@ LONG_TITLES = {
     "nograd": "share with no gradient",
     "heldout": "held-out reward",
 }
-USUAL = (
+DEFAULT_COLUMNS = (
     *("name", "state", "steps", "reward", "spark", "heldout", "eval", "lr", "loss", "group"),
     *("seed", "alarms", "nograd", "age", "duration", "model", "taskset", "start"),
 )
@@ -537,10 +537,10 @@ def columns(text: str) -> list[Column]:
     removes one. Raises HudUsage, see `column`."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
-        return [COLUMNS[key] for key in USUAL]
+        return [COLUMNS[key] for key in DEFAULT_COLUMNS]
     if not all(word[0] in "+-" for word in words):
         return [column(word) for word in words]
-    chosen = {key: COLUMNS[key] for key in USUAL}
+    chosen = {key: COLUMNS[key] for key in DEFAULT_COLUMNS}
     for word in words:
         found = column(word[1:])
         if word[0] == "+":
@@ -555,15 +555,15 @@ def _parameter(key: str) -> Column:
 
     def value(row: RunRow) -> Value:
         found = row.parameters.get(name)
-        return found if found is None or isinstance(found, int | float | str) else value_said(found)
+        return found if found is None or isinstance(found, int | float | str) else value_text(found)
 
     def text(row: RunRow, now: float) -> str:
-        return value_said(row.parameters.get(name))
+        return value_text(row.parameters.get(name))
 
     return Column(key, name, value, text)
 
 
-def value_said(value: object) -> str:
+def value_text(value: object) -> str:
     """A parameter's value as text in one line."""
     if value is None:
         return "–"
@@ -722,8 +722,8 @@ def differences(rows: Sequence[RunRow]) -> Differences:
     """The settings in which runs differ, and those that they share."""
     keys = differing(rows)
     shared = [key for key in _settings(rows) if key not in keys]
-    table = tuple((r.id, tuple(value_said(setting(r, key)) for key in keys)) for r in rows)
-    same = tuple((key, value_said(setting(rows[0], key))) for key in shared if rows)
+    table = tuple((r.id, tuple(value_text(setting(r, key)) for key in keys)) for r in rows)
+    same = tuple((key, value_text(setting(rows[0], key))) for key in shared if rows)
     return Differences(tuple(keys), table, same)
 
 
@@ -795,14 +795,14 @@ Keys = Callable[[RunRow], tuple[tuple[str, str], ...]]
 
 def _differing_values(rows: Sequence[RunRow]) -> Keys:
     keys = [k for k in differing(rows) if k not in REPEATS and k != "model"]
-    return lambda row: tuple((key, value_said(setting(row, key))) for key in keys)
+    return lambda row: tuple((key, value_text(setting(row, key))) for key in keys)
 
 
 def _column_values(by: str) -> Keys:
     chosen = [column(word) for word in by.split(",") if word.strip()]
 
     def get(row: RunRow) -> tuple[tuple[str, str], ...]:
-        return tuple((one.title, value_said(one.value(row))) for one in chosen)
+        return tuple((one.title, value_text(one.value(row))) for one in chosen)
 
     return get
 

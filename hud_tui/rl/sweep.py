@@ -23,7 +23,7 @@ from hud_tui.rl.progress import (
     write,
 )
 from hud_tui.rl.run import SUCCEEDED, has_ended
-from hud_tui.rl.runs import RunRow, value_said
+from hud_tui.rl.runs import RunRow, value_text
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.wire import Model
@@ -80,7 +80,7 @@ class Member(BaseModel):
     @property
     def said(self) -> str:
         """Its values as text, e.g. ``lr 3e-4 · group 8``."""
-        return " · ".join(f"{SHORT.get(k, k)} {value_said(v)}" for k, v in self.differs.items())
+        return " · ".join(f"{SHORT.get(k, k)} {value_text(v)}" for k, v in self.differs.items())
 
 
 class Sweep(BaseModel):
@@ -174,7 +174,7 @@ def _is_of(taken: str, sweep: str) -> bool:
 
 def member_name(sweep: str, differs: Mapping[str, Any]) -> str:
     """Name of a fork: ``arith-rl-sweep-lr3e-4-group8``."""
-    parts = [f"{SHORT.get(key, key)}{value_said(value)}" for key, value in differs.items()]
+    parts = [f"{SHORT.get(key, key)}{value_text(value)}" for key, value in differs.items()]
     return "-".join([sweep, *parts])[:LONGEST_NAME]
 
 

@@ -149,10 +149,10 @@ def _spawn(folder: RunFolder, state: Path) -> None:
 async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobStatus:
     """A run's status from the service; from its files if the service does not know such runs."""
     known = await client.known_job(job_id)
-    return known if known is not None else told_by(folder)
+    return known if known is not None else status_from_files(folder)
 
 
-def told_by(folder: RunFolder) -> JobStatus:
+def status_from_files(folder: RunFolder) -> JobStatus:
     """A run's status from its files alone."""
     order, state = folder.order(), folder.state()
     is_gone = state.status == "running" and not folder.is_driven
@@ -250,9 +250,3 @@ def report_of(folder: RunFolder) -> dict[str, Any]:
         "failures": folder.failures()[-20:],
         "logs": {"environment": str(folder.environment_log), "driver": str(folder.driver_log)},
     }
-
-
-def log_of(folder: RunFolder) -> Path:
-    """The environment's log; the driver's if there is none."""
-    log = folder.environment_log
-    return log if log.exists() and log.stat().st_size else folder.driver_log

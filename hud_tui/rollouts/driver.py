@@ -55,7 +55,7 @@ from hud_tui.rollouts.process import (
     Setting,
     WorkerGone,
     WorkerProcess,
-    said,
+    failure_text,
 )
 from hud_tui.rollouts.run_files import Batch, Order, RunFolder, run_folder
 from hud_tui.service_file import alive, named, same_directory
@@ -527,7 +527,7 @@ class Driver:
         if failed:
             first = failed[0].get("failure") or {"type": "Error", "message": failed[0]["error"]}
             what = f"{state.failed} rollouts failed, {state.groups_lost} groups lost"
-            self._note = one_line(f"{what}; last: {said(first)}", 600)
+            self._note = one_line(f"{what}; last: {failure_text(first)}", 600)
             if self._order.failed == "stop" and state.failed >= self._order.stop_after:
                 state.error = {"code": "environment", "failure": dict(first)}
                 raise Ended("failed", JobError(code="environment", message=self._note))
@@ -563,7 +563,9 @@ class Driver:
             failures = self._folder.failures()
             last = failures[-1] if failures else {"type": "Error", "message": "no group is left"}
             self._state.error = {"code": "environment", "failure": last}
-            message = f"no rollout of {self._lost_batches} batches was graded; last: {said(last)}"
+            message = (
+                f"no rollout of {self._lost_batches} batches was graded; last: {failure_text(last)}"
+            )
             raise Ended("failed", JobError(code="environment", message=one_line(message)))
         self._next_attempt()
 

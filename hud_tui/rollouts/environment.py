@@ -32,8 +32,8 @@ from hud_tui.rollouts.process import (
     EnvironmentFailed,
     Setting,
     WorkerProcess,
+    failure_text,
     find_interpreter,
-    said,
     variables,
 )
 from hud_tui.rollouts.run_files import Options, Order, log_of_checks
@@ -271,14 +271,12 @@ class Trial:
     run: Mapping[str, Any]
     """The worker's report: reward, subscores, info, turns, tokens, seconds, error, failure."""
     capabilities: Sequence[str] = field(default_factory=tuple)
-    started_s: float = 0.0
-    """Start time of the environment, seconds."""
 
     def finding(self, log: Path) -> Finding:
         """The finding about the environment, which printed to `log`."""
         run, name = self.run, one_line(self.task)
         if run["error"] is not None:
-            why = said(run["failure"]) if run.get("failure") else str(run["error"])
+            why = failure_text(run["failure"]) if run.get("failure") else str(run["error"])
             fix = f"correct it; what it printed is in {log}"
             return Finding("rollout", "failure", f"the rollout failed: {one_line(why)}", name, fix)
         if not run["turns"]:
@@ -341,7 +339,7 @@ async def try_once(
     await client.enter_job(job_id.replace("-", ""), entered)
     result = await worker.call("roll_out", **rollout_of(order, job_id, task, 1))
     run = {key: value for key, value in result["runs"][0].items() if key != "samples"}
-    trial = Trial(task.slug, job_id, run, begun["capabilities"], begun["seconds"])
+    trial = Trial(task.slug, job_id, run, begun["capabilities"])
     findings += [trial.finding(worker.setting.log), *trial.unused_tools(model)]
     return trial, findings
 

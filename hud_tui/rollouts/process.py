@@ -42,7 +42,7 @@ class EnvironmentFailed(HudError):
     def __init__(self, failure: Mapping[str, Any], hint: str = "") -> None:
         """`failure`: type, message and phase; for errors in the user's code also file, line and
         traceback."""
-        super().__init__(said(failure), hint)
+        super().__init__(failure_text(failure), hint)
         self.failure = dict(failure)
         self.details = {"failure": self.failure}
 
@@ -53,7 +53,7 @@ class WorkerGone(HudError):
     kind = "worker"
 
 
-def said(failure: Mapping[str, Any]) -> str:
+def failure_text(failure: Mapping[str, Any]) -> str:
     """A failure in one line: ``env.py:12 in add: ValueError: no``."""
     where = ""
     if failure.get("file"):

@@ -19,9 +19,9 @@ def integer(low: int = -999_999_999, high: int = 999_999_999) -> Schema:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
-def string(shortest: int = 1, longest: int = 64) -> Schema:
-    """A string of `shortest` to `longest` characters."""
-    return {"type": "string", "minLength": shortest, "maxLength": longest}
+def string(longest: int = 64) -> Schema:
+    """A string of 1 to `longest` characters."""
+    return {"type": "string", "minLength": 1, "maxLength": longest}
 
 
 def arguments(**properties: Schema) -> Schema:

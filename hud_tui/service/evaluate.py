@@ -16,7 +16,7 @@ from contextlib import aclosing, suppress
 from time import perf_counter
 from typing import Any, TypeVar
 
-from hud_tui.rl.evaluation import sum_up
+from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
 from hud_tui.service.context import ServiceContext
@@ -302,7 +302,7 @@ class Work:
         """Store how it ended, with its results if it succeeded."""
         found = None
         if end.status == "succeeded":
-            found = await asyncio.to_thread(sum_up, self._made, self._asked.solved_at)
+            found = await asyncio.to_thread(summarize, self._made, self._asked.solved_at)
         await self._parts.store.write(evaluations.finish, self.id, end, found, self._made)
 
     async def _missing(self) -> list[Planned]:

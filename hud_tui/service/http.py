@@ -44,10 +44,10 @@ def not_found(kind: str, name: object) -> Refused:
     return Refused(404, f"no such {kind}: {name}")
 
 
-def bad_field(field: str, message: str, kind: str = "value_error") -> Refused:
+def bad_field(field: str, message: str) -> Refused:
     """422 in the shape of a validation error; `field` is a path such as ``inputs.3.reward``."""
     loc = ["body", *(int(part) if part.isdigit() else part for part in field.split("."))]
-    return Refused(422, [{"type": kind, "loc": loc, "msg": message}])
+    return Refused(422, [{"type": "value_error", "loc": loc, "msg": message}])
 
 
 def _sentence(detail: Any) -> str:

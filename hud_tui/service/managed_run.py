@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.evaluation import sum_up, tasks_digest
+from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.batches import (
@@ -694,7 +694,7 @@ class Run:
             return
         except EngineError as error:
             raise EngineError(self._unscored(what, error)) from error
-        found = await asyncio.to_thread(sum_up, rewards)
+        found = await asyncio.to_thread(summarize, rewards)
         model_id, parameters = self.model.id, asked.model_dump(exclude={"samples"})
         kept = RunEvaluation(model_id, self.job_id, node, asked.samples, parameters, rewards, found)
         await store.write(evaluations.record, kept)

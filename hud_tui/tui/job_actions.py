@@ -26,7 +26,7 @@ from hud_tui.client.submit import (
 from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT, free_name, label, name_problem, slug_of
-from hud_tui.rl.evaluation import asked_for, called, rollout_seconds, size
+from hud_tui.rl.evaluation import last_requested, rollout_seconds, size, weights_name
 from hud_tui.rl.progress import UNBOUNDED, NumberField
 from hud_tui.rl.run import job_evaluates, job_is_active, job_model_id, job_step, job_title
 from hud_tui.rl.sweep import Member, Sweep
@@ -184,7 +184,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         """Source of the typed tasks."""
         """The typed source, once it is read."""
         self._begun: list[EvaluationJob] = []
-        last = asked_for(session.run.evaluations.values())
+        last = last_requested(session.run.evaluations.values())
         self._samples = last.samples if last else USUAL_SAMPLES
         self._max_tokens = last.parameters.get("max_tokens") if last else None
         self._split = last.split if last else ""
@@ -442,7 +442,7 @@ def why_no_resume(job: Job) -> str:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRef:
     """The run that a dialog is about, from a row of a list or from its status."""
 
     id: str
@@ -456,7 +456,7 @@ class Asked:
     """Whether it is an evaluation, whose progress is counted in rollouts."""
 
     @classmethod
-    def of_row(cls, job: Job) -> Asked:
+    def of_row(cls, job: Job) -> RunRef:
         more = job.metadata or {}
         status, steps = job.status or "running", more.get("steps")
         if job_evaluates(job):
@@ -468,13 +468,13 @@ class Asked:
         return cls(job.id, job_title(job), status, job_model_id(job), job_step(job), steps)
 
     @classmethod
-    def of_status(cls, job: JobStatus, model_id: str | None) -> Asked:
+    def of_status(cls, job: JobStatus, model_id: str | None) -> RunRef:
         title = one_line(job.name or f"job {(job.id or '')[:8]}", 60)
         return cls(job.id or "", title, job.status, model_id, job.step or 0, job.steps)
 
     @classmethod
-    def of_evaluation(cls, one: EvaluationJob) -> Asked:
-        title = f"The evaluation of {one_line(called(one), 40)}"
+    def of_evaluation(cls, one: EvaluationJob) -> RunRef:
+        title = f"The evaluation of {one_line(weights_name(one), 40)}"
         return cls(one.id, title, one.status, None, one.done, one.total, evaluates=True)
 
     @property
@@ -488,7 +488,7 @@ class Asked:
 
 
 async def ask_cancel(
-    app: App[None], session: RunSession, writes: WritePolicy, run: Asked
+    app: App[None], session: RunSession, writes: WritePolicy, run: RunRef
 ) -> str | None:
     """Cancel a run between two rollouts after confirmation; return its status, or None if the user
     declined. Call it from a worker.
@@ -514,7 +514,7 @@ async def ask_cancel(
     return await cancel(session, writes, run)
 
 
-async def cancel(session: RunSession, writes: WritePolicy, run: Asked) -> str | None:
+async def cancel(session: RunSession, writes: WritePolicy, run: RunRef) -> str | None:
     """Cancel a run, after the name of a protected model is typed; return its status, or None if the
     user declined. Every view and dialog cancels through this function."""
     if run.evaluates:
@@ -527,7 +527,7 @@ async def cancel(session: RunSession, writes: WritePolicy, run: Asked) -> str | 
 
 
 async def ask_resume(
-    app: App[None], session: RunSession, writes: WritePolicy, run: Asked
+    app: App[None], session: RunSession, writes: WritePolicy, run: RunRef
 ) -> str | None:
     """Resume a run from the model's head with its parameters, after confirmation; return its
     status, or None if the user declined. Every view and dialog resumes through this function. Call
@@ -557,7 +557,7 @@ async def ask_resume(
 
 async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
     """Whether to quit although that ends evaluations that this program makes."""
-    running = [Asked.of_evaluation(one) for one in session.evaluation_runner.running]
+    running = [RunRef.of_evaluation(one) for one in session.evaluation_runner.running]
     if not running:
         return True
     lines = [f"{one.title} is {one_line(one.status, 20)}{one.progress}." for one in running]
@@ -596,10 +596,10 @@ async def may_leave(
         return False
 
 
-def of_session(session: RunSession, job: JobStatus) -> Asked:
+def of_session(session: RunSession, job: JobStatus) -> RunRef:
     """The followed model's run."""
     model = session.run.model
-    return Asked.of_status(job, None if model is None else model.id)
+    return RunRef.of_status(job, None if model is None else model.id)
 
 
 async def offer_resume(

@@ -20,9 +20,9 @@ from hud_tui.rl.progress import (
     Cost,
     Value,
     check_room,
+    comparable_step_seconds,
     cost,
     evaluation_facts,
-    like_seconds,
     max_tokens,
     parameters,
     run_size,
@@ -537,7 +537,7 @@ class Draft:
         train = {task.slug for task in self.tasks if not task.heldout}
         seen = self.trial.pace
         rollout_s = seen.seconds / seen.rollouts if seen is not None and seen.rollouts else None
-        return cost(values, self.chosen, like_seconds(run, values, train), rollout_s)
+        return cost(values, self.chosen, comparable_step_seconds(run, values, train), rollout_s)
 
     def summary(
         self,

@@ -44,7 +44,7 @@ from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Journal, Move
-from hud_tui.rl.progress import Liveness, State, liveness, reading_said, step_seconds
+from hud_tui.rl.progress import Liveness, State, download_text, liveness, step_seconds
 from hud_tui.rl.run import Run, has_ended
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Sweep
@@ -647,7 +647,7 @@ class Follower:
         lost = measured.state is State.RECONNECTING
         self._lost_at = (self._lost_at or now) if lost else None
         if feed.reading is not None:
-            measured = replace(measured, reading=reading_said(*feed.reading))
+            measured = replace(measured, reading=download_text(*feed.reading))
         if feed.behind_s >= BEHIND_S:
             measured = replace(measured, behind_s=_whole(feed.behind_s) or 0)
         from_disk = self._known_at is not None and feed.heard_at is None

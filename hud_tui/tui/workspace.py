@@ -33,7 +33,7 @@ from hud_tui.rl.head import Move, named
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
-from hud_tui.service_file import Rental, costs_said, keep_budgets, machine_in, read_rentals
+from hud_tui.service_file import Rental, costs_text, keep_budgets, machine_in, read_rentals
 from hud_tui.settings import Start, read_paths
 from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
@@ -423,7 +423,7 @@ def _goes_on(one: Rental, now: float) -> str:
 def costs_now(state: Path | None) -> str:
     """What is rented and what it has cost; empty if nothing is, or that is unknown."""
     with suppress(HudError):
-        return "" if state is None else costs_said(state, time())
+        return "" if state is None else costs_text(state, time())
     return ""
 
 

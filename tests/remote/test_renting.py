@@ -29,7 +29,7 @@ from hud_tui.service_file import (
     Rental,
     alive,
     budget_kept,
-    costs_said,
+    costs_text,
     keep_budgets,
     read_rentals,
     write_rental,
@@ -94,7 +94,7 @@ async def test_a_renting_that_was_cut_is_said_and_gone_on_with(
     assert len(pod.pods) == rented
     [rental] = read_rentals(machines.state)
     assert kept, "a process keeps its budget since before it was asked for"
-    assert f"not set up: hud-tui pods setup {rental.name}" in costs_said(machines.state, time())
+    assert f"not set up: hud-tui pods setup {rental.name}" in costs_text(machines.state, time())
     again = await hud(*SET_UP)
     assert (again.code, again.error["type"]) == (2, "usage")
     assert f"{rental.name} (2×H100_80GB) is rented already" in again.error["message"]
@@ -104,13 +104,13 @@ async def test_a_renting_that_was_cut_is_said_and_gone_on_with(
         monkeypatch.setattr("hud_tui.remote.pods.FORGET_S", 0.0)
         gone = await hud("pods", "setup", rental.name, "-y")
         assert "was not rented: Prime never heard of it" in gone.error["message"]
-        assert costs_said(machines.state, time()) == ""
+        assert costs_text(machines.state, time()) == ""
         return
     went_on = await hud("pods", "setup", rental.name, "-y")
     assert (went_on.code, went_on.data["ready"]) == (0, True), went_on.err
     [rental] = read_rentals(machines.state)
     assert (rental.id, rental.watched, rental.done) == ("pod0001", True, True)
-    assert "not set up" not in costs_said(machines.state, time())
+    assert "not set up" not in costs_text(machines.state, time())
     assert (far.home / ".hud-tui/watcher/pid").exists()
     assert len(pod.created) == 1
     await hud("pods", "terminate", rental.name, "-y")

@@ -9,7 +9,7 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudNotFound, HudUnclear, HudUnreachable
-from hud_tui.rollouts.control import told_by
+from hud_tui.rollouts.control import status_from_files
 from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.wire_training import OptimStep, OptimStepResult
 from tests.conftest import Served, until
@@ -245,4 +245,4 @@ async def test_on_a_service_without_driven_runs_and_keys_the_tree_says_what_was_
         job = await client.job(order.job_id)
         assert (job.name, job.group_size) == ("sums", 4)
     assert next(lost, None) is None
-    assert told_by(folder).step == 3
+    assert status_from_files(folder).step == 3

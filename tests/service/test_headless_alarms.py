@@ -9,7 +9,7 @@ import pytest
 
 from hud_tui.cli import watch as sentries
 from hud_tui.cli.watch import AlarmPrinter
-from hud_tui.client.replay import ReplayTransport, replay_client
+from hud_tui.client.replay import ReplayClient, ReplayTransport
 from hud_tui.config import config_dir
 from hud_tui.errors import HudAlarm
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
@@ -191,7 +191,7 @@ async def test_the_same_events_leave_the_same_tree_headless_in_the_app_and_repla
         run = run.fold(event)
         moments.append(Moment(0.0, "m", event))
         async with aclosing(
-            replay_client(ReplayTransport(Recording((), tuple(moments)), 1.0))
+            ReplayClient(ReplayTransport(Recording((), tuple(moments)), 1.0))
         ) as client:
             rows = await client.checkpoints("m")
         assert [row.id for row in rows if row.is_active] == [head]

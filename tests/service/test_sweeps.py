@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, revived
+from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, requeued
 from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.rl.sweep import Member, Sweep, members_of
 from hud_tui.rl.tasks.formats import read_rows
@@ -95,7 +95,7 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
         ]
         assert stopped.status == "cancelled"
         engine.go_on()
-        going = revived(await refreshed(client, files.find("s")))
+        going = requeued(await refreshed(client, files.find("s")))
         files.keep(going, cancelled=False)
         ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
         assert [member.status for member in ended.members] == ["succeeded"] * 3
@@ -135,7 +135,7 @@ async def test_wherever_it_was_cut_off_nothing_is_made_twice(
         with pytest.raises(HudUnreachable):
             await SweepDriver(client, sweep, tasks, files, poll_s=0.01).run(follow=True)
         client.wire.http._transport = before
-        going = revived(await refreshed(client, files.find("s")))
+        going = requeued(await refreshed(client, files.find("s")))
         ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
         assert [member.status for member in ended.members] == ["succeeded"] * 2
         runs = (await client.run_page()).items

@@ -11,7 +11,7 @@ from math import exp
 from statistics import fmean, pstdev
 from typing import Any
 
-from hud_tui.rl.evaluation import sum_up
+from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
@@ -236,7 +236,7 @@ def evaluation(number: int, step: int, gain: float, slugs: Sequence[str]) -> Eva
     ]
     id_ = f"e7a1{number:04}-0000-4000-8000-000000000000"
     told = {"id": id_, "job_id": id_, "name": "mixed", "max_tokens": 20, "temperature": 1.0}
-    found = sum_up(groups).model_copy(update={**told, "created_at": stamp(40 - number)})
+    found = summarize(groups).model_copy(update={**told, "created_at": stamp(40 - number)})
     return EvaluationJob(
         id=id_,
         job_id=id_,

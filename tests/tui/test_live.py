@@ -18,7 +18,7 @@ from hud_tui.tui.widgets.chart import MetricGrid, metric_title
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
-from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus, constants_said
+from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus, constants_text
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage
@@ -540,7 +540,7 @@ async def test_where_there_is_no_room_for_events_the_newest_is_told_and_a_key_sh
 @pytest.mark.parametrize("width", range(0, 90, 7))
 def test_the_constants_fit_their_line(width: int) -> None:
     values = ["learning rate 1e-4", "clip fraction 0", "min reward 0"]
-    text = constants_said(values, width)
+    text = constants_text(values, width)
     assert len(text) <= max(width, len("3 constant"))
     assert text == "3 constant" or text.startswith("constant: learning rate 1e-4")
     whole = "constant: learning rate 1e-4 · clip fraction 0 · min reward 0"

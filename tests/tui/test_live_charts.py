@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.events import CheckpointAdded, HeadMoved
-from hud_tui.rl.compare import over_branch
+from hud_tui.rl.compare import branch_overlay
 from hud_tui.rl.head import Move
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.widgets.chart import MetricGrid
@@ -275,7 +275,7 @@ async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place(
     run = runs.branched(100, 60, 20)
     stage = Stage(run)
     async with stage.run_test(size=(width, 30)) as pilot:
-        stage.live.compare(over_branch(run, 99))
+        stage.live.compare(branch_overlay(run, 99))
         await pilot.press("shift+left")
         chart = stage.live.query_one(FocusChart)
         text = chart.heading(chart.width).text

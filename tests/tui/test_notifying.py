@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.replay import ReplayTransport, replay_client
+from hud_tui.client.replay import ReplayClient, ReplayTransport
 from hud_tui.client.transport import MOST_WEBHOOK_BYTES, post_webhook
 from hud_tui.config import read_table
 from hud_tui.errors import BadTuning
@@ -148,7 +148,7 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
     monkeypatch.setattr(workspace, "post_webhook", fails)
     now = 0.0
     transport = ReplayTransport(demo("zero-variance"), 100.0, lambda: now)
-    settings = replay_client(ReplayTransport(demo("healthy"), 1.0)).settings
+    settings = ReplayClient(ReplayTransport(demo("healthy"), 1.0)).settings
 
     async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
         return HudClient(settings, transport)

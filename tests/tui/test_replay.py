@@ -18,10 +18,10 @@ from hud_tui.client.replay import (
     FASTEST,
     Playback,
     Recorder,
+    ReplayClient,
     ReplayTransport,
     player,
     read_file,
-    replay_client,
 )
 from hud_tui.errors import HudNotFound, HudReadOnly
 from hud_tui.events import JobChanged
@@ -58,7 +58,7 @@ async def played(client: HudClient) -> list[str]:
 
 
 async def test_a_recording_is_read_through_the_ordinary_client() -> None:
-    async with aclosing(replay_client(ReplayTransport(demo("zero-variance"), FAST))) as client:
+    async with aclosing(ReplayClient(ReplayTransport(demo("zero-variance"), FAST))) as client:
         assert client.settings.label == "replay"
         assert [model.model_name for model in await client.models()] == ["demo/zero-variance"]
         assert await client.jobs() == []
@@ -108,7 +108,7 @@ async def test_ages_are_those_of_the_time_that_is_played() -> None:
 
 
 async def test_time_passes_as_fast_as_it_is_told_to() -> None:
-    client = replay_client(ReplayTransport(demo("healthy"), 0.001))
+    client = ReplayClient(ReplayTransport(demo("healthy"), 0.001))
     async with aclosing(client), aclosing(aiter(client.feed("demo"))) as events:
         assert (await anext(events)).type == "tree"
         assert await client.checkpoints("demo") == [], "the first step is half an hour away"

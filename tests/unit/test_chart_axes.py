@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead
-from hud_tui.rl.axes import Axis, Positions, at_least, fit, marks, room
+from hud_tui.rl.axes import Axis, Positions, at_least, axis_length, fit, marks
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint
 
@@ -67,7 +67,7 @@ def test_what_reaches_zero_stays_linear() -> None:
     ("length", "most", "wide"), [(5, 400, 10), (11, 400, 15), (390, 400, 400), (7, None, 7)]
 )
 def test_the_step_axis_grows_in_leaps(length: int, most: int | None, wide: int) -> None:
-    assert room(length, most) == wide
+    assert axis_length(length, most) == wide
 
 
 def node(step: int, parent: int | None, second: int | None, tokens: int) -> Checkpoint:

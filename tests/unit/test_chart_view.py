@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.compare import LEAST_STEPS, ChartView, branches, over_branch, over_model
+from hud_tui.rl.compare import LEAST_STEPS, ChartView, branch_overlay, branches, model_overlay
 from hud_tui.rl.curves import Bucket
 from hud_tui.tui.widgets.chart import ChartData, beyond, y_scale
 from tests.tui import runs
@@ -99,7 +99,7 @@ def test_a_branch_lies_over_the_steps_that_both_have() -> None:
     run, chart_data = runs.branched(60, 30, 40), ChartData()
     [left] = branches(run)
     assert (left.name, left.steps, left.common) == ("step-000060", 30, "step-000030")
-    chart_view = ChartView(overlay=over_branch(run, left.tip), smoothing=0)
+    chart_view = ChartView(overlay=branch_overlay(run, left.tip), smoothing=0)
     own = chart_data.buckets(run, "reward_mean", chart_view, 80)
     other = chart_data.others(run, "reward_mean", chart_view, 80)
     assert [b.low for b in own[:30]] == [b.low for b in other[:30]]
@@ -113,7 +113,7 @@ def test_a_fork_begins_where_it_was_forked(axis: Axis) -> None:
     named = {"id": "m2", "model_name": "me/b", "forked_from": "me/arith-rl@step-000020"}
     fork = runs.MODEL.model_copy(update=named)
     nodes = runs.checkpoints(10)
-    chart_view = ChartView(overlay=over_model(run, fork, Tree.of(nodes)), axis=axis)
+    chart_view = ChartView(overlay=model_overlay(run, fork, Tree.of(nodes)), axis=axis)
     at_20 = chart_data.column(run, chart_view, 19, 119)
     assert at_20 is not None
     first = chart_data.others(run, "reward_mean", chart_view, 119)[0].column
@@ -124,14 +124,14 @@ def test_the_model_it_was_forked_from_lies_before_it() -> None:
     origin = runs.MODEL.model_copy(update={"id": "m2", "model_name": "me/origin"})
     run = runs.run_of(40)
     run = replace(run, model=runs.MODEL.model_copy(update={"forked_from": "me/origin@step-000025"}))
-    overlay = over_model(run, origin, Tree.of(runs.checkpoints(50)))
+    overlay = model_overlay(run, origin, Tree.of(runs.checkpoints(50)))
     assert overlay.shift == -25
     [first, *_] = ChartData().others(
         run, "reward_mean", ChartView(overlay=overlay, smoothing=0), 40
     )
     assert first.low == pytest.approx(runs.reward(26))
     stranger = runs.MODEL.model_copy(update={"id": "m3", "model_name": "me/stranger"})
-    assert over_model(run, stranger, Tree.of(runs.checkpoints(3))).shift == 0
+    assert model_overlay(run, stranger, Tree.of(runs.checkpoints(3))).shift == 0
 
 
 @given(

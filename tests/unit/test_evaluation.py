@@ -1,7 +1,7 @@
 """What an evaluation says: pass@k, intervals that cover, and what two evaluations tell apart."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from math import comb, exp, inf, lgamma, nan
 from random import Random
@@ -21,19 +21,18 @@ from hud_tui.events import (
 from hud_tui.rl.evaluation import (
     Difference,
     Scores,
-    as_groups,
-    asked_for,
     difference,
     fewest_tasks,
     interval,
     ks,
+    last_requested,
     pair_of,
     pass_at,
     rollout_seconds,
     seconds_left,
     sentence,
     student_t,
-    sum_up,
+    summarize,
     times_as_many,
 )
 from hud_tui.rl.run import Run
@@ -41,6 +40,10 @@ from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.2, 1.0]), min_size=1, max_size=6)
 TASKS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), REWARDS, min_size=1, max_size=9)
+
+
+def as_groups(rewards: Mapping[str, Sequence[float]]) -> list[Group]:
+    return [Group(task_slug=slug, rewards=list(found)) for slug, found in rewards.items()]
 
 
 def scores(**rewards: list[float]) -> Scores:
@@ -86,7 +89,7 @@ def test_what_is_no_pass_at_k_is_refused(n: int, c: int, k: int) -> None:
 
 
 def test_an_evaluation_in_figures() -> None:
-    found = sum_up(as_groups({"a": [1.0, 0.0, 0.0, 0.2], "b": [1.0, 1.0, 1.0, 1.0]}))
+    found = summarize(as_groups({"a": [1.0, 0.0, 0.0, 0.2], "b": [1.0, 1.0, 1.0, 1.0]}))
     assert (found.num_tasks, found.num_traces, found.samples) == (2, 8, 4)
     assert found.mean_reward == pytest.approx(0.65)
     assert {k: e.value for k, e in found.pass_at.items()} == pytest.approx(
@@ -109,11 +112,11 @@ def test_a_task_counts_as_much_as_any_other_and_rewards_that_are_none_do_not() -
     assert [task.slug for task in found.tasks] == ["a", "b"]
     assert (found.mean.value, found.samples, found.rollouts) == (0.5, 1, 7)
     with pytest.raises(ValueError, match="at least one"):
-        sum_up([Group(task_slug="c", rewards=[nan])])
+        summarize([Group(task_slug="c", rewards=[nan])])
 
 
 def test_one_task_has_figures_and_no_interval() -> None:
-    found = sum_up(as_groups({"a": [1.0, 0.0]}))
+    found = summarize(as_groups({"a": [1.0, 0.0]}))
     assert found.mean == Estimate(value=0.5)
     assert found.pass_at[2].model_dump() == {"value": 1.0, "low": None, "high": None}
 
@@ -131,7 +134,7 @@ def test_tasks_that_are_all_alike_leave_room_for_those_that_nobody_asked(tasks: 
 def test_intervals_hold_the_figure_and_stay_in_bounds_whatever_the_rewards(
     tasks: dict[str, list[float]],
 ) -> None:
-    found = sum_up(as_groups(tasks))
+    found = summarize(as_groups(tasks))
     for one in (found.mean, *found.pass_at.values()):
         assert one is not None
         if len(tasks) == 1:
@@ -150,7 +153,7 @@ def test_the_order_of_tasks_changes_nothing(tasks: dict[str, list[float]], rando
     groups = as_groups(tasks)
     again = list(groups)
     random.shuffle(again)
-    assert sum_up(groups) == sum_up(again)
+    assert summarize(groups) == summarize(again)
 
 
 def test_k_is_told_by_doubles_and_for_all_samples() -> None:
@@ -430,4 +433,4 @@ def test_the_pace_is_that_of_the_newest_evaluation_that_says_it() -> None:
     assert seconds_left(of_job("4", "running", 44, seconds=4.4)) == pytest.approx(10.0)
     assert seconds_left(of_job("4", "running", 0)) is None
     assert rollout_seconds([]) is None
-    assert asked_for([*jobs, of_job("4", job_id="run")]).id == "3"  # type: ignore[union-attr]
+    assert last_requested([*jobs, of_job("4", job_id="run")]).id == "3"  # type: ignore[union-attr]

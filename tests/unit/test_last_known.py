@@ -19,7 +19,7 @@ from hud_tui.notebook import (
     read_last_known,
     write_last_known,
 )
-from hud_tui.tui.screens.base import offline_said
+from hud_tui.tui.screens.base import offline_text
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
 
 URL, KEY, SCOPE = "https://api.hud.ai", "hud-secret-key-1234", "0123abcd"
@@ -133,5 +133,5 @@ def test_a_place_that_cannot_be_written_to_is_no_trouble(tmp_path: Path) -> None
     ],
 )
 def test_how_old_it_is(past: int, said: str) -> None:
-    assert said in offline_said(1.7e9 - past, 1.7e9)
-    assert "nothing has been read" in offline_said(None, 1.7e9)
+    assert said in offline_text(1.7e9 - past, 1.7e9)
+    assert "nothing has been read" in offline_text(None, 1.7e9)

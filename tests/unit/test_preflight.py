@@ -14,7 +14,7 @@ from hud_tui.rl.tasks.checks import (
     check_slugs,
     verdict,
 )
-from hud_tui.rl.tasks.task import HELD_OUT, Task, misfit
+from hud_tui.rl.tasks.task import HELD_OUT, Task, validator
 from hud_tui.wire import Model
 
 SCHEMA = {
@@ -102,19 +102,19 @@ def test_args_are_judged_where_a_schema_is_published() -> None:
     ],
 )
 def test_args_against_a_json_schema(args: dict[str, Any], problem: str) -> None:
-    assert misfit(SCHEMA, args) == problem
+    assert validator(SCHEMA)(args) == problem
 
 
 def test_every_missing_arg_is_named() -> None:
     schema = {"type": "object", "required": ["a", "b\x1b", "c"]}
-    assert misfit(schema, {"c": 1}) == "args: a, b␛ are missing"
+    assert validator(schema)({"c": 1}) == "args: a, b␛ are missing"
 
 
 @pytest.mark.parametrize(
     "schema", [{}, {"type": 3}, {"properties": [], "required": 1}, {"type": "vector"}]
 )
 def test_a_schema_that_makes_no_sense_refuses_nothing(schema: dict[str, Any]) -> None:
-    assert misfit(schema, {"a": 1}) == ""
+    assert validator(schema)({"a": 1}) == ""
 
 
 REFERRING = [
@@ -128,7 +128,7 @@ REFERRING = [
 
 @pytest.mark.parametrize("schema", REFERRING, ids=range(len(REFERRING)))
 def test_a_schema_is_never_fetched_and_never_followed_without_end(schema: dict[str, Any]) -> None:
-    assert misfit(schema, {"a": "1"}) == ""
+    assert validator(schema)({"a": "1"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_schema_is_never_fetched_and_never_followed_without_end(schema: dict[s
 def test_every_keyword_of_a_schema_is_judged(
     schema: dict[str, Any], args: object, problem: str
 ) -> None:
-    assert misfit(schema, args).startswith(problem)
+    assert validator(schema)(args).startswith(problem)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hud_tui.rl.progress import (
     Liveness,
     State,
     awaiting,
-    like_seconds,
+    comparable_step_seconds,
+    download_text,
     liveness,
     progress,
-    reading_said,
     step_seconds,
 )
 from hud_tui.rl.run import Run
@@ -77,8 +77,11 @@ def test_the_pace_of_a_run_is_not_that_of_the_one_before_it() -> None:
 
 def test_a_run_like_the_last_takes_its_pace() -> None:
     slugs = {"a", "b", "c", "d"}
-    assert like_seconds(trained("aaaabbb"), {**ALIKE, "seed": 7}, slugs) == 2
-    assert like_seconds(trained("aaaabbb"), {**ALIKE, "seed": 7}, slugs | {"never sampled"}) == 2
+    assert comparable_step_seconds(trained("aaaabbb"), {**ALIKE, "seed": 7}, slugs) == 2
+    assert (
+        comparable_step_seconds(trained("aaaabbb"), {**ALIKE, "seed": 7}, slugs | {"never sampled"})
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ def test_a_run_like_the_last_takes_its_pace() -> None:
 def test_the_pace_of_another_kind_of_run_is_not_taken(
     run: Run, parameters: dict[str, object], slugs: set[str]
 ) -> None:
-    assert like_seconds(run, parameters, slugs) is None
+    assert comparable_step_seconds(run, parameters, slugs) is None
 
 
 def test_a_run_that_is_held_up_has_no_estimate() -> None:
@@ -175,7 +178,7 @@ def test_a_run_without_steps_says_what_it_waits_for(job: JobStatus | None, said:
     ],
 )
 def test_how_much_of_a_tree_has_come(size: int, total: int | None, said: str) -> None:
-    assert reading_said(size, total) == said
+    assert download_text(size, total) == said
 
 
 @pytest.mark.parametrize(("age_s", "said"), [(0.0, "x"), (5.0, ""), (None, "")])

@@ -9,7 +9,7 @@ import pytest
 from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.curves import HeldOut, Score, Sign, Spreads, averaged, reward_spread, signs
+from hud_tui.rl.curves import HeldOut, Score, Sign, Spreads, average_error, reward_spread, signs
 from hud_tui.rl.evaluation import student_t
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group
@@ -44,7 +44,7 @@ def test_without_groups_it_is_over_rollouts_and_without_these_there_is_none() ->
 def test_an_average_is_as_much_surer_as_its_weights_say(weight: float, count: int) -> None:
     weights = [(1 - weight) * weight**age for age in range(count)]
     exact = sqrt(sum(w * w for w in weights)) / sum(weights)
-    assert averaged(weight, count) == pytest.approx(exact)
+    assert average_error(weight, count) == pytest.approx(exact)
 
 
 def test_a_nominal_95_percent_covers_between_93_and_97() -> None:
@@ -63,7 +63,7 @@ def test_the_average_s_interval_is_that_of_the_steps_near_it() -> None:
     assert spreads.at(run, 29).over == "12 groups"
     assert spreads.half(run, 29, 0.0) == own[29]
     near = sqrt(fmean(half * half for half in own[26:30]))
-    assert spreads.half(run, 29, 0.8) == pytest.approx(near * averaged(0.8, 30))
+    assert spreads.half(run, 29, 0.8) == pytest.approx(near * average_error(0.8, 30))
     assert spreads.half(run, 0, 0.8) == own[0]
 
 

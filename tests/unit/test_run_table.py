@@ -14,14 +14,14 @@ from hud_tui.rl.compare import RunSeries, overlay_runs, value_at
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.runs import (
     COLUMNS,
+    DEFAULT_COLUMNS,
     MOST_POINTS,
-    USUAL,
     RunRow,
     column,
     columns,
     differences,
     ends_of,
-    evaluation_said,
+    evaluation_text,
     group_rows,
     parse_filter,
     row_of,
@@ -139,12 +139,12 @@ def test_a_term_that_says_nothing_is_named(expression: str, said: str, hint: str
 
 
 def test_columns_are_chosen_and_ordered_added_and_taken_away() -> None:
-    assert [one.key for one in columns("")] == list(USUAL)
+    assert [one.key for one in columns("")] == list(DEFAULT_COLUMNS)
     assert [one.key for one in columns("reward, name,param.max_tokens")] == [
         *("reward", "name", "param.max_tokens"),
     ]
     assert [one.key for one in columns("-age,+tokens")] == [
-        *(key for key in USUAL if key != "age"),
+        *(key for key in DEFAULT_COLUMNS if key != "age"),
         "tokens",
     ]
     with pytest.raises(HudUsage) as failed:
@@ -216,7 +216,7 @@ def test_the_service_s_record_becomes_a_row() -> None:
     assert row.parameters["loss_fn_config.clip_high_threshold"] == 1.28
     assert not row.parameters.keys() & {"max_tokens", "sweep", "loss_fn_config"}
     assert (row.step_s, row.eta_s) == (3.0, 90.0)
-    shown = {key: COLUMNS[key].text(row, NOW) for key in USUAL}
+    shown = {key: COLUMNS[key].text(row, NOW) for key in DEFAULT_COLUMNS}
     assert shown["reward"] == ".400 → .800"
     assert shown["eval"] == ".710 [.660, .760] 48×4"
     assert shown["heldout"] == ".710", "its size is beside it"
@@ -450,8 +450,8 @@ def test_thinned_rewards_are_means_of_neighbours(values: list[float]) -> None:
 
 
 def test_an_evaluation_without_an_interval_says_its_mean_and_size() -> None:
-    assert evaluation_said(Evaluation(mean_reward=0.5, num_tasks=3, num_traces=6)) == ".500 3×2"
-    assert evaluation_said(None) == "–"
+    assert evaluation_text(Evaluation(mean_reward=0.5, num_tasks=3, num_traces=6)) == ".500 3×2"
+    assert evaluation_text(None) == "–"
 
 
 def test_a_parameter_is_a_column_by_its_name() -> None:

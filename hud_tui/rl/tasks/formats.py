@@ -38,7 +38,7 @@ MOST_PROBLEMS = 1000
 
 def detect(row: dict[str, Any]) -> Form | None:
     """The form of a row, judged by its fields; None if unknown."""
-    has = {key for key in _TELLING if row.get(key) not in (None, "")}
+    has = {key for key in _MARKER_FIELDS if row.get(key) not in (None, "")}
     if {"mcp_config", "prompt"} <= has:
         return "v4"
     if {"env", "scenario"} <= has:
@@ -50,22 +50,21 @@ def detect(row: dict[str, Any]) -> Form | None:
     return "v3" if "gym" in has else None
 
 
-_TELLING = ("mcp_config", "prompt", "env", "scenario", "name", "slug", "id", "task_id", "gym")
+_MARKER_FIELDS = ("mcp_config", "prompt", "env", "scenario", "name", "slug", "id", "task_id", "gym")
 
 
-def read_row(row: object, where: str = "row", check: bool = True) -> Task:
+def read_row(row: object, where: str = "row") -> Task:
     """Read one row of any form.
 
     Args:
         row: The parsed row.
         where: Its place, for messages.
-        check: Whether to reject text that UTF-8 cannot encode.
 
     Raises:
         HudBadTasks: Invalid row; the message names the place and every invalid field.
     """
     problems: list[Problem] = []
-    task = try_row(row, where, problems, check)
+    task = try_row(row, where, problems)
     if task is None:
         refuse(problems, hint_for(row))
     return task
@@ -109,7 +108,7 @@ def try_row(row: object, where: str, problems: list[Problem], check: bool = True
     elif form == "v3":
         task = read_v3(fields)
     elif form is None:
-        _formless(fields)
+        _report_missing(fields)
     else:
         task = _read(fields, form)
     return task if len(problems) == before else None
@@ -189,7 +188,7 @@ def _check_verifier(fields: Fields) -> None:
         fields.wrong(f"verifier.{problem.field}".rstrip("."), problem.message)
 
 
-def _formless(fields: Fields) -> None:
+def _report_missing(fields: Fields) -> None:
     """Report the fields that are missing for the most similar form."""
     row = fields.row
     if row.get("mcp_config") or row.get("evaluate_tool") or row.get("setup_tool"):

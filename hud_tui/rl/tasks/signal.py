@@ -334,7 +334,7 @@ def _row(task: TaskSignal, group_size: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SampleRequest:
     """A request to sample rollouts."""
 
     model_id: str

@@ -32,11 +32,6 @@ Validator = Callable[[object], str]
 """Maps a value to its first error; empty if it is valid."""
 
 
-def misfit(schema: Mapping[str, Any], value: object, at: str = "args") -> str:
-    """The first error of a value, e.g. ``args.a: expected integer``; empty if it is valid."""
-    return validator(schema, at)(value)
-
-
 def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
     """A validator of one schema, for many values."""
     import jsonschema  # takes 90 ms, and most tasksets have no schema

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from hud_tui.events import EvaluationChanged
-from hud_tui.rl.evaluation import sum_up
+from hud_tui.rl.evaluation import summarize
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, not_found, now
 from hud_tui.service.store import checkpoints, events, jobs, models
 from hud_tui.service.store.checkpoints import STATE, Node
@@ -361,7 +361,7 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
         ),
     )
     if body.status == "succeeded":
-        found = sum_up(body.groups, body.parameters.get("solved_at", 1.0))
+        found = summarize(body.groups, body.parameters.get("solved_at", 1.0))
         _keep_result(db, evaluation_id, found)
     return _changed(db, evaluation_id)
 

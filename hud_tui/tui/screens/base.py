@@ -183,11 +183,11 @@ class OfflineLine(Static):
 
     def _say(self) -> None:
         if self.freshness.offline:
-            text = offline_said(self.freshness.as_of, self._clock())
+            text = offline_text(self.freshness.as_of, self._clock())
             self.update(Content.styled(text, "bold"))
 
 
-def offline_said(at: float | None, now: float) -> str:
+def offline_text(at: float | None, now: float) -> str:
     """E.g. ``offline, as of 14:02, 12 min ago · read-only``, in local time."""
     if at is None:
         return "offline: nothing has been read yet"

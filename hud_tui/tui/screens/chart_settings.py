@@ -15,7 +15,7 @@ from textual.widgets import Static
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.compare import Branch, Overlay, branches, over_branch, over_model
+from hud_tui.rl.compare import Branch, Overlay, branch_overlay, branches, model_overlay
 from hud_tui.rl.metrics import healthy, metric, outside, short, title
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.run import Run
@@ -225,7 +225,7 @@ class OverlayList(Over[None]):
         if key == NONE:
             self._lay(None)
         elif key.startswith(BRANCH):
-            self._lay(over_branch(self.below.shown, int(key.removeprefix(BRANCH))))
+            self._lay(branch_overlay(self.below.shown, int(key.removeprefix(BRANCH))))
         elif key.startswith(MODEL):
             [model] = [one for one in self.models if one.id == key.removeprefix(MODEL)]
             self.lay_model(model)
@@ -242,7 +242,7 @@ class OverlayList(Over[None]):
         except HudError as error:
             self._say(error)
             return
-        self._lay(over_model(self.below.shown, model, Tree.of(nodes)))
+        self._lay(model_overlay(self.below.shown, model, Tree.of(nodes)))
 
     def _say(self, error: HudError) -> None:
         self.foot.update(one_line(error.message))

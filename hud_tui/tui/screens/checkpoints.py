@@ -19,7 +19,7 @@ from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import EXPIRED, ROOT, origin
 from hud_tui.rl.compare import Comparison, compare
-from hud_tui.rl.evaluation import Paired, called, told_figure
+from hud_tui.rl.evaluation import Paired, mean_text, weights_name
 from hud_tui.rl.export import Sheet, tree_sheet
 from hud_tui.rl.filter import Predicate, parse
 from hud_tui.rl.head import (
@@ -40,8 +40,8 @@ from hud_tui.rl.run import Run, has_ended
 from hud_tui.rl.text import coarse, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.job_actions import (
-    Asked,
     Evaluated,
+    RunRef,
     ask_cancel,
     ask_evaluation,
     ask_fork,
@@ -468,7 +468,7 @@ class CheckpointsScreen(HudScreen):
         """Ask how to evaluate the marked checkpoints, or the one under the cursor, and begin."""
         begun = await ask_evaluation(self.app, self.session, self.evaluated)
         if begun:
-            of = " and ".join(one_line(called(one), 40) for one in begun)
+            of = " and ".join(one_line(weights_name(one), 40) for one in begun)
             self.say(Content.styled(f"✔ evaluating {of}", "$accent"))
 
     def show_evaluations(self) -> None:
@@ -488,7 +488,7 @@ class CheckpointsScreen(HudScreen):
         ]
         for one in news:
             if one.id in known and one.result is not None:
-                said = f"✔ {one_line(called(one), 40)}: {told_figure(one.result)}"
+                said = f"✔ {one_line(weights_name(one), 40)}: {mean_text(one.result)}"
                 self.say(Content.styled(said, "$accent"))
         return bool(news)
 
@@ -506,7 +506,7 @@ class CheckpointsScreen(HudScreen):
         if found is None:
             self.warn("No evaluation is under way.")
         else:
-            asked = Asked.of_evaluation(found)
+            asked = RunRef.of_evaluation(found)
             self._act(ask_cancel(self.app, self.session, self.context.writes, asked))
 
     def action_resume_evaluation(self) -> None:
@@ -515,7 +515,7 @@ class CheckpointsScreen(HudScreen):
         if found is None:
             self.warn("No evaluation was cut short.")
         else:
-            asked = Asked.of_evaluation(found)
+            asked = RunRef.of_evaluation(found)
             self._act(ask_resume(self.app, self.session, self.context.writes, asked))
 
     @work(exclusive=True, group="act")

@@ -121,7 +121,7 @@ class GroupScreen(Over[None]):
         """Show a group's rollouts; texts read so far are kept, and so is the cursor."""
         columns, shown = self.columns, self.columns.answers
         at = shown[columns.picked].number if shown else None
-        columns.answers = told(answers(group, self.rule or PLAIN), shown)
+        columns.answers = with_answers(answers(group, self.rule or PLAIN), shown)
         columns.unread = "Not recorded." if self.replayed else ""
         numbers = [one.number for one in columns.answers]
         columns.picked = numbers.index(at) if at in numbers else 0
@@ -160,7 +160,7 @@ class GroupScreen(Over[None]):
             one for one in self.columns.answers if one.text is None and one.trace_id is not None
         ]:
             read = await gather(*map(self.reader.read, wanted[:AT_ONCE]))
-            self.columns.answers = told(self.columns.answers, [one for one, _ in read])
+            self.columns.answers = with_answers(self.columns.answers, [one for one, _ in read])
             if asked := next((asked for _, asked in read if asked), ""):
                 self.query_one("#group-prompt", Static).update(clean(asked))
 
@@ -199,7 +199,7 @@ class GroupScreen(Over[None]):
         self.dismiss()
 
 
-def told(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:
+def with_answers(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:
     """Rollouts, with the texts of those already read."""
     known = {one.trace_id: one for one in read if one.trace_id and one.text is not None}
     return [

@@ -38,7 +38,7 @@ from hud_tui.rl.run import (
 )
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import LIMIT, one_line
-from hud_tui.tui.job_actions import Asked, ask_cancel, ask_resume, why_no_cancel, why_no_resume
+from hud_tui.tui.job_actions import RunRef, ask_cancel, ask_resume, why_no_cancel, why_no_resume
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.rollout_reader import (
     FORMS,
@@ -255,7 +255,7 @@ TURN_S = 1.0
 """Seconds between two checks of a run whose end is waited for."""
 
 
-def turn_said(job: JobStatus) -> str:
+def turn_text(job: JobStatus) -> str:
     """What a forward pass waits for, e.g. ``after the run arith on arith-rl: step 30/60``."""
     name = one_line(job.name or job.id or "", 40)
     step = "" if job.step is None or job.steps is None else f": step {job.step}/{job.steps}"
@@ -485,7 +485,7 @@ class JobsScreen(HudScreen):
             while job is not None and is_active(job.status):
                 if not (self.shade is Shade.RATIO and self.trace is trace):
                     return None
-                self._waits = turn_said(job)
+                self._waits = turn_text(job)
                 self.redraw()
                 await sleep(TURN_S)
                 job = await self.client.known_job(model_id)
@@ -705,11 +705,11 @@ class JobsScreen(HudScreen):
             asked = self._asked_of(job)
             self._act(ask_resume(self.app, self.session, self.context.writes, asked))
 
-    def _asked_of(self, job: Job) -> Asked:
+    def _asked_of(self, job: Job) -> RunRef:
         """The job; or the evaluation behind it, which the service does not know if this app samples
         it."""
         made = self.run.evaluations.get(job.id)
-        return Asked.of_row(job) if made is None else Asked.of_evaluation(made)
+        return RunRef.of_row(job) if made is None else RunRef.of_evaluation(made)
 
     def _why_no_cancel(self, job: Job) -> str:
         made = self.run.evaluations.get(job.id)

@@ -28,15 +28,15 @@ from textual.worker import Worker
 from hud_tui.client.preflight import load_source, preflight
 from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
-from hud_tui.client.submit import SweepFiles, named_start, plan_sweep, submit
+from hud_tui.client.submit import SweepFiles, plan_sweep, start_name, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
-from hud_tui.rl.progress import Value, beyond, offered, parameters
+from hud_tui.rl.progress import Value, form_values, parameters, without_field
 from hud_tui.rl.run import Run
 from hud_tui.rl.sweep import AT_ONCE, SweepSize, paced_like
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, check_parameters
-from hud_tui.rl.tasks.signal import Asked
+from hud_tui.rl.tasks.signal import SampleRequest
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at, prepare
@@ -247,7 +247,7 @@ class LaunchScreen(HudScreen):
             if self.is_built:
                 self.tasks.action_first()
 
-    async def _agreed(self, asked: Asked) -> bool:
+    async def _agreed(self, asked: SampleRequest) -> bool:
         """Ask for confirmation if rollouts may cost money, which is everywhere but on this
         machine."""
         count = asked.groups * asked.group_size
@@ -547,7 +547,7 @@ class LaunchScreen(HudScreen):
         if model is None or (model.id == self._filled_for and self._edited):
             return
         self._filled_for, self._edited = model.id, False
-        values, start = offered(model), self.context.start
+        values, start = form_values(model), self.context.start
         given = start.parameters if start.command in ("run", "preflight") else {}
         values |= {key: value for key, value in given.items() if key in values}
         several = {key: them for key, them in start.swept.items() if key in values}
@@ -663,7 +663,7 @@ class LaunchScreen(HudScreen):
         if model is None or values is None or draft.source is None or self._sending:
             return
         if self.context.start.command == "run":
-            values |= beyond(model, self.context.start.parameters)
+            values |= without_field(model, self.context.start.parameters)
         if self.client.settings.local:  # for the disk's state, which every step changes
             model = await self.attempt(self.client.model(model.id))
             if model is None:
@@ -674,7 +674,7 @@ class LaunchScreen(HudScreen):
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
             size, tasks = draft.cost(self.run, values), draft.chosen
-            start = named_start(self.run.head, model)
+            start = start_name(self.run.head, model)
             told = partial(what_is_sent, model, draft.source, tasks, start=start)
             if draft.environment is not None:
                 told = partial(told, options=Options(**self.form.options).flags)

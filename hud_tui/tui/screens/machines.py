@@ -51,7 +51,7 @@ from hud_tui.service_file import (
     budget_kept,
     keep_budgets,
     line_of,
-    line_said,
+    line_text,
     read_rentals,
     with_machine,
     write_rental,
@@ -234,7 +234,7 @@ def _machine_text(one: Entry, machine: Machine) -> Iterator[Content]:
 def _line_text(line: Mapping[str, Any], now: float) -> Iterator[Content]:
     breaks = counted(int(line.get("breaks") or 0), "break")
     seen = age(line.get("at"), now)
-    yield _field("tunnel", f"{line_said(line, now)}, {breaks}, seen {seen} ago")
+    yield _field("tunnel", f"{line_text(line, now)}, {breaks}, seen {seen} ago")
     pulse = line.get("pulse") or {}
     free = pulse.get("free_kb")
     disk = f"{size(free * 1024)} of disk free" if isinstance(free, int) else ""

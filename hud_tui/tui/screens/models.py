@@ -25,7 +25,7 @@ from hud_tui.rl.export import Sheet, models_sheet
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_model
 from hud_tui.rl.own_numbers import NONE, Own
-from hud_tui.rl.progress import kept_for
+from hud_tui.rl.progress import retention_text
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import COLUMNS as COLUMNS_OF_RUNS
 from hud_tui.rl.runs import RunRow
@@ -51,7 +51,10 @@ def engine_line(model: Model | None) -> Content:
         (server, "$text-muted"),
         (" · ", "$text-muted"),
         _queue(state),
-        (f" · {_slots(state.slots)} · checkpoints kept {kept_for(state.ttl_s)}", "$text-muted"),
+        (
+            f" · {_slots(state.slots)} · checkpoints kept {retention_text(state.ttl_s)}",
+            "$text-muted",
+        ),
     )
 
 

@@ -37,17 +37,17 @@ from hud_tui.rl.runs import (
     column,
     columns,
     parse_filter,
-    value_said,
+    value_text,
 )
 from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
 from hud_tui.rollouts.control import driven_here
-from hud_tui.rollouts.process import said
+from hud_tui.rollouts.process import failure_text
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.storage import tail
 from hud_tui.tui.job_actions import (
     RESUMABLE,
-    Asked,
+    RunRef,
     ask_cancel,
     ask_cancel_sweep,
     ask_resume,
@@ -281,7 +281,7 @@ class RunDetails(Panel[None]):
             lines += _told("worst alarm", self.row.alarm_title, width)
         lines += [Content(), Content.styled("parameters", "bold")]
         for key, value in sorted(self.row.parameters.items()):
-            lines += _told(key, value_said(value), width)
+            lines += _told(key, value_text(value), width)
         if self.driven is not None:
             lines += _failures(self.driven)
             lines += _log("environment's log", self.driven.environment_log)
@@ -311,7 +311,7 @@ def _failures(folder: RunFolder) -> list[Content]:
     """Errors in the user's code, equal ones once, newest first, with their traceback."""
     found: dict[str, list[dict[str, Any]]] = {}
     for failure in reversed(folder.failures()):
-        found.setdefault(said(failure), []).append(failure)
+        found.setdefault(failure_text(failure), []).append(failure)
     lines = [Content(), Content.styled("failed rollouts", "bold")] if found else []
     for text, alike in list(found.items())[:FAILURES]:
         lost = sum(one.get("groups_lost", 0) for one in alike)
@@ -841,10 +841,10 @@ class RunsScreen(HudScreen):
         return True
 
 
-def asked_of(row: RunRow) -> Asked:
+def asked_of(row: RunRow) -> RunRef:
     """The run for the dialogs."""
     name = one_line(row.title, 60)
-    return Asked(row.id, name, row.status, row.model_id, row.step, row.steps)
+    return RunRef(row.id, name, row.status, row.model_id, row.step, row.steps)
 
 
 def why_no_cancel(row: RunRow) -> str:

@@ -19,7 +19,7 @@ from hud_tui.errors import HudConflict, HudError, HudUnclear, HudUsage
 from hud_tui.events import TreeRead
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT
-from hud_tui.rl.evaluation import told_size
+from hud_tui.rl.evaluation import sample_size
 from hud_tui.rl.head import (
     WEIGHTS,
     Act,
@@ -146,7 +146,9 @@ def _evaluated(change: HeadChange) -> Iterator[Compared]:
 def _mean(found: Evaluation | None) -> str:
     if found is None:
         return "not evaluated"
-    return f"{short(found.mean_reward)}, {told_size(found).replace(' tasks', '').replace(' ', '')}"
+    return (
+        f"{short(found.mean_reward)}, {sample_size(found).replace(' tasks', '').replace(' ', '')}"
+    )
 
 
 def _interval(found: Evaluation | None) -> str:

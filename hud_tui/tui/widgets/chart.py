@@ -18,7 +18,7 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from hud_tui.rl.alarms.alarm import Alarm, Level
-from hud_tui.rl.axes import Axis, Positions, Scale, at_least, fit, room, time_said
+from hud_tui.rl.axes import Axis, Positions, Scale, at_least, axis_length, duration_text, fit
 from hud_tui.rl.compare import ChartView, Overlay
 from hud_tui.rl.curves import Bucket, Curve, Curves, HeldOut, Sign, Spreads, column_edges
 from hud_tui.rl.metrics import REWARDS, canonical, metric, outside, short, signed, title
@@ -310,7 +310,7 @@ class ChartData:
             start, stop = chart_view.rows(length)
             return at[start], max(at[stop - 1], at[start] + 1)
         if axis is Axis.STEP:
-            low, high = 1.0, float(max(2, room(length, _last_step(run))))
+            low, high = 1.0, float(max(2, axis_length(length, _last_step(run))))
         else:
             low, high = at[0], max(at[length - 1], at[0] + 1)
         return low, max(high, self._other_end(run, chart_view, axis))
@@ -361,7 +361,7 @@ class ChartData:
         axis = self.axis(run, chart_view)
         x = self._positions.of(run, axis)[row]
         if axis is Axis.TIME:
-            return f" at {time_said(x)}"
+            return f" at {duration_text(x)}"
         return f" at {short(x)} tokens" if axis is Axis.TOKENS else ""
 
     def row(self, run: Run, chart_view: ChartView, column: int, columns: int) -> int | None:
@@ -506,7 +506,7 @@ class BrailleChart:
         ill = outside(metric(self.key), readout.raw)
         tone = alarm_tone(alarm) or ("warm" if ill else "plain")
         numbers = [(short(readout.raw), tone), (signed(readout.delta), "dim")]
-        numbers += [limit_said(alarm)] if alarm else []
+        numbers += [limit_text(alarm)] if alarm else []
         numbers += [("", "dim")] * look.height
         strips = [self._title(look, chosen, alarm)]
         kinds = TONES | {"line": alarm_tone(alarm) or "accent"}
@@ -563,7 +563,7 @@ def alarm_tone(alarm: Alarm | None) -> str:
     return "" if alarm is None else "hot" if alarm.level is Level.CRITICAL else "warm"
 
 
-def limit_said(alarm: Alarm) -> tuple[str, str]:
+def limit_text(alarm: Alarm) -> tuple[str, str]:
     """An alarm's limit as text beside its chart, and its tone."""
     return ("" if alarm.limit is None else f"╌ {short(alarm.limit)}", "warm")
 

@@ -9,8 +9,15 @@ from textual.content import Content
 
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import ROOT, label
-from hud_tui.rl.compare import group_pairs, moved
-from hud_tui.rl.evaluation import Paired, asked_for, called, figures, seconds_left, told_size
+from hud_tui.rl.compare import group_pairs, significant_changes
+from hud_tui.rl.evaluation import (
+    Paired,
+    figures,
+    last_requested,
+    sample_size,
+    seconds_left,
+    weights_name,
+)
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD, Own
 from hud_tui.rl.run import SUCCEEDED, Run, has_ended
@@ -70,9 +77,9 @@ def evaluations_under_way(run: Run) -> list[Content]:
     lines = [_under_way(one) for one in active[:UNDER_WAY_MOST]]
     if len(active) > UNDER_WAY_MOST:
         lines.append(Content.styled(f"… {len(active) - UNDER_WAY_MOST} more wait", "$text-muted"))
-    cut = asked_for(told)
+    cut = last_requested(told)
     if cut is not None and not active and is_cut_short(cut):
-        said = f"evaluation of {one_line(called(cut), 40)} {one_line(cut.status, 20)}"
+        said = f"evaluation of {one_line(weights_name(cut), 40)} {one_line(cut.status, 20)}"
         why = f": {one_line(cut.error.message, 120)}" if cut.error else ""
         how = keyed(" · {checkpoints.resume_evaluation} samples the rest")
         done = f" after {cut.done} of {cut.total} rollouts"
@@ -86,7 +93,7 @@ def is_cut_short(one: EvaluationJob) -> bool:
 
 
 def _under_way(one: EvaluationJob) -> Content:
-    name = one_line(called(one), 40)
+    name = one_line(weights_name(one), 40)
     if one.status == "queued":
         return Content.styled(f"evaluation of {name} waits: {one.total} rollouts", "$text-muted")
     left = seconds_left(one)
@@ -246,7 +253,7 @@ def _evaluations(
     for one in found[:EVALUATIONS_MOST]:
         named = f", {one_line(one.name, 40)}" if one.name else ""
         ago = f"   {age(one.created_at, now)}" if one.created_at else ""
-        yield _line("eval", f"{one_line(one.split, 20)}, {told_size(one)}{named}{ago}")
+        yield _line("eval", f"{one_line(one.split, 20)}, {sample_size(one)}{named}{ago}")
         yield from _columns(list(_figures(one)), width)
     if len(found) > EVALUATIONS_MOST:
         model = one_line(run.model.model_name, 60) if run.model is not None else "MODEL"
@@ -362,7 +369,7 @@ def _groups(run: Run, position: int) -> Iterator[Content]:
     if other is None:
         return
     older, newer = sorted((other, position))
-    rose, fell = moved(group_pairs(tree.own_groups(older), tree.own_groups(newer)))
+    rose, fell = significant_changes(group_pairs(tree.own_groups(older), tree.own_groups(newer)))
     where = f"{'from here to' if other > position else 'since'} {_called(run, other)}"
     for word, pairs in (("regressed", fell), ("improved", rose)):
         if pairs:

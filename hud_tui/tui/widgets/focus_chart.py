@@ -607,13 +607,13 @@ def _compared(
 
 def _where(run: Run, chart_data: ChartData, chart_view: ChartView, cursor: int | None) -> str:
     if cursor is None:
-        return steps_said(run)
+        return steps_text(run)
     position = run.tree.find(run.series.id_at(cursor))
     name = f"step {cursor + 1}" if position is None else one_line(label(run.tree[position]), 24)
     return f"┊ {name}{chart_data.x_said(run, chart_view, cursor)}"
 
 
-def steps_said(run: Run) -> str:
+def steps_text(run: Run) -> str:
     """Length of the curves in steps; the last one by name if it has another number."""
     length, head = run.series.length, run.head
     if head is None or head.step in (None, length):

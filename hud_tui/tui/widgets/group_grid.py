@@ -303,7 +303,7 @@ class WasteFace:
         return line(*parts)
 
 
-def said(total: Total, exact: bool) -> str:
+def waste_text(total: Total, exact: bool) -> str:
     """The sums in one line, e.g. ``12 % of 18k rollouts and 14 % of tokens had no gradient``."""
     if not total.rollouts:
         return ""
@@ -453,7 +453,7 @@ class GroupGrid(LinesView):
     def _words(self) -> list[str]:
         row = self.pointed
         total = self.waste.total(None if row is None else row + 1)
-        wasted = said(total, self.waste.exact)
+        wasted = waste_text(total, self.waste.exact)
         idle = [f"{total.share:.0%} no gradient (cumulative)"] if total.rollouts else []
         if self.face is Face.WASTE:
             short_of = self.run.series.length - self.waste.length

@@ -17,7 +17,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widgets import Static
 
-from hud_tui.rl.axes import Axis, Scale, fit, marks, time_said
+from hud_tui.rl.axes import Axis, Scale, duration_text, fit, marks
 from hud_tui.rl.compare import (
     RunLine,
     RunOverlay,
@@ -30,7 +30,7 @@ from hud_tui.rl.compare import (
 from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, metric, most_of, short, title
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
-from hud_tui.rl.runs import COLUMNS, Differences, RunRow, differences, value_said
+from hud_tui.rl.runs import COLUMNS, Differences, RunRow, differences, value_text
 from hud_tui.rl.sweep import SHORT
 from hud_tui.rl.text import one_line
 from hud_tui.tui.theme import BRAILLE
@@ -114,7 +114,7 @@ class Compared:
     def x_said(self, at: float) -> str:
         """A position on the x axis, in its unit."""
         if self.axis is Axis.TIME:
-            return time_said(at)
+            return duration_text(at)
         return f"step {at:.0f}" if self.axis is Axis.STEP else f"{short(at)} tokens"
 
 
@@ -546,7 +546,7 @@ def facts_of(row: RunRow, now: float, width: int) -> list[Content]:
     }
     told["worst alarm"] = row.alarm_title or ""
     given = sorted(row.parameters.items())
-    told |= {key: value_said(value) for key, value in given if key not in IN_COLUMNS}
+    told |= {key: value_text(value) for key, value in given if key not in IN_COLUMNS}
     found = [(name, text) for name, text in told.items() if text not in ("", "–")]
     room = max(1, width // FACTS_COLUMNS - FACTS_LABEL - 2)
     lines = []

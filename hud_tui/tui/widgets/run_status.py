@@ -178,13 +178,13 @@ class ConstantLine(Widget):
     def _write(self) -> None:
         series = self.run.series
         values = [f"{one_line(title(key), 60)} {short(series.last(key))}" for key in self.keys]
-        self.text = constants_said(values, self.size.width - 2)
+        self.text = constants_text(values, self.size.width - 2)
 
     def render(self) -> Content:
         return Content(f" {self.text}")
 
 
-def constants_said(values: Sequence[str], width: int) -> str:
+def constants_text(values: Sequence[str], width: int) -> str:
     """As many as there is room for, and how many others there are; empty without any."""
     for left_out in range(len(values)):
         shown = values[: len(values) - left_out]
