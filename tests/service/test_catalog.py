@@ -126,19 +126,6 @@ async def test_the_head_moves_and_training_branches(http: httpx.AsyncClient) -> 
     assert [row["is_active"] for row in rows] == [False, False, False, True]
 
 
-async def test_rolling_back_serves_the_same_tokens(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    greedy = {"temperature": 0, "return_token_ids": True, "max_tokens": 30}
-    sampled = {"seed": 3, "n": 8, "return_token_ids": True}
-    first = await step(http, model)
-    before = [await chat(http, model["id"], **ask) for ask in (greedy, sampled)]
-    for _ in range(4):
-        await step(http, model)
-    await set_head(http, model["id"], first["checkpoint_id"])
-    after = [await chat(http, model["id"], **ask) for ask in (greedy, sampled)]
-    assert [reply["choices"] for reply in before] == [reply["choices"] for reply in after]
-
-
 async def test_a_head_must_be_the_models_own(http: httpx.AsyncClient) -> None:
     mine, other = await fork(http, "mine"), await fork(http, "other")
     theirs = await step(http, other)

@@ -5,37 +5,12 @@ import pytest
 from hud_tui.client.client import HudClient
 from hud_tui.errors import (
     HudNotFound,
-    HudRefused,
     HudUnauthorized,
 )
 from hud_tui.service.service import Service
 from hud_tui.wire import UploadTasks
-from hud_tui.wire_training import Chat, Forward, ForwardBackward, Payload, Sample
 from tests.conftest import until
 from tests.service.clients import fork_of, in_process, run_of
-
-
-async def batch(client: HudClient, model: str) -> list[str | Payload]:
-    """Two rollouts of one prompt, one rewarded."""
-    body = Chat(
-        model=model,
-        messages=[{"role": "user", "content": "1+1="}],
-        n=2,
-        return_token_ids=True,
-        logprobs=True,
-    )
-    reply = await client.chat(body)
-    payloads: list[str | Payload] = []
-    for reward, choice in enumerate(reply.choices):
-        assert choice.token_ids is not None
-        assert choice.logprobs is not None
-        sample = Sample(
-            prompt_token_ids=choice.prompt_token_ids,
-            output_token_ids=choice.token_ids,
-            output_logprobs=[token["logprob"] for token in choice.logprobs["content"]],
-        )
-        payloads.append(Payload(samples=[sample], reward=float(reward)))
-    return payloads
 
 
 async def test_the_catalog_is_read_to_its_true_total(client: HudClient) -> None:
@@ -53,17 +28,6 @@ async def test_whose_key_it_is(client: HudClient, service: Service) -> None:
             await stranger.whoami()
     assert error.value.exit_code == 4
     assert "wrong" not in error.value.detail.replace("missing or wrong", "")
-
-
-async def test_losses_and_a_forward_pass(client: HudClient) -> None:
-    model = await fork_of(client)
-    assert "importance_sampling" in await client.losses(model.id)
-    body = Forward(inputs=await batch(client, model.model_name))
-    result = await client.forward(model.id, body)
-    assert [datum.reward for datum in result.data] == [0.0, 1.0]
-    wrong = ForwardBackward(inputs=body.inputs, loss_fn="no_such_loss")
-    with pytest.raises(HudRefused):
-        await client.forward_backward(model.id, wrong)
 
 
 async def test_a_run_from_submission_to_its_traces(client: HudClient) -> None:

@@ -10,7 +10,7 @@ from hud_tui.service import session
 from hud_tui.service.service import Service
 from hud_tui.wire_training import ForwardResult
 from tests.conftest import dumps, fork
-from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
+from tests.service.calls import Json, detail, optim, payloads, set_head, step, tree
 
 
 async def forward(http: httpx.AsyncClient, model_id: str, inputs: list[Json], **body: int) -> Json:
@@ -51,26 +51,6 @@ async def test_no_group_size_no_group(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     result = await forward(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     assert [datum["group_idx"] for datum in result["data"]] == [None, None]
-
-
-async def test_it_is_the_same_gradient_as_the_built_in_loss(http: httpx.AsyncClient) -> None:
-    ours, theirs = await fork(http, "ours"), await fork(http, "theirs")
-    inputs = await payloads(http, ours["id"], [1.0, 0.0, 0.0, 1.0])
-    result = await forward(http, ours["id"], inputs)
-    weights = [
-        [(datum["reward"] - 0.5) * mask for mask in datum["mask"]] for datum in result["data"]
-    ]
-    answer = await backward(http, ours["id"], result["forward_id"], weights, mine=2.5)
-    assert answer.json()["num_datums"] == 4
-    assert answer.json()["metrics"]["mine"] == 2.5
-    await pass_(http, theirs["id"], inputs)
-    norms = []
-    for model in (ours, theirs):
-        assert (await optim(http, model["id"])).status_code == 200
-        norms.append((await tree(http, model["id"]))[0]["metrics"]["grad_norm"])
-    assert norms[0] == pytest.approx(norms[1])
-    [row] = await tree(http, ours["id"])
-    assert (row["loss_fn"], row["metrics"]["mine"]) == ("custom", 2.5)
 
 
 async def test_weights_must_fit(http: httpx.AsyncClient) -> None:

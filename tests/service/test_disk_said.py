@@ -1,13 +1,10 @@
 """What a run will take on disk is measured, and said before it is submitted."""
 
-from pathlib import Path
-
 import httpx
 import pytest
 
 from hud_tui.service.data_dir import DEFAULT_BYTES
-from hud_tui.service.engines.base import About, Adam, Datum
-from hud_tui.service.engines.tiny.engine import BASES, TinyEngine
+from hud_tui.service.engines.base import About
 from hud_tui.service.policies import size_of
 from hud_tui.service.service import Service
 from tests.conftest import Served, ended, fork, submit, tasks_of
@@ -41,19 +38,6 @@ async def test_a_pointer_to_a_server_is_not_the_size_of_a_checkpoint(
     await ended(http, await submit(http, model["id"], steps=2))
     shown = (await http.get(f"/v2/models/{model['id']}")).json()
     assert (shown["disk"], shown["engine"]["saves_per_step"]) == (None, 2)
-
-
-async def test_a_tiny_policy_takes_what_its_base_says(tmp_path: Path) -> None:
-    engine = TinyEngine()
-    await engine.start()
-    try:
-        handle = await engine.open(BASES[0].name)
-        datum = Datum([3], [4], [-1.0], 1.0)
-        await engine.forward_backward(handle, [datum], "importance_sampling")
-        await engine.optim_step(handle, Adam(0.001), tmp_path)
-    finally:
-        await engine.stop()
-    assert abs(size_of(tmp_path) / BASES[0].state_bytes - 1) < 0.02
 
 
 async def test_the_question_names_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

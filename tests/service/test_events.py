@@ -9,7 +9,7 @@ import httpx
 import pytest
 from httpx_sse import EventSource, ServerSentEvent
 
-from hud_tui.events import EVENT, CheckpointAdded, Event, JobChanged, StepTaken
+from hud_tui.events import EVENT, Event, JobChanged, StepTaken
 from hud_tui.service.routes import gateway as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store import events as log
@@ -108,26 +108,6 @@ async def test_resume_loses_nothing(wire: httpx.AsyncClient) -> None:
         assert [(one.id, one.data) for one in rest] == [
             (one.id, one.data) for one in whole[cut + 1 :]
         ]
-
-
-async def test_a_cut_line_resumes_while_the_run_goes_on(wire: httpx.AsyncClient) -> None:
-    model = await fork(wire)
-    found: list[ServerSentEvent] = []
-    async with following(wire, model["id"]) as events:
-        job_id = await submit(wire, model["id"], steps=6)
-        found += await take(events, 3)
-    while not is_done(found[-1]):
-        async with following(wire, model["id"], found[-1].id) as events:
-            async for event in events:
-                found.append(event)
-                if is_done(event) or len(found) % 40 == 0:
-                    break
-    assert (await ended(wire, job_id))["step"] == 6
-    ids = [int(event.id) for event in found]
-    assert ids == sorted(set(ids))
-    assert sum(event.event == "step" for event in found) == 6
-    added = [one.checkpoint.id for one in map(read, found) if isinstance(one, CheckpointAdded)]
-    assert (len(added), len(set(added))) == (7, 6), "the last one is said anew, evaluated"
 
 
 async def test_a_slow_reader_gets_everything(wire: httpx.AsyncClient) -> None:

@@ -45,6 +45,9 @@ async def test_analytics_need_no_key(http: httpx.AsyncClient) -> None:
         ("[::1]:9", 200),
         ("evil.example", 421),
         ("127.0.0.1.evil.example", 421),
+        ("evil.localhost", 421),
+        ("evil-127.0.0.1", 421),
+        ("evil.example/::1", 421),
         ("[::1", 421),
         ("", 421),
     ],
@@ -75,15 +78,6 @@ async def test_pages_of_other_origins_are_refused(
     keyless = {"Origin": origin, "Authorization": ""}
     answer = await http.post(events, json={}, headers=keyless)
     assert answer.status_code == (202 if status == 200 else 403)
-
-
-@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "::1"])
-@pytest.mark.parametrize("before", ["evil.", "evil-", "x", "evil.example/"])
-async def test_a_host_that_ends_in_a_loopback_name_is_another(
-    http: httpx.AsyncClient, name: str, before: str
-) -> None:
-    answer = await http.get("/v2/auth/me", headers={"Host": before + name})
-    assert answer.status_code == 421
 
 
 async def test_analytics_are_not_read(service: Service) -> None:

@@ -281,10 +281,14 @@ async def test_an_evaluation_is_looked_at_and_resumed_as_a_job(
 
 
 @pytest.fixture
-async def elsewhere(service: Service, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+def evaluates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = [route for route in training.ROUTES if route not in training.EVALUATION_ROUTES]
     monkeypatch.setattr(training, "ROUTES", kept)
     monkeypatch.setattr(sampling, "FAR_LOOK_S", sampling.LOOK_S)
+
+
+@pytest.fixture
+async def elsewhere(evaluates_nothing: None, service: Service) -> AsyncIterator[Served]:
     async with on_socket(service) as url:
         yield Served(url, service.api_key, service)
 
@@ -325,11 +329,8 @@ async def test_from_here_each_rollout_is_pinned_and_kept_by_the_job_s_id(
 
 @pytest.fixture
 async def from_here(
-    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    evaluates_nothing: None, service: Service, tmp_path: Path
 ) -> AsyncIterator[tuple[Evaluations, Model, SubmitEvaluation]]:
-    kept = [route for route in training.ROUTES if route not in training.EVALUATION_ROUTES]
-    monkeypatch.setattr(training, "ROUTES", kept)
-    monkeypatch.setattr(sampling, "FAR_LOOK_S", sampling.LOOK_S)
     async with in_process(service) as client, calling(service) as http:
         await step(http, await fork(http, "arith-rl"))
         model = await client.model("arith-rl")

@@ -121,14 +121,3 @@ async def test_a_loop_that_says_its_name_and_its_steps_has_an_end_in_sight(
             assert (row.name, row.step, row.steps, row.reward) == ("sums", 2, 10, 0.5)
             assert (row.active, row.eta_s is not None) == (True, True)
             assert open_
-
-
-async def test_rollouts_train_by_their_ids_alone(service: Service) -> None:
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        async with TrainingClient(model.id, client) as trainer:
-            group = await trainer.sample(QUESTION, group_size=2, seed=1)
-            group[0].reward, group[1].reward = 1.0, 0.0
-            await trainer.reports.graded(group)
-            ids = [rollout.trace_id or "" for rollout in group]
-            assert (await trainer.forward_backward(ids, group_size=2)).num_datums == 2

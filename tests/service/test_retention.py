@@ -35,6 +35,13 @@ async def steps(http: httpx.AsyncClient, model: Json, count: int) -> list[str]:
     return [(await step(http, model))["checkpoint_id"] for _ in range(count)]
 
 
+async def trained(data: Path, count: int) -> tuple[Json, list[str]]:
+    """A model in a data directory without a limit, and so many steps of it."""
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        return model, await steps(http, model, count)
+
+
 async def states(http: httpx.AsyncClient, service: Service, model: Json) -> list[str]:
     """What is kept of each checkpoint, once all is thinned that may be."""
     service.parts.retention.wake()
@@ -76,9 +83,7 @@ async def test_within_the_limit_nothing_is_touched(tmp_path: Path) -> None:
 
 async def test_moments_go_before_any_weights(tmp_path: Path) -> None:
     """The limit is such that dropping the moments of some is enough."""
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        await steps(http, model, 4)
+    model, _ = await trained(tmp_path, 4)
     size = sum(path.stat().st_size for path in (tmp_path / "checkpoints").rglob("*.json"))
     async with Service(tmp_path, ToyEngine(), size - 1) as service, calling(service) as http:
         assert await states(http, service, model) == ["weights", "full", "full", "full"]
@@ -95,9 +100,7 @@ async def test_moments_go_before_any_weights(tmp_path: Path) -> None:
 
 async def test_moments_of_two_go_before_the_weights_of_one(tmp_path: Path) -> None:
     """Two states must be thinned by one stage, or one by both."""
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        await steps(http, model, 4)
+    model, _ = await trained(tmp_path, 4)
     sizes = [path.stat().st_size for path in (tmp_path / "checkpoints").rglob("*.json")]
     limit = sum(sizes) - int(0.9 * min(sizes))
     async with Service(tmp_path, ToyEngine(), limit) as service, calling(service) as http:
@@ -133,9 +136,7 @@ async def test_what_is_pinned_while_it_is_thinned_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was chosen, its weights were written apart, and only then it was pinned."""
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        [first, _] = await steps(http, model, 2)
+    model, [first, _] = await trained(tmp_path, 2)
     engine = ToyEngine()
     async with Service(tmp_path, engine, 0) as service, calling(service) as http:
         slim = engine.slim
@@ -154,9 +155,7 @@ async def test_what_is_pinned_while_it_is_thinned_stays(
 async def test_what_is_pinned_while_its_weights_go_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        [first, _] = await steps(http, model, 2)
+    model, [first, _] = await trained(tmp_path, 2)
     async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
         write = service.parts.store.write
 
@@ -272,9 +271,7 @@ async def test_the_client_pins(tmp_path: Path) -> None:
 async def test_a_crash_while_thinning_leaves_a_whole_tree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        await steps(http, model, 2)
+    model, _ = await trained(tmp_path, 2)
     with monkeypatch.context() as crash:
         crash.setattr("hud_tui.service.data_dir.shutil.rmtree", lambda *a, **k: None)
         if when == "before the row":
@@ -309,9 +306,7 @@ async def test_a_stop_in_the_middle_of_thinning_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service is told to end while a row is written; the write cannot be called back."""
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        await steps(http, model, 2)
+    model, _ = await trained(tmp_path, 2)
     async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
         write = service.parts.store.write
 
@@ -336,9 +331,7 @@ async def test_a_stop_in_the_middle_of_thinning_loses_nothing(
 async def test_an_engine_that_stops_while_it_thins_is_asked_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        await steps(http, model, 2)
+    model, _ = await trained(tmp_path, 2)
     engine = ToyEngine()
     engine.kill_next = "slim"
     async with Service(tmp_path, engine, 0) as service, calling(service) as http:

@@ -172,20 +172,13 @@ def test_the_key_is_the_users_alone(tmp_path: Path) -> None:
     assert load_key(path) == key
 
 
-async def test_its_files_are_private_and_what_no_client_sends_is_refused(tmp_path: Path) -> None:
+async def test_its_files_are_private(tmp_path: Path) -> None:
     database, files = tmp_path / "service.db", ("service.db", "service.db-wal", "service.db-shm")
     os.close(os.open(database, os.O_CREAT, 0o644))
     async with serve_process(tmp_path) as process, process.client() as http:
         await fork(http)
         modes = [stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in files]
-        assert modes == [0o600] * 3
-        big = b'{"telemetry": ["' + b"x" * (65 * 1024 * 1024) + b'"]}'
-        url = f"/telemetry/v3/api/trace/{'0' * 32}/telemetry-upload"
-        answer = await http.post(url, content=big)
-        assert answer.status_code == 413
-        answer = await http.get("/v2/models", headers={"Host": "evil.example"})
-        assert answer.status_code == 421
-        assert (await http.get("/v2/auth/me")).status_code == 200
+    assert modes == [0o600] * 3
 
 
 def test_a_database_that_is_a_fifo_is_refused(refused: Refused, tmp_path: Path) -> None:

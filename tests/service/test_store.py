@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid5
 
-import httpx
 import pytest
 
 from hud_tui.service.http import new_id, now, rollout_id
@@ -15,8 +14,6 @@ from hud_tui.service.store import checkpoints as checkpoint_store
 from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
 from hud_tui.service.store.db import MIGRATIONS, Db, TooNew, connect, insert
 from hud_tui.wire import Checkpoint, JobError
-from tests.conftest import fork
-from tests.service.calls import saved_steps, step
 
 
 @pytest.fixture
@@ -119,27 +116,6 @@ async def test_a_failed_change_leaves_nothing(service: Service) -> None:
         await store.write(change)
     query = "SELECT count(*) FROM taskset WHERE id = 'x'"
     assert await store.read(lambda db: db.execute(query).fetchone()[0]) == 0
-
-
-async def test_a_step_that_cannot_be_saved_leaves_the_head(
-    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = await fork(http)
-    first = await step(http, model)
-
-    def full(*args: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "append", full)
-        with pytest.raises(sqlite3.OperationalError):
-            await step(http, model)
-    files = [path.name for path in saved_steps(service.data_dir)]
-    assert files == [first["checkpoint_id"]]
-    second = await step(http, model)
-    rows = (await http.get(f"/v2/models/{model['id']}/checkpoints")).json()
-    assert [row["id"] for row in rows] == [first["checkpoint_id"], second["checkpoint_id"]]
-    assert rows[1]["prev_model_checkpoint_id"] == first["checkpoint_id"]
 
 
 def test_a_rollout_has_the_id_that_an_older_version_gave_it() -> None:

@@ -1,7 +1,6 @@
 """A training loop of one's own, against the embedded service."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,15 +155,6 @@ async def test_what_is_wrong_is_said_before_anything_is_sent(
     assert not line.sent
 
 
-async def test_several_passes_make_one_step(trainer: TrainingClient) -> None:
-    for seed in (1, 2):
-        result = await trainer.forward_backward(await graded(trainer, 1.0, 0.0, seed=seed))
-        assert result.num_datums == 2
-    step = await trainer.optim_step(learning_rate=0.1, beta1=0.8, beta2=0.9, weight_decay=0.01)
-    [node] = await trainer.checkpoints()
-    assert (node.id, node.num_datums, step.step) == (step.checkpoint_id, 4, 1)
-
-
 async def test_a_whole_step_takes_all_of_adam_s_numbers(
     trainer: TrainingClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,19 +224,6 @@ async def test_loss_config_and_scale_arrive(trainer: TrainingClient) -> None:
         await trainer.forward_backward(batch, loss_fn_config={"no such key": 1.0})
     with pytest.raises(HudRefused, match="unknown loss"):
         await trainer.forward_backward(batch, loss_fn="mine")
-
-
-async def test_a_zero_variance_batch_is_warned_of_and_takes_no_step(
-    trainer: TrainingClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    batch = await graded(trainer, 0.0, 0.0)
-    with (
-        caplog.at_level(logging.WARNING),
-        pytest.raises(HudConflict, match="every group had zero variance"),
-    ):
-        await trainer.step(batch, learning_rate=0.1, group_size=2)
-    assert len(caplog.records) == 1
-    assert await trainer.head() is None
 
 
 async def test_the_head_is_set_by_any_of_its_names(trainer: TrainingClient) -> None:

@@ -73,6 +73,9 @@ async def test_two_passes_are_the_built_in_loss(client: HudClient) -> None:
     (norm, metrics), (wanted, _) = await gradient(ours), await gradient(theirs)
     assert norm == pytest.approx(wanted)
     assert metrics["mine"] == 1.5
+    head = await ours.head()
+    assert head is not None
+    assert head.loss_fn == "custom"
 
 
 async def test_a_forward_pass_moves_nothing(client: HudClient) -> None:

@@ -62,13 +62,6 @@ def test_the_field_is_named_and_the_file_is_left(
     assert json.loads((tmp_path / "charts.json").read_text()) == found
 
 
-def test_two_apps_keep_each_others_choices(tmp_path: Path) -> None:
-    one, two = JsonStore(lambda: tmp_path), JsonStore(lambda: tmp_path)
-    write_choices(one, Choices(log=True), Choices())
-    write_choices(two, Choices(hidden=("a",)), Choices())
-    assert read_choices(one) == Choices(log=True, hidden=("a",))
-
-
 def test_known_metrics_lead_until_they_are_put_in_order() -> None:
     assert Choices().shown(KEYS) == ["reward_mean", "entropy", "zeta"]
     moved = Choices().moved(KEYS, "zeta", -1)

@@ -6,18 +6,11 @@ from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.compare import MetricPair, compare
 from hud_tui.tui.screens.compare import comparison_table, lineage
 from hud_tui.wire import Checkpoint, Group
+from tests.unit.trees import named
 
 
 def node(id_: str, parent: str | None, reward: float, **fields: object) -> Checkpoint:
-    return Checkpoint.model_validate(
-        {
-            "id": id_,
-            "name": id_,
-            "prev_model_checkpoint_id": parent,
-            "mean_reward": reward,
-            **fields,
-        }
-    )
+    return named(id_, parent, mean_reward=reward, **fields)
 
 
 def groups(**rewards: list[float]) -> list[Group]:

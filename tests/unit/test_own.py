@@ -21,13 +21,7 @@ from hud_tui.rl.tree_layout import Lanes, Matches
 from hud_tui.tui.widgets.checkpoint_details import details
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group
 from tests.unit.corrupted_run import BAD, GOOD, LAST, corrupted_run
-from tests.unit.trees import REWARDS, parents
-
-
-def node(id_: str, parent: str | None = None, **fields: object) -> Checkpoint:
-    return Checkpoint.model_validate(
-        {"id": id_, "name": id_, "prev_model_checkpoint_id": parent, **fields}
-    )
+from tests.unit.trees import REWARDS, named, parents
 
 
 def evaluated(reward: float, split: str = "heldout") -> Evaluation:
@@ -37,9 +31,9 @@ def evaluated(reward: float, split: str = "heldout") -> Evaluation:
 def test_a_checkpoint_has_the_rewards_of_the_steps_that_were_trained_on_its_rollouts() -> None:
     tree = Tree.of(
         [
-            node("a", mean_reward=0.1, num_traces=8),
-            node("b", "a", mean_reward=0.5, num_traces=30, metrics={"heldout_reward": 0.4}),
-            node("c", "a", mean_reward=1.0, num_traces=10, metrics={"heldout_reward": 0.6}),
+            named("a", mean_reward=0.1, num_traces=8),
+            named("b", "a", mean_reward=0.5, num_traces=30, metrics={"heldout_reward": 0.4}),
+            named("c", "a", mean_reward=1.0, num_traces=10, metrics={"heldout_reward": 0.6}),
         ]
     )
     own = tree.own(0)
@@ -49,8 +43,8 @@ def test_a_checkpoint_has_the_rewards_of_the_steps_that_were_trained_on_its_roll
 
 
 def test_an_evaluation_says_more_than_the_steps_and_may_come_late() -> None:
-    first = node("a", mean_reward=0.1)
-    tree = Tree.of([first, node("b", "a", mean_reward=0.5, metrics={"heldout_reward": 0.4})])
+    first = named("a", mean_reward=0.1)
+    tree = Tree.of([first, named("b", "a", mean_reward=0.5, metrics={"heldout_reward": 0.4})])
     late = first.model_copy(update={"evaluations": [evaluated(0.7)]})
     told = tree.add(late)
     assert (told.own(0).heldout, told.own(0).heldout_rollouts) == (0.7, 72)
@@ -70,7 +64,7 @@ def on(tasks: str, reward: float, rollouts: int = 72, **more: Any) -> Evaluation
 def best_of(*evaluated: Sequence[Evaluation]) -> Tree:
     """A chain of checkpoints with these evaluations, as it is grown and as it is read."""
     plain = [
-        node(str(place), str(place - 1) if place else None, mean_reward=0.5)
+        named(str(place), str(place - 1) if place else None, mean_reward=0.5)
         for place in range(len(evaluated))
     ]
     told = zip(plain, evaluated, strict=True)
@@ -174,11 +168,11 @@ def test_few_lucky_rollouts_do_not_make_the_best() -> None:
 
 def test_steps_say_how_many_held_out_rollouts_they_had_else_one_per_task_is_assumed() -> None:
     def step(id_: str, parent: str | None, **metrics: float) -> Checkpoint:
-        return node(id_, parent, mean_reward=0.5, metrics=metrics)
+        return named(id_, parent, mean_reward=0.5, metrics=metrics)
 
     told = Tree.of(
         [
-            node("a", mean_reward=0.1),
+            named("a", mean_reward=0.1),
             step("b", "a", heldout_reward=0.9, num_heldout_traces=20),
             step("c", "a", heldout_reward=0.7, num_heldout_traces=20),
             step("d", "b", heldout_reward=0.82),
@@ -248,10 +242,10 @@ def test_a_step_on_the_same_batch_tells_of_what_sampled_the_batch() -> None:
     on, off = {"ratio_max": 1.0000001}, {"ratio_max": 1.3}
     tree = Tree.of(
         [
-            node("a", mean_reward=0.2, num_traces=2, groups=other, metrics=on),
-            node("b", "a", mean_reward=0.5, num_traces=2, groups=batch, metrics=on),
-            node("again", "b", mean_reward=0.5, num_traces=2, groups=batch, metrics=off),
-            node("fresh", "again", mean_reward=0.5, num_traces=2, groups=batch, metrics=on),
+            named("a", mean_reward=0.2, num_traces=2, groups=other, metrics=on),
+            named("b", "a", mean_reward=0.5, num_traces=2, groups=batch, metrics=on),
+            named("again", "b", mean_reward=0.5, num_traces=2, groups=batch, metrics=off),
+            named("fresh", "again", mean_reward=0.5, num_traces=2, groups=batch, metrics=on),
         ]
     )
     assert [tree.source(position) for position in range(4)] == [ROOT, 0, 0, 2]
@@ -262,9 +256,9 @@ def test_metrics_of_weights_come_from_the_rollouts_and_those_of_an_update_do_not
     metrics = {"entropy": 0.5, "grad_norm": 9.0, "reward/format": 0.1, "zebra": 1.0}
     tree = Tree.of(
         [
-            node("a", metrics={"entropy": 2.0}),
-            node("b", "a", mean_reward=0.5, num_traces=10, metrics=metrics),
-            node("c", "a", mean_reward=0.7, num_traces=30, metrics={"entropy": 0.9}),
+            named("a", metrics={"entropy": 2.0}),
+            named("b", "a", mean_reward=0.5, num_traces=10, metrics=metrics),
+            named("c", "a", mean_reward=0.7, num_traces=30, metrics={"entropy": 0.9}),
         ]
     )
     found = tree.own_metrics(0)
@@ -278,9 +272,9 @@ def test_metrics_of_weights_come_from_the_rollouts_and_those_of_an_update_do_not
 def test_no_reward_spoils_the_others(bad: float) -> None:
     tree = Tree.of(
         [
-            node("a"),
-            node("b", "a", mean_reward=bad, num_traces=2**80, metrics={"heldout_reward": bad}),
-            node("c", "b", mean_reward=0.5, num_traces=4),
+            named("a"),
+            named("b", "a", mean_reward=bad, num_traces=2**80, metrics={"heldout_reward": bad}),
+            named("c", "b", mean_reward=0.5, num_traces=4),
         ]
     )
     assert tree.own(0).reward in (None, pytest.approx(bad))
@@ -293,7 +287,7 @@ def test_own_numbers_and_the_best_are_the_same_read_at_once_and_step_by_step(
 ) -> None:
     rewards = [data.draw(REWARDS) for _ in chosen]
     nodes = [
-        node(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=rewards[n], num_traces=4)
+        named(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=rewards[n], num_traces=4)
         for n, above in enumerate(chosen)
     ]
     grown = Tree()
@@ -320,14 +314,16 @@ def test_another_branch_from_an_older_version_counts_its_own_steps(
         return
     tree = Tree()
     for n, above in enumerate(chosen):
-        tree = tree.add(node(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=n / 20))
+        tree = tree.add(named(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=n / 20))
     cut = data.draw(st.integers(1, len(chosen) - 1))
     older = Tree()
     for n, above in enumerate(chosen[:cut]):
-        older = older.add(node(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=n / 20))
+        older = older.add(
+            named(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=n / 20)
+        )
     tree_cut = older
-    grown = older.add(node("x", "c0", mean_reward=1.0))
-    other = tree_cut.add(node("y", "c0", mean_reward=0.0))
+    grown = older.add(named("x", "c0", mean_reward=1.0))
+    other = tree_cut.add(named("y", "c0", mean_reward=0.0))
     of_x = [n / 20 for n, above in enumerate(chosen[:cut]) if above == 0]
     assert grown.own(0).reward == pytest.approx(sum([*of_x, 1.0]) / (len(of_x) + 1))
     assert other.own(0).reward == pytest.approx(sum([*of_x, 0.0]) / (len(of_x) + 1))
@@ -394,7 +390,7 @@ def chain(rewards: Sequence[float | None], states: Sequence[str] = ()) -> Tree:
     """Steps whose checkpoints have these own rewards; the last step is there to tell."""
     told = [None, *rewards]
     return Tree.of(
-        node(
+        named(
             f"c{n}",
             f"c{n - 1}" if n else None,
             mean_reward=reward,
@@ -431,10 +427,10 @@ def test_comparing_says_how_many_rollouts_and_no_difference_within_their_noise()
 
     tree = Tree.of(
         [
-            node("a"),
-            node("b", "a", mean_reward=0.5, num_traces=8, groups=sampled(4)),
-            node("c", "b", mean_reward=0.625, num_traces=8, groups=sampled(5)),
-            node("d", "c", mean_reward=1.0, num_traces=8, groups=sampled(8)),
+            named("a"),
+            named("b", "a", mean_reward=0.5, num_traces=8, groups=sampled(4)),
+            named("c", "b", mean_reward=0.625, num_traces=8, groups=sampled(5)),
+            named("d", "c", mean_reward=1.0, num_traces=8, groups=sampled(8)),
         ]
     )
     near, far = compare(tree, 0, 1), compare(tree, 0, 2)
@@ -448,7 +444,7 @@ def test_comparing_says_how_many_rollouts_and_no_difference_within_their_noise()
 def told_on(tasks: str, job: str, *heldout: float, start: int = 0) -> list[Checkpoint]:
     """Steps of a run that report held-out rewards of 40 rollouts, each of the checkpoint before."""
     return [
-        node(
+        named(
             f"c{at}",
             f"c{at - 1}" if at else None,
             job_id=job,

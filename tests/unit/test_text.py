@@ -1,10 +1,15 @@
-"""Hostile text, made visible and harmless."""
+"""Hostile text, made visible and harmless; and where findings are, in few words."""
 
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.cli.connect import progress
+from hud_tui.cli.output import emit_error, tell
+from hud_tui.errors import HudError
+from hud_tui.rl.tasks.task import Task, places
 from hud_tui.rl.text import clean, count_unsafe, one_line
 
 
@@ -43,3 +48,53 @@ def test_plain_text_is_left_alone(text: str) -> None:
 @given(st.text(max_size=60))
 def test_cleaning_twice_changes_nothing_more(text: str) -> None:
     assert clean(clean(text)) == clean(text)
+
+
+HOSTILE = "a\x1b]0;owned\x07b\nhud-tui: all is well\u202e"
+
+
+def test_no_text_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(f"job {HOSTILE} is submitted")
+    emit_error(HudError(HOSTILE, HOSTILE))
+    err = capsys.readouterr().err
+    assert all(line.isprintable() for line in err.splitlines())
+    assert err.count("\n") == 2
+
+
+def test_progress_is_clean_on_a_terminal_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    progress()(HOSTILE)
+    err = capsys.readouterr().err
+    assert err.startswith("\r\x1b[K")
+    assert err.removeprefix("\r\x1b[K").isprintable()
+
+
+def at(*wheres: str) -> list[Task]:
+    return [Task("e", "s", slug="the-slug", where=where) for where in wheres]
+
+
+@pytest.mark.parametrize(
+    ("wheres", "said"),
+    [
+        ((), ""),
+        (("t.json row 7",), "t.json row 7"),
+        (("t.json row 7", "t.json row 7"), "t.json row 7"),
+        (("t.json row 1", "t.json row 2", "t.json row 3"), "t.json rows 1-3"),
+        (("t.json row 1", "t.json row 4", "t.json row 5"), "t.json rows 1, 4-5"),
+        (("a.json row 1", "a.json row 2", "b.jsonl line 3"), "a.json rows 1-2, b.jsonl line 3"),
+        (("t.jsonl line 9 item 1", "t.jsonl line 9 item 2"), "t.jsonl line 9 items 1-2"),
+        (("my row 3 row 2", "my row 3 row 3"), "my row 3 rows 2-3"),
+        (("row 1", ""), "row 1, the-slug"),
+        (("a\x1b[2J row 1",), "a␛[2J row 1"),
+        (tuple(f"t.json row {n}" for n in range(1, 15, 2)), "t.json rows 1, 3, 5, 7, 9 and 2 more"),
+        (("a", "a", "b", "c", "d", "e"), "a, a, b, c, d and 1 more"),
+    ],
+)
+def test_places(wheres: tuple[str, ...], said: str) -> None:
+    assert places(at(*wheres)) == said
+
+
+def test_a_long_stretch_is_named_whole() -> None:
+    assert places(at(*(f"t.json row {n}" for n in range(1, 100_001)))) == "t.json rows 1-100000"

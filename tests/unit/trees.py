@@ -38,6 +38,12 @@ def tree_of(parents: Sequence[int], head: int | None = None) -> Tree:
     return tree.with_head(None if head is None else f"c{head}")
 
 
+def named(id_: str, parent: str | None = None, **fields: object) -> Checkpoint:
+    """A checkpoint that is called as its id."""
+    known = {"id": id_, "name": id_, "prev_model_checkpoint_id": parent}
+    return Checkpoint.model_validate(known | fields)
+
+
 def sampled(
     step: int, parent: int | None, tokens: int | None = None, **rewards: list[float]
 ) -> Checkpoint:

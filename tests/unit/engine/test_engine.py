@@ -58,6 +58,8 @@ async def test_each_base_samples_trains_and_continues(engine: TinyEngine, tmp_pa
         [[*lp]] = await engine.forward(handle, [datum])
         assert lp == pytest.approx(out.logprobs, abs=1e-5)
         saved = await engine.optim_step(handle, Adam(1e-5), tmp_path)
+        size = os.stat(saved.state_path).st_size
+        assert size == pytest.approx(base.state_bytes, rel=0.02), "as the catalog says"
         again = await engine.open(Path(saved.state_path))
         assert await engine.sample(again, asked(2)) == await engine.sample(handle, asked(2))
         [[*stepped]] = await engine.forward(again, [datum])
