@@ -45,13 +45,18 @@ class Net:
         }
         self.turn = self.torch.tensor(turns(config))
 
-    def logits(self, tokens: Any, rows: Any, past: list[Any] | None = None) -> Any:
-        """As `model.forward`, for tokens (B, T); `past` holds keys and values, and gets more."""
+    def logits(
+        self, tokens: Any, rows: Any, past: list[Any] | None = None, last: Any = None
+    ) -> Any:
+        """As `model.forward`, for tokens (B, T); `past` holds keys and values, and gets more. What
+        they continue ends with the tokens `last` (B, 1), if there is any."""
         torch, weights, heads = self.torch, self.weights, self.config.heads
         functional = torch.nn.functional
         batch, length = tokens.shape
         start = past[0][0].shape[2] if past and past[0] is not None else 0
-        x = weights["token"][tokens]
+        first = torch.zeros_like(tokens[:, :1]) if last is None else last
+        before = torch.cat([first, tokens[:, :-1]], 1)
+        x = weights["token"][tokens] + weights["token"][before] @ weights["shift"]
         for i in range(self.config.layers):
             normed = self._norm(x, weights[f"{i}.norm1"])
             split = (normed @ weights[f"{i}.qkv"]).view(batch, length, 3, heads, -1)
@@ -67,7 +72,7 @@ class Net:
             risen = torch.relu(normed @ weights[f"{i}.up"]) ** 2
             x = x + risen @ weights[f"{i}.down"]
         chosen = x.reshape(batch * length, -1)[rows]
-        return self._norm(chosen, weights["norm"]) @ weights["head"]
+        return self._norm(chosen, weights["norm"]) @ weights["token"].T
 
     def _norm(self, x: Any, gain: Any) -> Any:
         return x * self.torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * gain
@@ -129,11 +134,12 @@ def sampled_by_torch_s(net: Net, prompts: list[list[int]]) -> tuple[float, float
     with torch.no_grad():
         start = process_time()
         past: list[Any] = [None] * net.config.layers
-        logits = net.logits(torch.tensor(prompts), (rows + 1) * PROMPT - 1, past)
+        given = torch.tensor(prompts)
+        logits, last = net.logits(given, (rows + 1) * PROMPT - 1, past), given[:, -1:]
         read = process_time()
         for _ in range(SAID):
             tokens = torch.multinomial(torch.softmax(logits, -1), 1)
-            logits = net.logits(tokens, rows, past)
+            logits, last = net.logits(tokens, rows, past, last), tokens
     return read - start, process_time() - read
 
 
