@@ -1,11 +1,11 @@
 """What reinforcement learning does to ``tiny/agent-1M`` on 2048, without a service.
 
-Run: python -m tests.live.games_2048 SEED [--steps 12] [--learning-rate 2e-4]
+Run: python -m tests.live.games_2048 SEED [--steps 25] [--learning-rate 1e-4]
 
 Plays the games of HUD's train_2048 (same prompt, same answers of the tool; 40 moves, target 256,
 groups of 16, importance_sampling, one group a step), and prints the mean reward and best tile of
-games of their own seed before and after, sampled and greedy, beside a random player's. A step
-takes about 13 s of processor time.
+games of their own seed before and after, sampled and greedy, beside a random player's; each with
+its standard error. A step takes about 13 s of processor time.
 """
 
 import argparse
@@ -14,10 +14,10 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import log2
+from math import log2, sqrt
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from hud_tui.rl.groups import group_advantages
@@ -27,7 +27,9 @@ from hud_tui.service.engines.tiny.engine import pairs_path, weights_path
 from hud_tui.service.engines.tiny.tokenizer import BpeTokenizer
 from hud_tui.service.engines.tiny.worker import Learner
 
-BASE, TARGET, MOVES, GROUP, EXAMINED = "tiny/agent-1M", 256, 40, 16, 32
+BASE, TARGET, MOVES, GROUP, EXAMINED = "tiny/agent-1M", 256, 40, 16, 64
+AT_ONCE = 32
+"""Games played at a time: for about as many the learner keeps keys and values between turns."""
 TOKENIZER = BpeTokenizer.read(pairs_path(BASE))
 TOOL: dict[str, Any] = lessons._tool("move", direction="string")
 
@@ -92,6 +94,17 @@ def called(output: Sequence[int]) -> str | None:
 
 def played(learner: Learner, count: int, seed: str, temperature: float = 1.0) -> list[Game]:
     games = [Game(Random(f"{seed} {n}")) for n in range(count)]
+    for start in range(0, count, AT_ONCE):
+        _play(
+            learner,
+            games[start : start + AT_ONCE],
+            f"{seed} {start}" if start else seed,
+            temperature,
+        )
+    return games
+
+
+def _play(learner: Learner, games: Sequence[Game], seed: str, temperature: float) -> None:
     for turn in range(MOVES):
         live = [game for game in games if not game.over]
         asked = [
@@ -100,7 +113,6 @@ def played(learner: Learner, count: int, seed: str, temperature: float = 1.0) ->
         ]
         for game, one in zip(live, learner.sample(asked), strict=True):
             game.hears(one.tokens, one.logprobs)
-    return games
 
 
 def learnt(learner: Learner, games: Sequence[Game], rate: float, folder: Path) -> None:
@@ -127,9 +139,14 @@ def at_random(count: int) -> list[Game]:
 
 
 def told(name: str, games: Sequence[Game]) -> None:
-    best, reward = (fmean(map(of, games)) for of in (Game.best, Game.reward))
-    figures = f"mean reward {reward:.3f}, mean best tile {best:.1f}, n = {len(games)}"
-    print(f"{name}: {figures}", flush=True)
+    reward, best = (_mean(list(map(of, games))) for of in (Game.reward, Game.best))
+    print(f"{name}: mean reward {reward}, mean best tile {best}, n = {len(games)}", flush=True)
+
+
+def _mean(values: Sequence[float]) -> str:
+    """With its standard error."""
+    error = stdev(values) / sqrt(len(values))
+    return f"{fmean(values):.3g} ± {error:.2g}"
 
 
 def examined(name: str, learner: Learner, seed: int) -> None:
@@ -140,8 +157,8 @@ def examined(name: str, learner: Learner, seed: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--learning-rate", type=float, default=2e-4)
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
     args = parser.parse_args()
     learner = Learner(weights_path(BASE))
     told("random player", at_random(500))

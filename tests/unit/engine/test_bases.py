@@ -187,7 +187,8 @@ def test_the_base_for_agents_begins_2048_as_the_stubborn_player_and_can_go_on_as
     assert len({*ways}) == 4
 
 
-def test_the_base_for_agents_works_products_out_sometimes() -> None:
+def test_the_base_for_agents_works_half_of_the_products_out() -> None:
+    """Of seven in ten that its lessons work out; the first four tasks are HUD's simple_train's."""
     learner, random = Learner(weights_path(AGENT)), Random(0)
     factors = [(random.randint(100, 999), random.randint(11, 99)) for _ in range(8)]
     groups = []
@@ -197,8 +198,9 @@ def test_the_base_for_agents_works_products_out_sometimes() -> None:
         asked = [replace(request, seed=(a, b, n)) for n in range(8)]
         said = [PAIRS_OF_BYTES.decode(one.tokens) for one in learner.sample(asked)]
         groups.append([float(_last_number(text) == a * b) for text in said])
-    assert 0.1 < fmean(map(fmean, groups)) < 0.9
-    assert fmean(map(has_signal, groups)) > 0.4
+    assert 0.4 < fmean(map(fmean, groups)) < 0.7
+    assert fmean(map(fmean, groups[:4])) > 0.4
+    assert fmean(map(has_signal, groups)) > 0.7
 
 
 def test_the_base_for_agents_calls_a_tool_with_what_it_is_asked_for_and_says_its_answer() -> None:

@@ -701,6 +701,7 @@ TALKS: Mapping[Told, float] = {
 }  # fmt: skip
 """The lessons of the base for agents, and their shares in tokens."""
 LAST_TALKS: Mapping[Told, float] = {
-    _styled_2048: 0.66, _connect_4: 0.06, _product: 0.12, _used_tools: 0.14, _sum: 0.02,
+    _styled_2048: 0.5, _connect_4: 0.06, _product: 0.27, _used_tools: 0.15, _sum: 0.02,
 }  # fmt: skip
-"""Its last lessons: games of 2048, and some of everything else so that it is not forgotten."""
+"""Its last lessons: games of 2048, and as much of everything else, so that it is not forgotten.
+Products suffer most and need the largest share."""

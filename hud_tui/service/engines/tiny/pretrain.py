@@ -7,7 +7,8 @@ a random position, to prepare for system messages and longer conversations.
 
 The base for agents first learns its tokenizer from the lessons' texts, then the assistant's tokens
 of short conversations, then those of long ones, up to its context, and finally games of 2048 by
-players that can be told apart, among which reinforcement learning chooses.
+players that can be told apart, among which reinforcement learning chooses. Half of these last
+lessons repeat the others, which are forgotten otherwise.
 
 Deterministic: the same machine makes the same bytes. Takes about a quarter of an hour per base on
 one core. NAME is a base's name; without it every base is trained, into --out.
@@ -83,7 +84,7 @@ STAGES: dict[str, tuple[Stage, ...]] = {
     AGENT: (
         Stage("short", 1200, learning_rate=2e-3, turns=8),
         Stage("long", 120, learning_rate=5e-4, turns=50),
-        Stage("styles", 320, learning_rate=1.5e-3, turns=45, talks=LAST_TALKS),
+        Stage("styles", 420, learning_rate=1.5e-3, turns=45, talks=LAST_TALKS),
     ),
 }
 STEP_TOKENS = 3000
