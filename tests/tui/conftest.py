@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
+from textual._context import active_app
+from textual.app import App
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.notifications import Notification
@@ -37,10 +39,56 @@ def _still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until they are taken away, or make room: on a busy machine they would go before a test has
+    looked at them, or at what they cover."""
+    monkeypatch.setattr(Notification, "time_left", property(lambda notice: 3600.0))
+
+
+@pytest.fixture(autouse=True)
 def _patient_pilot(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pilot waits for a busy machine as long as a test does; Textual's is 30 seconds."""
     patient = partialmethod(Pilot._wait_for_screen, timeout=PATIENCE_S)
     monkeypatch.setattr(Pilot, "_wait_for_screen", patient)
+
+
+LOOK_S, LOOKS, BUSY_S = 0.003, 3, 1.0
+"""Seconds between two looks at the loop; looks that find nothing; the most to wait for that."""
+
+
+async def nothing_is_due(min_sleep: float = 0, max_sleep: float = BUSY_S) -> None:
+    """Wait until nothing can run in the loop, and nothing is to be drawn.
+
+    Textual's own wait takes samples of 20 ms until the processor rests: 120 ms a key, of which an
+    app works 10, and a second a key where a run trains in the same process.
+    """
+    loop: Any = asyncio.get_running_loop()
+    app, quiet, end = active_app.get(), 0, loop.time() + BUSY_S
+    while quiet < LOOKS and loop.time() < end:
+        await asyncio.sleep(LOOK_S)
+        quiet = 0 if loop._ready or _draws(app) else quiet + 1
+
+
+def _draws(app: App[object]) -> bool:
+    """Whether its screen will lay itself out, or draw, with the next frame."""
+    if not app.screen_stack:
+        return False
+    screen = app.screen
+    return bool(
+        screen._layout_required
+        or screen._scroll_required
+        or screen._repaint_required
+        or screen._dirty_widgets
+        or screen._callbacks
+    )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _keys_are_answered_when_nothing_is_due() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("textual.app.wait_for_idle", nothing_is_due)
+        patch.setattr("textual.pilot.wait_for_idle", nothing_is_due)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from textual.widgets import Input
 
+from hud_tui.cli.parser import COMMANDS
 from hud_tui.errors import HudUnreachable
 from hud_tui.events import JobChanged
 from hud_tui.rl.progress import State
@@ -18,7 +19,6 @@ from tests.tui.conftest import (
     Connector,
     Opened,
     caller,
-    cancel,
     opened,
     run_of,
     status,
@@ -53,13 +53,14 @@ async def test_a_typed_key_is_used_and_never_shown(served: Served) -> None:
         assert "sk-42" not in app.app.export_screenshot()
 
 
-async def test_a_failure_says_what_to_do_and_is_tried_again(served: Served) -> None:
+@pytest.mark.parametrize("key", ["r", "ctrl+r"])
+async def test_a_failure_says_what_to_do_and_is_tried_again(served: Served, key: str) -> None:
     async with opened(Connector(served, DOWN)) as app:
         await app.until(lambda: app.app.connect_screen.state == "failed")
         said = app.said("#connect-text")
         assert "[/refused]" in said
         assert "start it again" in said
-        await app.press("r")
+        await app.press(key)
         await app.until_view("models")
 
 
@@ -84,11 +85,8 @@ async def test_it_can_be_left_before_it_is_connected(key: str) -> None:
         ("status", False, "models"),
         ("status", True, "live"),
         ("models", True, "models"),
-        ("preflight", True, "launch"),
         ("run", True, "launch"),
-        ("checkpoints", True, "checkpoints"),
         ("head", True, "checkpoints"),
-        ("jobs", True, "jobs"),
         ("traces", False, "jobs"),
     ],
 )
@@ -101,15 +99,11 @@ async def test_a_command_opens_its_view(served: Served, command: str, own: bool,
         assert (run_of(app.app).model is not None) is own
 
 
-async def test_it_follows_the_model_of_the_newest_job(served: Served) -> None:
-    model_id, _ = await trained(served)
-    async with caller(served) as http:
-        await fork(http, "a later fork")
-    async with opened(Connector(served)) as app:
-        await app.until_view("live")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.id == model_id
-        await app.until(lambda: run_of(app.app).job is not None)
+def test_commands_of_one_view() -> None:
+    views = {name: one.view for name, one in COMMANDS.items() if one.view}
+    assert views["preflight"] == views["run"] == "launch"
+    assert views["checkpoints"] == views["head"] == "checkpoints"
+    assert views["jobs"] == views["traces"] == "jobs"
 
 
 async def _is(served: Served, job_id: str, wanted: str) -> bool:
@@ -120,22 +114,21 @@ async def _is(served: Served, job_id: str, wanted: str) -> bool:
 async def test_a_name_that_nothing_has_is_told(served: Served, start: Start) -> None:
     async with opened(Connector(served), start) as app:
         await app.until_view("models")
-        await app.until(lambda: app.notices)
+        await app.until(lambda: app.told)
 
 
-async def test_a_job_can_be_named(served: Served) -> None:
+async def test_it_follows_the_model_of_the_newest_job_or_of_the_one_that_is_named(
+    served: Served,
+) -> None:
     model_id, job_id = await trained(served)
-    async with opened(Connector(served), Start("status", ref=job_id)) as app:
-        await app.until_view("live")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.id == model_id
-
-
-async def test_q_leaves_at_once_when_nothing_trains(served: Served) -> None:
-    async with opened(Connector(served), Start("models")) as app:
-        await app.until_view("models")
-        await app.press("q")
-        await app.until(lambda: app.app._exit)
+    async with caller(served) as http:
+        await fork(http, "a later fork")
+    for start in (Start(), Start("status", ref=job_id)):
+        async with opened(Connector(served), start) as app:
+            await app.until_view("live")
+            assert run_of(app.app).model is not None
+            assert run_of(app.app).model.id == model_id
+            await app.until(lambda app=app: run_of(app.app).job is not None)
 
 
 async def in_training(app: Opened) -> None:
@@ -143,7 +136,9 @@ async def in_training(app: Opened) -> None:
     await app.until(lambda: run_of(app.app).training)
 
 
-async def test_q_asks_while_a_run_trains_and_escape_stays(served: Served) -> None:
+async def test_q_asks_while_a_run_trains_and_ctrl_c_twice_leaves_whatever_is_asked(
+    served: Served,
+) -> None:
     _, job_id = await training(served)
     async with opened(Connector(served)) as app:
         await in_training(app)
@@ -154,12 +149,11 @@ async def test_q_asks_while_a_run_trains_and_escape_stays(served: Served) -> Non
         await app.press("escape")
         await app.until_view("live")
         assert not app.app._exit
+        await app.press("ctrl+c")
+        await app.until_dialog()
+        await app.press("ctrl+c")
+        assert app.app._exit
     assert await status(served, job_id) == "running"
-    await cancel(served, job_id)
-
-
-async def test_a_run_can_be_cancelled_on_the_way_out(served: Served) -> None:
-    _, job_id = await training(served)
     async with opened(Connector(served)) as app:
         await in_training(app)
         await app.press("q")
@@ -167,30 +161,44 @@ async def test_a_run_can_be_cancelled_on_the_way_out(served: Served) -> None:
         await app.press("right", "enter")
         await app.until(lambda: app.app._exit)
     await until(lambda: _is(served, job_id, "cancelled"))
-
-
-async def test_ctrl_c_twice_leaves_whatever_is_asked(served: Served) -> None:
-    _, job_id = await training(served)
-    async with opened(Connector(served)) as app:
-        await in_training(app)
-        await app.press("ctrl+c")
-        await app.until_dialog()
-        await app.press("ctrl+c")
-        assert app.app._exit
-    await cancel(served, job_id)
-
-
-@pytest.mark.parametrize(("lines", "seconds"), [(24, [5.0, 7.0]), (40, [15.0, 10.0])])
-async def test_a_notice_leaves_sooner_where_it_covers_the_rows(
-    served: Served, lines: int, seconds: list[float]
-) -> None:
-    async with opened(Connector(served), Start("models"), size=(80, lines)) as app:
+    async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
-        app.app.clear_notifications()
-        app.app.notify("a long one", timeout=15)
-        app.app.notify("a failure", severity="error", timeout=10)
-        await app.until(lambda: len(app.notices) == 2)
-        assert [one.timeout for one in app.app._notifications] == seconds
+        await app.press("q")  # nothing trains
+        await app.until(lambda: app.app._exit)
+
+
+async def test_a_notice_leaves_sooner_where_it_covers_the_rows(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        for lines, seconds in ((24, [5.0, 7.0]), (40, [15.0, 10.0])):
+            await app.pilot.resize_terminal(80, lines)
+            await app.until(lambda lines=lines: app.app.size.height == lines)  # type: ignore[misc]
+            app.app.clear_notifications()
+            app.app.notify("a long one", timeout=15)
+            app.app.notify("a failure", severity="error", timeout=10)
+            await app.until(lambda: len(app.notices) == 2)
+            assert [one.timeout for one in app.app._notifications] == seconds
+
+
+async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        await app.until_view("models")
+        cut = JobChanged(job=JobStatus(id="j1", status="interrupted", step=1, steps=2))
+        app.app.workspace.session._reconnected = True
+        app.app.workspace.session._hear(cut)
+        assert "It continues" in await app.until_dialog()
+        await app.press("escape")
+        await app.until_view("models")
+        app.app.workspace.session._reconnected = True
+        app.app.workspace.session._hear(cut)
+        await app.pilot.pause()
+        assert not isinstance(app.screen, Dialog)
+        await app.until(lambda: "forks" in app.said("#note"))
+        await app.press("F")
+        await app.until_dialog()
+        await app.press("ctrl+r")  # from a field of a dialog
+        await app.until_notice("reconnected")
+        assert len(app.connector.asked) == 2
 
 
 async def test_any_size_does(served: Served) -> None:
@@ -218,7 +226,7 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
     try:
         await one.until(lambda: one.app.workspace.session.freshness.state is State.RECONNECTING)
         await one.until(lambda: "service gone · ^r starts it" in one.said("TopLine"))
-        assert not one.notices
+        assert not one.told
         await one.press("1", "4")
         assert run_of(one.app).head is not None
         connector.served = served
@@ -252,43 +260,10 @@ async def test_reconnecting_while_a_read_is_retried(served: Served, view: str) -
         await one.until(
             lambda: not reading(one) and one.app.workspace.session.freshness.state is State.LIVE
         )
-        assert one.notices == ["reconnected"]
+        assert not [notice for notice in one.told if not notice.startswith("starting ")]
     finally:
         await app.__aexit__(None, None, None)
 
 
 def reading(app: Opened) -> bool:
     return any(worker.group in READING and worker.is_running for worker in app.app.workers)
-
-
-async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Served) -> None:
-    async with opened(Connector(served), Start("models")) as app:
-        await app.until_view("models")
-        cut = JobChanged(job=JobStatus(id="j1", status="interrupted", step=1, steps=2))
-        app.app.workspace.session._reconnected = True
-        app.app.workspace.session._hear(cut)
-        assert "It continues" in await app.until_dialog()
-        await app.press("escape")
-        await app.until_view("models")
-        app.app.workspace.session._reconnected = True
-        app.app.workspace.session._hear(cut)
-        await app.pilot.pause()
-        assert not isinstance(app.screen, Dialog)
-
-
-async def test_reconnecting_works_from_a_dialog_and_a_field(served: Served) -> None:
-    async with opened(Connector(served), Start("models")) as app:
-        await app.until_view("models")
-        await app.until(lambda: "forks" in app.said("#note"))
-        await app.press("F")
-        await app.until_dialog()
-        await app.press("ctrl+r")
-        await app.until_notice("reconnected")
-        assert len(app.connector.asked) == 2
-
-
-async def test_reconnecting_works_where_nothing_was_connected_yet(served: Served) -> None:
-    async with opened(Connector(served, DOWN)) as app:
-        await app.until(lambda: app.app.connect_screen.state == "failed")
-        await app.press("ctrl+r")
-        await app.until_view("models")

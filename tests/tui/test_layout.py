@@ -247,8 +247,8 @@ async def test_a_salt_that_others_can_read_is_told_once_and_nothing_is_kept(
     (state / SALT).chmod(0o644)
     async with session(served, state, Start("checkpoints", model="first")) as app:
         await app.until(lambda: follows(app, "first"))
-        await app.until(lambda: len(app.app._notifications) > 0)
-        told = [one.message for one in app.app._notifications if "accounts.salt" in one.message]
+        await app.until(lambda: app.told)
+        told = [notice for notice in app.told if "accounts.salt" in notice]
         assert len(told) == 1
         assert (
             "others can access it (mode 0644, not 0600). Nothing is saved for this account"
