@@ -111,43 +111,32 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         assert not badge(flown), "what was acknowledged stays so"
 
 
-async def test_enter_goes_to_the_onset_and_escape_to_live(served: Served) -> None:
+async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served) -> None:
+    """Enter goes to its onset in Live, escape back there."""
     model = await trained(served)
     async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
-        view = await open_alarms(flown)
-        assert view.alarm is not None
-        onset = view.alarm.checkpoint_id
-        await flown.press("enter")
-        await flown.until(lambda: isinstance(flown.app.screen, LiveScreen))
-        live = flown.app.screen
-        assert isinstance(live, LiveScreen)
-        await flown.until(lambda: live.cursor == 1)
-        assert flown.app.workspace.session.at == onset
+        await flown.until(lambda: flown.view.run.alarms.active)
+        for number, view in enumerate(VIEWS[:6], 1):
+            await flown.press(str(number))
+            await flown.until_view(view)
+            await flown.press("7")
+            await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+            await flown.until(lambda: view_of(flown).alarm)
+            alarm, said = view_of(flown).alarm, str(view_of(flown).text.render())
+            assert alarm is not None
+            assert all(one.name in said for one in alarm.evidence)
+            await flown.press("enter")
+            live = await _live(flown)
+            await flown.until(lambda live=live, alarm=alarm: live.focus_key == alarm.metric)
+            await flown.until(lambda live=live, alarm=alarm: live.cursor == alarm.row == 1)
+            assert flown.app.workspace.session.at == alarm.checkpoint_id
+            chart = text_of(live.query_one(FocusChart))
+            assert f"⚑ {alarm.title} limit {short(alarm.limit)}" in chart
+            assert live.charted[0] == alarm.metric
         await flown.press("exclamation_mark")
         await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
         await flown.press("escape")
         await flown.until(lambda: flown.app.screen is live)
-
-
-@pytest.mark.parametrize("view", "123456")
-async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served, view: str) -> None:
-    model = await trained(served)
-    async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
-        await flown.until(lambda: flown.view.run.alarms.active)
-        await flown.press(view)
-        await flown.until(lambda: VIEWS[int(view) - 1] == flown.view.VIEW)
-        await flown.press("7")
-        await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
-        await flown.until(lambda: view_of(flown).alarm)
-        alarm, said = view_of(flown).alarm, str(view_of(flown).text.render())
-        assert alarm is not None
-        assert all(one.name in said for one in alarm.evidence)
-        await flown.press("enter")
-        live = await _live(flown)
-        await flown.until(lambda: live.focus_key == alarm.metric)
-        assert live.cursor == alarm.row
-        assert f"⚑ {alarm.title} limit {short(alarm.limit)}" in text_of(live.query_one(FocusChart))
-        assert live.charted[0] == alarm.metric
 
 
 async def test_with_another_model_the_alarm_s_chart_is_left(served: Served) -> None:
@@ -233,37 +222,33 @@ async def test_a_new_alarm_is_told_on_any_view_and_an_old_one_is_not(served: Ser
             assert notices(flown) == []
 
 
-async def test_an_alarm_waits_for_the_dialog_whose_buttons_it_would_hide(served: Served) -> None:
-    async with caller(served) as http:
-        model = str((await fork(http))["id"])
-        async with cockpit(served, Start("checkpoints", model=model), options=JUDGED) as flown:
-            await flown.until(lambda: flown.view.run.loaded)
-            await flown.press("question_mark")
-            await flown.until(lambda: flown.app.screen.is_modal)
-            await ended(http, await submit(http, model, steps=5, group_size=2))
-            await flown.until(lambda: run_of(flown.app).alarms.active)
-            assert notices(flown) == []
-            await flown.press("escape")
-            await flown.until(lambda: not flown.app.screen.is_modal)
-            await ended(http, await submit(http, model, steps=1, group_size=2))
-            await flown.until(lambda: notices(flown))
-            assert "zero-variance groups since step 2" in notices(flown)[0]
-
-
-async def test_an_alarm_is_not_told_over_the_list_that_has_it(served: Served) -> None:
+@pytest.mark.parametrize("over", ["question_mark", "7"])
+async def test_an_alarm_waits_for_a_dialog_and_is_not_told_over_its_own_list(
+    served: Served, over: str
+) -> None:
     async with caller(served) as http:
         model = str((await fork(http))["id"])
         async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
             await flown.until(lambda: flown.view.run.loaded)
-            await flown.press("7")
-            await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+            await flown.press(over)
+            await flown.until(
+                lambda: flown.screen.is_modal or isinstance(flown.screen, AlarmsScreen)
+            )
             await ended(http, await submit(http, model, steps=5, group_size=2))
-            await flown.until(lambda: view_of(flown).list.rows and badge(flown))
+            await flown.until(lambda: run_of(flown.app).alarms.active)
+            if over == "7":
+                await flown.until(lambda: view_of(flown).list.rows and badge(flown))
+                assert notices(flown) == []
+                return
             assert notices(flown) == []
+            await flown.press("escape")
+            await flown.until(lambda: not flown.app.screen.is_modal)
+            await ended(http, await submit(http, model, steps=1, group_size=2))
+            await flown.until_notice("zero-variance groups since step 2")
 
 
 def notices(flown: Cockpit) -> list[str]:
-    return [one.message for one in flown.app._notifications if one.message.startswith("⚑")]
+    return [notice for notice in flown.told if notice.startswith("⚑")]
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])

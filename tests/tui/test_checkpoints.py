@@ -67,8 +67,17 @@ async def set_head(flown: Cockpit, *keys: str) -> str:
     return said
 
 
-async def test_h_sets_the_head_and_the_service_agrees(served: Served) -> None:
+async def test_h_asks_first_and_sets_the_head_and_the_service_agrees(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
+        for leave in ("enter", "escape", "n"):
+            await flown.press("G", "up", "H")
+            await flown.until_dialog()
+            await flown.press(leave)
+            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
+        assert await flown.head(model_id) == "step-000006"
+        assert flown.net.sent == []
+
+        await flown.press("g")
         said = await set_head(flown, "down", "down", "H")
         assert "step-000006" in said
         assert "step-000004" in said
@@ -78,17 +87,6 @@ async def test_h_sets_the_head_and_the_service_agrees(served: Served) -> None:
         assert flown.view.run.head is not None
         assert flown.view.run.head.name == "step-000004"
         assert len(flown.net.sent) == 1
-
-
-async def test_cancel_is_the_default_and_changes_nothing(served: Served) -> None:
-    async with tree_of(served) as (flown, model_id):
-        for leave in ("enter", "escape", "n"):
-            await flown.press("G", "up", "H")
-            await flown.until_dialog()
-            await flown.press(leave)
-            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
-        assert await flown.head(model_id) == "step-000006"
-        assert flown.net.sent == []
 
 
 async def test_u_z_and_capital_z_roll_back_undo_and_redo(served: Served) -> None:
@@ -182,7 +180,7 @@ async def test_a_refusal_is_told_and_the_head_stays(served: Served) -> None:
         await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: "refused: the head is step-000006" in note(flown))
-        assert "the head is locked" in "".join(n.message for n in flown.app._notifications)
+        await flown.until_notice("the head is locked")
         assert await flown.head(model_id) == "step-000006"
         assert len(flown.net.sent) == 1
         await flown.press("u")
@@ -213,7 +211,7 @@ async def test_without_an_answer_it_says_where_the_head_is(
         await flown.until_dialog()
         await flown.press("y")
         await flown.until(lambda: said in note(flown))
-        refused = "not done" in "".join(n.message for n in flown.app._notifications)
+        refused = "not done" in "".join(flown.told)
         assert refused is (lose == "request" and not keyless)
         assert len(flown.net.sent) == 1
         assert await flown.head(model_id) == head
@@ -227,9 +225,8 @@ async def test_somebody_else_s_move_is_announced_and_can_be_undone(served: Serve
     async with tree_of(served) as (flown, model_id):
         nodes = await flown.tree(model_id)
         await put_head(flown.http, model_id, nodes[1].id)
-        notices = flown.app._notifications
-        await flown.until(lambda: any("elsewhere" in n.message for n in notices))
-        assert any("step-000002" in n.message for n in notices)
+        await flown.until(lambda: any("elsewhere" in notice for notice in flown.told))
+        assert any("step-000002" in notice for notice in flown.told)
         await flown.press("u")
         said = await flown.until_dialog()
         assert "The head was set to step-000002 elsewhere" in said
@@ -243,7 +240,7 @@ async def test_our_own_move_is_not_announced(served: Served) -> None:
         await set_head(flown, "b")
         await grow(flown.http, model_id)
         await flown.until(lambda: len(tree(flown).checkpoints) == 7)
-        assert not [n for n in flown.app._notifications if "elsewhere" in n.message]
+        assert not [notice for notice in flown.told if "elsewhere" in notice]
 
 
 async def test_the_cursor_stays_on_its_checkpoint_while_steps_arrive(served: Served) -> None:
@@ -339,8 +336,8 @@ async def test_the_best_is_served_in_four_keys_from_another_view(served: Served)
         await flown.until(lambda: tree(flown).checkpoints.head == best)
 
 
-async def test_movement_keys(served: Served) -> None:
-    async with tree_of(served) as (flown, _):
+async def test_keys_move_filter_copy_jump_and_refresh(served: Served) -> None:
+    async with tree_of(served) as (flown, model_id):
         for key, name in (
             ("j", "step-000005"), ("down", "step-000004"), ("k", "step-000005"),
             ("up", "step-000006"), ("G", "base"), ("g", "step-000006"), ("end", "base"),
@@ -350,9 +347,7 @@ async def test_movement_keys(served: Served) -> None:
             await flown.press(key)
             assert under_cursor(flown) == name, key
 
-
-async def test_filter_copy_jump_details_refresh(served: Served) -> None:
-    async with tree_of(served) as (flown, model_id):
+        await flown.press("g")
         nodes = await flown.tree(model_id)
         await flown.press("slash", *"000003", "enter")
         assert len(tree(flown).rows) == 1
@@ -418,7 +413,9 @@ async def test_a_pin_is_asked_for_and_shown_and_taken_off(served: Served) -> Non
         await flown.until(lambda: "Only a checkpoint can be pinned" in note(flown))
 
 
-async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned(served: Served) -> None:
+async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned_or_damaged(
+    served: Served,
+) -> None:
     async with tree_of(served) as (flown, model_id):
         store = served.service.parts.store
         await flown.press("down", "down")
@@ -434,17 +431,13 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned(served: Se
         await flown.until(lambda: "no state is left to pin" in note(flown))
         assert flown.net.sent == []
 
-
-async def test_a_damaged_checkpoint_says_so_and_is_not_served(served: Served) -> None:
-    async with tree_of(served) as (flown, model_id):
-        store = served.service.parts.store
-        await flown.press("down", "down")
-        node = await store.read(checkpoints.find, model_id, "step-000004")
+        await flown.press("down")
+        node = await store.read(checkpoints.find, model_id, "step-000003")
         await store.write(checkpoints.mark, node.state_path, "its file is missing")
         await flown.until(lambda: "✘ damaged" in details_of(flown))
-        assert "✘" in tree(flown).render_line(3).text
+        assert "✘" in tree(flown).render_line(4).text
         await flown.press("H")
-        await flown.until(lambda: "step-000004 is damaged" in note(flown))
+        await flown.until(lambda: "step-000003 is damaged" in note(flown))
         assert flown.net.sent == []
 
 
@@ -544,16 +537,6 @@ async def test_a_reading_that_steps_have_overtaken_takes_none_of_them_back(
         await flown.until(lambda: "head is step-000005 · verified" in note(flown))
 
 
-async def test_details_fit_their_pane_from_the_first_and_grow_older(served: Served) -> None:
-    async with tree_of(served) as (flown, _):
-        await flown.until(lambda: "training batch" in details_of(flown))
-        pane = flown.view.query_one(CheckpointDetails)
-        assert all(line.cell_length <= pane.width for line in pane.lines)
-        now = flown.app.clock()
-        flown.view.context = replace(flown.view.context, clock=lambda: now + 7300)
-        await flown.until(lambda: "2 h ago" in details_of(flown))
-
-
 async def test_ages_change_together_and_only_they_are_drawn_again(served: Served) -> None:
     async with tree_of(served) as (flown, _):
         tree = flown.view.query_one(CheckpointTree)
@@ -572,12 +555,6 @@ async def test_ages_change_together_and_only_they_are_drawn_again(served: Served
         tree._grow_older()
         assert not drawn
         assert ages == set(tree._drawn.values())
-
-
-async def test_a_click_selects_a_row(served: Served) -> None:
-    async with tree_of(served) as (flown, _):
-        await flown.pilot.click(CheckpointTree, offset=(20, 3))
-        assert under_cursor(flown) == "step-000004"
 
 
 async def test_an_empty_tree_says_what_to_press(served: Served) -> None:
@@ -602,13 +579,25 @@ async def test_it_draws_at_every_size(served: Served) -> None:
             assert {strip.cell_length for strip in rows} == {shown.width}
 
 
-async def test_the_line_below_the_tree_fits_after_a_resize(served: Served) -> None:
+async def test_details_fit_and_grow_older_and_the_line_below_the_tree_fits(served: Served) -> None:
     async with tree_of(served) as (flown, _):
         assert "★ " in note(flown)
         await flown.pilot.resize_terminal(80, 24)
         await flown.until(lambda: cell_len(note(flown)) <= 78)
         assert "6 checkpoints" in note(flown)
         assert note(flown).endswith("▶")
+
+        await flown.pilot.resize_terminal(120, 40)
+        await flown.pilot.pause()
+        await flown.pilot.click(CheckpointTree, offset=(20, 3))
+        assert under_cursor(flown) == "step-000004"
+
+        await flown.until(lambda: "training batch" in details_of(flown))
+        pane = flown.view.query_one(CheckpointDetails)
+        assert all(line.cell_length <= pane.width for line in pane.lines)
+        now = flown.app.clock()
+        flown.view.context = replace(flown.view.context, clock=lambda: now + 7300)
+        await flown.until(lambda: "2 h ago" in details_of(flown))
 
 
 async def test_the_command_line_s_head_opens_its_dialog(served: Served) -> None:

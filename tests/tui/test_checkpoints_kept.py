@@ -36,8 +36,21 @@ async def back(flown: Cockpit) -> None:
 
 
 async def test_two_are_marked_and_compared(served: Served) -> None:
+    """Without marks, the head with what is under the cursor."""
     async with tree_of(served) as (flown, _):
-        await flown.press("down", "m", "down", "down", "m")
+        await flown.press("c")
+        await flown.until(lambda: "Mark two checkpoints" in note(flown))
+        await flown.press("G", "m")
+        await flown.until(lambda: "Only a checkpoint can be marked" in note(flown))
+        await flown.press("up", "c")
+        await panel(flown, ComparePanel)
+        shown = flown.app.screen.pane
+        await flown.until(lambda: "A is 5 steps after B." in shown.plain)
+        await back(flown)
+        await flown.press("m", "c")
+        await panel(flown, ComparePanel)
+        await back(flown)
+        await flown.press("M", "g", "down", "m", "down", "down", "m")
         assert line(flown, 2).startswith("A")
         assert line(flown, 4).startswith("B")
         await flown.press("c")
@@ -55,23 +68,6 @@ async def test_two_are_marked_and_compared(served: Served) -> None:
         assert line(flown, 5).startswith(" ")
         await flown.press("M")
         assert line(flown, 4).startswith(" ")
-
-
-async def test_without_marks_the_head_is_compared_with_what_is_under_the_cursor(
-    served: Served,
-) -> None:
-    async with tree_of(served) as (flown, _):
-        await flown.press("c")
-        await flown.until(lambda: "Mark two checkpoints" in note(flown))
-        await flown.press("G", "m")
-        await flown.until(lambda: "Only a checkpoint can be marked" in note(flown))
-        await flown.press("up", "c")
-        await panel(flown, ComparePanel)
-        shown = flown.app.screen.pane
-        await flown.until(lambda: "A is 5 steps after B." in shown.plain)
-        await back(flown)
-        await flown.press("m", "c")
-        await panel(flown, ComparePanel)
 
 
 async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session(
@@ -179,25 +175,10 @@ async def test_a_fork_says_where_it_starts(served: Served) -> None:
         await flown.until(lambda: told in details_of(flown))
 
 
-async def test_one_prompt_is_sampled_from_two_checkpoints(served: Served) -> None:
-    async with tree_of(served) as (flown, _):
-        await flown.press("T")
-        await flown.until(lambda: "Mark two checkpoints" in note(flown))
-        await flown.press("down", "T")
-        await panel(flown, TryPanel)
-        shown = flown.app.screen
-        shown.prompt.value = "2 + 2 = ?"
-        await flown.press("enter")
-        await flown.until(lambda: all("of 4" in pane.plain for pane in shown.panes))
-        titles = [str(title.render()) for title in shown.query(".try-title")]
-        assert titles == ["A step-000006  ▶ served", "B step-000005"]
-        await flown.press("tab", "j")
-        await back(flown)
-
-
-async def test_what_is_typed_takes_the_place_of_the_prompt_that_is_proposed(
+async def test_one_prompt_is_sampled_from_two_checkpoints(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What is typed takes the place of the prompt that is proposed."""
     asked = SimpleNamespace(kind="user_message", text="Larger: 1 or 2?")
 
     async def traces(model_id: str, checkpoint_id: str, limit: int) -> list[SimpleNamespace]:
@@ -207,14 +188,22 @@ async def test_what_is_typed_takes_the_place_of_the_prompt_that_is_proposed(
         return SimpleNamespace(events=[asked])
 
     async with tree_of(served) as (flown, _):
+        await flown.press("T")
+        await flown.until(lambda: "Mark two checkpoints" in note(flown))
         monkeypatch.setattr(flown.view.client, "checkpoint_traces", traces)
         monkeypatch.setattr(flown.view.client, "trace_events", events)
         await flown.press("down", "T")
         await panel(flown, TryPanel)
         shown = flown.app.screen
         await flown.until(lambda: shown.prompt.value == asked.text)
-        await flown.press("2", "?")
-        assert shown.prompt.value == "2?"
+        await flown.press(*"2 + 2 = ?")
+        assert shown.prompt.value == "2 + 2 = ?"
+        await flown.press("enter")
+        await flown.until(lambda: all("of 4" in pane.plain for pane in shown.panes))
+        titles = [str(title.render()) for title in shown.query(".try-title")]
+        assert titles == ["A step-000006  ▶ served", "B step-000005"]
+        await flown.press("tab", "j")
+        await back(flown)
 
 
 async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud, as_hud_tui, as_python
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
@@ -121,15 +119,15 @@ async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -
         await app.until_view("models")
 
 
-@pytest.mark.parametrize("width", [120, 80, 40])
-async def test_hostile_entries_are_shown_and_cannot_act(
-    served: Served, tmp_path: Path, width: int
-) -> None:
-    async with logged(served, tmp_path, HEAD, ODD, width=width) as app:
-        drawn = " ".join(cell for row in rows(app) for cell in row) + app.said("#log-text")
-        assert "[red]b[/]" in drawn
-        for bad in ("\x1b", "\x07", "\u202e"):
-            assert bad not in drawn
+async def test_hostile_entries_are_shown_and_cannot_act(served: Served, tmp_path: Path) -> None:
+    async with logged(served, tmp_path, HEAD, ODD, width=120) as app:
+        for width in (120, 80, 40):
+            await app.pilot.resize_terminal(width, 24)
+            await app.until(lambda width=width: app.screen.size.width == width)  # type: ignore[misc]
+            drawn = " ".join(cell for row in rows(app) for cell in row) + app.said("#log-text")
+            assert "[red]b[/]" in drawn
+            for bad in ("\x1b", "\x07", "\u202e"):
+                assert bad not in drawn
         await app.press("y")
         await app.until_notice("hud-tui has no command")
         await app.press("Y")

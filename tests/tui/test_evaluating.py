@@ -68,7 +68,9 @@ async def over(flown: Cockpit, count: int = 1) -> list[EvaluationJob]:
     return asked_for(run_of(flown.app))
 
 
-async def test_two_checkpoints_are_evaluated_in_five_keys(served: Served) -> None:
+async def test_two_checkpoints_are_evaluated_in_five_keys_and_compared_by_task(
+    served: Served,
+) -> None:
     async with evaluating(served) as flown:
         await flown.press("m", "down", "m", "E")
         shown = await dialog(flown)
@@ -82,6 +84,20 @@ async def test_two_checkpoints_are_evaluated_in_five_keys(served: Served) -> Non
         await flown.until(lambda: "36 tasks × 4" in flown.said("#tree-note"))
         tree = run_of(flown.app).tree
         assert [tree.evaluation(at).num_traces for at in (1, 2)] == [144, 144]
+        await flown.press("M", "c")
+        await flown.until(lambda: isinstance(flown.screen, ComparePanel))
+        panel = flown.screen
+        assert isinstance(panel, ComparePanel)
+        await flown.until(lambda: panel.tasks.has_focus)
+        assert "evaluated on 36 tasks × 4" in text(flown, "#compare-said")
+        assert len([row for row in panel.tasks.rows if not row.heading]) == 36
+        slug = panel.tasks.key
+        await flown.press("enter")
+        await flown.until(lambda: isinstance(flown.screen, GroupScreen))
+        await flown.until(lambda: "4 rollouts" in drawn(flown))
+        assert f"{slug}  B step-000002" in text(flown, "#group-facts")
+        await flown.press("left_parenthesis")
+        await flown.until(lambda: f"{slug}  A step-000003" in text(flown, "#group-facts"))
 
 
 async def test_the_head_the_best_and_the_base_can_be_chosen(served: Served) -> None:
@@ -125,6 +141,7 @@ async def test_other_tasks_are_read_before_they_are_evaluated(served: Served) ->
 async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(
     served: Served,
 ) -> None:
+    """In Checkpoints, and on its row in Jobs, which says how far it is and what it found."""
     async with evaluating(served) as flown:
         toy_of(served).rest_after(0)
         await flown.press("E")
@@ -137,9 +154,23 @@ async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(
         assert "The evaluation of step-000003 is running after 0 of 144 rollouts." in asked
         await flown.press("y")
         await flown.until(lambda: "cancelled after 0 of 144" in flown.said("#tree-evaluations"))
+        await flown.press("R")
+        await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
+        await flown.press("6")
+        await flown.until(lambda: "evaluation of step-000003" in drawn(flown))
+        await flown.until(lambda: "0/144" in drawn(flown))
+        await flown.press("g", "X")
+        assert "The evaluation of step-000003 is" in await flown.until_dialog()
+        await flown.press("y")
+        await flown.until(lambda: "cancelled" in drawn(flown))
         toy_of(served).go_on()
         await flown.press("R")
+        await flown.until(lambda: "144/144" in drawn(flown))
+        await flown.until(lambda: "mean reward" in text(flown, "#jobs-reason"))
+        assert "36 tasks × 4" in text(flown, "#jobs-reason")
         await over(flown)
+        await flown.press("4")
+        await flown.until_view("checkpoints")
         await flown.until(lambda: not flown.view.query_one("#tree-evaluations").display)
 
 
@@ -230,20 +261,17 @@ def drawn(flown: Cockpit) -> str:
     return "\n".join(strip.text for strip in flown.screen._compositor.render_strips())
 
 
-async def both_evaluated(flown: Cockpit) -> None:
-    """The head and the checkpoint before it, which the cursor is on."""
-    await flown.press("m", "down", "m", "E")
-    await dialog(flown)
-    await flown.press("enter")
-    await over(flown, 2)
-    await flown.press("M")
-
-
-async def test_the_head_dialog_says_what_evaluations_say_before_anything_is_served(
+async def test_the_head_dialog_and_a_comparison_say_what_was_and_was_not_evaluated(
     served: Served,
 ) -> None:
     async with evaluating(served) as flown:
-        await flown.press("down", "down", "H")
+        await flown.press("down", "c")
+        await flown.until(lambda: isinstance(flown.screen, ComparePanel))
+        await flown.until(lambda: "Not evaluated on the same tasks: E" in drawn(flown))
+        assert "enter rollouts" not in drawn(flown), "those of training are compared"
+        await flown.press("escape")
+        await flown.until(lambda: flown.screen is flown.view)
+        await flown.press("down", "H")
         asked = await flown.until_dialog()
         assert "step-000001 is not evaluated: E evaluates it." in asked
         await flown.press("E")
@@ -258,56 +286,6 @@ async def test_the_head_dialog_says_what_evaluations_say_before_anything_is_serv
         assert "not evaluated" not in asked
         await flown.press("escape")
         assert not [sent for sent in flown.net.sent if sent.startswith("PUT")]
-
-
-async def test_evaluations_are_compared_first_and_a_task_opens_its_rollouts(
-    served: Served,
-) -> None:
-    async with evaluating(served) as flown:
-        await both_evaluated(flown)
-        await flown.press("c")
-        await flown.until(lambda: isinstance(flown.screen, ComparePanel))
-        panel = flown.screen
-        assert isinstance(panel, ComparePanel)
-        await flown.until(lambda: panel.tasks.has_focus)
-        assert "evaluated on 36 tasks × 4" in text(flown, "#compare-said")
-        assert len([row for row in panel.tasks.rows if not row.heading]) == 36
-        slug = panel.tasks.key
-        await flown.press("enter")
-        await flown.until(lambda: isinstance(flown.screen, GroupScreen))
-        await flown.until(lambda: "4 rollouts" in drawn(flown))
-        assert f"{slug}  B step-000002" in text(flown, "#group-facts")
-        await flown.press("left_parenthesis")
-        await flown.until(lambda: f"{slug}  A step-000003" in text(flown, "#group-facts"))
-
-
-async def test_without_evaluations_training_rollouts_are_compared(served: Served) -> None:
-    async with evaluating(served) as flown:
-        await flown.press("down", "c")
-        await flown.until(lambda: isinstance(flown.screen, ComparePanel))
-        await flown.until(lambda: "Not evaluated on the same tasks: E" in drawn(flown))
-        assert "enter rollouts" not in drawn(flown)
-
-
-async def test_the_row_of_an_evaluation_says_how_far_it_is_and_what_it_found(
-    served: Served,
-) -> None:
-    async with evaluating(served) as flown:
-        toy_of(served).rest_after(0)
-        await flown.press("E")
-        await dialog(flown)
-        await flown.press("enter", "6")
-        await flown.until(lambda: "evaluation of step-000003" in drawn(flown))
-        await flown.until(lambda: "0/144" in drawn(flown))
-        await flown.press("g", "X")
-        assert "The evaluation of step-000003 is" in await flown.until_dialog()
-        await flown.press("y")
-        await flown.until(lambda: "cancelled" in drawn(flown))
-        toy_of(served).go_on()
-        await flown.press("R")
-        await flown.until(lambda: "144/144" in drawn(flown))
-        await flown.until(lambda: "mean reward" in text(flown, "#jobs-reason"))
-        assert "36 tasks × 4" in text(flown, "#jobs-reason")
 
 
 @pytest.fixture

@@ -70,8 +70,40 @@ async def report(http: httpx.AsyncClient, job_id: str, rewards: list[float], tex
         assert (await http.post(f"/v2/trace/{trace}/exit", json=left)).is_success
 
 
-async def test_from_jobs_to_one_rollout_and_back(served: Served) -> None:
-    async with jobs_of(served) as flown:
+async def test_a_steps_title_tells_trained_rollouts_from_held_out_ones(served: Served) -> None:
+    async with jobs_of(served, (140, 30), steps=1, group_size=8, tasks_per_step=8) as flown:
+        await opened(flown)
+        part = screen(flown).part
+        assert part is not None
+        held_out = sum(group.heldout for group in part.groups)
+        assert held_out > 0
+        rewards = [r for group in part.groups if not group.heldout for r in group.rewards]
+        assert f"64 trained, mean {short(fmean(rewards))}" in flown.said("#jobs-title")
+        assert f"{len(part.traces) - 64} held-out" in flown.said("#jobs-title")
+
+
+async def test_from_jobs_to_one_rollout_through_its_siblings_and_back(served: Served) -> None:
+    async with jobs_of(served, group_size=8) as flown:
+        await opened(flown)
+        await flown.press("enter")
+        await flown.until(lambda: screen(flown).turns is not None)
+        rows = screen(flown).browser.list.rows
+        assert len(rows) == 8
+        part, trace = screen(flown).part, screen(flown).trace
+        assert part is not None
+        assert trace is not None
+        group = part.group_of(trace)
+        assert sum(r.advantage or 0.0 for r in group.rollouts) == pytest.approx(0.0, abs=1e-9)
+        first = trace.id
+        await flown.press("j")
+        await flown.until(lambda: screen(flown).trace and screen(flown).trace.id != first)
+        shown = screen(flown).trace
+        assert shown is not None
+        assert [row.key for row in rows if row.cells[0].plain == "▸"] == [first]
+        assert shown.id == screen(flown).browser.list.key
+
+        await flown.press("escape", "escape")
+        await flown.until(lambda: screen(flown).level is Level.JOBS)
         assert "1 job" in flown.said("#jobs-title")
         await opened(flown)
         assert "step 3 of 3" in flown.said("#jobs-title")
@@ -93,39 +125,6 @@ async def test_from_jobs_to_one_rollout_and_back(served: Served) -> None:
         assert screen(flown).level is Level.JOBS
 
 
-async def test_a_steps_title_tells_trained_rollouts_from_held_out_ones(served: Served) -> None:
-    async with jobs_of(served, (140, 30), steps=1, group_size=8, tasks_per_step=8) as flown:
-        await opened(flown)
-        part = screen(flown).part
-        assert part is not None
-        held_out = sum(group.heldout for group in part.groups)
-        assert held_out > 0
-        rewards = [r for group in part.groups if not group.heldout for r in group.rewards]
-        assert f"64 trained, mean {short(fmean(rewards))}" in flown.said("#jobs-title")
-        assert f"{len(part.traces) - 64} held-out" in flown.said("#jobs-title")
-
-
-async def test_siblings_show_reward_and_advantage_side_by_side(served: Served) -> None:
-    async with jobs_of(served, group_size=8) as flown:
-        await opened(flown)
-        await flown.press("enter")
-        await flown.until(lambda: screen(flown).turns is not None)
-        rows = screen(flown).browser.list.rows
-        assert len(rows) == 8
-        part, trace = screen(flown).part, screen(flown).trace
-        assert part is not None
-        assert trace is not None
-        group = part.group_of(trace)
-        assert sum(r.advantage or 0.0 for r in group.rollouts) == pytest.approx(0.0, abs=1e-9)
-        first = trace.id
-        await flown.press("j")
-        await flown.until(lambda: screen(flown).trace and screen(flown).trace.id != first)
-        shown = screen(flown).trace
-        assert shown is not None
-        assert [row.key for row in rows if row.cells[0].plain == "▸"] == [first]
-        assert shown.id == screen(flown).browser.list.key
-
-
 async def test_curly_brackets_go_through_the_listed_rollouts(served: Served) -> None:
     async with jobs_of(served, steps=1, group_size=4, tasks_per_step=3) as flown:
         await opened(flown)
@@ -140,15 +139,21 @@ async def test_curly_brackets_go_through_the_listed_rollouts(served: Served) -> 
         trace = screen(flown).trace
         assert trace is not None
         assert trace.id == keys[9]
-        for key, end in (("left_curly_bracket", "first"), ("right_curly_bracket", "last")):
-            for _ in range(len(keys)):
-                await flown.press(key)
+        for edge, key, end in (
+            ("g", "left_curly_bracket", "first"),
+            ("G", "right_curly_bracket", "last"),
+        ):
+            await flown.press("escape", edge, "enter")
+            await flown.until(lambda: screen(flown).level is Level.ROLLOUT)
+            await flown.press(key, key)
             said = f"This is the {end} rollout of the list."
             await flown.until_notice(said)
             assert flown.notices.count(said) == 1
 
 
-async def test_square_brackets_go_through_the_steps(served: Served) -> None:
+async def test_square_brackets_go_through_the_steps_also_of_a_new_connection(
+    served: Served,
+) -> None:
     async with jobs_of(served) as flown:
         await opened(flown)
         for key, step in (
@@ -164,31 +169,11 @@ async def test_square_brackets_go_through_the_steps(served: Served) -> None:
             assert {trace.step for trace in traces} == {step}
         assert "following" in flown.said("#jobs-title")
 
-
-async def test_filter_copy_and_refresh(served: Served) -> None:
-    async with jobs_of(served) as flown:
-        job_id = screen(flown).browser.list.key
-        await flown.press("y")
-        assert flown.app.clipboard == job_id
-        await flown.press("slash", *"nothing", "enter")
-        await flown.until(lambda: "No job matches" in flown.said("#jobs-empty"))
-        await flown.press("escape")
-        assert keys_of(flown) == [job_id]
-        await opened(flown)
-        everything = keys_of(flown)
-        slug = screen(flown).part.groups[0].task_slug
-        await flown.press("slash", *slug, "enter")
-        await flown.until(lambda: 0 < len(keys_of(flown)) < len(everything))
-        assert all(heading.startswith(slug) for heading in headings(flown))
-        await flown.press("escape")
-        await flown.until(lambda: keys_of(flown) == everything)
-        await flown.press("enter")
-        await flown.until(lambda: screen(flown).turns is not None)
-        await flown.press("y")
-        assert flown.app.clipboard in screen(flown).browser.pane.plain
-        before = screen(flown).turns
-        await flown.press("r")
-        await flown.until(lambda: screen(flown).turns is not before)
+        old = flown.view.client
+        await flown.press("ctrl+r")
+        await flown.until(lambda: old.wire.http.is_closed)
+        await flown.press("left_square_bracket")
+        await flown.until(lambda: screen(flown).part.number == 2)
 
 
 async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Served) -> None:
@@ -302,14 +287,35 @@ def flat(grade: Any) -> Any:
     return same
 
 
-async def test_what_cannot_be_cancelled_or_resumed_says_why(served: Served) -> None:
+async def test_filter_copy_and_refresh_and_what_cannot_be_done_says_why(served: Served) -> None:
     async with jobs_of(served) as flown:
         for key, why in (("X", "nothing to cancel"), ("R", "launch a new run")):
             await flown.press(key)
-            await flown.until(
-                lambda why=why: any(why in n.message for n in flown.app._notifications)
-            )
+            await flown.until_notice(why)
         assert not isinstance(flown.app.screen, Dialog)
+
+        job_id = screen(flown).browser.list.key
+        await flown.press("y")
+        assert flown.app.clipboard == job_id
+        await flown.press("slash", *"nothing", "enter")
+        await flown.until(lambda: "No job matches" in flown.said("#jobs-empty"))
+        await flown.press("escape")
+        assert keys_of(flown) == [job_id]
+        await opened(flown)
+        everything = keys_of(flown)
+        slug = screen(flown).part.groups[0].task_slug
+        await flown.press("slash", *slug, "enter")
+        await flown.until(lambda: 0 < len(keys_of(flown)) < len(everything))
+        assert all(heading.startswith(slug) for heading in headings(flown))
+        await flown.press("escape")
+        await flown.until(lambda: keys_of(flown) == everything)
+        await flown.press("enter")
+        await flown.until(lambda: screen(flown).turns is not None)
+        await flown.press("y")
+        assert flown.app.clipboard in screen(flown).browser.pane.plain
+        before = screen(flown).turns
+        await flown.press("r")
+        await flown.until(lambda: screen(flown).turns is not before)
 
 
 async def test_after_a_new_run_the_view_is_back_at_the_jobs(served: Served) -> None:
@@ -334,16 +340,6 @@ async def test_after_a_new_run_the_view_is_back_at_the_jobs(served: Served) -> N
             await ended(http, second)
 
 
-async def test_a_job_is_read_on_after_the_connection_was_renewed(served: Served) -> None:
-    async with jobs_of(served) as flown:
-        await opened(flown)
-        old = flown.view.client
-        await flown.press("ctrl+r")
-        await flown.until(lambda: old.wire.http.is_closed)
-        await flown.press("left_square_bracket")
-        await flown.until(lambda: screen(flown).part.number == 2)
-
-
 async def one_rollout(flown: Cockpit) -> None:
     """Enter the job, then the rollout under the cursor."""
     await opened(flown)
@@ -351,7 +347,7 @@ async def one_rollout(flown: Cockpit) -> None:
     await flown.until(lambda: screen(flown).turns is not None)
 
 
-async def test_v_shades_the_tokens_by_logprob_by_ratio_and_by_advantage(served: Served) -> None:
+async def test_a_rollout_is_shaded_searched_and_copied(served: Served) -> None:
     async with jobs_of(served) as flown:
         await one_rollout(flown)
         pane = screen(flown).browser.pane
@@ -369,15 +365,18 @@ async def test_v_shades_the_tokens_by_logprob_by_ratio_and_by_advantage(served: 
         await flown.press("v")
         await flown.until(lambda: "logprob when sampled" in pane.plain)
 
+        slug = screen(flown).trace.task_slug
+        for keys, begins in ((["enter"], slug), (["right", "enter"], f"## {slug}")):
+            await flown.press("Y")
+            await flown.until(lambda: isinstance(flown.app.screen, Dialog))
+            await flown.until(lambda: flown.app.screen.focused)
+            await flown.press(*keys)
+            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
+            await flown.until(lambda begins=begins: flown.app.clipboard.startswith(begins))
+        assert "### assistant" in flown.app.clipboard
 
-async def test_a_rollout_is_searched(served: Served) -> None:
-    async with jobs_of(served) as flown:
-        await one_rollout(flown)
-        pane = screen(flown).browser.pane
         await flown.press("n")
-        await flown.until(
-            lambda: any("/ starts one" in n.message for n in flown.app._notifications)
-        )
+        await flown.until_notice("/ starts one")
         await flown.press("slash", *"TOKEN")
         await flown.until(lambda: "1 of 1 found" in flown.said("#jobs-title"))
         await flown.press(*["backspace"] * 4, "enter")
@@ -391,23 +390,7 @@ async def test_a_rollout_is_searched(served: Served) -> None:
         await flown.press("slash", *"qqqq")
         await flown.until(lambda: "not found" in flown.said("#jobs-title"))
         await flown.press("enter", "n")
-        await flown.until(
-            lambda: any("No match in this rollout" in n.message for n in flown.app._notifications)
-        )
-
-
-async def test_a_rollout_is_copied_as_text_markdown_or_json(served: Served) -> None:
-    async with jobs_of(served) as flown:
-        await one_rollout(flown)
-        slug = screen(flown).trace.task_slug
-        for keys, begins in ((["enter"], slug), (["right", "enter"], f"## {slug}")):
-            await flown.press("Y")
-            await flown.until(lambda: isinstance(flown.app.screen, Dialog))
-            await flown.until(lambda: flown.app.screen.focused)
-            await flown.press(*keys)
-            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
-            await flown.until(lambda begins=begins: flown.app.clipboard.startswith(begins))
-        assert "### assistant" in flown.app.clipboard
+        await flown.until_notice("No match in this rollout")
 
 
 async def test_ratios_are_computed_once_the_run_that_trains_the_model_has_ended(
@@ -446,9 +429,6 @@ async def test_advantages_are_shown_as_the_run_was_trained_with_them(served: Ser
         said = rollout_title(part.group_of(trace), trace, 200).plain
         assert " ÷ std" in said
 
-
-async def test_a_group_in_live_has_the_advantages_of_its_run(served: Served) -> None:
-    async with jobs_of(served, norm_adv_by_std=True, steps=1) as flown:
         await flown.press("3")
         await flown.until(lambda: run_of(flown.app).series.length == 1)
         await flown.press("tab", "enter")

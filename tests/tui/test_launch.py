@@ -72,46 +72,79 @@ def write(path: Path, *tasks: Any) -> str:
     return str(path)
 
 
-async def test_enter_checks_the_taskset_under_the_cursor(served: Served) -> None:
+async def test_enter_checks_r_checks_again_and_the_keys_go_through_tasks_and_form(
+    served: Served,
+) -> None:
     async with launch(served) as app:
         assert "· rows load" in said(app, "#findings")
-        await app.press("home", "enter")
+        await app.press("r", "home", "enter")
         found = await checked(app)
-        for line in (
-            "✔ rows load",
-            "arith: 132 tasks, export",
-            "✔ model",
-            "arith-rl is trainable",
-            "✔ args fit",
-        ):
+        for line in ("rows load", "arith: 132 tasks, export", "arith-rl is trainable", "args fit"):
             assert line in found
+        assert found.count("✔") >= 3
         assert len(rows(app)) == 132
         assert rows(app)[0][1] == "arith:add"
         assert app.screen.focused is view(app).button
         assert "320 rollouts" in said(app, "#summary")
+        before = view(app).draft.findings
+        await app.press("r")
+        await app.until(lambda: view(app).draft.findings is not before)
+        await checked(app)
+        view(app).query_one("#tasks", RowList).focus()
+        await app.press("down", "y")
+        assert app.app.clipboard == rows(app)[1][0]
+        await app.press("escape")
+        assert app.screen.focused is view(app).sources
+        await app.press("e", *["down"] * 11)
+        assert isinstance(app.screen.focused, Button)
 
 
 async def test_what_is_submitted_is_shown_first_and_sent_once(served: Served) -> None:
     async with launch(served) as app:
         await app.press("home", "enter")
         await checked(app)
-        await app.press("enter")
-        shown = await app.until_dialog()
-        for word in (
-            "arith-rl",
-            "96 tasks to train on, 36 held out",
-            "importance_sampling",
-            "320",
-        ):
+        for key in ("escape", "n", "enter"):
+            await app.press("ctrl+s")
+            shown = await app.until_dialog()
+            assert app.screen.focused is not None
+            assert app.screen.focused.id == "cancel"
+            await app.press(key)
+            await app.until_view("launch")
+        for word in ("arith-rl", "96 tasks to train on, 36 held out", "importance_sampling", "320"):
             assert word in shown
-        assert app.screen.focused is not None
-        assert app.screen.focused.id == "cancel"
         assert app.net.sent == []
+        await app.press("enter")
+        await app.until_dialog()
         await app.press("y")
         await app.until_view("live")
         await app.until(lambda: run_of(app.app).job is not None)
         assert app.net.sent == [f"POST {JOBS}"]
         await app.until(lambda: not run_of(app.app).training)
+
+
+async def test_a_refusal_is_told_and_a_lost_answer_is_looked_up_and_never_repeated(
+    served: Served,
+) -> None:
+    refused = httpx.Response(402, json={"detail": "no credits [/b]"})
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        app.net.path = JOBS
+        for count, (answer, lose, told) in enumerate(
+            [(refused, "", "no credits [/b]"), (None, "request", "not done"), (None, "answer", "")],
+            1,
+        ):
+            app.net.answer, app.net.lose = answer, lose
+            await app.press("ctrl+s")
+            await app.until_dialog()
+            await app.press("y")
+            if told:
+                await app.until_notice(told)
+                assert isinstance(app.screen, LaunchScreen)
+            else:
+                await app.until_view("live")
+                await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
+            assert app.net.sent == [f"POST {JOBS}"] * count
 
 
 async def test_the_disk_is_said_as_it_is_when_asked(served: Served) -> None:
@@ -128,110 +161,84 @@ async def test_the_disk_is_said_as_it_is_when_asked(served: Served) -> None:
         assert f"(now {size(disk['used_bytes'])})" in asked
 
 
-async def test_cancel_sends_nothing(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
-        for key in ("escape", "n", "enter"):
-            await app.press("ctrl+s")
-            await app.until_dialog()
-            await app.press(key)
-            await app.until_view("launch")
-        assert app.net.sent == []
+UNREADABLE = {
+    "none.jsonl": (None, "none.jsonl"),
+    "bad.jsonl": ('{"env": "arith", "id": "add"}\n{oops\n', "line 2"),
+    "empty.json": ("[]", "empty"),
+    "odd.json": ("[3]", "row 1"),
+    "a[b]c.json": ("[", "a[b]c.json"),
+}
 
 
 async def test_a_file_is_typed_checked_and_its_mistakes_named(
-    served: Served, tmp_path: Path
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # a long path would be cut where it is shown
     unknown = {**ROW, "id": "divide", "slug": "d"}
-    path = write(tmp_path / "mine.jsonl", ROW, unknown, {**ROW, "env": "moon", "slug": "m"})
+    write(tmp_path / "mine.jsonl", ROW, unknown, {**ROW, "env": "moon", "slug": "m"})
     async with launch(served) as app:
-        await app.press("ctrl+o", *path, "enter")
-        found = await checked(app)
-        assert "✘ environments" in found
-        assert "moon" in found
-        assert "✘ scenarios" in found
-        assert "divide" in found
-        assert "→ mine.jsonl line 2" in found
+
+        async def found_in(name: str) -> str:
+            """Type it where a source is asked for; what its check finds."""
+            before = view(app).draft.findings
+            await app.press("ctrl+o")
+            view(app).query_one("#path", Input).value = name
+            await app.press("enter")
+            await app.until(lambda: view(app).draft.findings is not before)
+            return await checked(app)
+
+        assert "did you mean mixed" in await found_in("mixd")
+        for name, (body, problem) in UNREADABLE.items():
+            if body is not None:
+                (tmp_path / name).write_text(body)
+            found = await found_in(name)
+            assert "✘ rows load" in found
+            assert problem in found.replace("\n", "")
+            assert view(app).button.disabled
+        found = await found_in("mine.jsonl")
+        for said_of in ("✘ environments", "moon", "✘ scenarios", "divide", "→ mine.jsonl line 2"):
+            assert said_of in found
         assert view(app).button.disabled
         assert "not submitted" in said(app, "#summary")
         await app.press("ctrl+s")
-        await app.until(lambda: app.notices)
+        await app.until(lambda: app.told)
         assert app.net.sent == []
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "problem"),
-    [
-        ("none.jsonl", None, "none.jsonl"),
-        ("bad.jsonl", '{"env": "arith", "id": "add"}\n{oops\n', "line 2"),
-        ("empty.json", "[]", "empty"),
-        ("odd.json", "[3]", "row 1"),
-        ("a[b]c.json", "[", "a[b]c.json"),
-    ],
-)
-async def test_a_file_that_cannot_be_read_says_where(
-    served: Served,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    body: str | None,
-    problem: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)  # a long path would be cut where it is shown
-    if body is not None:
-        Path(name).write_text(body)  # noqa: ASYNC240
-    async with launch(served) as app:
-        await app.press("ctrl+o")
-        view(app).query_one("#path", Input).value = name
-        await app.press("enter")
-        found = await checked(app)
-        assert "✘ rows load" in found
-        assert problem in found.replace("\n", "")
-        assert view(app).button.disabled
-
-
-async def test_d_shows_all_that_was_found_in_the_order_of_the_file(
+async def test_d_shows_all_that_was_found_failures_first_in_the_order_of_the_file(
     served: Served, tmp_path: Path
 ) -> None:
+    async def all_found() -> str:
+        await app.press("d")
+        await app.until(lambda: isinstance(app.app.screen, FindingsPanel))
+        pane = app.app.screen.query_one(TextPane)
+        await app.until(lambda: pane.lines)
+        await app.press("escape")
+        await app.until(lambda: app.app.screen is view(app))
+        return pane.plain
+
     path = write(tmp_path / "bad.jsonl", *({**ROW, "env": 3} for _ in range(12)))
     async with launch(served, source=path) as app:
         found = await checked(app)
         assert "bad.jsonl line 1: field env" in found
         assert found.splitlines()[-1] == "d shows all findings"
-        await app.press("d")
-        await app.until(lambda: isinstance(app.app.screen, FindingsPanel))
-        pane = app.app.screen.query_one(TextPane)
-        await app.until(lambda: pane.lines)
-        places = [int(number) for number in re.findall(r"bad.jsonl line (\d+)", pane.plain)]
+        shown = await all_found()
+        places = [int(number) for number in re.findall(r"bad.jsonl line (\d+)", shown)]
         assert places == list(range(1, 13))
-        assert pane.plain.count("a row is") == 1
-        await app.press("escape")
-        await app.until(lambda: app.app.screen is view(app))
+        assert shown.count("a row is") == 1
+        headers = {"K": "Bearer ${NOBODY_SET_IT}"}
+        servers = {"hud": {"url": "https://mcp.hud.ai/x", "headers": headers}}
+        row = {"prompt": "go", "mcp_config": servers, "evaluate_tool": {"name": "grade"}}
+        path = write(tmp_path / "v4.jsonl", *({**row, "id": f"t{n}"} for n in range(12)))
+        await app.press("ctrl+o", *path, "enter")
+        await app.until(lambda: "v4.jsonl" in said(app, "#findings"))
+        assert (await checked(app)).startswith("✘")
+        shown = await all_found()
+        assert "NOBODY_SET_IT" in shown
+        assert shown.index("NOBODY_SET_IT") < shown.index("12 tasks to train on")
 
 
-async def test_what_fails_is_seen_before_what_is_well(served: Served, tmp_path: Path) -> None:
-    servers = {"hud": {"url": "https://mcp.hud.ai/x", "headers": {"K": "Bearer ${NOBODY_SET_IT}"}}}
-    row = {"prompt": "go", "mcp_config": servers, "evaluate_tool": {"name": "grade"}}
-    path = write(tmp_path / "v4.jsonl", *({**row, "id": f"t{n}"} for n in range(12)))
-    async with launch(served, source=path) as app:
-        found = await checked(app)
-        assert found.startswith("✘")
-        await app.press("d")
-        await app.until(lambda: isinstance(app.app.screen, FindingsPanel))
-        pane = app.app.screen.query_one(TextPane)
-        await app.until(lambda: pane.lines)
-        assert "NOBODY_SET_IT" in pane.plain
-        assert pane.plain.index("NOBODY_SET_IT") < pane.plain.index("12 tasks to train on")
-
-
-async def test_no_such_taskset_names_those_there_are(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("ctrl+o", *"mixd", "enter")
-        assert "did you mean mixed" in await checked(app)
-
-
-async def test_a_warning_is_shown_again_before_submitting(
+async def test_a_warning_is_shown_again_before_submitting_and_a_cut_check_is_made_again(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with launch(served) as app:
@@ -246,6 +253,16 @@ async def test_a_warning_is_shown_again_before_submitting(
         assert "⚠ scenarios" in await checked(app)
         await app.press("enter")
         assert "⚠ scenarios not checked: arith" in await app.until_dialog()
+        await app.press("escape")
+        await app.until_view("launch")
+        screen = view(app)
+        screen.check("text")
+        for worker in app.app.workers:
+            if worker.group == "check":
+                worker.cancel()
+        await app.until(lambda: screen._broken_off)
+        screen.on_screen_resume()
+        assert "text: 96 tasks" in await checked(app)
 
 
 WRONG = [
@@ -311,6 +328,16 @@ async def test_a_baseline_is_one_key_away_when_a_run_is_submitted(served: Served
     async with launch(served) as app:
         await app.press("home", "enter")
         await checked(app)
+        baseline = view(app).query_one("#baseline", Picker)
+        baseline.focus()
+        await app.press("right", "ctrl+s")
+        assert "36 tasks × 1 = 36 rollouts, before the first step" in await app.until_dialog()
+        await app.press("E")
+        assert "baseline          no" in app.dialog
+        await app.press("escape")
+        await app.until_view("launch")
+        baseline.focus()
+        await app.press("left")
         field(app, "eval_every").focus()
         await app.press("2", "tab", "3")
         await app.press("ctrl+s")
@@ -329,29 +356,13 @@ async def test_a_baseline_is_one_key_away_when_a_run_is_submitted(served: Served
         assert run_of(app.app).evaluations
 
 
-async def test_the_baseline_of_the_form_is_sent(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
-        view(app).query_one("#baseline", Picker).focus()
-        await app.press("right", "ctrl+s")
-        assert "36 tasks × 1 = 36 rollouts, before the first step" in await app.until_dialog()
-        await app.press("E")
-        assert "baseline          no" in app.dialog
-
-
 async def test_the_command_line_fills_the_form(served: Served) -> None:
-    given = {"steps": 7, "loss_fn": "ppo"}
-    async with launch(served, source="text", parameters=given) as app:
+    given = {"steps": 7, "loss_fn": "ppo", "group_size": 64}
+    async with launch(served, command="preflight", source="text", parameters=given) as app:
         assert "96 tasks, export" in await checked(app)
         await app.until(lambda: field(app, "steps").value == "7")
+        assert field(app, "group_size").value == "64"
         assert view(app).query_one("#loss_fn", Picker).value == "ppo"
-
-
-async def test_the_group_size_of_a_preflight_is_that_of_the_form(served: Served) -> None:
-    given = {"group_size": 64}
-    async with launch(served, command="preflight", source="text", parameters=given) as app:
-        await app.until(lambda: field(app, "group_size").value == "64")
 
 
 async def test_what_the_form_has_no_field_for_is_shown_and_sent(served: Served) -> None:
@@ -392,37 +403,6 @@ async def test_another_model_is_checked_anew(served: Served) -> None:
         await app.until(lambda: "second is trainable" in said(app, "#findings"))
 
 
-@pytest.mark.parametrize("lose", ["request", "answer"])
-async def test_a_lost_answer_is_looked_up_and_never_repeated(served: Served, lose: str) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
-        app.net.path, app.net.lose = JOBS, lose
-        await app.press("ctrl+s")
-        await app.until_dialog()
-        await app.press("y")
-        if lose == "answer":
-            await app.until_view("live")
-            await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
-        else:
-            await app.until_notice("not done")
-            assert isinstance(app.screen, LaunchScreen)
-        assert app.net.sent == [f"POST {JOBS}"]
-
-
-async def test_a_refused_submission_is_told(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
-        app.net.path = JOBS
-        app.net.answer = httpx.Response(402, json={"detail": "no credits [/b]"})
-        await app.press("ctrl+s")
-        await app.until_dialog()
-        await app.press("y")
-        await app.until_notice("no credits [/b]")
-        assert isinstance(app.screen, LaunchScreen)
-
-
 async def test_a_run_under_way_is_mentioned(served: Served) -> None:
     model_id, job_id = await training(served)
     async with opened(Connector(served), Start("run", model=model_id, source="arith")) as app:
@@ -430,32 +410,6 @@ async def test_a_run_under_way_is_mentioned(served: Served) -> None:
         await app.until(lambda: "already training this model" in said(app, "#summary"))
     await cancel(served, job_id)
     assert await status(served, job_id) in ("running", "cancelled")
-
-
-async def test_r_checks_again_y_copies_and_escape_goes_back(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("r")
-        await app.press("home", "enter")
-        await checked(app)
-        before = view(app).draft.findings
-        await app.press("r")
-        await app.until(lambda: view(app).draft.findings is not before)
-        await checked(app)
-        view(app).query_one("#tasks", RowList).focus()
-        await app.press("down", "y")
-        assert app.app.clipboard == rows(app)[1][0]
-        await app.press("escape")
-        assert app.screen.focused is view(app).sources
-
-
-async def test_up_and_down_reach_the_button(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
-        await app.press("escape", "e")
-        for _ in range(11):
-            await app.press("down")
-        assert isinstance(app.screen.focused, Button)
 
 
 def test_a_path_is_completed(tmp_path: Path) -> None:
@@ -471,20 +425,6 @@ def test_a_path_is_completed(tmp_path: Path) -> None:
     assert complete(root) == root + "more/"
     assert complete(root + ".h") == root + ".hidden.json"
     assert complete("/no/such/place/x") is None
-
-
-async def test_a_check_that_was_broken_off_is_made_again(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
-        screen = view(app)
-        screen.check("text")
-        for worker in app.app.workers:
-            if worker.group == "check":
-                worker.cancel()
-        await app.until(lambda: screen._broken_off)
-        screen.on_screen_resume()
-        assert "text: 96 tasks" in await checked(app)
 
 
 async def test_on_hud_the_form_has_its_effort_and_warns_of_what_hud_does_not_define(

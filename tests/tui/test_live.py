@@ -75,7 +75,7 @@ def test_a_held_out_reward_says_of_how_many_rollouts_it_is() -> None:
     assert metric_title("reward_mean", run) == "mean reward"
 
 
-async def test_moving_among_the_metrics_enlarges_the_one_under_the_cursor() -> None:
+async def test_a_metric_is_enlarged_smoothed_and_read_on_other_axes() -> None:
     stage = Stage(runs.run_of(30))
     async with stage.run_test(size=(120, 40)) as pilot:
         chart = stage.live.query_one(FocusChart)
@@ -85,6 +85,45 @@ async def test_moving_among_the_metrics_enlarges_the_one_under_the_cursor() -> N
         assert "held-out reward (run's own)" in text_of(chart), "not an evaluation's"
         await pilot.press("down", "l", "h", "k")
         assert stage.live.focus_key == "heldout_reward"
+
+        await pilot.press("h")
+        assert stage.live.focus_key == "reward_mean"
+        await pilot.click(MetricGrid, offset=(45, 2))
+        await until(lambda: stage.live.focus_key == "heldout_reward")
+
+        await pilot.press("h")
+        chart = stage.live.query_one(FocusChart)
+        before = text_of(chart)
+        await pilot.press("s")
+        assert "EMA(0.9) =" in text_of(chart)
+        assert text_of(chart) != before
+        await pilot.press(*["s"] * 9)
+        assert stage.live.chart_view.weight == WEIGHTS[-1]
+        await pilot.press(*["S"] * 9)
+        assert stage.live.chart_view.weight == 0
+        assert "EMA" not in text_of(chart)
+
+        chart = stage.live.query_one(FocusChart)
+        await pilot.press("L", "x")
+        assert "by time · log · step 30" in text_of(chart)
+        assert "20s" in text_of(chart)
+        await pilot.press("x")
+        assert "by tokens" in text_of(chart)
+        assert "20k" in text_of(chart)
+        await pilot.press("x", "L")
+        assert stage.live.chart_view.axis is Axis.STEP
+        assert "log" not in text_of(chart)
+
+        chart = stage.live.query_one(FocusChart)
+        [title, *_] = chart.shown[0]
+        await pilot.press("t")
+        await until(lambda: next(iter(chart.shown[0])).style != title.style)
+        light = stage.current_theme
+        assert not light.dark
+        [title, *_] = chart.shown[0]
+        assert title.style is not None
+        assert title.style.color is not None
+        assert title.style.color.name == light.foreground
 
 
 async def test_the_chosen_metric_stays_when_others_arrive() -> None:
@@ -100,13 +139,6 @@ async def test_the_chosen_metric_stays_when_others_arrive() -> None:
         assert stage.live.focus_key == "yak"
 
 
-async def test_a_click_enlarges_a_metric() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.click(MetricGrid, offset=(45, 2))
-        await until(lambda: stage.live.focus_key == "heldout_reward")
-
-
 async def test_the_grid_scrolls_to_the_cursor() -> None:
     stage = Stage(runs.run_of(30))
     async with stage.run_test(size=(80, 24)) as pilot:
@@ -118,36 +150,6 @@ async def test_the_grid_scrolls_to_the_cursor() -> None:
         assert "more row" not in text_of(grid)
         await pilot.press("pageup")
         assert "more row" in text_of(grid)
-
-
-async def test_smoothing_is_said_and_stops_at_its_ends() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
-        chart = stage.live.query_one(FocusChart)
-        before = text_of(chart)
-        await pilot.press("s")
-        assert "EMA(0.9) =" in text_of(chart)
-        assert text_of(chart) != before
-        await pilot.press(*["s"] * 9)
-        assert stage.live.chart_view.weight == WEIGHTS[-1]
-        await pilot.press(*["S"] * 9)
-        assert stage.live.chart_view.weight == 0
-        assert "EMA" not in text_of(chart)
-
-
-async def test_log_and_the_x_axis_are_said() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
-        chart = stage.live.query_one(FocusChart)
-        await pilot.press("L", "x")
-        assert "by time · log · step 30" in text_of(chart)
-        assert "20s" in text_of(chart)
-        await pilot.press("x")
-        assert "by tokens" in text_of(chart)
-        assert "20k" in text_of(chart)
-        await pilot.press("x", "L")
-        assert stage.live.chart_view.axis is Axis.STEP
-        assert "log" not in text_of(chart)
 
 
 async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
@@ -166,10 +168,8 @@ async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
         assert "step 34" in text_of(stage.live.query_one(FocusChart))
         assert "⏸" not in status_of(stage)
 
-
-async def test_after_a_roll_back_it_says_whose_steps_are_shown() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
+        stage.play(runs.run_of(30))
+        await pilot.pause()
         chart = stage.live.query_one(FocusChart)
         assert text_of(chart).splitlines()[0].rstrip().endswith(" step 30")
         await pilot.press("f")
@@ -181,20 +181,8 @@ async def test_after_a_roll_back_it_says_whose_steps_are_shown() -> None:
         await pilot.press("f")
         assert "13 steps up to step-000031" in text_of(chart)
 
-
-async def test_a_run_that_is_being_read_is_not_said_to_be_none() -> None:
-    unread = Run(model=runs.MODEL)
-    stage = Stage(unread)
-    async with stage.run_test(size=(80, 24)) as pilot:
+        stage.play(runs.run_of(30))
         await pilot.pause()
-        assert "reading the run …" in status_of(stage)
-        stage.play(unread.fold(TreeRead(checkpoints=())))
-        await until(lambda: "no run in progress" in status_of(stage))
-
-
-async def test_another_model_thaws_the_screen() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("f")
         model = runs.MODEL.model_copy(update={"id": "m2", "model_name": "other"})
         stage.play(replace(runs.run_of(3), model=model))
@@ -229,7 +217,7 @@ async def test_o_sorts_the_groups() -> None:
         assert "by task" in text_of(grid)
 
 
-async def test_groups_are_shown_as_rollouts_arrive() -> None:
+async def test_groups_are_shown_as_rollouts_arrive_and_the_strip_where_there_is_room() -> None:
     run = runs.run_of(5)
     stage = Stage(runs.sampling(run, 5))
     async with stage.run_test(size=(120, 40)) as pilot:
@@ -241,10 +229,8 @@ async def test_groups_are_shown_as_rollouts_arrive() -> None:
         assert "pending" not in text_of(grid)
         assert "with signal" in text_of(grid)
 
-
-async def test_the_strip_needs_room() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
+        stage.play(runs.run_of(30))
+        await pilot.pause()
         grid = stage.live.query_one(GroupGrid)
         assert "height std" in text_of(grid)
         await pilot.resize_terminal(80, 40)
@@ -281,7 +267,7 @@ FRESHNESS = [
 ]
 
 
-async def test_the_screen_says_how_fresh_it_is() -> None:
+async def test_the_screen_says_how_fresh_it_is_and_who_trains_or_waits() -> None:
     stage = Stage(runs.run_of(30), Liveness(State.CONNECTING, "connecting", None))
     async with stage.run_test(size=(120, 40)):
         for freshness, said in FRESHNESS:
@@ -289,20 +275,16 @@ async def test_the_screen_says_how_fresh_it_is() -> None:
             await until(lambda said=said: said in status_of(stage))
             assert "step 30/400" in status_of(stage)
 
-
-async def test_steps_of_a_loop_are_said_to_be_its() -> None:
-    stage = Stage(replace(runs.run_of(3), job=None))
-    async with stage.run_test(size=(120, 40)):
+        stage.play(replace(runs.run_of(3), job=None), LIVE)
+        await until(lambda: "trained by a client loop" in status_of(stage))
         assert "trained by a client loop" in status_of(stage)
         stage.play(Run(model=runs.MODEL, loaded=True))
         await until(lambda: "no run in progress" in status_of(stage))
 
-
-async def test_the_screen_says_what_a_server_holds_the_run_up_with() -> None:
-    run = runs.run_of(30)
-    held = runs.job(30, 400).model_copy(update={"waits": "paused: short of \x1b capacity"})
-    stage = Stage(run.fold(JobChanged(job=held, at=0.0)))
-    async with stage.run_test(size=(120, 40)):
+        run = runs.run_of(30)
+        held = runs.job(30, 400).model_copy(update={"waits": "paused: short of \x1b capacity"})
+        stage.play(run.fold(JobChanged(job=held, at=0.0)))
+        await until(lambda: "mixed on arith-rl waiting" in status_of(stage))
         assert "⚠ waiting: paused: short of" in status_of(stage)
         assert "mixed on arith-rl waiting" in status_of(stage)
         assert " left" not in status_of(stage)
@@ -315,26 +297,26 @@ async def test_the_screen_says_what_a_server_holds_the_run_up_with() -> None:
         assert " left" not in status_of(stage)
 
 
-@pytest.mark.parametrize(
-    ("run", "said"),
-    [
-        (Run(), "No model yet. Press 1 to choose one."),
-        (Run(model=runs.MODEL), "Reading the checkpoint tree …"),
-        (Run(model=runs.MODEL, loaded=True), "No run yet. Press 2 to launch one."),
-    ],
-)
-async def test_an_empty_view_says_what_to_press(run: Run, said: str) -> None:
-    stage = Stage(run)
+async def test_an_empty_view_says_what_to_press() -> None:
+    unread = Run(model=runs.MODEL)
+    stage = Stage(unread)
     async with stage.run_test(size=(80, 24)) as pilot:
         nothing = stage.live.query_one("#nothing")
-        assert nothing.display
-        assert said in str(nothing.render())
-        await pilot.press("s", "f", "enter", "left", "tab", "X", "R", "y", "v")
-        assert not stage.live.frozen
-        stage.play(runs.run_of(3))
-        await pilot.pause()
-        assert not nothing.display
-        assert stage.live.query_one(FocusChart).size.height > 3
+        for run, said, status in (
+            (unread, "Reading the checkpoint tree …", "reading the run …"),
+            (Run(), "No model yet. Press 1 to choose one.", ""),
+            (unread.fold(TreeRead(checkpoints=())), "No run yet. Press 2", "no run in progress"),
+        ):
+            stage.play(run)
+            await until(lambda said=said: said in str(nothing.render()))
+            assert nothing.display
+            assert status in status_of(stage)
+            await pilot.press("s", "f", "enter", "left", "tab", "X", "R", "y", "v")
+            assert not stage.live.frozen
+            stage.play(runs.run_of(3))
+            await pilot.pause()
+            assert not nothing.display
+            assert stage.live.query_one(FocusChart).size.height > 3
 
 
 async def test_odd_metrics_are_drawn_and_hostile_names_are_text() -> None:
@@ -389,21 +371,6 @@ async def test_without_times_the_x_axis_stays_that_of_steps() -> None:
         assert "80" in chart.splitlines()[-2]
 
 
-async def test_another_theme_colours_every_line_anew() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
-        chart = stage.live.query_one(FocusChart)
-        [title, *_] = chart.shown[0]
-        await pilot.press("t")
-        await until(lambda: next(iter(chart.shown[0])).style != title.style)
-        light = stage.current_theme
-        assert not light.dark
-        [title, *_] = chart.shown[0]
-        assert title.style is not None
-        assert title.style.color is not None
-        assert title.style.color.name == light.foreground
-
-
 LONG = (
     "the disk is \x1b[1mfull: " + " ".join(f"sector-{number:03}" for number in range(90)) + " end"
 )
@@ -418,19 +385,41 @@ def reason_of(stage: Stage) -> str:
     return str(stage.live.query_one(Reason).render())
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_a_failed_run_says_why_in_full(size: tuple[int, int]) -> None:
+async def test_a_failed_run_says_why_in_full() -> None:
     why = "every group of 20 batches in a row had equal rewards, so there is nothing to train on"
     stage = Stage(failed(runs.run_of(30), f"{why} \x1b[1m", 30))
-    async with stage.run_test(size=size):
-        assert "mixed on arith-rl failed" in status_of(stage)
-        assert " ".join(reason_of(stage).split()) == f"failed: {why} ␛[1m"
-        assert stage.live.query_one(Reason).size.height == len(reason_of(stage).splitlines())
-
-
-async def test_a_reason_that_is_too_long_is_whole_in_the_events() -> None:
-    stage = Stage(failed(runs.run_of(30), LONG, 30))
     async with stage.run_test(size=(80, 24)) as pilot:
+        reason = stage.live.query_one(Reason)
+        for size in ((80, 24), (120, 40)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            assert "mixed on arith-rl failed" in status_of(stage)
+            assert " ".join(reason_of(stage).split()) == f"failed: {why} ␛[1m"
+            await until(lambda: reason.size.height == len(reason_of(stage).splitlines()))
+
+
+async def test_why_a_run_stopped_or_is_not_heard_of_is_shown_in_full() -> None:
+    lost = Liveness(State.RECONNECTING, "stream", 9.0, "no answer from " + "x" * 100, 4.0)
+    stage = Stage(runs.run_of(30), lost)
+    async with stage.run_test(size=(80, 24)) as pilot:
+        assert "no events from the run: no answer from" in reason_of(stage)
+        assert reason_of(stage).count("x") == 100
+        stage.play(stage.scene, LIVE)
+        await pilot.pause()
+        assert not stage.live.query_one(Reason).display
+
+        begun = Run(model=runs.MODEL, loaded=True).fold(JobChanged(job=runs.job(0, 400)))
+        stage.play(begun)
+        await pilot.pause()
+        chart = stage.live.query_one(FocusChart)
+        assert "The first step is being sampled." in text_of(chart)
+        stage.play(failed(begun, "disk full", 0))
+        await pilot.pause()
+        assert "No steps: the run ended before its first step." in text_of(chart)
+        assert "failed: disk full" in reason_of(stage)
+
+        stage.play(failed(runs.run_of(30), LONG, 30))
+        await pilot.pause()
         assert "in full under events (tab)" in reason_of(stage)
         await pilot.press("tab", "tab")
         log = stage.live.query_one(EventLog)
@@ -442,29 +431,6 @@ async def test_a_reason_that_is_too_long_is_whole_in_the_events() -> None:
         words = set(seen.split())
         assert all(f"sector-{number:03}" in words for number in range(90))
         assert "␛[1mfull:" in words
-
-
-async def test_a_first_step_that_failed_is_not_said_to_be_sampled() -> None:
-    begun = Run(model=runs.MODEL, loaded=True).fold(JobChanged(job=runs.job(0, 400)))
-    stage = Stage(begun)
-    async with stage.run_test(size=(80, 24)) as pilot:
-        chart = stage.live.query_one(FocusChart)
-        assert "The first step is being sampled." in text_of(chart)
-        stage.play(failed(begun, "disk full", 0))
-        await pilot.pause()
-        assert "No steps: the run ended before its first step." in text_of(chart)
-        assert "failed: disk full" in reason_of(stage)
-
-
-async def test_what_a_lost_connection_says_is_shown_in_full() -> None:
-    lost = Liveness(State.RECONNECTING, "stream", 9.0, "no answer from " + "x" * 100, 4.0)
-    stage = Stage(runs.run_of(30), lost)
-    async with stage.run_test(size=(80, 24)) as pilot:
-        assert "no events from the run: no answer from" in reason_of(stage)
-        assert reason_of(stage).count("x") == 100
-        stage.play(stage.scene, LIVE)
-        await pilot.pause()
-        assert not stage.live.query_one(Reason).display
 
 
 async def test_a_view_that_is_not_there_yet_or_any_more_takes_news() -> None:
@@ -503,18 +469,17 @@ async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
         assert stage.live.charted[0] == "reward_mean"
 
 
-@pytest.mark.parametrize(("size", "charts"), [((120, 40), 6), ((200, 60), 15), ((100, 30), 4)])
-async def test_the_small_charts_are_large_enough_to_read(
-    size: tuple[int, int], charts: int
-) -> None:
+async def test_the_small_charts_are_large_enough_to_read() -> None:
     stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=size) as pilot:
-        await pilot.pause()
-        grid = stage.live.metrics
-        assert charts <= grid.per_row * (grid.body_rows // grid.tall)
-        assert grid.body_rows % grid.tall == 0, "no chart is cut off"
-        assert "constant: " in str(stage.live.query_one(ConstantLine).render())
-        assert all(pane.size.height for pane in stage.live.query(LinesView))
+    async with stage.run_test(size=(120, 40)) as pilot:
+        for size, charts in (((120, 40), 6), ((200, 60), 15), ((100, 30), 4)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            grid = stage.live.metrics
+            assert charts <= grid.per_row * (grid.body_rows // grid.tall)
+            assert grid.body_rows % grid.tall == 0, "no chart is cut off"
+            assert "constant: " in str(stage.live.query_one(ConstantLine).render())
+            assert all(pane.size.height for pane in stage.live.query(LinesView))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30)])
@@ -537,11 +502,11 @@ async def test_where_there_is_no_room_for_events_the_newest_is_told_and_a_key_sh
         await until(lambda: stage.focused is log)
 
 
-@pytest.mark.parametrize("width", range(0, 90, 7))
-def test_the_constants_fit_their_line(width: int) -> None:
+def test_the_constants_fit_their_line() -> None:
     values = ["learning rate 1e-4", "clip fraction 0", "min reward 0"]
-    text = constants_text(values, width)
-    assert len(text) <= max(width, len("3 constant"))
-    assert text == "3 constant" or text.startswith("constant: learning rate 1e-4")
     whole = "constant: learning rate 1e-4 · clip fraction 0 · min reward 0"
-    assert text == whole if width >= len(whole) else text != whole
+    for width in range(0, 90, 7):
+        text = constants_text(values, width)
+        assert len(text) <= max(width, len("3 constant"))
+        assert text == "3 constant" or text.startswith("constant: learning rate 1e-4")
+        assert text == whole if width >= len(whole) else text != whole

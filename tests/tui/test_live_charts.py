@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.compare import branch_overlay
 from hud_tui.rl.head import Move
@@ -55,8 +53,12 @@ async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
         assert stage.staged.at is None
         assert crossed(text_of(chart)) == []
 
+        before = text_of(stage.live.query_one(EventLog))
+        await pilot.press("left", "left")
+        assert text_of(stage.live.query_one(EventLog)) == before
 
-async def test_past_the_newest_step_the_crosshair_follows_again() -> None:
+
+async def test_the_crosshair_stays_on_its_step_or_goes_with_it() -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(80, 24)) as pilot:
         await pilot.press("shift+left", "right")
@@ -67,20 +69,8 @@ async def test_past_the_newest_step_the_crosshair_follows_again() -> None:
         await pilot.press("shift+right", "shift+right")
         assert stage.live.cursor is None
 
-
-async def test_a_gap_under_the_crosshair_reads_as_none() -> None:
-    stage = Stage(runs.odd_metrics())
-    async with stage.run_test(size=(120, 40)) as pilot:
-        chart = stage.live.query_one(FocusChart)
-        await pilot.press(*["shift+left"] * 2, *["left"])
-        assert stage.live.cursor == 59
-        await pilot.press("right")
-        assert "raw –" in text_of(chart)
-
-
-async def test_a_step_that_left_the_lineage_has_no_crosshair() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(80, 24)) as pilot:
+        stage.play(runs.run_of(60))
+        await pilot.pause()
         await pilot.press("shift+left")
         stage.play(stage.scene.fold(HeadMoved(checkpoint_id="c30", cause="set")))
         await pilot.pause()
@@ -92,15 +82,39 @@ async def test_a_step_that_left_the_lineage_has_no_crosshair() -> None:
         stage.play(stage.scene.fold(CheckpointAdded(checkpoint=branch)))
         assert stage.live.cursor == 28
 
-
-async def test_the_crosshair_comes_back_with_the_view_where_another_view_put_it() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(80, 24)) as pilot:
+        stage.play(runs.run_of(60))
+        await pilot.press("end")
         await pilot.press("question_mark")
         await until(lambda: stage.screen is not stage.live)
         stage.staged.at = "c12"
         await pilot.press("escape")
         await until(lambda: stage.live.cursor == 11)
+
+        await pilot.press("end")
+        await pilot.press("shift+left", "enter")
+        await until(lambda: stage.focused is stage.live.query_one(GroupGrid))
+        assert "step-000051" in text_of(stage.live.query_one(GroupGrid))
+        await pilot.press("left")
+        assert "step-000050" in text_of(stage.live.query_one(GroupGrid))
+
+
+async def test_odd_metrics_have_gaps_and_outliers() -> None:
+    stage = Stage(runs.odd_metrics())
+    async with stage.run_test(size=(120, 40)) as pilot:
+        chart = stage.live.query_one(FocusChart)
+        await pilot.press(*["shift+left"] * 2, *["left"])
+        assert stage.live.cursor == 59
+        await pilot.press("right")
+        assert "raw –" in text_of(chart)
+
+        await pilot.press("end")
+        stage.live.focus_key = "one spike"
+        chart = stage.live.query_one(FocusChart)
+        await pilot.press("O")
+        assert "outliers clipped: 1 column" in text_of(chart)
+        assert "1.0M" not in text_of(chart)
+        await pilot.press("O", "v")
+        assert not stage.live.chart_view.envelope
 
 
 async def test_a_click_on_the_chart_puts_the_crosshair_there() -> None:
@@ -109,16 +123,6 @@ async def test_a_click_on_the_chart_puts_the_crosshair_there() -> None:
         await pilot.click(FocusChart, offset=(60, 5))
         await until(lambda: stage.live.cursor is not None)
         assert crossed(text_of(stage.live.query_one(FocusChart)))[0] in (59, 60, 61)
-
-
-async def test_enter_goes_from_the_step_to_its_groups() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("shift+left", "enter")
-        await until(lambda: stage.focused is stage.live.query_one(GroupGrid))
-        assert "step-000051" in text_of(stage.live.query_one(GroupGrid))
-        await pilot.press("left")
-        assert "step-000050" in text_of(stage.live.query_one(GroupGrid))
 
 
 async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
@@ -140,40 +144,27 @@ async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
         assert stage.live.chart_view.span is None
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        (["0"], "All steps are shown."),
-        (["minus"], "All steps are shown."),
-        (["ctrl+left"], "All steps are shown: zoom in (+) to pan"),
-        (["plus", "ctrl+right"], "The newest steps are shown."),
-        (["plus", *["ctrl+left"] * 3], "The first steps are shown."),
-        (["plus"] * 5, "Cannot zoom in further: at least 10 steps are shown."),
-    ],
-)
-async def test_where_a_zoom_or_pan_has_no_other_steps_to_show_it_says_so(
-    keys: list[str], said: str
-) -> None:
+AT_THE_END = [
+    (["0"], "All steps are shown."),
+    (["minus"], "All steps are shown."),
+    (["ctrl+left"], "All steps are shown: zoom in (+) to pan"),
+    (["plus", "ctrl+right"], "The newest steps are shown."),
+    (["plus", *["ctrl+left"] * 3], "The first steps are shown."),
+    (["plus"] * 5, "Cannot zoom in further: at least 10 steps are shown."),
+]
+
+
+async def test_where_a_zoom_or_pan_has_no_other_steps_to_show_it_says_so() -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(80, 24), notifications=True) as pilot:
-        await pilot.press(*keys[:-1])
-        before = stage.live.chart_view.rows(60)
-        await pilot.press(keys[-1], keys[-1])
-        assert stage.live.chart_view.rows(60) == before
-        await until(lambda: len(stage._notifications) == 1)
-        assert said in next(iter(stage._notifications)).message
-
-
-async def test_outliers_leave_the_chart_and_are_counted() -> None:
-    stage = Stage(runs.odd_metrics())
-    async with stage.run_test(size=(120, 40)) as pilot:
-        stage.live.focus_key = "one spike"
-        chart = stage.live.query_one(FocusChart)
-        await pilot.press("O")
-        assert "outliers clipped: 1 column" in text_of(chart)
-        assert "1.0M" not in text_of(chart)
-        await pilot.press("O", "v")
-        assert not stage.live.chart_view.envelope
+        for keys, said in AT_THE_END:
+            await pilot.press("0", *keys[:-1])
+            stage.clear_notifications()
+            before = stage.live.chart_view.rows(60)
+            await pilot.press(keys[-1], keys[-1])
+            assert stage.live.chart_view.rows(60) == before
+            await until(lambda: len(stage._notifications) == 1)
+            assert said in next(iter(stage._notifications)).message
 
 
 async def test_a_branch_is_laid_over_and_read_beside_the_run() -> None:
@@ -253,35 +244,24 @@ async def test_the_list_of_charts_says_what_a_metric_means() -> None:
         assert "mismatch_kl/all/mean" in note
 
 
-async def test_events_keep_their_place_under_a_crosshair() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
-        before = text_of(stage.live.query_one(EventLog))
-        await pilot.press("left", "left")
-        assert text_of(stage.live.query_one(EventLog)) == before
-
-
-@pytest.mark.parametrize(
-    ("width", "said"),
-    [
-        (120, ("EMA(0.8) =", "raw", "Δ10", "vs step-000100", "┊ step-000111")),
-        (80, ("EMA(0.8) =", "vs step-000100", "┊ step-000111")),
-        (40, ("EMA(0.8) =",)),
-    ],
-)
-async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place(
-    width: int, said: tuple[str, ...]
-) -> None:
+async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place() -> None:
     run = runs.branched(100, 60, 20)
     stage = Stage(run)
-    async with stage.run_test(size=(width, 30)) as pilot:
+    async with stage.run_test(size=(120, 30)) as pilot:
         stage.live.compare(branch_overlay(run, 99))
         await pilot.press("shift+left")
         chart = stage.live.query_one(FocusChart)
-        text = chart.heading(chart.width).text
-        assert all(part in text for part in said)
-        numbers = re.findall(r"\d*\.\d+", text)
-        assert all(len(number.partition(".")[2]) == 3 for number in numbers if number != "0.8")
+        for width, said in (
+            (120, ("EMA(0.8) =", "raw", "Δ10", "vs step-000100", "┊ step-000111")),
+            (80, ("EMA(0.8) =", "vs step-000100", "┊ step-000111")),
+            (40, ("EMA(0.8) =",)),
+        ):
+            await pilot.resize_terminal(width, 30)
+            await until(lambda width=width: chart.width <= width)  # type: ignore[misc]
+            text = chart.heading(chart.width).text
+            assert all(part in text for part in said)
+            numbers = re.findall(r"\d*\.\d+", text)
+            assert all(len(one.partition(".")[2]) == 3 for one in numbers if one != "0.8")
 
 
 async def test_a_leap_of_the_crosshair_grows_with_what_is_in_sight() -> None:
@@ -312,22 +292,15 @@ async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> 
         assert "■ held-out .700 [.600, .790]" in text_of(chart)
         assert "of step-000040, 95 % over 48 tasks × 4" in text_of(chart)
         assert "━ train, 95 % over 12 groups" in text_of(chart)
+        await pilot.resize_terminal(80, 24)
+        legend = "━ train, 95 % over 12 groups   ■ held-out .700 [.600, .790], 48 tasks × 4"
+        await until(lambda: text_of(chart).splitlines()[-1].strip() == legend)
+        await pilot.resize_terminal(120, 40)
+        await until(lambda: "of step-000040" in text_of(chart))
         await pilot.press("left")
         assert "[.600, .790]" not in text_of(chart), "not evaluated yet at that step"
         await pilot.press("end", "v")
         assert text_of(chart) != before, "v hides the interval"
-
-
-async def test_a_narrow_legend_leaves_out_words_and_no_number() -> None:
-    run = runs.run_of(60)
-    mean = Estimate(value=0.7, low=0.6, high=0.79)
-    found = Evaluation(mean_reward=0.7, num_tasks=48, num_traces=192, samples=4, mean=mean)
-    node = run.tree[39].model_copy(update={"evaluations": [found]})
-    stage = Stage(run.fold(CheckpointAdded(checkpoint=node)))
-    async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press(*["shift+left"] * 2, "left")
-        legend = text_of(stage.live.query_one(FocusChart)).splitlines()[-1].rstrip()
-    assert legend == "   ━ train, 95 % over 12 groups   ■ held-out .700 [.600, .790], 48 tasks × 4"
 
 
 async def test_a_branch_and_a_move_of_the_head_are_marked_in_every_chart() -> None:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from textual.widgets import OptionList
 
 from hud_tui.errors import HudUnreachable
@@ -56,14 +55,7 @@ async def test_groups_without_gradient_are_a_texture_step_by_step() -> None:
         assert text_of(grid).splitlines()[1].index("▼") == 51
 
 
-async def test_the_strip_says_what_its_cells_mean_on_a_narrow_terminal_too() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("tab", "v")
-        assert "colour mean, height std, ═ ┄ none" in text_of(groups_of(stage))
-
-
-async def test_a_click_on_the_strip_puts_the_crosshair_there() -> None:
+async def test_the_strip_shows_groups_step_by_step_and_is_clicked() -> None:
     stage = Stage(runs.run_of(60))
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("tab", "v")
@@ -72,6 +64,22 @@ async def test_a_click_on_the_strip_puts_the_crosshair_there() -> None:
         await pilot.press("enter")
         assert groups_of(stage).face is Face.REWARDS
         assert "step-000021" in text_of(groups_of(stage))
+
+        await pilot.press("escape", "escape", "shift+tab")
+        await until(lambda: stage.focused is stage.live.metrics)
+        small = stage.live.metrics.size.height
+        await pilot.press("enter")
+        await until(lambda: stage.live.metrics.size.height > small)
+        await pilot.press("tab")
+        await until(lambda: groups_of(stage).size.height > 30)
+        assert not stage.live.query_one(FocusChart).display
+        await pilot.press("tab")
+        await until(lambda: stage.live.query_one(EventLog).size.height > 30)
+        await pilot.press("left", "escape")
+        await until(lambda: stage.live.metrics.size.height == small)
+        assert stage.live.cursor is not None
+        await pilot.press("escape")
+        assert stage.live.cursor is None
 
 
 async def test_a_long_strip_puts_many_steps_into_a_column_and_says_so() -> None:
@@ -95,63 +103,41 @@ async def test_a_long_strip_puts_many_steps_into_a_column_and_says_so() -> None:
         await until(lambda: "▼ step-010000" in text_of(grid))
 
 
-async def test_the_strip_names_the_step_under_the_crosshair_where_there_is_room() -> None:
+async def test_the_strip_names_the_step_under_the_crosshair_and_shows_those_of_the_charts() -> None:
     stage = Stage(runs.run_of(112))
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("tab", "v", "left")
         await until(lambda: " step-000112 ▼" in text_of(groups_of(stage)))
         assert text_of(groups_of(stage)).splitlines()[1].index("▼") == 112
-
-
-async def test_the_strip_shows_the_steps_that_the_charts_do() -> None:
-    stage = Stage(runs.run_of(300))
-    async with stage.run_test(size=(80, 24)) as pilot:
-        await pilot.press("tab", "v", "home", "plus", "plus")
+        stage.play(runs.run_of(300))
+        await pilot.resize_terminal(80, 24)
+        await pilot.press("home", "plus", "plus")
         await until(lambda: "step-000001 … step-000075" in text_of(groups_of(stage)))
+        assert "colour mean, height std, ═ ┄ none" in text_of(groups_of(stage))
         assert "a column" not in groups_of(stage).title(80)
         await pilot.press("ctrl+right")
         await until(lambda: "step-000038 … step-000112" in text_of(groups_of(stage)))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])
-async def test_waste_is_summed_up_worst_task_first(size: tuple[int, int]) -> None:
+async def test_waste_is_summed_up_worst_task_first() -> None:
     stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=size) as pilot:
+    async with stage.run_test(size=(80, 24)) as pilot:
         await pilot.press("enter", "tab", "v", "v")
         grid = groups_of(stage)
-        await until(lambda: "mul-02" in text_of(grid))
-        text = text_of(grid)
-        if size[0] >= 80:
-            assert "no gradient from 32% of 5.8k rollouts, 32% of 29k tokens" in text
-            assert "480 of 480" in text
-            assert f"{ALL_SOLVED} solved  {ALL_FAILED} failed" in text
-        assert text.index("mul-02") < text.index("upper-05") < text.index("add-00")
-        assert all(strip.cell_length == grid.width for strip in grid.shown)
-
-
-async def test_waste_is_that_of_the_steps_up_to_the_crosshair() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.press("tab", "v", "v", "home")
-        await until(lambda: "of 96 rollouts" in text_of(groups_of(stage)))
-
-
-async def test_a_pane_takes_the_whole_view_and_escape_folds_it_back() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(120, 40)) as pilot:
-        small = stage.live.metrics.size.height
-        await pilot.press("enter")
-        await until(lambda: stage.live.metrics.size.height > small)
-        await pilot.press("tab")
-        await until(lambda: groups_of(stage).size.height > 30)
-        assert not stage.live.query_one(FocusChart).display
-        await pilot.press("tab")
-        await until(lambda: stage.live.query_one(EventLog).size.height > 30)
-        await pilot.press("left", "escape")
-        await until(lambda: stage.live.metrics.size.height == small)
-        assert stage.live.cursor is not None
-        await pilot.press("escape")
-        assert stage.live.cursor is None
+        for size in ((80, 24), (120, 40), (40, 12)):
+            await pilot.resize_terminal(*size)
+            await until(lambda size=size: grid.width <= size[0] and "mul-02" in text_of(grid))  # type: ignore[misc]
+            await pilot.pause()
+            text = text_of(grid)
+            if size[0] >= 80:
+                assert "no gradient from 32% of 5.8k rollouts, 32% of 29k tokens" in text
+                assert "480 of 480" in text
+                assert f"{ALL_SOLVED} solved  {ALL_FAILED} failed" in text
+            assert text.index("mul-02") < text.index("upper-05") < text.index("add-00")
+            assert all(strip.cell_length == grid.width for strip in grid.shown)
+        await pilot.resize_terminal(120, 40)
+        await pilot.press("home")  # of the steps up to the crosshair
+        await until(lambda: "of 96 rollouts" in text_of(grid))
 
 
 async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> None:
@@ -359,23 +345,24 @@ async def test_rewards_without_rollouts_are_shown_alone() -> None:
         assert "The service does not say" in text_of(screen.columns)
 
 
-@pytest.mark.parametrize("again", [("escape",), ("end",), ("tab",)])
-async def test_a_cursor_that_was_moved_stays_in_its_step(again: tuple[str]) -> None:
+async def test_a_cursor_that_was_moved_stays_in_its_step() -> None:
     stage = Stage(runs.run_of(5), client=runs.Catalog({}))
     async with stage.run_test(size=(120, 40)) as pilot:
         await pilot.press("tab")
         await until(lambda: stage.focused is groups_of(stage))
-        stage.play(runs.run_of(6))
-        await until(lambda: "step-000006" in text_of(groups_of(stage)))
-        await pilot.press("down")
-        stage.play(runs.run_of(7))
-        await until(lambda: groups_of(stage).run is stage.scene)
-        assert "step-000006 · pinned, esc unpins" in text_of(groups_of(stage))
-        await pilot.press("enter")
-        screen = await opened(stage)
-        assert "add-06  step-000006" in facts_of(screen)
-        await pilot.press("escape", *again)
-        await until(lambda: "step-000007" in text_of(groups_of(stage)))
+        for newest, move, again in ((6, "down", "escape"), (8, "up", "end"), (10, "down", "tab")):
+            stage.play(runs.run_of(newest))
+            await until(lambda n=newest: f"step-{n:06}" in text_of(groups_of(stage)))  # type: ignore[misc]
+            await pilot.press(move)
+            stage.play(runs.run_of(newest + 1))
+            await until(lambda: groups_of(stage).run is stage.scene)
+            pinned = f"step-{newest:06} · pinned, esc unpins"
+            assert pinned in text_of(groups_of(stage))
+            await pilot.press("enter")
+            screen = await opened(stage)
+            assert f"  step-{newest:06}" in facts_of(screen)
+            await pilot.press("escape", again)
+            await until(lambda n=newest + 1: f"step-{n:06}" in text_of(groups_of(stage)))  # type: ignore[misc]
 
 
 async def test_a_step_that_is_sampled_is_pinned_until_it_is_given_up() -> None:

@@ -83,36 +83,20 @@ async def test_the_cursor_moves_by_arrows_and_letters(served: Served) -> None:
         assert here == [1, 2, 3, 2, 1, 6, 1, 6, 1, 6, 1, 6, 1]
 
 
-async def test_the_cursor_stays_on_its_model_when_others_come(served: Served) -> None:
-    async with catalog(served, "one") as app:
-        await app.press("down")
-        assert table(app).key is not None
-        before = table(app).key
-        async with caller(served) as http:
-            await fork(http, "two")
-        await app.press("r")
-        await app.until(lambda: "two" in names(app))
-        assert table(app).key == before
-
-
-async def test_enter_follows_a_model_with_steps_to_live(served: Served) -> None:
+async def test_enter_goes_to_live_to_launch_or_asks_for_a_fork_s_name(served: Served) -> None:
     async with catalog(served, "one", "two") as app:
-        await app.press("down")
-        await app.until(lambda: "selects one" in app.said("#note"))
-        await app.press("enter")
-        await app.until_view("live")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.name == "one"
-
-
-async def test_enter_takes_a_model_without_steps_to_launch(served: Served) -> None:
-    async with catalog(served, "one", "two") as app:
-        await app.press("enter")
-        await app.until_view("launch")
-
-
-async def test_enter_on_a_base_asks_for_a_name(served: Served) -> None:
-    async with catalog(served, "one") as app:
+        for keys, note, view_then, name in (
+            (("home",), "selects two", "launch", "two"),
+            (("home", "down"), "selects one", "live", "one"),
+        ):
+            await app.press(*keys)
+            await app.until(lambda note=note: note in app.said("#note"))
+            await app.press("enter")
+            await app.until_view(view_then)
+            assert run_of(app.app).model is not None
+            assert run_of(app.app).model.name == name
+            await app.press("1")
+            await app.until_view("models")
         await app.press("end", "enter")
         await app.until_dialog()
         await app.press("enter")
@@ -121,21 +105,20 @@ async def test_enter_on_a_base_asks_for_a_name(served: Served) -> None:
         assert run_of(app.app).model.name == "four-rl"
 
 
-async def test_a_taken_name_is_said_in_the_dialog(served: Served) -> None:
+async def test_a_name_that_cannot_be_a_fork_s_is_said_in_the_dialog(served: Served) -> None:
     async with catalog(served, "one") as app:
         await app.press("F")
         await app.until_dialog()
+        await app.press("delete", "enter")
+        await app.until(lambda: "enter a name" in app.said("#dialog-problem"))
         await app.press(*"ONE")
-        await app.until(lambda: "a model with this name exists" in app.said("#dialog-problem"))
+        taken = "a model with this name exists"
+        await app.until(lambda: taken in app.said("#dialog-problem"))
         await app.press("enter")
-        assert "a model with this name exists" in app.said("#dialog-problem")
+        assert taken in app.said("#dialog-problem")
         assert app.net.sent == []
         await app.press("escape")
         await app.until_view("models")
-
-
-async def test_a_name_taken_meanwhile_is_said_in_the_dialog(served: Served) -> None:
-    async with catalog(served, "one") as app:
         await app.press("F")
         await app.until_dialog()
         async with caller(served) as http:
@@ -147,28 +130,9 @@ async def test_a_name_taken_meanwhile_is_said_in_the_dialog(served: Served) -> N
         assert app.net.sent == ["POST /v2/models/fork"] * 2
 
 
-async def test_an_empty_name_is_not_sent(served: Served) -> None:
-    async with catalog(served, "one") as app:
-        await app.press("F")
-        await app.until_dialog()
-        await app.press("delete", "enter")
-        await app.until(lambda: "enter a name" in app.said("#dialog-problem"))
-        assert app.net.sent == []
-
-
-async def test_a_fork_whose_answer_is_lost_is_found(served: Served) -> None:
-    async with catalog(served, "one") as app:
-        app.net.path, app.net.lose = "/v2/models/fork", "answer"
-        await app.press("F")
-        await app.until_dialog()
-        await app.press(*"lost", "enter")
-        await app.until_view("launch")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.name == "lost"
-        assert app.net.sent == ["POST /v2/models/fork"]
-
-
-async def test_a_fork_that_never_arrived_is_said(served: Served) -> None:
+async def test_a_fork_that_never_arrived_is_said_and_one_whose_answer_is_lost_is_found(
+    served: Served,
+) -> None:
     async with catalog(served, "one") as app:
         app.net.path, app.net.lose = "/v2/models/fork", "request"
         await app.press("F")
@@ -176,12 +140,20 @@ async def test_a_fork_that_never_arrived_is_said(served: Served) -> None:
         await app.press(*"lost", "enter")
         await app.until(lambda: "no answer" in app.said("#dialog-problem"))
         assert app.net.sent == ["POST /v2/models/fork"]
+        app.net.lose = "answer"
+        await app.press("enter")
+        await app.until_view("launch")
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.name == "lost"
+        assert app.net.sent == ["POST /v2/models/fork"] * 2
 
 
-async def test_the_filter_narrows_and_escape_clears_it(served: Served) -> None:
+async def test_the_filter_narrows_by_name_and_base_and_escape_clears_it(served: Served) -> None:
     async with catalog(served, "alpha", "beta") as app:
         await app.press("slash", *"alp")
         await app.until(lambda: names(app) == ["alpha"])
+        await app.press("ctrl+u", *"toy bet")
+        await app.until(lambda: names(app) == ["beta"])
         await app.press("enter")
         assert view(app).focused is table(app)
         await app.press("slash", *"xyz")
@@ -195,17 +167,26 @@ async def test_the_filter_narrows_and_escape_clears_it(served: Served) -> None:
         assert not view(app).filter_field.display
 
 
-async def test_the_filter_reads_the_base_too(served: Served) -> None:
-    async with catalog(served, "alpha") as app:
-        await app.press("slash", *"toy alp")
-        await app.until(lambda: names(app) == ["alpha"])
-
-
-async def test_y_copies_the_slug(served: Served) -> None:
+async def test_the_slug_is_copied_and_a_refused_catalog_is_told_and_read_again(
+    served: Served,
+) -> None:
     async with catalog(served, "my model") as app:
+        assert not view(app).query_one("#engine").display, "on this machine"
         await app.press("y")
         assert app.app.clipboard == "my-model"
         await app.until_notice("copied 8 bytes: my-model")
+        connection = app.app.workspace.session.client.wire
+        kept, connection.http = connection.http, _refusing()
+        await app.press("r")
+        await app.until_notice("the catalog is closed")
+        connection.http = kept
+        await app.press("down")
+        before = table(app).key
+        async with caller(served) as http:
+            await fork(http, "two")
+        await app.press("r")
+        await app.until(lambda: names(app) == ["two", "my-model", "toy/four"])
+        assert table(app).key == before is not None, "the cursor stays on its model"
 
 
 async def test_a_hostile_name_is_only_text(served: Served) -> None:
@@ -225,17 +206,6 @@ async def test_the_command_line_forks_by_name(served: Served) -> None:
         await app.until_view("launch")
         assert run_of(app.app).model is not None
         assert run_of(app.app).model.name == "given"
-
-
-async def test_a_refused_catalog_is_told_and_read_again(served: Served) -> None:
-    async with catalog(served, "one") as app:
-        connection = app.app.workspace.session.client.wire
-        kept, connection.http = connection.http, _refusing()
-        await app.press("r")
-        await app.until_notice("the catalog is closed")
-        connection.http = kept
-        await app.press("r")
-        await app.until(lambda: names(app) == ["one", "toy/four"])
 
 
 def _refusing() -> httpx.AsyncClient:
@@ -267,8 +237,3 @@ async def test_all_that_is_said_of_a_server_has_room_on_a_narrow_terminal(
     async with catalog(served, "mine", size=(80, 24)) as app:
         await app.until(lambda: "checkpoints kept for 7 d" in app.said("#engine"))
         await app.until(lambda: view(app).query_one("#engine").size.height == 2)
-
-
-async def test_a_model_on_this_machine_needs_no_such_line(served: Served) -> None:
-    async with catalog(served, "mine") as app:
-        assert not view(app).query_one("#engine").display

@@ -321,6 +321,18 @@ async def test_the_chart_is_clicked_opened_zoomed_and_panned() -> None:
         await hand.click((chart.region.x + 1, chart.region.y + 3))  # its y axis
         assert live.cursor == here
 
+        await hand.pilot.press("escape", "escape", "escape")
+        chart = chart_of(app)
+        await hand.pilot.mouse_down(chart, offset=(30, 5))
+        await hand.pilot.hover(chart, offset=(50, 5))
+        await hand.until(lambda: chart.band == (30, 50))
+        row = chart.render_line(5)
+        ground = [segment.style.bgcolor for segment in row.crop(40, 41) if segment.style]
+        beside = [segment.style.bgcolor for segment in row.crop(60, 61) if segment.style]
+        assert ground != beside
+        await hand.pilot.mouse_up(chart, offset=(50, 5))
+        await hand.until(lambda: chart.band is None)
+
 
 async def test_a_span_drawn_in_the_chart_fills_it() -> None:
     async with stage() as (app, hand):
@@ -336,20 +348,6 @@ async def test_a_span_drawn_in_the_chart_fills_it() -> None:
         await hand.pilot.press("0")
         await hand.drag(hand.cell(chart, 20, 5), (119, 39))
         await hand.until(lambda: live.chart_view.span is not None and live.chart_view.end is None)
-
-
-async def test_while_it_is_drawn_the_span_is_seen() -> None:
-    async with stage() as (_app, hand):
-        chart = chart_of(_app)
-        await hand.pilot.mouse_down(chart, offset=(30, 5))
-        await hand.pilot.hover(chart, offset=(50, 5))
-        await hand.until(lambda: chart.band == (30, 50))
-        row = chart.render_line(5)
-        ground = [segment.style.bgcolor for segment in row.crop(40, 41) if segment.style]
-        beside = [segment.style.bgcolor for segment in row.crop(60, 61) if segment.style]
-        assert ground != beside
-        await hand.pilot.mouse_up(chart, offset=(50, 5))
-        await hand.until(lambda: chart.band is None)
 
 
 async def test_metrics_are_clicked_and_the_wheel_scrolls_them() -> None:
@@ -391,8 +389,29 @@ async def test_in_the_curve_of_the_chosen_metric_a_click_points_at_a_step() -> N
         assert live.cursor == step
 
 
-async def test_groups_are_clicked_and_two_clicks_open_one() -> None:
+async def test_the_strip_is_clicked_to_a_step_and_opened() -> None:
     async with stage() as (app, hand):
+        await hand.pilot.press("tab", "v")
+        grid = app.screen.query_one(GroupGrid)
+        await hand.until(lambda: grid.face is Face.STRIP)
+        await hand.click(hand.cell(grid, 20, 3))
+        await hand.until(lambda: app.live.cursor is not None)
+        step = app.live.cursor
+        await hand.click(hand.cell(grid, 20, 3), times=2)
+        await hand.until(lambda: grid.face is Face.REWARDS)
+        assert app.live.cursor == step
+
+
+async def test_groups_strip_and_events_are_clicked_and_scrolled() -> None:
+    async with stage() as (app, hand):
+        app.play(runs.sampling(app.scene, 50))
+        log = app.screen.query_one(EventLog)
+        await hand.until(lambda: log.count > log.body_rows)
+        await hand.wheel(hand.cell(log, 5, 2), 1)
+        await hand.until(lambda: log.scroll_offset.y > 0)
+
+        app.play(runs.run_of(120))
+        await hand.pilot.pause()
         grid = app.screen.query_one(GroupGrid)
         await hand.until(lambda: grid.slugs)
         await hand.click(hand.cell(grid, 5, 1 + grid.named + 2))
@@ -408,28 +427,6 @@ async def test_groups_are_clicked_and_two_clicks_open_one() -> None:
         await hand.wheel(hand.cell(columns, 3, 3), 1)
         await hand.click("esc back")
         await hand.until(lambda: app.screen is app.live)
-
-
-async def test_the_strip_is_clicked_to_a_step_and_opened() -> None:
-    async with stage() as (app, hand):
-        await hand.pilot.press("tab", "v")
-        grid = app.screen.query_one(GroupGrid)
-        await hand.until(lambda: grid.face is Face.STRIP)
-        await hand.click(hand.cell(grid, 20, 3))
-        await hand.until(lambda: app.live.cursor is not None)
-        step = app.live.cursor
-        await hand.click(hand.cell(grid, 20, 3), times=2)
-        await hand.until(lambda: grid.face is Face.REWARDS)
-        assert app.live.cursor == step
-
-
-async def test_events_are_scrolled() -> None:
-    async with stage() as (app, hand):
-        app.play(runs.sampling(app.scene, 50))
-        log = app.screen.query_one(EventLog)
-        await hand.until(lambda: log.count > log.body_rows)
-        await hand.wheel(hand.cell(log, 5, 2), 1)
-        await hand.until(lambda: log.scroll_offset.y > 0)
 
 
 async def test_charts_and_overlays_are_chosen_by_two_clicks() -> None:
@@ -470,7 +467,7 @@ async def test_the_tree_is_clicked_unfolded_and_scrolled() -> None:
         assert tree.position == position
 
 
-async def test_the_details_are_scrolled_under_the_pointer() -> None:
+async def test_details_are_scrolled_and_selected_under_the_pointer() -> None:
     async with scene("checkpoints", (120, 20)) as (app, hand):
         details = app.screen.query_one(CheckpointDetails)
         tree = app.screen.query_one(CheckpointTree)
@@ -478,6 +475,12 @@ async def test_the_details_are_scrolled_under_the_pointer() -> None:
         await hand.until(lambda: details.scroll_offset.y > 0)
         assert tree.scroll_offset.y == 0
         assert app.screen.focused is tree
+
+        pane = app.screen.query_one(CheckpointDetails)
+        pane.scroll_to(y=2, animate=False)
+        await hand.until(lambda: pane.scroll_offset.y == 2)
+        await hand.drag(hand.cell(pane, 0, 1), hand.cell(pane, 7, 1))
+        await hand.until(lambda: app.screen.get_selected_text() == pane.lines[3].plain[:8])
 
 
 async def test_steps_that_arrive_do_not_scroll_back_what_the_wheel_has_left() -> None:
@@ -533,15 +536,6 @@ async def test_text_of_a_rollout_is_selected_and_copied() -> None:
         await hand.until(lambda: app.screen.get_selected_text())
         await hand.pilot.press("escape")
         assert not app.screen.get_selected_text(), "what is out of sight is not selected"
-
-
-async def test_details_are_selected_as_they_are_scrolled() -> None:
-    async with scene("checkpoints", (120, 20)) as (app, hand):
-        pane = app.screen.query_one(CheckpointDetails)
-        pane.scroll_to(y=2, animate=False)
-        await hand.until(lambda: pane.scroll_offset.y == 2)
-        await hand.drag(hand.cell(pane, 0, 1), hand.cell(pane, 7, 1))
-        await hand.until(lambda: app.screen.get_selected_text() == pane.lines[3].plain[:8])
 
 
 async def test_two_clicks_on_a_list_select_no_text() -> None:

@@ -153,22 +153,21 @@ async def reach(served: Served, view: str = "live") -> AsyncIterator[Reach]:
         yield Reach(flown, model_id, other_id, job_id)
 
 
-async def test_a_base_is_gone_to_though_a_filter_hides_it(served: Served) -> None:
-    async with reach(served, "models") as at:
-        view = at.flown.view
-        assert isinstance(view, ModelsScreen)
-        await at.flown.until(lambda: view.rows.rows)
-        await at.flown.press("slash", *"arith", "enter", "4")
-        await at.flown.until_view("checkpoints")
-        await at.go("toy", "model")
-        await at.flown.until_dialog()
-        assert view.chosen is not None
-        assert view.chosen.is_trainable
-        assert view.filter_field.value == ""
-
-
-async def test_a_checkpoint_of_the_model_is_gone_to(served: Served) -> None:
+async def test_checkpoints_runs_and_bases_are_gone_to_though_a_filter_hides_them(
+    served: Served,
+) -> None:
     async with reach(served) as at:
+        await at.flown.press("5")
+        await at.flown.until_view("runs")
+        runs = at.flown.view
+        assert isinstance(runs, RunsScreen)
+        await at.flown.until(lambda: runs.table.row is not None)
+        await at.flown.press("slash", *"nothing", "enter", "4")
+        await at.go(at.job_id[:8], "run")
+        await at.flown.until_view("runs")
+        await at.flown.until(lambda: runs.table.row is not None)
+        assert runs.table.row is not None
+        assert (runs.table.row.id, runs.filter_field.value) == (at.job_id, "")
         await at.go("000002", "checkpoint")
         await at.flown.until_view("checkpoints")
         view = at.flown.view
@@ -176,32 +175,21 @@ async def test_a_checkpoint_of_the_model_is_gone_to(served: Served) -> None:
         await at.flown.until(lambda: view.selected and view.selected.name == "step-000002")
         await at.go("4", "checkpoint")
         await at.flown.until(lambda: view.selected and view.selected.name == "step-000004")
-
-
-async def test_a_checkpoint_of_another_model_is_gone_to_by_both_names(served: Served) -> None:
-    async with reach(served) as at:
-        await at.go("words 2", "checkpoint")
-        await at.flown.until_view("checkpoints")
-        view = at.flown.view
-        assert isinstance(view, CheckpointsScreen)
+        await at.go("words 2", "checkpoint")  # of another model, by both names
+        await at.flown.until(lambda: view.run.model and view.run.model.id == at.other_id)
         await at.flown.until(lambda: view.selected and view.selected.name == "step-000002")
-        assert view.run.model is not None
-        assert view.run.model.id == at.other_id
-
-
-async def test_a_run_is_gone_to_though_a_filter_hides_it(served: Served) -> None:
-    async with reach(served) as at:
-        await at.flown.press("5")
-        await at.flown.until_view("runs")
-        view = at.flown.view
-        assert isinstance(view, RunsScreen)
-        await at.flown.until(lambda: view.table.row is not None)
-        await at.flown.press("slash", *"nothing", "enter", "4")
-        await at.go(at.job_id[:8], "run")
-        await at.flown.until_view("runs")
-        await at.flown.until(lambda: view.table.row is not None)
-        assert view.table.row is not None
-        assert (view.table.row.id, view.filter_field.value) == (at.job_id, "")
+        await at.flown.press("1")
+        await at.flown.until_view("models")
+        models = at.flown.view
+        assert isinstance(models, ModelsScreen)
+        await at.flown.until(lambda: models.rows.rows)
+        await at.flown.press("slash", *"arith", "enter", "4")
+        await at.flown.until_view("checkpoints")
+        await at.go("toy", "model")
+        await at.flown.until_dialog()
+        assert models.chosen is not None
+        assert models.chosen.is_trainable
+        assert models.filter_field.value == ""
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -225,10 +213,29 @@ async def test_a_job_is_gone_to_and_opened_where_it_is_not_listed(
         await at.flown.until(lambda: view.level is (Level.TRACES if older else Level.JOBS))
 
 
-async def test_a_task_is_gone_to_in_the_groups(served: Served) -> None:
+async def test_hostile_names_are_plain_text(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with caller(served) as http:
+        await http.post(
+            "/v2/trace/job/00000000-0000-4000-8000-000000000001/enter", json={"name": HOSTILE}
+        )
     async with reach(served) as at:
-        tree = at.flown.view.run.tree
-        slug = tree[0].groups[-1].task_slug
+        await at.flown.press("colon")
+        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
+        at.palette.field.value = "not markup"
+        await at.flown.until(lambda: "job" in [kind for _, kind in at.listed])
+        [name] = [row.cells[0].plain for row in at.palette.list.rows if row.cells[1].plain == "job"]
+        assert "[red]not markup[/]" in name
+        assert name.isprintable()
+
+
+async def test_tasks_are_gone_to_in_the_groups_and_held_out_ones_in_the_newest_evaluation(
+    served: Served,
+) -> None:
+    async with reach(served) as at:
+        run = at.flown.view.run
+        slug = run.tree[0].groups[-1].task_slug
         assert slug is not None
         await at.go(slug, "task")
         await at.flown.until_view("live")
@@ -237,14 +244,9 @@ async def test_a_task_is_gone_to_in_the_groups(served: Served) -> None:
         groups = view.groups
         await at.flown.until(lambda: groups.has_focus and groups.slugs)
         await at.flown.until(lambda: groups.slugs[groups.index] == slug)
-
-
-async def test_a_held_out_task_is_gone_to_in_the_newest_evaluation(served: Served) -> None:
-    async with reach(served) as at:
-        run = at.flown.view.run
         [(position, found)] = run.tree.evaluations()
-        groups = (await at.flown.view.session.evaluations.get(found.id or "")).groups
-        slug = groups[-1].task_slug
+        heldout = (await at.flown.view.session.evaluations.get(found.id or "")).groups
+        slug = heldout[-1].task_slug
         assert slug
         trained = {group.task_slug for node in run.tree for group in node.groups}
         assert slug not in trained
@@ -335,25 +337,29 @@ async def test_a_model_is_opened_as_enter_in_models_does(served: Served) -> None
         await at.flown.until_view("models")
 
 
-@pytest.mark.parametrize("view", ["models", "launch", "live", "checkpoints", "runs", "jobs"])
-async def test_every_action_that_is_listed_can_be_done(served: Served, view: str) -> None:
-    """By the name of a method that the screen, or the app, has."""
+async def test_what_is_listed_can_be_done_and_a_name_typed_at_once_is_gone_to(
+    served: Served,
+) -> None:
     async with reach(served) as at:
-        await at.flown.app.switch_mode(view)
-        await at.flown.until_view(view)
-        listed = [one for one in doable(at.flown.screen) if one.action.name not in HIDDEN]
-        assert len(listed) > 10
-        for one in listed:
-            name, _, _ = one.action.name.partition("(")
-            owner, _, method = name.rpartition(".")
-            where = at.flown.app if owner == "app" else one.where
-            assert callable(getattr(where, f"action_{method}", None)), one.action
-
-
-async def test_a_name_typed_at_once_with_enter_goes_to_what_is_typed(served: Served) -> None:
-    """Not to what was listed for fewer letters."""
-    async with reach(served) as at:
-        await at.flown.press("colon", *"chec", "enter")
+        await at.flown.press("colon")
+        await at.flown.until(lambda: isinstance(at.flown.screen, Palette) and at.listed)
+        kinds = list(dict.fromkeys(kind for _, kind in at.listed))
+        assert kinds == ["view", "action", "theme"]
+        assert len(at.listed) < MOST
+        await at.flown.press("escape")
+        await at.flown.until_view("live")
+        for view in ("models", "launch", "live", "checkpoints", "runs", "jobs"):
+            await at.flown.app.switch_mode(view)
+            await at.flown.until_view(view)
+            await at.flown.until(lambda: at.flown.screen.is_mounted)
+            listed = [one for one in doable(at.flown.screen) if one.action.name not in HIDDEN]
+            assert len(listed) > 10
+            for one in listed:  # by the name of a method that the screen, or the app, has
+                name, _, _ = one.action.name.partition("(")
+                owner, _, method = name.rpartition(".")
+                where = at.flown.app if owner == "app" else one.where
+                assert callable(getattr(where, f"action_{method}", None)), one.action
+        await at.flown.press("colon", *"chec", "enter")  # not to what fewer letters list
         await at.flown.until_view("checkpoints")
         await at.flown.press("colon", *"theme light", "enter")
         await at.flown.until(lambda: at.flown.app.theme == "hud-light")
@@ -374,34 +380,6 @@ async def test_what_comes_late_leaves_the_cursor_where_it_is(
         gate.append(lambda: None)
         await at.flown.until(lambda: "run" in [kind for _, kind in at.listed])
         assert at.listed[at.palette.list.cursor] == chosen
-
-
-async def test_hostile_names_are_plain_text(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with caller(served) as http:
-        await http.post(
-            "/v2/trace/job/00000000-0000-4000-8000-000000000001/enter", json={"name": HOSTILE}
-        )
-    async with reach(served) as at:
-        await at.flown.press("colon")
-        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
-        at.palette.field.value = "not markup"
-        await at.flown.until(lambda: "job" in [kind for _, kind in at.listed])
-        [name] = [name for name, kind in at.listed if kind == "job"]
-        assert "[red]not markup[/]" in name
-        assert name.isprintable()
-
-
-async def test_the_views_and_actions_are_listed_before_a_letter_is_typed(served: Served) -> None:
-    async with reach(served) as at:
-        await at.flown.press("colon")
-        await at.flown.until(lambda: isinstance(at.flown.screen, Palette) and at.listed)
-        kinds = list(dict.fromkeys(kind for _, kind in at.listed))
-        assert kinds == ["view", "action", "theme"]
-        assert len(at.listed) < MOST
-        await at.flown.press("escape")
-        await at.flown.until_view("live")
 
 
 async def test_before_there_is_a_service_it_has_the_actions_alone(served: Served) -> None:

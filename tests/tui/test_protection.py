@@ -33,6 +33,8 @@ async def named(flown: Cockpit) -> InputDialog:
 async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None:
     async with catalog(served, "arith-rl") as app:
         name = NAME
+        await app.press("end", "P")
+        await app.until_notice("choose a model of yours")
         await app.until(lambda: cells(app, name))
         table(app).select(next(m.id for m in view(app).models or () if m.model_name == name))
         await app.press("P")
@@ -51,12 +53,6 @@ async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None
         await app.until_notice("no longer protected")
         await app.until(lambda: cells(app, name))
         assert app.app.workspace.session.client.wire.guard.protected == {}
-
-
-async def test_a_base_cannot_be_protected(served: Served) -> None:
-    async with catalog(served) as app:
-        await app.press("P")
-        await app.until_notice("choose a model of yours")
 
 
 async def test_the_head_is_set_once_the_name_is_typed(served: Served) -> None:

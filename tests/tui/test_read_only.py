@@ -8,7 +8,7 @@ from textual.widgets import Button
 
 from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly
-from hud_tui.keys import ACTIONS, WRITES, of_view
+from hud_tui.keys import ACTIONS, VIEWS, WRITES, of_view
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import KeyLine
@@ -55,21 +55,24 @@ def test_what_changes_the_service_is_in_the_table() -> None:
     assert {action.id for action in ACTIONS} >= WRITES
 
 
-@pytest.mark.parametrize("view", KEYS)
 async def test_a_key_that_would_change_something_says_why_not(
-    served: Served, view: str, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(HudApp, "notify", lambda app, text, **more: said.append(text))
-    async with looking(served, view) as app:
-        for count, key in enumerate(KEYS[view], 1):
-            action = next(one for one in of_view(view) if key in one.keys.split(","))
-            assert action.id in WRITES
-            can = app.screen.check_action
-            await app.until(lambda can=can, name=action.name: can(name, ()) is not False)
-            await app.press(key)
-            await app.until(lambda count=count: said.count(SAID) == count)
-            assert not isinstance(app.screen, Dialog)
+    async with looking(served, "models") as app:
+        for view, keys in KEYS.items():
+            await app.press(str(VIEWS.index(view) + 1))
+            await app.until_view(view)
+            await app.until(lambda: app.screen.run.training and app.screen.run.loaded)
+            for key in keys:
+                action = next(one for one in of_view(view) if key in one.keys.split(","))
+                assert action.id in WRITES
+                can, count = app.screen.check_action, said.count(SAID) + 1
+                await app.until(lambda can=can, name=action.name: can(name, ()) is not False)
+                await app.press(key)
+                await app.until(lambda count=count: said.count(SAID) == count)
+                assert not isinstance(app.screen, Dialog)
         assert app.net.sent == []
 
 
@@ -78,15 +81,32 @@ def _told(app: Opened) -> int:
     return app.notices.count(SAID)
 
 
-@pytest.mark.parametrize("width", [120, 40, 28])
-async def test_the_top_line_says_so_and_the_footer_has_no_such_key(
-    served: Served, width: int
+async def test_the_top_line_says_so_and_neither_footer_help_nor_leaving_offers_a_change(
+    served: Served,
 ) -> None:
-    async with looking(served, "checkpoints", width) as app:
-        await app.until(lambda: "read-only" in str(app.screen.query_one(TopLine).render()))
-        shown = {action.id for action in app.screen.query_one(KeyLine).actions}
-        assert shown
-        assert not shown & WRITES
+    async with looking(served, "checkpoints") as app:
+        top = app.screen.query_one(TopLine)
+        for width in (120, 40, 28, 80):
+            await app.pilot.resize_terminal(width, 24)
+            await app.until(lambda width=width: top.size.width == width)  # type: ignore[misc]
+            await app.until(lambda: "read-only" in str(top.render()))
+            shown = {action.id for action in app.screen.query_one(KeyLine).actions}
+            assert shown
+            assert not shown & WRITES
+        await app.press("1")
+        await app.until_view("models")
+        await app.press("question_mark", *"under a name")
+        await app.until(lambda: app.screen.query("#help-list"))
+        await app.press("enter")
+        await app.until(lambda: _told(app) == 1)
+        await app.press("3")
+        await app.until_view("live")
+        await app.press("q")
+        await app.until_dialog()
+        assert [button.id for button in app.screen.query(Button)] == ["cancel", "leave"]
+        await app.press("escape")
+        await app.until_view("live")
+        assert app.net.sent == []
 
 
 async def test_neither_enter_on_a_base_nor_the_button_sends_anything(served: Served) -> None:
@@ -103,21 +123,3 @@ async def test_neither_enter_on_a_base_nor_the_button_sends_anything(served: Ser
         button.press()
         await app.until(lambda: _told(app) == 1)
         assert app.net.sent == []
-
-
-async def test_the_palette_and_the_help_are_told_the_same(served: Served) -> None:
-    async with looking(served, "models") as app:
-        await app.press("question_mark", *"under a name")
-        await app.until(lambda: app.screen.query("#help-list"))
-        await app.press("enter")
-        await app.until(lambda: _told(app) == 1)
-        assert app.net.sent == []
-
-
-async def test_leaving_does_not_offer_to_end_the_run(served: Served) -> None:
-    async with looking(served, "live") as app:
-        await app.press("q")
-        await app.until_dialog()
-        assert [button.id for button in app.screen.query(Button)] == ["cancel", "leave"]
-        await app.press("escape")
-        await app.until_view("live")

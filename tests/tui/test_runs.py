@@ -69,7 +69,7 @@ def drawn(table: RunTable) -> str:
     return "\n".join(strip.text for strip in table.shown)
 
 
-async def test_all_runs_of_all_models_are_listed_newest_first(
+async def test_a_large_screen_lists_all_runs_newest_first_and_all_of_the_one_under_the_cursor(
     served: Served, three: list[str]
 ) -> None:
     async with runs(served, (200, 60)) as (flown, view):
@@ -78,6 +78,24 @@ async def test_all_runs_of_all_models_are_listed_newest_first(
         for word in ("name", "reward", "trend", "lr", "2/2", "succeeded", "3e-6", "model-1"):
             assert word in text
         assert "3 runs" in flown.said("#runs-title")
+        facts = view.query_one("#run-facts", Static)
+        for id_ in (three[2], three[1]):
+            await flown.until(lambda id_=id_: id_ in str(facts.render()))  # type: ignore[misc]
+            assert view.table.row is not None
+            for word in ("tasks_per_step", "importance_sampling", view.table.row.model):
+                assert word in str(facts.render())
+            await flown.until(lambda: view.preview.curve.display and view.preview.curve.order)
+            assert view.preview.curve.order == (view.table.row.id,)
+            await flown.press("down")
+        view.filter_field.value = "nothing"
+        await flown.until(lambda: not view.preview.display)
+        view.filter_field.value = ""
+        await flown.until(lambda: view.preview.display)
+        x = view.table.shown[0].text.index(" lr ") + 1
+        await flown.pilot.click(view.table, offset=(x, 0))
+        await flown.until(lambda: shown(view) == [three[1], three[2], three[0]])
+        await flown.pilot.resize_terminal(120, 40)
+        await flown.until(lambda: not view.preview.display)
 
 
 async def test_where_there_is_no_run_it_says_what_to_press(served: Served) -> None:
@@ -86,9 +104,10 @@ async def test_where_there_is_no_run_it_says_what_to_press(served: Served) -> No
         assert "No runs yet. Press 2 to launch one" in flown.said("#runs-empty")
 
 
-async def test_the_cursor_begins_on_the_run_of_the_followed_model(
+async def test_enter_shows_the_run_in_live_and_the_apostrophe_its_last_step_in_the_tree(
     served: Served, three: list[str]
 ) -> None:
+    """The cursor begins on the run of the model that is followed, which has a mark."""
     async with cockpit(served, Start("status", model="model-0")) as flown:
         await flown.until(lambda: flown.view.run.loaded)
         await flown.press("5")
@@ -96,57 +115,23 @@ async def test_the_cursor_begins_on_the_run_of_the_followed_model(
         view: Any = flown.view
         await flown.until(lambda: view.table.row is not None and view.table.row.id == three[0])
         assert re.search(r"●.*model-0", drawn(view.table))
-
-
-async def test_enter_selects_the_model_and_shows_the_run_in_live(
-    served: Served, three: list[str]
-) -> None:
-    async with runs(served) as (flown, view):
-        await flown.press("end")
-        assert view.table.row is not None
-        assert view.table.row.id == three[0]
-        await flown.press("enter")
+        await flown.press("home", "enter")
         await flown.until_view("live")
         live: Any = flown.view
-        await flown.until(lambda: live.run.model is not None and live.run.model.name == "model-0")
+        await flown.until(lambda: live.run.model is not None and live.run.model.name == "model-2")
         await flown.until(lambda: live.cursor == 1)  # the last step that the ended run took
-
-
-async def test_the_apostrophe_shows_its_last_step_in_the_tree(
-    served: Served, three: list[str]
-) -> None:
-    async with runs(served) as (flown, _):
-        await flown.press("down", "apostrophe")
+        await flown.press("5")
+        await flown.until_view("runs")
+        await flown.press("home", "down", "apostrophe")
         await flown.until_view("checkpoints")
         tree: Any = flown.view
         await flown.until(lambda: tree.selected is not None and tree.selected.job_id == three[1])
         assert tree.selected.step == 2
 
 
-async def test_a_column_is_sorted_by_and_the_order_is_kept(
+async def test_columns_are_sorted_by_shown_hidden_moved_and_reset(
     served: Served, three: list[str]
 ) -> None:
-    async with runs(served) as (flown, view):
-        await flown.press("o")
-        await flown.until(lambda: isinstance(flown.screen, ColumnList))
-        flown.screen.query_one("#charts-list").select("lr")  # type: ignore[attr-defined]
-        await flown.press("enter")
-        await flown.until_view("runs")
-        assert shown(view) == [three[1], three[2], three[0]]
-        assert "lr ↓" in drawn(view.table)
-        await flown.press("o", "enter")
-        await flown.until(lambda: shown(view) == [three[0], three[2], three[1]])
-        assert flown.view.context.layout.now.runs_sort == "lr"
-
-
-async def test_a_click_on_a_title_sorts_by_it(served: Served, three: list[str]) -> None:
-    async with runs(served, (200, 60)) as (flown, view):
-        x = view.table.shown[0].text.index(" lr ") + 1
-        await flown.pilot.click(view.table, offset=(x, 0))
-        await flown.until(lambda: shown(view) == [three[1], three[2], three[0]])
-
-
-async def test_columns_are_shown_hidden_moved_and_reset(served: Served, three: list[str]) -> None:
     async with runs(served) as (flown, view):
         usual = [one.key for one in view.table.arrangement.columns]
 
@@ -167,6 +152,48 @@ async def test_columns_are_shown_hidden_moved_and_reset(served: Served, three: l
         await flown.until_view("runs")
         assert keys() == usual
         assert view.table.arrangement.group == ""
+        await flown.press("o")
+        await flown.until(lambda: isinstance(flown.screen, ColumnList))
+        flown.screen.query_one("#charts-list").select("lr")  # type: ignore[attr-defined]
+        await flown.press("enter")
+        await flown.until_view("runs")
+        assert shown(view) == [three[1], three[2], three[0]]
+        assert "lr ↓" in drawn(view.table)
+        await flown.press("o", "enter")
+        await flown.until(lambda: shown(view) == [three[0], three[2], three[1]])
+        assert view.context.layout.now.runs_sort == "lr"
+        for kept in ("no-such", "name,param.", "-"):
+            view.context.layout.arrange(runs_columns=kept, runs_sort=kept, runs_group=kept)
+            view.lay_out()
+            assert shown(view) == three[::-1], "what makes no sense is left out"
+
+
+async def test_runs_are_grouped_marked_and_copied(served: Served, three: list[str]) -> None:
+    async with runs(served) as (flown, view):
+        await flown.press("y")
+        await flown.until_notice(three[2][:8])
+        await flown.press("v")
+        assert "learning_rate 3e-6" in drawn(view.table)
+        assert "grouped by what differs" in flown.said("#runs-title")
+        await flown.press("v")
+        assert "no sweep · 3 runs" in drawn(view.table)
+        await flown.press("home", "down")
+        assert view.table.row is not None, "the cursor passes over headings"
+        await flown.press("v")
+        assert view.table.arrangement.group == ""
+        await flown.press("home", "space", "m")
+        assert list(view.table.marked) == three[:0:-1]
+        assert drawn(view.table).count("✔") == 2
+        assert "2 marked" in flown.said("#runs-title")
+        await flown.press("up", "space")
+        assert list(view.table.marked) == [three[2]]
+        await flown.press("M")
+        assert not view.table.marked
+        await flown.press("home", "c")
+        await flown.until_notice("Mark the runs to compare first: space marks one.")
+        await flown.press("space", "c")
+        await flown.until(lambda: isinstance(flown.screen, RunComparison))
+        assert list(view.table.marked) == [three[2]], "with the run under the cursor"
 
 
 async def test_the_columns_to_the_right_are_reached_with_the_arrows(
@@ -196,36 +223,17 @@ async def test_rows_are_filtered_as_in_the_tree(served: Served, three: list[str]
         await flown.until(lambda: "No run matches" in flown.said("#runs-empty"))
 
 
-async def test_v_groups_by_what_differs_then_by_sweep(served: Served, three: list[str]) -> None:
-    async with runs(served) as (flown, view):
-        await flown.press("v")
-        assert "learning_rate 3e-6" in drawn(view.table)
-        assert "grouped by what differs" in flown.said("#runs-title")
-        await flown.press("v")
-        assert "no sweep · 3 runs" in drawn(view.table)
-        await flown.press("home", "down")
-        assert view.table.row is not None, "the cursor passes over headings"
-        await flown.press("v")
-        assert view.table.arrangement.group == ""
-
-
-async def test_runs_are_marked_one_after_the_other(served: Served, three: list[str]) -> None:
-    async with runs(served) as (flown, view):
-        await flown.press("space", "m")
-        assert list(view.table.marked) == three[:0:-1]
-        assert drawn(view.table).count("✔") == 2
-        assert "2 marked" in flown.said("#runs-title")
-        await flown.press("up", "space")
-        assert list(view.table.marked) == [three[2]]
-        await flown.press("M")
-        assert not view.table.marked
-
-
-async def test_a_name_and_a_note_are_given_in_place(
+async def test_details_say_every_parameter_and_a_name_and_a_note_are_given_in_place(
     served: Served, three: list[str], tmp_path: Path
 ) -> None:
     async with runs(served, state=lambda: tmp_path) as (flown, view):
-        await flown.press("e")
+        await flown.press("d")
+        await flown.until(lambda: isinstance(flown.screen, RunDetails))
+        pane: Any = flown.screen.query_one("#run-details")
+        await flown.until(lambda: pane.lines)
+        for word in (three[2], "learning_rate", "2e-6", "tasks_per_step", "no gradient"):
+            assert word in pane.plain
+        await flown.press("escape", "e")
         await flown.until(lambda: isinstance(flown.screen, EditDialog) and flown.screen.focused)
         flown.screen.query_one("#edit-name", Input).value = "the good one"
         flown.screen.query_one("#edit-note", Input).value = "ship it"
@@ -239,16 +247,6 @@ async def test_a_name_and_a_note_are_given_in_place(
         await flown.until(lambda: isinstance(flown.screen, EditDialog) and flown.screen.focused)
         await flown.press("escape")
         await flown.until_view("runs")
-
-
-async def test_details_say_every_parameter(served: Served, three: list[str]) -> None:
-    async with runs(served) as (flown, _):
-        await flown.press("d")
-        await flown.until(lambda: isinstance(flown.screen, RunDetails))
-        pane: Any = flown.screen.query_one("#run-details")
-        await flown.until(lambda: pane.lines)
-        for word in (three[2], "learning_rate", "2e-6", "tasks_per_step", "no gradient"):
-            assert word in pane.plain
 
 
 async def test_details_say_why_a_run_failed_and_what_to_press(
@@ -275,12 +273,6 @@ async def test_details_say_why_a_run_failed_and_what_to_press(
         listed.rows.select("reward")
         note = listed.query_one("#columns-note")
         await flown.until(lambda: "mean of its first 5 steps" in str(note.render()))
-
-
-async def test_y_copies_the_id(served: Served, three: list[str]) -> None:
-    async with runs(served) as (flown, _):
-        await flown.press("y")
-        await flown.until_notice(three[2][:8])
 
 
 async def test_a_run_moves_by_itself_is_cancelled_and_resumed(served: Served) -> None:
@@ -336,16 +328,6 @@ async def test_two_runs_of_one_name_are_told_apart(served: Served, http: httpx.A
             assert f"arith on twice {id_[:8]}" in drawn(view.table)
 
 
-@pytest.mark.parametrize("kept", ["no-such", "name,param.", "-"])
-async def test_a_kept_column_that_makes_no_sense_is_left_out(
-    served: Served, three: list[str], kept: str
-) -> None:
-    async with runs(served) as (_, view):
-        view.context.layout.arrange(runs_columns=kept, runs_sort=kept, runs_group=kept)
-        view.lay_out()
-        assert shown(view) == three[::-1]
-
-
 # Several runs in one chart.
 
 
@@ -367,48 +349,54 @@ def text_of(screen: RunComparison) -> str:
     return "\n".join(strip.text for strip in (*screen.curves.shown, *screen.legend.shown))
 
 
-async def test_three_runs_are_compared_with_six_keys_at_most(
-    served: Served, three: list[str]
-) -> None:
-    keys = ["5", "space", "space", "space", "c"]
+async def test_three_runs_are_compared_with_five_keys(served: Served, three: list[str]) -> None:
+    """A curve and a line for each run, at every size."""
     async with cockpit(served, Start("models")) as flown:
-        await flown.press(*keys)
+        await flown.press("5", "space", "space", "space", "c")
         await flown.until(lambda: isinstance(flown.screen, RunComparison))
         screen: Any = flown.screen
         await flown.until(lambda: len(screen.compared.runs) == 3)
-    assert len(keys) <= 6
+        for size in ((80, 24), (120, 40), (200, 60)):
+            await flown.pilot.resize_terminal(*size)
+            await flown.until(lambda size=size: screen.size == size)
+            await flown.pilot.pause()
+            text = text_of(screen)
+            assert list(screen.curves.order) == list(map(str, three[::-1])), "letters as marked"
+            values = [value for _, value in screen.legend.rows]
+            assert values == sorted(values, reverse=True), "best first"
+            for word in (
+                "mean reward",
+                "by step",
+                " a ",
+                " b ",
+                " c ",
+                "lr",
+                "3e-6",
+                "same in all",
+            ):
+                assert word in text
+            assert any(chr(0x2801) <= char <= chr(0x28FF) for char in text)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_a_comparison_has_a_curve_and_a_line_for_each_run(
-    served: Served, three: list[str], size: tuple[int, int]
-) -> None:
-    async with compared(served, 3, size) as (_, screen):
-        text = text_of(screen)
-        assert list(screen.curves.order) == list(map(str, three[::-1])), "letters as marked"
-        values = [value for _, value in screen.legend.rows]
-        assert values == sorted(values, reverse=True), "best first"
-        for word in ("mean reward", "by step", " a ", " b ", " c ", "lr", "3e-6", "same in all"):
-            assert word in text
-        assert any(chr(0x2801) <= char <= chr(0x28FF) for char in text)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40), (140, 40), (200, 60)])
 async def test_the_legend_says_that_tasks_differ_and_cuts_no_title(
-    served: Served, three: list[str], size: tuple[int, int]
+    served: Served, three: list[str]
 ) -> None:
-    async with compared(served, 2, size) as (_, screen):
+    async with compared(served, 2) as (flown, screen):
         legend = screen.legend
         assert "different tasksets" not in text_of(screen)
         (first, value), (second, other) = legend.rows
         more = {name: 1 for name in ("reward_scale", "tasks_per_step", "weight_decay", "beta1")}
         changed = replace(second, taskset="long", parameters={**second.parameters, **more})
-        legend.show([(first, value), (changed, other)], screen.names)
-        assert legend.differences.keys[0] == "taskset"
-        heading = legend.shown[0].text
-        assert "taskset" in heading
-        assert "…" not in heading
-        assert "⚠ different tasksets" in text_of(screen)
+        for size in ((80, 24), (100, 30), (120, 40), (140, 40), (200, 60)):
+            await flown.pilot.resize_terminal(*size)
+            await flown.until(lambda size=size: screen.size == size)  # type: ignore[misc]
+            legend.show([(first, value), (changed, other)], screen.names)
+            await flown.pilot.pause()
+            assert legend.differences.keys[0] == "taskset"
+            heading = legend.shown[0].text
+            assert "taskset" in heading
+            assert "…" not in heading
+            assert "⚠ different tasksets" in text_of(screen)
 
 
 async def test_the_crosshair_is_on_the_same_step_in_live_the_tree_and_the_comparison(
@@ -503,15 +491,6 @@ async def test_a_run_that_trains_grows_in_the_comparison(served: Served, three: 
         await flown.until(lambda: screen.compared.steps != (1, 2))
 
 
-async def test_one_run_alone_is_not_compared(served: Served, three: list[str]) -> None:
-    async with runs(served) as (flown, view):
-        await flown.press("c")
-        await flown.until_notice("Mark the runs to compare first: space marks one.")
-        await flown.press("space", "c")
-        await flown.until(lambda: isinstance(flown.screen, RunComparison))
-        assert list(view.table.marked) == [three[2]], "with the run under the cursor"
-
-
 # Loops that are driven from outside.
 
 
@@ -599,27 +578,3 @@ async def test_an_unchanged_model_asks_seldom_for_the_runs(
             session._looked_for = None
             await session.find_loop()
         assert asked[0] == before, "nothing is asked of a service that does not answer"
-
-
-async def test_a_large_screen_shows_everything_of_the_run_under_the_cursor(
-    served: Served, three: list[str]
-) -> None:
-    async with cockpit(served, Start("status"), (200, 60)) as flown:
-        await flown.press("5")
-        await flown.until_view("runs")
-        await flown.until(lambda: getattr(flown.view, "rows", None))
-        view: Any = flown.view
-        facts = view.query_one("#run-facts", Static)
-        for id_ in (three[2], three[1]):
-            await flown.until(lambda id_=id_: id_ in str(facts.render()))  # type: ignore[misc]
-            for word in ("tasks_per_step", "importance_sampling", view.table.row.model):
-                assert word in str(facts.render())
-            await flown.until(lambda: view.preview.curve.display and view.preview.curve.order)
-            assert view.preview.curve.order == (view.table.row.id,)
-            await flown.press("down")
-        view.filter_field.value = "nothing"
-        await flown.until(lambda: not view.preview.display)
-        view.filter_field.value = ""
-        await flown.until(lambda: view.preview.display)
-        await flown.pilot.resize_terminal(120, 40)
-        await flown.until(lambda: not view.preview.display)

@@ -82,20 +82,9 @@ async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
         await app.until(lambda: not runs(app).session.sweeps)
 
 
-async def test_a_sweep_is_left_unsent_where_the_dialog_is_cancelled(
+async def test_what_is_no_sweep_is_refused_and_a_cancelled_one_is_not_sent(
     served: Served, tmp_path: Path
 ) -> None:
-    async with launch(served, tmp_path) as app:
-        typed(app, "seed", "0,1")
-        await app.press("ctrl+s")
-        await app.until_dialog()
-        await app.press("escape")
-        await app.until_view("launch")
-        assert app.net.sent == []
-        assert SweepFiles(tmp_path).all() == []
-
-
-async def test_what_is_no_sweep_is_refused_in_the_form(served: Served, tmp_path: Path) -> None:
     many = ",".join(map(str, range(90)))
     async with launch(served, tmp_path) as app:
         for seeds, steps, wrong in (
@@ -107,6 +96,28 @@ async def test_what_is_no_sweep_is_refused_in_the_form(served: Served, tmp_path:
             typed(app, "steps", steps)
             await app.until(lambda wrong=wrong: wrong in said(app, "#summary"))
             assert view(app).button.has_class("blocked")
+        typed(app, "seed", "0,1")
+        typed(app, "steps", "1")
+        await app.until(lambda: "sweep: 2 runs" in said(app, "#summary"))
+        await app.press("ctrl+s")
+        await app.until_dialog()
+        await app.press("escape")
+        await app.until_view("launch")
+        assert app.net.sent == []
+        assert SweepFiles(tmp_path).all() == []
+        await app.press("e")
+        await app.until(lambda: isinstance(app.screen.focused, Input))
+        await app.app.action_view("jobs")
+        await app.until_view("jobs")
+        await app.press("2")
+        await app.until_view("launch")  # where no field takes the next key
+        await app.until(lambda: app.screen.focused is view(app).button)
+        typed(app, "eps", "x")
+        await app.until(lambda: "invalid" in said(app, "#summary"))
+        assert not view(app).form.unfolded
+        await app.press("ctrl+s")
+        await app.until(lambda: app.screen.focused is view(app).query_one("#eps", Input))
+        assert view(app).form.unfolded
 
 
 async def test_the_command_line_fills_in_a_sweep(served: Served, tmp_path: Path) -> None:
@@ -196,28 +207,3 @@ def view_run(app: Opened) -> JobStatus:
     shown = app.app.shown_view
     assert shown is not None
     return shown.session.run.job  # type: ignore[return-value]
-
-
-async def test_a_wrong_folded_field_is_unfolded_by_submitting(
-    served: Served, tmp_path: Path
-) -> None:
-    async with launch(served, tmp_path) as app:
-        typed(app, "eps", "x")
-        await app.press("ctrl+s")
-        await app.until(lambda: app.screen.focused is view(app).query_one("#eps", Input))
-        assert view(app).form.unfolded
-
-
-async def test_coming_back_to_launch_no_field_takes_the_next_key(
-    served: Served, tmp_path: Path
-) -> None:
-    async with launch(served, tmp_path) as app:
-        await app.press("e")
-        await app.until(lambda: isinstance(app.screen.focused, Input))
-        await app.app.action_view("jobs")
-        await app.until_view("jobs")
-        await app.press("2")
-        await app.until_view("launch")
-        await app.until(lambda: app.screen.focused is view(app).button)
-        await app.press("3")
-        await app.until_view("live")
