@@ -108,8 +108,10 @@ async def test_the_head_the_best_and_the_base_can_be_chosen(served: Served) -> N
         assert picker.options[0] == "step-000002"
         assert {"▶ step-000003", "▶ step-000003 and base", "base"} <= set(picker.options)
         picker.focus()
-        while picker.value != "base":
+        await flown.until(lambda: picker.has_focus)
+        while (before := picker.value) != "base":
             await flown.press("right")
+            await flown.until(lambda before=before: picker.value != before)  # type: ignore[misc]
         shown.query_one("#samples", Input).value = "1"
         await flown.press("enter")
         [found] = await over(flown)
