@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -229,15 +229,25 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
             emit("run", {**_unsent(model, tasks, origin, asked, size), "start": start})
             return 0
     await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
-    body = SubmitJob(
+    once = partial(submit, client, _body(model, tasks, asked), source)
+    if printer is not None:
+        return await Follower(client, model, printer).run(once)
+    return await _submit(client, model, once)
+
+
+def _body(model: Model, tasks: Sequence[Task], asked: JobParameters) -> SubmitJob:
+    return SubmitJob(
         model_id=model.id,
         dataset=JobDataset(tasks=[task.row() for task in tasks]),
         config=JobConfig(parameters=asked),
     )
-    if printer is not None:
-        once = partial(submit, client, body, source)
-        return await Follower(client, model, printer).run(once)
-    submission = await submit(client, body, source)
+
+
+async def _submit(
+    client: HudClient, model: Model, once: Callable[[], Awaitable[Submission]]
+) -> int:
+    """Submit a run and print its job, without following it."""
+    submission = await once()
     _say_if_found(submission)
     flags = "--headless --local" if client.settings.local else "--headless"
     watch = f"hud-tui {flags} status {submission.job_id}"

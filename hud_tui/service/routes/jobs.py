@@ -230,10 +230,10 @@ async def _find(request: Request) -> sqlite3.Row:
     return await parts_of(request).store.read(jobs.get, job_id)
 
 
-def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
-    metadata = None
+def _metadata(row: sqlite3.Row, runner: Runner) -> dict[str, Any] | None:
+    """What only a managed run, an evaluation or a failed job has; None for any other job."""
     if row["kind"] == "training":
-        metadata = {
+        return {
             "kind": "training",
             "model_id": row["model_id"],
             "model": row["slug"],
@@ -243,9 +243,9 @@ def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
             "sampled_step": row["sampled_step"],
             "reason": reason(runner.status(row)) or None,
         }
-    elif row["evaluation_id"] is not None:
+    if row["evaluation_id"] is not None:
         error = row["evaluation_error"]
-        metadata = {
+        return {
             "kind": "evaluation",
             "model": row["slug"],
             "checkpoint_id": row["evaluates"],
@@ -256,8 +256,13 @@ def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
             "mean": json.loads(row["evaluation_mean"]) if row["evaluation_mean"] else None,
             "reason": json.loads(error)["message"] if error else None,
         }
-    elif row["shown_status"] == "error":
-        metadata = {"kind": row["kind"], "reason": row["first_error"]}
+    if row["shown_status"] == "error":
+        return {"kind": row["kind"], "reason": row["first_error"]}
+    return None
+
+
+def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
+    """One row in the wire's format (`hud_tui.wire.Job`)."""
     return {
         "id": row["id"],
         "name": row["name"],
@@ -268,7 +273,7 @@ def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
         "taskset_id": row["taskset_id"],
         "taskset_name": row["taskset_name"],
         "num_traces": row["num_traces"],
-        "metadata": metadata,
+        "metadata": _metadata(row, runner),
     }
 
 

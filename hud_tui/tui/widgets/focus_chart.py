@@ -549,8 +549,20 @@ def focus_heading(
         cursor: The row under the crosshair; None for the newest.
         off: Columns with a value that is off the scale.
     """
-    curve, known = chart_data.curve(run, key, chart_view), metric(key)
+    return Heading(
+        metric_title(key, run),
+        [number for number in _numbers(key, run, chart_data, chart_view, cursor) if number[1]],
+        metric(key).meaning,
+        [word for word in _words(key, run, chart_data, chart_view, cursor, off) if word],
+    )
+
+
+def _numbers(
+    key: str, run: Run, chart_data: ChartData, chart_view: ChartView, cursor: int | None
+) -> list[tuple[str, str, str]]:
+    """The numbers of a heading: label, value (empty if there is none) and tone."""
     length = run.series.length if cursor is None else cursor + 1
+    curve, known = chart_data.curve(run, key, chart_view), metric(key)
     readout = curve.readout(length, exact=cursor is not None)
     alarm = run.alarms.by_metric.get(key)
     tone = alarm_tone(alarm) or ("warm" if outside(known, readout.raw) else "plain")
@@ -567,26 +579,28 @@ def focus_heading(
     if key == REWARD and length:
         half = chart_data.spreads.half(run, length - 1, chart_view.weight)
         numbers.insert(1, (SURE, short(half) if isfinite(half) else "", "dim"))
-    numbers += _compared(key, chart_data, chart_view, length, readout)
-    missing = curve.missing
-    words = [
+    return numbers + _compared(key, chart_data, chart_view, length, readout)
+
+
+def _words(
+    key: str,
+    run: Run,
+    chart_data: ChartData,
+    chart_view: ChartView,
+    cursor: int | None,
+    off: int,
+) -> list[str]:
+    """What a heading says of the chart's range and scales; empty texts are left out."""
+    missing = chart_data.curve(run, key, chart_view).missing
+    clipped = "outliers clipped" if chart_view.clip else ""
+    return [
         _where(run, chart_data, chart_view, cursor),
         f"⚠ {missing} missing" if missing else "",
         "log" if chart_view.log else "",
         _axis_said(run, chart_data, chart_view),
-        f"outliers clipped: {counted(off, 'column')}"
-        if off
-        else "outliers clipped"
-        if chart_view.clip
-        else "",
+        f"outliers clipped: {counted(off, 'column')}" if off else clipped,
         _zoom_said(run, chart_view),
     ]
-    return Heading(
-        metric_title(key, run),
-        [number for number in numbers if number[1]],
-        known.meaning,
-        [word for word in words if word],
-    )
 
 
 def _compared(
