@@ -3,7 +3,7 @@
 Run: python -m tests.bench.bench_headless
 Both run as processes of their own against one embedded service with a run of 20 steps,
 by turns, and the least time of each counts. The bare script (bare_status.py) makes the
-same four GETs with httpx and json.
+same four GETs with httpx and json. No host is https, as with ``--local``.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ async def _measure() -> float:
         await trained.train(client, STEPS)
         settings = client.settings
         environ = {"HUD_API_KEY": settings.api_key} | {
-            f"HUD_{name}_URL": settings.api_url for name in ("API", "RL", "GATEWAY", "WEB")
+            f"HUD_{name}_URL": settings.api_url
+            for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")
         }
         return await asyncio.to_thread(_ratio, os.environ | environ)
 
