@@ -46,7 +46,7 @@ POLL_MS, POLL_FLOORS = 16.0, 3.0
 OPEN_MS, OPEN_FLOORS = 1000.0, 185.0
 """The Runs view, from the key to the rows on the screen."""
 SCROLL_MS, SCROLL_FLOORS = 33.0, 6.0
-"""A page of 58 rows further, at 200 columns: every cell is another."""
+"""A page further, at 200 columns: every cell is another."""
 STEP_MS, STEP_FLOORS = 16.0, 3.0
 """The cursor one row down."""
 MOVE_MS, MOVE_FLOORS = 50.0, 9.0
@@ -150,6 +150,13 @@ def record(row: RunRow) -> RunRecord:
     )
 
 
+async def in_sight(view: RunsScreen) -> None:
+    """Wait until the table is full of rows, and the run under the cursor is below it."""
+    table = view.table
+    while not (table.lines and view.preview.display and len(table.shown) > table.body_rows > 9):
+        await asyncio.sleep(0)
+
+
 async def screen(known: list[RunRow]) -> tuple[float, float, float, float]:
     """Seconds until the view shows all runs, to scroll a page, to move the cursor, and to show that
     one run has changed."""
@@ -163,14 +170,13 @@ async def screen(known: list[RunRow]) -> tuple[float, float, float, float]:
         await app.action_view("runs")
         view = app.shown_view
         assert isinstance(view, RunsScreen)
-        while len(view.table.shown) < 50 or not view.table.lines:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await asyncio.wait_for(in_sight(view), 60)
         opened = perf_counter() - start
         table, scrolls = view.table, []
         view.rearrange(sort="-reward")
         for page in range(1, 40):
             start = perf_counter()
-            table.scroll_y = 58.0 * page
+            table.scroll_y = float(table.body_rows * page)
             scrolls.append(perf_counter() - start)
         stepped = best_s(lambda: table.action_move(1), 20)
         moved = []
