@@ -266,7 +266,7 @@ APP = (
         "command_palette",
         "colon,ctrl+p",
         "go to",
-        "Go to a model, checkpoint, run, job, task, view or action by name.",
+        "Go to a model, checkpoint, run, job, taskset, task, view or action by name.",
         False,
     ),
     Action("app", "reconnect", "ctrl+r", "reconnect", "Reconnect; start the service.", False, True),

@@ -233,23 +233,25 @@ class NumberField:
     whole: bool = True
     above: bool = False
     """Whether `low` itself is not allowed."""
+    below: bool = False
+    """Whether `high` itself is not allowed."""
     optional: bool = False
     """Whether the field may be empty."""
 
     @property
     def limits(self) -> str:
-        """The allowed range as text."""
-        return f"– or {self._range}" if self.optional else self._range
+        """The allowed values as text."""
+        return f"– or {self.range}" if self.optional else self.range
 
     @property
-    def _range(self) -> str:
-        if self.above:
-            return f"> {self.low:g} to {self.high:g}"
+    def range(self) -> str:
+        """The allowed numbers as text, e.g. ``> 0 to 1`` or ``-1e6 to 1e6``."""
         if self.high == UNBOUNDED:
             return f"from {self.low:.0f}"
-        if not self.whole:
-            return f"{self.low:g} to {self.high:g}"
-        return f"{self.low:.0f} to {self.high:.0f}"
+        if self.whole:
+            return f"{self.low:.0f} to {self.high:.0f}"
+        low, high = (f"{end:g}".replace("e+0", "e") for end in (self.low, self.high))
+        return f"{'> ' * self.above}{low} to {'< ' * self.below}{high}"
 
     def read(self, text: str) -> int | float | None:
         """Parse a typed number; None if it is empty and optional.
@@ -264,7 +266,7 @@ class NumberField:
         except ValueError:
             raise ValueError(self.limits) from None
         enough = value > self.low if self.above else value >= self.low
-        if not (enough and value <= self.high):  # both are False for NaN
+        if not (enough and (value < self.high if self.below else value <= self.high)):  # or NaN
             raise ValueError(self.limits)
         return value
 
@@ -281,8 +283,8 @@ NUMBERS = (
 )
 UPDATE_NUMBERS = (
     NumberField("reward_scale", "reward scale", -1e6, 1e6, whole=False),
-    NumberField("beta1", "Adam beta1", 0, 0.999999, whole=False),
-    NumberField("beta2", "Adam beta2", 0, 0.999999, whole=False),
+    NumberField("beta1", "Adam beta1", 0, 1, whole=False, below=True),
+    NumberField("beta2", "Adam beta2", 0, 1, whole=False, below=True),
     NumberField("eps", "Adam eps", 1e-16, 1, whole=False),
     NumberField("weight_decay", "weight decay", 0, 10, whole=False),
 )

@@ -201,7 +201,11 @@ class KeyLine(Widget):
     def renew(self) -> None:
         """Update the hints; a screen with `hints` selects them."""
         hints = getattr(self.screen, "hints", None)
-        hinted = self._bound if self.typing or hints is None else hints(self._bound)
+        hinted = self._bound
+        if hints is not None:
+            able = hints(self._bound)
+            in_field = (one for one in self._bound if one in able or one.name == "leave")
+            hinted = list(in_field) if self.typing else able
         self.actions = tuple(hinted)
 
     async def on_click(self, event: Click) -> None:

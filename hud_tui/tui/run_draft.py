@@ -445,6 +445,7 @@ LEADS = {
     "first": "Step 2 of 3: {^launch.choose} checks these tasks against the service.",
     "first checked": "Step 3 of 3: {^launch.choose} submits the run below. "
     "{launch.edit} edits it first.",
+    "blocked": "Not ready yet: the line beside the button says why; {launch.edit} edits the run.",
 }
 
 
@@ -523,11 +524,19 @@ class Draft:
             return keyed("every training task is left out: {launch.leave_out} takes one back in")
         return f"invalid: {', '.join(faults)}" if faults else ""
 
-    def lead(self, first: bool, listed: bool) -> str:
-        """What Enter does; `listed`: whether there are tasksets to choose."""
+    def lead(self, first: bool, listed: bool, blocked: str = "") -> str:
+        """What Enter does.
+
+        Args:
+            first: Whether this is the first start's run.
+            listed: Whether there are tasksets to choose.
+            blocked: Why the run cannot be submitted; empty if it can.
+        """
         if self.trial.running:
             return self.trial.bar
         ready = self.source is not None and not self.failed
+        if ready and blocked and not self.checking:
+            return keyed(LEADS["blocked"])
         if first:
             return keyed(LEADS["first checked" if ready else "first"])
         return keyed(LEADS["checked" if ready else "choose" if listed else "type"])

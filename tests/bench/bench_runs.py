@@ -153,7 +153,7 @@ def record(row: RunRow) -> RunRecord:
 async def in_sight(view: RunsScreen) -> None:
     """Wait until the table is full of rows, and the run under the cursor is below it."""
     table = view.table
-    while not (table.lines and view.preview.display and len(table.shown) > table.body_rows > 9):
+    while not (table.lines and view.preview.display and len(table.shown) > table.body_rows > 9):  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 

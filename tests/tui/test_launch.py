@@ -9,13 +9,14 @@ from typing import Any, get_args
 
 import httpx
 import pytest
-from textual.widgets import Button, Input
+from textual.widgets import Button, Input, Static
 
 from hud_tui.rl.tasks.checks import Check
 from hud_tui.rl.text import size
 from hud_tui.settings import Start
+from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.launch import FindingsPanel, LaunchScreen, complete
-from hud_tui.tui.widgets.form import CHECKS, Picker
+from hud_tui.tui.widgets.form import CHECKS, Field, Picker
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, ended, fork, submit
@@ -289,12 +290,71 @@ async def test_a_wrong_value_is_said_beside_its_field(served: Served) -> None:
             await app.until(lambda box=box: box.parent.has_class("wrong"))
             assert str(box.parent.query_one(".limits").render()) == f"✘ {limits}"
             assert "invalid" in said(app, "#summary")
+            assert "Enter submits" not in said(app, "#lead")
+            assert "beside the button" in said(app, "#lead")
+            assert "^s" not in str(app.screen.query_one(KeyLine).render())
             assert view(app).button.disabled
             await app.press("ctrl+s")
             assert app.screen.focused is box
             assert app.net.sent == []
             box.value = right
             await app.until(lambda: not view(app).button.disabled)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_what_a_taskset_is_about_is_shown_whole(
+    served: Served, size: tuple[int, int]
+) -> None:
+    text = "Sums of numbers that a person would need a sheet of paper for, " * 2
+    async with caller(served) as http:
+        rows = [ROW, {**ROW, "slug": "other"}]
+        for name in ("long", "short"):
+            body = {"taskset_name": name, "tasks": rows}
+            assert (await http.post("/v2/tasks/upload", json=body)).is_success
+        await fork(http, "arith rl")
+    async with opened(Connector(served), Start("run"), size=size) as app:
+        await app.until_view("launch")
+        await app.until(lambda: view(app).tasksets)
+        screen = view(app)
+        described = [
+            one.model_copy(update={"description": {"long": text, "short": "Sums."}.get(one.name)})
+            for one in screen.tasksets
+        ]
+        screen.tasksets = described
+        screen._list_sources()
+        screen.sources.focus()
+        screen.sources.select("long")
+        about = screen.query_one("#about", Static)
+        await app.until(lambda: about.display and about.size.height)
+        drawn = " ".join(" ".join(str(line).split()) for line in str(about.render()).split("\n"))
+        assert text.strip() in drawn
+        assert about.size.height * about.size.width >= len(text), "nothing of it is cut"
+        screen.sources.select("short")
+        await app.until(lambda: about.display is (size[0] < 200))
+        screen.sources.select("long")
+        await app.press("e")
+        await app.until(lambda: not about.display)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_whole_form_has_room_for_what_is_allowed(
+    served: Served, size: tuple[int, int]
+) -> None:
+    async with caller(served) as http:
+        await fork(http, "arith rl")
+    async with opened(Connector(served), Start("run"), size=size) as app:
+        await app.until_view("launch")
+        await app.until(lambda: view(app).query_one("#loss_fn", Picker).value)
+        view(app).query_one("#fold", Button).press()
+        await app.until(lambda: view(app).query_one("#eps").parent.display)
+        await app.pilot.pause()
+        fields = [one for one in view(app).query(Field) if one.display and one.limits]
+        assert len(fields) > 12
+        for one in fields:
+            one.complain(True)
+            [limits] = one.query(".limits")
+            assert limits.size.width >= len(f"✘ {one.limits}"), one.label
+        assert view(app).tasks.size.height > 2 or size[1] < 30
 
 
 async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:

@@ -15,6 +15,7 @@ from os.path import expanduser
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import on, work
 from textual.binding import BindingType
@@ -62,9 +63,13 @@ from hud_tui.tui.screens.base import WIDTHS, HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.widgets.form import FilterField, Findings, Picker, RunForm, whole_lines
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.row_list import RowList, fold
 from hud_tui.wire import JobParameters, Model, Taskset
 
+ROOMY = 34
+"""Lines from which the tasks stay in sight above the whole form."""
+LEAST_ABOUT = 30
+"""Least width of the tasksets' descriptions in their list, cells."""
 SUFFIXES = (".json", ".jsonl", ".py")
 MOST = 5000
 """Most entries of a directory that are read."""
@@ -176,7 +181,7 @@ class LaunchScreen(HudScreen):
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
         self.draft = Draft()
-        self.sources = RowList(TASKSET_COLUMNS, id="tasksets")
+        self.sources = RowList(TASKSET_COLUMNS, id="tasksets", least=LEAST_ABOUT)
         self.tasks = RowList(TASK_COLUMNS, id="tasks", least=22)
         self.filter_field = FilterField("filter the tasks by slug, scenario or args", "task-filter")
         self._trial: Worker[None] | None = None
@@ -317,7 +322,29 @@ class LaunchScreen(HudScreen):
 
     @on(RowList.Moved)
     def _cursor_moved(self) -> None:
+        self._show_about()
         self.renew_hints()
+
+    def on_descendant_focus(self) -> None:
+        self._show_about()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.set_class(self.size.height >= ROOMY, "-roomy")
+        self.call_after_refresh(self._show_about)
+
+    def _show_about(self) -> None:
+        """Show what the taskset under the cursor is about, if the list has no room for it."""
+        if not self.is_built:
+            return
+        chosen = next((one for one in self.tasksets if one.name == self.sources.key), None)
+        text = one_line(chosen.description or "", 1000) if chosen is not None else ""
+        shown = fold(TASKSET_COLUMNS, self.sources.size.width, LEAST_ABOUT)
+        room = next((width for one, width, _ in shown if not one.width), 0)
+        about = self.query_one("#about", Static)
+        about.display = self.sources.has_focus and cell_len(text) > room
+        name = one_line(chosen.name, 60) if chosen is not None else ""
+        about.update(Content.assemble((name, "bold"), (f"  {text}", "$text-muted")))
 
     @on(RowList.Opened, "#tasksets")
     def _opened(self, event: RowList.Opened) -> None:
@@ -480,6 +507,7 @@ class LaunchScreen(HudScreen):
                     )
                 yield Findings(id="findings")
             with Vertical(id="tasks-pane"):
+                yield Static(id="about", markup=False)
                 yield self.filter_field
                 yield self.tasks
         yield RunForm(id="form")
@@ -627,7 +655,7 @@ class LaunchScreen(HudScreen):
         if not blocked and self._is_outdated:
             summary = Content.styled(OUTDATED, "$accent")
         self.query_one("#summary", Static).update(summary)
-        lead = draft.lead(self.first, bool(self.tasksets))
+        lead = draft.lead(self.first, bool(self.tasksets), blocked)
         if self.session.replays:
             lead = keyed(LEADS["replay"])
         self.query_one("#lead", Static).update(lead)

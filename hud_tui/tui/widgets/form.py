@@ -104,7 +104,7 @@ class Findings(ClickableText):
     def _draw(self) -> None:
         width, height = self.content_size
         lines = list(islice(self._lines(CHECKS, width), height + 1))
-        if len(lines) > height > 1:
+        if len(lines) > height > 1 and self.findings:
             lines = list(islice(self._lines(self._worst_first(), width), height - 1))
             lines.append(clicked(Content.styled(keyed(MORE), "$accent"), "launch.details"))
         self.update(Content("\n").join(lines))
@@ -204,9 +204,23 @@ class Picker(Widget, can_focus=True):
 class Field(Horizontal):
     """A label, an input, and its limits or its error."""
 
-    def __init__(self, label: str, field: Widget, limits: str = "", folded: bool = False) -> None:
-        """`folded`: whether it is shown only when the others are unfolded."""
-        super().__init__(classes="field")
+    def __init__(
+        self,
+        label: str,
+        field: Widget,
+        limits: str = "",
+        folded: bool = False,
+        wide: bool = False,
+    ) -> None:
+        """
+        Args:
+            label: What is typed or picked.
+            field: Takes it.
+            limits: What is allowed.
+            folded: Whether it is shown only when the others are unfolded.
+            wide: Whether it has the room of two.
+        """
+        super().__init__(classes="field wide" if wide else "field")
         self.label, self.field, self.limits, self.folded = label, field, limits, folded
         self.offered = True
         """Whether the user can set it: the model's service has it, and it applies to this run."""
@@ -264,14 +278,15 @@ class RunForm(Grid):
         yield _number_field(AT_ONCE_FIELD)
         yield Button("", id="fold", compact=True)
         config = Input(id="loss_fn_config", compact=True, max_length=LONGEST, classes="text")
-        yield Field("loss config", config, "KEY=NUMBER, with commas", folded=True)
+        yield Field("loss config", config, "KEY=NUMBER, with commas", folded=True, wide=True)
         for spec in UPDATE_FIELDS:
             yield _number_field(spec, folded=True)
         yield Field("divide by std", Picker((NO, YES), id="norm_adv_by_std"), folded=True)
         yield _number_field(TOKENS_FIELD, folded=True)
         for option in OPTIONS:
             typed = Input(option.usual, id=_id(option), compact=True, max_length=LONGEST)
-            yield Field(option.label, typed, option.limits, folded=True)
+            is_text = not option.usual.isdigit()
+            yield Field(option.label, typed, option.limits, folded=True, wide=is_text)
 
     def on_mount(self) -> None:
         self._fold()
@@ -474,7 +489,8 @@ OF_MANAGED = frozenset({"reasoning_effort", "norm_adv_by_std", "baseline"})
 
 def _number_field(spec: NumberField, folded: bool = False) -> Field:
     typed = Input(id=spec.key, compact=True, max_length=LONGEST, classes="number")
-    return Field(spec.label, typed, spec.limits, folded)
+    typed.placeholder = "–" if spec.optional else ""
+    return Field(spec.label, typed, spec.range, folded)
 
 
 class FilterField(Input):
