@@ -59,7 +59,9 @@ from hud_tui.tui.screens.dialogs import (
     Leavable,
     Over,
     ViewList,
+    is_alarm,
     limit_time,
+    make_way,
     say,
     superseded,
     tell,
@@ -385,6 +387,12 @@ class HudApp(App[None]):
         limit_time(event.notification, self.size.height)
         for old in superseded(event.notification, list(self._notifications)):
             self._unnotify(old, refresh=False)
+        self._uncover()
+
+    def _uncover(self) -> None:
+        """Keep what the cursor is on in sight while there are notices."""
+        if self._notifications:
+            self.call_after_refresh(lambda: make_way(self.screen))
 
     def _flush_later(self) -> None:
         """Schedule a write of the stored choices; without an event loop, write at once."""
@@ -423,6 +431,7 @@ class HudApp(App[None]):
         if typed and self.screen_stack and self.screen.selections and not typed & copying_keys():
             self.screen.clear_selection()
         await super().on_event(event)
+        self._uncover()
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy a text, made safe to paste into a terminal, and report its size.
@@ -467,10 +476,13 @@ class HudApp(App[None]):
 
     def switch_mode(self, mode: str) -> AwaitMount:
         """Show a view, without pages over it. The palette is closed, because there is only one of
-        it."""
+        it; so are notices of alarms over the view that lists them."""
         if mode != self.current_mode and self._palette in self.screen_stack:
             self._palette.dismiss()
         self._leave_pages()
+        if mode == "alarms":  # which lists them
+            for notice in filter(is_alarm, list(self._notifications)):
+                self._unnotify(notice)
         return super().switch_mode(mode)
 
     def _leave_pages(self) -> None:

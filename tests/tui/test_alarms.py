@@ -17,6 +17,7 @@ from hud_tui.tui.alarms import SLICE, SNOOZE, AlarmBook, AlarmWatch
 from hud_tui.tui.app import Options
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.base import TopLine, top_line
+from hud_tui.tui.screens.dialogs import ALARM, is_alarm
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from tests.conftest import Served, caller, ended, fork, submit
@@ -109,6 +110,16 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
     async with cockpit(served, start, state=lambda: tmp_path, options=JUDGED) as flown:
         view = await open_alarms(flown)
         assert not badge(flown), "what was acknowledged stays so"
+
+
+async def test_an_alarm_s_notice_does_not_cover_what_the_view_says_of_it(served: Served) -> None:
+    async with cockpit(served, Start("models")) as flown:
+        for text in (f"{ALARM} gradient norm since step 4", "something else"):
+            flown.app.notify(text, timeout=600)
+        await flown.until(lambda: any(map(is_alarm, flown.app._notifications)))
+        await flown.press("7")
+        await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+        assert [one.message for one in flown.app._notifications] == ["something else"]
 
 
 async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served) -> None:

@@ -12,6 +12,7 @@ from hud_tui.tui.screens import dialogs
 from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
+from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, fork, until
 from tests.tui.conftest import Connector, Opened, caller, cancel, opened, run_of, status, training
 from tests.tui.hand import Hand
@@ -250,3 +251,26 @@ async def test_help_is_paged_while_one_types_a_search() -> None:
 
 def told(app: HudApp) -> list[str]:
     return [notice.message for notice in app._notifications]
+
+
+async def test_no_notice_covers_the_row_under_the_cursor(served: Served) -> None:
+    async with caller(served) as http:
+        await fork(http)
+    async with opened(Connector(served), Start("run"), size=(80, 24)) as app:
+        await app.until_view("launch")
+        screen = app.screen
+        await app.until(lambda: screen.sources.key is not None)
+        screen.take(screen.sources.key)
+        await app.until(lambda: screen.draft.tasks and not screen.draft.checking)
+
+        def covered(rows: RowList) -> bool:
+            line = Region(0, rows.region.y + (rows.cursor_y or 0), app.app.size.width, 1)
+            return any(toast.overlaps(line) for toast in seen(app.app))
+
+        screen.tasks.focus()
+        await app.press("G")
+        app.app.say("something happened, and it takes some words to say what it was, " * 3)
+        for rows in (screen.tasks, screen.sources, screen.tasks):
+            rows.focus()
+            await app.until(lambda rows=rows: rows.has_focus and seen(app.app))
+            await app.until(lambda rows=rows: not covered(rows))

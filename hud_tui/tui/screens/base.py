@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import work
 from textual.actions import ActionParseResult, parse
@@ -18,7 +18,7 @@ from textual.dom import DOMNode
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
@@ -39,10 +39,9 @@ from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
 from hud_tui.tui.layout import LayoutStore
-from hud_tui.tui.screens.dialogs import ChoiceDialog, InputDialog, say, tell
+from hud_tui.tui.screens.dialogs import ChoiceDialog, InputDialog, make_way, say, tell
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.theme import LOCK
-from hud_tui.tui.widgets.form import Picker
 
 
 class WritePolicy:
@@ -487,13 +486,6 @@ class ViewContext:
     """Where new files go."""
     aside: Callable[[], Aside] = Aside
     """The last known state of the machine in use."""
-
-
-def make_way(screen: Screen[Any]) -> None:
-    """Move notices to the top while a field in the lower half has the focus."""
-    field = screen.focused
-    low = isinstance(field, Input | Picker) and 2 * field.region.y >= screen.size.height
-    screen.set_class(low, "-typing-low")
 
 
 class HudScreen(Screen[None]):

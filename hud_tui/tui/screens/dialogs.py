@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from textwrap import wrap
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from rich.text import Text
 from textual import work
@@ -464,15 +464,30 @@ def limit_time(notice: Notification, lines: int) -> None:
         notice.timeout = min(notice.timeout, most)
 
 
+def make_way(screen: Screen[Any]) -> None:
+    """Move notices to the top while the field with the focus, or the row under its cursor, is in
+    the lower half."""
+    focused, line = screen.focused, None
+    if focused is not None:
+        line = 0 if isinstance(focused, Input) else getattr(focused, "cursor_y", None)
+    low = focused and line is not None and 2 * (focused.region.y + line) >= screen.size.height
+    screen.set_class(bool(low), "-cursor-low")
+
+
 def superseded(notice: Notification, shown: list[Notification]) -> list[Notification]:
     """The notices that a new one replaces: those with the same title and first line, then the
     oldest above MOST_NOTICES. Alarms go first: they stay in their own view."""
     alike = [one for one in shown if _subject(one) == _subject(notice)]
     others = sorted(
         (one for one in shown if one not in alike),
-        key=lambda one: not one.message.startswith(ALARM),
+        key=lambda one: not is_alarm(one),
     )
     return [*alike, *others[: max(0, len(others) + 1 - MOST_NOTICES)]]
+
+
+def is_alarm(notice: Notification) -> bool:
+    """Whether it tells of an alarm."""
+    return notice.message.startswith(ALARM)
 
 
 def _subject(notice: Notification) -> tuple[str, str]:

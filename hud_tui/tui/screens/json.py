@@ -25,8 +25,7 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.run import job_document
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import KeyLine, bindings
-from hud_tui.tui.screens.base import make_way
-from hud_tui.tui.screens.dialogs import Leavable
+from hud_tui.tui.screens.dialogs import Leavable, make_way
 from hud_tui.wire import Model
 
 

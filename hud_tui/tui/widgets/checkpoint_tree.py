@@ -474,6 +474,11 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         return self.cursor.rows
 
     @property
+    def cursor_y(self) -> int:
+        """Line of the cursor in the widget, from 0."""
+        return HEADER + self.cursor.number - self._scroll
+
+    @property
     def position(self) -> int:
         """The checkpoint under the cursor, or ROOT."""
         return self.cursor.position

@@ -185,6 +185,9 @@ class Picker(Widget, can_focus=True):
         self.set_reactive(Picker.options, tuple(options))
         self.set_reactive(Picker.value, options[0] if options else "")
 
+    cursor_y = 0
+    """Line of the cursor in the widget."""
+
     def action_pick(self, by: int) -> None:
         """Pick the next word, or the previous one."""
         if self.options:

@@ -120,6 +120,11 @@ class RowList(ScrollView, can_focus=True):
         """The key of the row under the cursor."""
         return self.rows[self.cursor].key if 0 <= self.cursor < len(self.rows) else None
 
+    @property
+    def cursor_y(self) -> int | None:
+        """Line of the cursor in the widget, from 0; None without rows."""
+        return None if self.key is None else 1 + self.cursor - self.scroll_offset.y
+
     def lay(self, columns: Sequence[Column]) -> None:
         """Replace the columns; the matching rows come with the next `show`."""
         if columns != self.columns:
@@ -386,6 +391,11 @@ class RunTable(LinesView, can_focus=True):
         self._spelled_out = False
         """Whether titles are in full words."""
         self._clock = clock
+
+    @property
+    def cursor_y(self) -> int | None:
+        """Line of the cursor in the widget, from 0; None without runs."""
+        return None if self.row is None else 1 + self.cursor - self.scroll_offset.y
 
     @property
     def row(self) -> RunRow | None:
