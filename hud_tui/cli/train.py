@@ -41,6 +41,7 @@ from hud_tui.rollouts.template import write_environment
 from hud_tui.wire import JobParameters, Model
 
 LOOK_S = 0.5
+COUNTED = ("turn", "tool_call", "token")
 OPTIONS = ("turns", "rollout_timeout", "at_once", "memory_mb")
 
 
@@ -279,10 +280,12 @@ def _check_text(document: Mapping[str, Any]) -> str:
 
 def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
     run = trial["run"]
+    said = [f"reward {run['reward']:g}"]
+    if run["turns"] is not None:
+        said += [counted(run[f"{what}s"], what.replace("_", " ")) for what in COUNTED]
+    said += [f"{run['seconds']:.1f} s"]
     lines = [
-        f"rollout      {trial['task']}: reward {run['reward']:g}, {counted(run['turns'], 'turn')},"
-        f" {counted(run['tool_calls'], 'tool call')}, {counted(run['tokens'], 'token')},"
-        f" {run['seconds']:.1f} s",
+        f"rollout      {trial['task']}: {', '.join(said)}",
         f"answer       {run['content']}",
     ]
     for one in run.get("subscores") or ():

@@ -17,18 +17,16 @@ import os
 import socket
 import sys
 from asyncio import FIRST_COMPLETED, create_task
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 from statistics import fmean
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID, uuid4, uuid5
 
-from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient
-from hud_tui.client.trainer import checked, forward_backward_body, head_of
+from hud_tui.client.trainer import checked, head_of
 from hud_tui.errors import (
     HudConflict,
     HudError,
@@ -41,6 +39,7 @@ from hud_tui.errors import (
 from hud_tui.rl.groups import has_signal
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
+from hud_tui.rollouts.batch import chunks_of, pass_body, tasks_of
 from hud_tui.rollouts.environment import (
     Loaded,
     check_tasks,
@@ -57,22 +56,18 @@ from hud_tui.rollouts.process import (
     WorkerProcess,
     failure_text,
 )
-from hud_tui.rollouts.run_files import Batch, Order, RunFolder, run_folder
-from hud_tui.service_file import alive, named, same_directory
-from hud_tui.settings import Paths, local_settings, read_paths, read_settings
+from hud_tui.rollouts.run_files import Batch, RunFolder, run_folder
+from hud_tui.rollouts.service import RETRY_S, Service, connect_to
+from hud_tui.settings import read_paths
 from hud_tui.wire import DriveReport, DriveRun, Group, JobEnter, JobError, KeepEvaluation
-from hud_tui.wire_training import ForwardBackward, OptimStep, Payload, Settled
+from hud_tui.wire_training import OptimStep, Settled
 
 log = logging.getLogger("hud_tui.driver")
 
-T = TypeVar("T")
 BEAT_S = 2.0
 """Seconds between two reports; the service counts a driver as gone after 30 s."""
 HUD_LOOK_S = 15.0
 """Seconds between two checks of a job that its driver gets no answers about."""
-PATIENCE_S = 600.0
-"""Seconds that a service may be away; then the run stops, and can be resumed."""
-RETRY_S = 1.0
 FLAT_IN_A_ROW = 20
 """Consecutive batches without a gradient after which a run ends, as for managed runs."""
 LOST_IN_A_ROW = 3
@@ -103,62 +98,6 @@ class Away(Exception):
 
 class Moved(Exception):
     """The head was set elsewhere: the batch is off-policy."""
-
-
-def tasks_of(tasks: Sequence[Task], per_step: int, seed: int, iteration: int) -> list[Task]:
-    """The tasks of one iteration (from 0), in seeded epochs, as for managed runs."""
-    count = min(per_step, len(tasks))
-    epoch, place = divmod(iteration, len(tasks) // count)
-    order = list(range(len(tasks)))
-    Random(f"{seed} {epoch}").shuffle(order)
-    return [tasks[i] for i in order[place * count : (place + 1) * count]]
-
-
-# The service, across restarts.
-
-
-class Service:
-    """Calls a service that may restart with another port and key."""
-
-    def __init__(self, connect: Callable[[], HudClient | None], stopping: asyncio.Event) -> None:
-        """`connect` returns a client; None if no service runs now."""
-        self._connect, self._stopping = connect, stopping
-        self._client: HudClient | None = None
-
-    @property
-    def client(self) -> HudClient:
-        """The newest client. Raises HudUnreachable: no service runs."""
-        if self._client is None:
-            self._client = self._connect()
-        if self._client is None:
-            raise HudUnreachable("the embedded service does not run", "hud-tui serve")
-        return self._client
-
-    async def call(self, ask: Callable[[HudClient], Awaitable[T]]) -> T:
-        """A repeatable call, retried until it is answered.
-
-        Raises:
-            HudError: It was refused, or the service was away for `PATIENCE_S`.
-        """
-        until = monotonic() + PATIENCE_S
-        while True:
-            try:
-                return await ask(self.client)
-            except HudUnreachable as error:
-                if monotonic() > until or self._stopping.is_set():
-                    raise
-                log.warning("the service does not answer: %s", one_line(error.message))
-            await asyncio.sleep(RETRY_S)
-            await self.forget()
-
-    async def forget(self) -> None:
-        """Look the service up again for the next call."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
-
-
-# The driver.
 
 
 class Driver:
@@ -551,7 +490,7 @@ class Driver:
             self._flatten([reward for group in rewards for reward in group])
         else:
             self._lost_batches, self._state.flat = 0, 0
-            keys = [uuid4().hex for _ in _chunks(whole)]
+            keys = [uuid4().hex for _ in chunks_of(whole)]
             self._state.batch = Batch(parent=parent, keys=keys, step_key=uuid4().hex)
             self._in_doubt = False
             self._folder.save(self._state)
@@ -634,11 +573,11 @@ class Driver:
             batch.known = [c.id for c in tree if c.prev_model_checkpoint_id == batch.parent]
         self._folder.save(self._state)
         run = order.job_id if self._is_known else None
-        chunks = _chunks([one for one in self._folder.groups() if not one["lost"]])
+        chunks = chunks_of([one for one in self._folder.groups() if not one["lost"]])
         for number, chunk in enumerate(chunks):
             if self._in_doubt and await self._is_passed(number):
                 continue
-            body = _pass_body(chunk, self._group_size, order.parameters)
+            body = pass_body(chunk, self._group_size, order.parameters)
             await client.forward_backward(order.model_id, body, batch.keys[number], run)
         adam = {key: order.parameters[key] for key in ADAM if order.parameters.get(key) is not None}
         result = await client.optim_step(
@@ -772,63 +711,7 @@ class Driver:
         await self._service.call(lambda c: c.enter_job(job_id, entered))
 
 
-def _chunks(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Groups that are sent together: HUD's service refuses bodies of tens of megabytes."""
-    found: list[list[Mapping[str, Any]]] = [[]]
-    size = 0
-    for group in groups:
-        own = sum(
-            len(sample.get("prompt_token_ids") or ()) + 2 * len(sample["output_token_ids"])
-            for run in group["runs"]
-            for sample in run["samples"]
-        )
-        if found[-1] and size + own > MOST_TOKENS:
-            found.append([])
-            size = 0
-        found[-1].append(group)
-        size += own
-    return found
-
-
-MOST_TOKENS = 400_000
-"""Most numbers in the body of one pass: about 4 MB."""
-
-
-def _pass_body(
-    groups: Sequence[Mapping[str, Any]], size: int, parameters: Mapping[str, Any]
-) -> ForwardBackward:
-    """The request of a pass; the same bytes for the same groups, so that its key stays valid."""
-    inputs: list[Any] = []
-    for group in groups:
-        for run in group["runs"]:
-            if run["samples"]:
-                given = {"samples": run["samples"], "reward": run["reward"]}
-                inputs.append(Payload.model_validate(given | {"trace_id": run["trace_id"]}))
-            else:
-                inputs.append(run["trace_id"])
-    more = {"loss_fn_config": parameters.get("loss_fn_config") or None}
-    more["reward_scale"] = parameters.get("reward_scale") or 1.0
-    loss_fn = parameters.get("loss_fn") or "importance_sampling"
-    return forward_backward_body(inputs, size, loss_fn, **more)
-
-
 # The process.
-
-
-def connect_to(order: Order, paths: Paths) -> HudClient | None:
-    """A client of the order's service; None if the embedded one does not run.
-
-    Raises:
-        HudNoKey: No key for HUD.
-    """
-    observe = CommandLog(paths.state, "driver").add
-    if order.mode == "hud":
-        return HudClient(read_settings(), None, None, observe)
-    for _, ready in named(paths):
-        if same_directory(ready, Path(order.data_dir)) and alive(ready.pid):
-            settings = local_settings(ready.url, ready.api_key, ready.telemetry_url)
-            return HudClient(settings, None, None, observe)
-    return None
 
 
 def main() -> int:

@@ -37,6 +37,7 @@ from hud_tui.rollouts.process import (
     variables,
 )
 from hud_tui.rollouts.run_files import Options, Order, log_of_checks
+from hud_tui.rollouts.watched import UNGRADED
 from hud_tui.settings import Settings
 from hud_tui.wire import JobEnter, Model
 
@@ -155,7 +156,15 @@ def policy_of(text: str) -> dict[str, Any]:
 
 
 def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
-    """Settings of an order's worker. Raises HudUsage: an invalid interpreter or variable."""
+    """Settings of an order's worker.
+
+    Raises:
+        HudUsage: An invalid interpreter or variable; or the runtime needs HUD, and this is the
+            embedded service.
+    """
+    if order.runtime == "hud" and settings.local and "HUD_RUNTIME_URL" not in os.environ:
+        hint = "set HUD_API_KEY, and leave out --local; or --runtime subprocess"
+        raise HudUsage("--runtime hud needs a key of HUD's, and this is the embedded service", hint)
     source = Path(order.source)
     interpreter = find_interpreter(source, order.python, sys.executable)
     return Setting(
@@ -176,15 +185,21 @@ async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded
         HudUsage: No environment or no task, or the tasks cannot be read.
     """
     is_python = order.tasks is not None and Path(order.tasks).suffix == ".py"
-    found = await worker.call(
-        "load",
-        source=order.source,
-        tasks=os.path.abspath(order.tasks or "") if is_python else None,  # noqa: ASYNC240
-        at_once=order.at_once,
-        memory_mb=order.memory_mb,
-        log=str(worker.setting.log),
-        timeout=LOAD_S,
-    )
+    try:
+        found = await worker.call(
+            "load",
+            source=order.source,
+            tasks=os.path.abspath(order.tasks or "") if is_python else None,  # noqa: ASYNC240
+            at_once=order.at_once,
+            memory_mb=order.memory_mb,
+            log=str(worker.setting.log),
+            timeout=LOAD_S,
+        )
+    except EnvironmentFailed as error:
+        if error.failure.get("type") == "ModuleNotFoundError":
+            python = worker.setting.interpreter.python
+            error.hint = f"install it for {python}, or name another interpreter: --python PATH"
+        raise
     environments = found["environments"]
     if not environments:
         hint = "it needs: env = Environment(name=…), and @env.template() functions"
@@ -279,9 +294,15 @@ class Trial:
             why = failure_text(run["failure"]) if run.get("failure") else str(run["error"])
             fix = f"correct it; what it printed is in {log}"
             return Finding("rollout", "failure", f"the rollout failed: {one_line(why)}", name, fix)
+        if run["turns"] is None:
+            what = f"reward {run['reward']:g} in {run['seconds']:.1f} s, made by the service"
+            return Finding("rollout", "ok", what, name)
         if not run["turns"]:
             message = "the rollout has no turn of the model: nothing would be trained"
             return Finding("rollout", "failure", message, name)
+        if place := (run.get("info") or {}).get(UNGRADED):
+            message = f"{one_line(place, 300)}: the template ended without a grade, which counts 0"
+            return Finding("rollout", "warning", message, name, "yield the reward after the prompt")
         what = f"reward {run['reward']:g} in {counted(run['turns'], 'turn')}"
         what += f", {counted(run['tool_calls'], 'tool call')}, {counted(run['tokens'], 'token')}"
         return Finding("rollout", "ok", f"{what}, {run['seconds']:.1f} s", name)

@@ -188,8 +188,23 @@ def _inspect(command: dict[str, Any], report: Report, doing: Doing) -> None:
         }
         for env in {env.name: env for env in found.values()}.values()
     ]
-    tasks = [task.model_dump(mode="json", exclude_none=True) for task in rows]
-    report({"found": {"environments": environments, "tasks": tasks}})
+    try:
+        tasks = [_row(task) for task in rows]
+    except ValueError as error:
+        failure = {"phase": "import", "type": "ValueError", "message": str(error)}
+        report({"failure": failure | {"file": command["source"]}})
+    else:
+        report({"found": {"environments": environments, "tasks": tasks}})
+
+
+def _row(task: Any) -> dict[str, Any]:
+    """A task as JSON. Raises ValueError: it has what JSON has not, such as nan."""
+    try:
+        row: dict[str, Any] = task.model_dump(mode="json", exclude_none=True)
+        json.dumps(row, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"task {task.slug}: {error}") from None
+    return row
 
 
 DUTIES: dict[str, Callable[[dict[str, Any], Report, Doing], None]] = {

@@ -26,7 +26,14 @@ ALLOWED = frozenset(
     {
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE"),
         *("TERM", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "XDG_CACHE_HOME"),
-        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "DOCKER_HOST", "DOCKER_CONFIG"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "XDG_RUNTIME_DIR"),
+        *(
+            "DOCKER_HOST",
+            "DOCKER_CONFIG",
+            "DOCKER_CONTEXT",
+            "DOCKER_CERT_PATH",
+            "DOCKER_TLS_VERIFY",
+        ),
         *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
         *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
     }
@@ -58,7 +65,8 @@ def failure_text(failure: Mapping[str, Any]) -> str:
     where = ""
     if failure.get("file"):
         function = f" in {failure['function']}" if failure.get("function") else ""
-        where = f"{failure['file']}:{failure.get('line')}{function}: "
+        line = f":{failure['line']}" if failure.get("line") else ""
+        where = f"{failure['file']}{line}{function}: "
     kind = failure.get("type", "Error")
     what = failure.get("message", "")
     is_plain = kind in ("ProcessEnded", "NoSDK", "Cancelled")

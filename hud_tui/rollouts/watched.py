@@ -28,6 +28,8 @@ AGENT = "tool call"
 """Phase from the prompt to the answer: the environment's code runs only as the model calls it."""
 SECRETS = "HUD_TUI_SECRETS"
 """Names of the variables whose values are redacted, comma-separated."""
+UNGRADED = "no grade"
+"""In a grade's info: the place of a template that ended without a grade."""
 CONTROL = 3
 """File descriptor of a rollout's process for its reports, and for the stacks of its threads."""
 
@@ -321,8 +323,12 @@ class Watched:
         return redact(prompt)
 
     async def asend(self, answer: Any) -> Any:
-        with self._telling("grade"):
-            result = await self._made.asend(answer)
+        try:
+            with self._telling("grade"):
+                result = await self._made.asend(answer)
+        except StopAsyncIteration:  # the SDK takes it for 0, without a word
+            code = self._made.ag_code
+            return {"score": 0.0, "info": {UNGRADED: f"{code.co_filename}:{code.co_firstlineno}"}}
         if wrong := wrong_grade(result):
             self._refuse(wrong)
         return redact(finite(result))

@@ -498,11 +498,16 @@ def redact_tools() -> None:
 
 
 def summary(run: Any, trace_id: str) -> dict[str, Any]:
-    """A finished rollout: its reward with its parts, and its turns' tokens."""
+    """A finished rollout: its reward with its parts, and its turns' tokens.
+
+    Of one that `HostedRuntime` placed only the reward comes back: its turns are None, and it is
+    trained on by its trace id.
+    """
     steps = [step for step in run.trace.steps if getattr(step, "source", "") == "agent"]
     samples = [sample for step in steps if (sample := getattr(step, "sample", None)) is not None]
     samples = [one for one in samples if one.output_token_ids]
     calls = sum(len(getattr(step, "tool_calls", ())) for step in steps)
+    is_elsewhere = not steps and str(run.runtime or "").startswith("hud://")
     evaluation = run.evaluation
     told: dict[str, Any] = redact(
         {
@@ -510,7 +515,7 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
             "reward": run.reward,
             "error": error_of(run),
             "stop_reason": run.trace.stop_reason,
-            "turns": len(steps),
+            "turns": None if is_elsewhere else len(steps),
             "tool_calls": calls,
             "tokens": sum(len(one.output_token_ids) for one in samples),
             "prompt_tokens": sum(len(one.prompt_token_ids or ()) for one in samples),

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hud_tui.client.client import HudClient
-from hud_tui.rollouts.driver import connect_to
 from hud_tui.rollouts.run_files import RunFolder, run_folder
+from hud_tui.rollouts.service import connect_to
 from hud_tui.settings import Settings, read_paths
 from tests.rollouts.driving import driver_of
 

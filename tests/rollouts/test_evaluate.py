@@ -111,6 +111,22 @@ async def test_one_that_is_left_is_cancelled_and_goes_on_where_it_was(
         assert 12 <= len(graded) <= 12 + 8, "those that were under way were lost at most"
 
 
+async def test_one_whose_program_was_killed_goes_on_with_what_the_service_has(
+    hud: Command, served: Served, tmp_path: Path, source: Path
+) -> None:
+    await trained(hud, source)
+    begun = await hud("eval", str(source), *EVAL, "--samples", "1")
+    file = tmp_path / "state" / "evaluations" / f"{begun.data['evaluation']['id']}.json"
+    told = json.loads(file.read_text())
+    told["evaluation"] |= {"status": "running", "done": 3, "groups": [], "result": None}
+    file.write_text(json.dumps(told))
+    async with over_socket(served) as client:
+        made = len(await client.job_traces(file.stem))
+        done = await hud("eval", "--resume", file.stem)
+        assert (done.code, done.data["evaluation"]["done"]) == (0, 12), done.err
+        assert len(await client.job_traces(file.stem)) == made, "none is made twice"
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from hud_tui.rollouts.environment import Trial
+from hud_tui.rollouts.host import _row
 from hud_tui.rollouts.watched import Doing, Watched
 from hud_tui.rollouts.worker import _ended
 
@@ -293,6 +295,36 @@ async def _refused(yields: int, *values: object) -> dict[str, Any]:
     line = template.__code__.co_firstlineno + 2
     assert (failure["file"], failure["line"]) == (__file__, line)
     return dict(failure)
+
+
+@dataclass
+class Row:
+    slug: str
+    args: dict[str, Any]
+
+    def model_dump(self, **how: Any) -> dict[str, Any]:
+        return {"slug": self.slug, "args": self.args}
+
+
+def test_a_task_that_is_no_json_is_named() -> None:
+    for value in (nan, -inf, object()):
+        with pytest.raises(ValueError, match=r"^task prices: .*JSON"):
+            _row(Row("prices", {"price": value}))
+
+
+async def test_a_template_that_ends_without_a_grade_scores_nothing_and_says_so() -> None:
+    async def template() -> AsyncIterator[object]:
+        yield "prompt"
+
+    made = Watched(template(), Doing(__file__, lambda told: None))
+    await anext(made)
+    grade = await made.asend("answer")
+    place = f"{__file__}:{template.__code__.co_firstlineno}"
+    assert grade == {"score": 0.0, "info": {"no grade": place}}
+    run = {"error": None, "turns": 1, "tokens": 1, "tool_calls": 0, "reward": 0.0, "seconds": 1.0}
+    finding = Trial("t", "j", {**run, "info": grade["info"]}).finding(Path("log"))
+    assert finding.level == "warning"
+    assert place in finding.message
 
 
 async def test_what_is_not_finite_beside_a_reward_is_left_out() -> None:

@@ -11,11 +11,19 @@ import pytest
 from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.cli.main import main
 from hud_tui.cli.train import _Command
+from hud_tui.errors import HudUsage
 from hud_tui.rollouts.control import known_runs
-from hud_tui.rollouts.environment import Trial
+from hud_tui.rollouts.environment import Trial, setting_of
 from hud_tui.wire import Model
 from tests.conftest import Served, until
-from tests.rollouts.driving import SUMS, check_tree, stand_in_venv, write_sums
+from tests.rollouts.driving import (
+    SUMS,
+    check_tree,
+    order_for,
+    settings_of,
+    stand_in_venv,
+    write_sums,
+)
 from tests.service.clients import over_socket
 from tests.service.headless import Command, commands
 
@@ -90,6 +98,25 @@ def test_who_was_not_taught_tools_is_told_what_to_fork(
     assert [one.fix.startswith(fix or "?") for one in found] == [True] * (fix is not None)
     if fix and base != "tiny/agent-1M":
         assert f"its base {base} was not taught tools" in found[0].message
+
+
+def test_of_a_rollout_that_the_service_made_only_the_reward_is_known() -> None:
+    run = {"error": None, "turns": None, "tool_calls": 0, "tokens": 0, "reward": 0.5}
+    finding = Trial("t", "j", {**run, "seconds": 2.0}).finding(Path("log"))
+    assert (finding.level, finding.message[:19]) == ("ok", "reward 0.5 in 2.0 s")
+    finding = Trial("t", "j", {**run, "turns": 0, "seconds": 2.0}).finding(Path("log"))
+    assert finding.level == "failure"
+
+
+def test_hud_s_runtime_needs_hud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HUD_RUNTIME_URL", raising=False)
+    model = Model(id="1", name="a", model_name="arith-rl", is_trainable=True)
+    order = order_for(model, write_sums(tmp_path / "env"), tmp_path, runtime="hud")
+    with pytest.raises(HudUsage, match="needs a key of HUD's"):
+        setting_of(order, settings_of("http://127.0.0.1:1", "hudtui-local"), tmp_path / "log")
+    monkeypatch.setenv("HUD_RUNTIME_URL", "http://127.0.0.1:2")  # a server of their own
+    setting = setting_of(order, settings_of("http://127.0.0.1:1", "local"), tmp_path / "log")
+    assert setting.variables["HUD_RUNTIME_URL"] == "http://127.0.0.1:2"
 
 
 async def test_args_that_do_not_fit_end_it_before_anything_is_spent(

@@ -1,0 +1,80 @@
+"""The service of a run, for the process that drives it: found again after a restart."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import monotonic
+from typing import TypeVar
+
+from hud_tui.audit_log import CommandLog
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudUnreachable
+from hud_tui.rl.text import one_line
+from hud_tui.rollouts.run_files import Order
+from hud_tui.service_file import alive, named, same_directory
+from hud_tui.settings import Paths, local_settings, read_settings
+
+log = logging.getLogger("hud_tui.driver")
+
+T = TypeVar("T")
+PATIENCE_S = 600.0
+"""Seconds that a service may be away; then the run stops, and can be resumed."""
+RETRY_S = 1.0
+
+
+class Service:
+    """Calls a service that may restart with another port and key."""
+
+    def __init__(self, connect: Callable[[], HudClient | None], stopping: asyncio.Event) -> None:
+        """`connect` returns a client; None if no service runs now."""
+        self._connect, self._stopping = connect, stopping
+        self._client: HudClient | None = None
+
+    @property
+    def client(self) -> HudClient:
+        """The newest client. Raises HudUnreachable: no service runs."""
+        if self._client is None:
+            self._client = self._connect()
+        if self._client is None:
+            raise HudUnreachable("the embedded service does not run", "hud-tui serve")
+        return self._client
+
+    async def call(self, ask: Callable[[HudClient], Awaitable[T]]) -> T:
+        """A repeatable call, retried until it is answered.
+
+        Raises:
+            HudError: It was refused, or the service was away for `PATIENCE_S`.
+        """
+        until = monotonic() + PATIENCE_S
+        while True:
+            try:
+                return await ask(self.client)
+            except HudUnreachable as error:
+                if monotonic() > until or self._stopping.is_set():
+                    raise
+                log.warning("the service does not answer: %s", one_line(error.message))
+            await asyncio.sleep(RETRY_S)
+            await self.forget()
+
+    async def forget(self) -> None:
+        """Look the service up again for the next call."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+def connect_to(order: Order, paths: Paths) -> HudClient | None:
+    """A client of the order's service; None if the embedded one does not run.
+
+    Raises:
+        HudNoKey: No key for HUD.
+    """
+    observe = CommandLog(paths.state, "driver").add
+    if order.mode == "hud":
+        return HudClient(read_settings(), None, None, observe)
+    for _, ready in named(paths):
+        if same_directory(ready, Path(order.data_dir)) and alive(ready.pid):
+            settings = local_settings(ready.url, ready.api_key, ready.telemetry_url)
+            return HudClient(settings, None, None, observe)
+    return None
