@@ -1,5 +1,6 @@
 """The event stream, over a real socket: order, resume without loss, honest resets."""
 
+from asyncio import timeout
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,7 +50,7 @@ async def following(
 ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
     headers = {"Last-Event-ID": last} if last is not None else {}
     url = f"/v1/models/{model_id}/train/events"
-    async with http.stream("GET", url, headers=headers) as answer:
+    async with timeout(PATIENCE_S), http.stream("GET", url, headers=headers) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         yield EventSource(answer).aiter_sse()
 
