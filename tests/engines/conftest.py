@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from hud_tui.service.engines.base import Adam, Datum, Engine, Sampled, SampleRequest, Saved
 from hud_tui.service.engines.tinker.engine import TinkerEngine
@@ -26,17 +27,17 @@ def on(server: SkyRL, directory: Path) -> TinkerEngine:
     return TinkerEngine(Options(server.url, has_key=False), directory / "tinker")
 
 
-@pytest.fixture(params=["tiny", pytest.param("tinker", marks=pytest.mark.skyrl)])
-def made(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+@pytest.fixture(scope="module", params=["tiny", pytest.param("tinker", marks=pytest.mark.skyrl)])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
     """An engine that is not started yet."""
     if request.param == "tiny":
         return TinyEngine()
-    return on(request.getfixturevalue("skyrl"), tmp_path)
+    return on(request.getfixturevalue("skyrl"), tmp_path_factory.mktemp("engine"))
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(made: Engine) -> AsyncIterator[Engine]:
-    """A started engine."""
+    """A started engine, which the tests of a module share: each opens policies of its own."""
     await made.start()
     yield made
     await made.stop()

@@ -22,6 +22,7 @@ from hud_tui.service.engines.tinker.engine import TinkerEngine
 from hud_tui.service.engines.tiny.training import token_weights
 from tests.engines.conftest import Trial
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 CLOSE = 2e-4
 """Sampler and trainer, and one batch and another, round differently."""
 
