@@ -96,9 +96,8 @@ async def test_every_page_is_read(hud: Command, prime: PrimeServer, state: Path)
     assert len((await hud("pods")).data["offers"]) == 251
 
 
-@pytest.mark.parametrize(
-    ("wanted", "offered", "same"),
-    [
+def test_which_gpu_is_meant() -> None:
+    for wanted, offered, same in (
         ("h100", "H100_80GB", True),
         ("H100_80GB", "H100_80GB", True),
         ("h100 80gb", "H100_80GB", True),
@@ -106,10 +105,8 @@ async def test_every_page_is_read(hud: Command, prime: PrimeServer, state: Path)
         ("A100", "RTX_A100", True),
         ("RTX4090", "RTX4090_24GB", True),
         ("", "anything", True),
-    ],
-)
-def test_which_gpu_is_meant(wanted: str, offered: str, same: bool) -> None:
-    assert is_gpu(wanted, offered) is same
+    ):
+        assert is_gpu(wanted, offered) is same, wanted
 
 
 def test_gpus_as_they_are_written() -> None:
@@ -282,25 +279,23 @@ async def test_a_pod_whose_ssh_refuses_is_waited_for_and_says_why(
     assert f"go on: hud-tui pods setup {read_rentals(state)[0].name}" in failed.error["hint"]
 
 
-@pytest.mark.parametrize(
-    ("status", "detail", "code", "said"),
-    [
-        (401, "Invalid token", 4, "prime login"),
-        (402, "Insufficient balance", 1, "billing"),
-        (422, [{"loc": ["body", "pod", "diskSize"], "msg": "too small"}], 1, "hud-tui pods"),
-        (429, "slow down", 1, "try again"),
-    ],
-)
-async def test_a_rental_that_is_refused(
-    hud: Command, pod: PrimeServer, state: Path, status: int, detail: Any, code: int, said: str
-) -> None:
-    pod.refuse("POST /pods", status, detail)
-    refused = await hud(*RENT)
-    assert (refused.code, refused.error["status"]) == (code, status)
-    assert said in refused.error["hint"]
-    shown = "pod.diskSize: too small" if status == 422 else detail
-    assert shown in refused.error["message"]
-    assert [one.runs for one in read_rentals(state)] == [False]
+REFUSALS: list[tuple[int, Any, int, str]] = [
+    (401, "Invalid token", 4, "prime login"),
+    (402, "Insufficient balance", 1, "billing"),
+    (422, [{"loc": ["body", "pod", "diskSize"], "msg": "too small"}], 1, "hud-tui pods"),
+    (429, "slow down", 1, "try again"),
+]
+
+
+async def test_a_rental_that_is_refused(hud: Command, pod: PrimeServer, state: Path) -> None:
+    for count, (status, detail, code, said) in enumerate(REFUSALS, 1):
+        pod.refuse("POST /pods", status, detail)
+        refused = await hud(*RENT, "--name", f"pod-{count}")
+        assert (refused.code, refused.error["status"]) == (code, status)
+        assert said in refused.error["hint"]
+        shown = "pod.diskSize: too small" if status == 422 else detail
+        assert shown in refused.error["message"]
+        assert [one.runs for one in read_rentals(state)] == [False] * count
     assert pod.created == []
 
 
@@ -341,73 +336,54 @@ async def test_a_pod_that_vanishes(hud: Command, pod: PrimeServer, state: Path) 
     assert (gone["runs"], gone["spent"], gone["why"]) == (False, 1.5, "it is no longer there")
 
 
-async def test_a_pod_that_is_listed_again_runs_and_is_ended(
+async def test_a_pod_is_listed_protected_and_ended_by_its_name(
     hud: Command, pod: PrimeServer, state: Path
 ) -> None:
-    """Another account's list, or half an answer, has no say over what is paid for."""
     assert (await hud(*RENT)).code == 0
+    [rental] = read_rentals(state)
     kept = pod.pods.pop("pod0001")
     [gone] = (await hud("pods", "list")).data["pods"]
     assert not gone["runs"]
-    pod.pods["pod0001"] = kept
+    pod.pods["pod0001"] = kept  # half an answer has no say over what is paid for
     [back] = (await hud("pods", "list")).data["pods"]
     assert (back["runs"], back["why"]) == (True, "")
-    assert (await hud("pods", "terminate", back["name"], "-y")).code == 0
-    assert not pod.pods
-
-
-async def test_a_lost_answer_to_the_end(hud: Command, pod: PrimeServer, state: Path) -> None:
-    assert (await hud(*RENT)).code == 0
-    [rental] = read_rentals(state)
-    pod.lost = 1
-    unclear = await hud("pods", "terminate", rental.name, "-y")
-    assert (unclear.code, unclear.error["outcome"]) == (7, "unknown")
-    again = await hud("pods", "terminate", rental.name, "-y")
-    assert (again.code, again.data["runs"]) == (0, False)
-
-
-async def test_a_protected_pod_needs_its_name(hud: Command, pod: PrimeServer, state: Path) -> None:
-    assert (await hud(*RENT)).code == 0
-    [rental] = read_rentals(state)
+    file = state / "remotes/rentals.json"
+    written = file.read_text()
+    file.unlink()
+    listed = await hud("pods", "list")
+    assert [one["id"] for one in listed.data["others"]] == ["pod0001"], "what others rented"
+    file.write_text(written)
     assert (await hud("pods", "protect", rental.name)).data["protected"]
     refused = await hud("pods", "terminate", rental.name, "-y")
     assert (refused.code, refused.error["type"]) == (2, "protected")
     assert pod.pods
-    ended = await hud("pods", "terminate", rental.name, "-y", "--confirm", rental.name)
-    assert ended.code == 0
+    pod.lost = 1
+    end = ("pods", "terminate", rental.name, "-y", "--confirm", rental.name)
+    unclear = await hud(*end)
+    assert (unclear.code, unclear.error["outcome"]) == (7, "unknown")
+    again = await hud(*end)
+    assert (again.code, again.data["runs"]) == (0, False)
+    assert not pod.pods
 
 
-async def test_what_others_rented_is_shown(hud: Command, pod: PrimeServer, state: Path) -> None:
-    assert (await hud(*RENT)).code == 0
-    (state / "remotes/rentals.json").unlink()
-    listed = await hud("pods", "list")
-    assert [one["id"] for one in listed.data["others"]] == ["pod0001"]
+UNFIT = {
+    "which GPUs": ("--gpus", "H100"),
+    "nothing to be rented fits": ("--gpus", "2xB900"),
+    "nothing to be rented fits ": ("--gpus", "2xH100", "--max-price", "1"),
+    "more than 0": ("--gpus", "2xH100", "--hours", "0"),
+    "not be less than 0": ("--gpus", "2xH100", "--idle", "-5"),
+    "no image windows": ("--gpus", "2xH100", "--image", "windows"),
+    "no engine named": ("--gpus", "2xH100", "--engine", "nope"),
+}
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--gpus", "H100"), "which GPUs"),
-        (("--gpus", "2xB900"), "nothing to be rented fits"),
-        (("--gpus", "2xH100", "--max-price", "1"), "nothing to be rented fits"),
-        (("--gpus", "2xH100", "--hours", "0"), "more than 0"),
-        (("--gpus", "2xH100", "--idle", "-5"), "not be less than 0"),
-        (("--gpus", "2xH100", "--image", "windows"), "no image windows"),
-        (("--gpus", "2xH100", "--engine", "nope"), "no engine named"),
-    ],
-)
-async def test_what_cannot_be_rented(
-    hud: Command, prime: PrimeServer, state: Path, flags: tuple[str, ...], said: str
-) -> None:
-    refused = await hud("pods", "create", "-y", *flags)
-    assert refused.code == 2
-    assert said in refused.error["message"]
-    assert prime.created == []
-
-
-async def test_nothing_is_rented_without_consent(
+async def test_what_cannot_be_rented_or_without_consent(
     hud: Command, prime: PrimeServer, state: Path
 ) -> None:
+    for said, flags in UNFIT.items():
+        refused = await hud("pods", "create", "-y", *flags)
+        assert refused.code == 2
+        assert said.strip() in refused.error["message"]
     assert (await hud(*RENT[:-1])).error["hint"] == "add -y"
     assert (await hud("--read-only", *RENT)).error["type"] == "read_only"
     assert prime.created == []
@@ -429,14 +405,14 @@ async def test_people_get_a_table(
     ]
 
 
-@pytest.mark.parametrize("gpus", ["1xH200", "foo"])
 async def test_a_type_that_nobody_offers_is_said_with_those_there_are(
-    hud: Command, prime: PrimeServer, state: Path, gpus: str
+    hud: Command, prime: PrimeServer, state: Path
 ) -> None:
-    found = await hud("pods", "--gpus", gpus)
-    asked = gpus.removeprefix("1x")
-    said = f"no {asked} fits; types that there are: A100_80GB, GH200_96GB, H100_80GB"
-    assert found.data["advice"] == [said]
+    for gpus in ("1xH200", "foo"):
+        found = await hud("pods", "--gpus", gpus)
+        asked = gpus.removeprefix("1x")
+        said = f"no {asked} fits; types that there are: A100_80GB, GH200_96GB, H100_80GB"
+        assert found.data["advice"] == [said]
 
 
 def test_confirm_is_only_where_something_is_protected(capsys: pytest.CaptureFixture[str]) -> None:
@@ -470,9 +446,8 @@ async def test_regions_are_looked_at_here_too(
     assert none.data["advice"] == ["without --region: 2 offers, from $4.20 per hour (2×H100_80GB)"]
 
 
-@pytest.mark.parametrize(
-    ("country", "region", "inside"),
-    [
+def test_countries_of_regions() -> None:
+    for country, region, inside in (
         ("FI", "eu_north", True),
         ("FI", "europe_west", True),
         ("FI", "united_states", False),
@@ -481,10 +456,8 @@ async def test_regions_are_looked_at_here_too(
         (None, "canada", True),  # Prime has looked
         ("FI", "atlantis", True),
         (None, "FI", False),
-    ],
-)
-def test_countries_of_regions(country: str | None, region: str, inside: bool) -> None:
-    assert is_in(country, region) is inside
+    ):
+        assert is_in(country, region) is inside, (country, region)
 
 
 # The watcher on the pod.

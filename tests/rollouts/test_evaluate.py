@@ -127,29 +127,19 @@ async def test_one_whose_program_was_killed_goes_on_with_what_the_service_has(
         assert len(await client.job_traces(file.stem)) == made, "none is made twice"
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+async def test_what_cannot_be_evaluated_is_refused(
+    hud: Command, served: Served, tmp_path: Path, source: Path
+) -> None:
+    await trained(hud, source)
+    for flags, said in (
         (("arith", "--turns", "4"), "--turns is for an environment"),
         (("{}", "--runtime", "moon"), "no such runtime"),
         (("{}", "--checkpoint", "base"), "what a model started from"),
         (("{}", "--split", "heldout"), "is in heldout"),
-    ],
-)
-async def test_what_cannot_be_evaluated_is_refused(
-    hud: Command, source: Path, flags: tuple[str, ...], said: str
-) -> None:
-    await trained(hud, source)
-    words = [word.format(source) for word in flags]
-    done = await hud("eval", *words, *EVAL)
-    assert done.code == 2
-    assert said in done.error["message"] + done.error["hint"]
-
-
-async def test_nobody_rolls_out_an_environment_without_a_worker(
-    hud: Command, served: Served, tmp_path: Path, source: Path
-) -> None:
-    await trained(hud, source)
+    ):
+        refused = await hud("eval", *(word.format(source) for word in flags), *EVAL)
+        assert refused.code == 2
+        assert said in refused.error["message"] + refused.error["hint"]
     begun = await hud("eval", str(source), *EVAL, "--samples", "1")
     folder = tmp_path / "state" / "evaluations"
     file = folder / f"{begun.data['evaluation']['id']}.json"
@@ -158,5 +148,5 @@ async def test_nobody_rolls_out_an_environment_without_a_worker(
     file.write_text(json.dumps(told))
     async with over_socket(served) as client:
         following = Evaluations(client, lambda: folder).follow(file.stem)
-        with pytest.raises(HudUsage, match="on an environment"):
+        with pytest.raises(HudUsage, match="on an environment"):  # nobody to roll it out
             await anext(following)

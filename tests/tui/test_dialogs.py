@@ -8,7 +8,6 @@ from textual.widgets._toast import Toast
 from hud_tui.keys import VIEWS
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.screens import dialogs
 from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
@@ -23,56 +22,31 @@ from tests.tui.test_plain_terminals import drawn
 SIZES = [(80, 24), (120, 40), (40, 12), (60, 19)]
 
 
-@pytest.fixture(autouse=True)
-def _notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as they are told to, on a low screen too: what they cover is looked at."""
-    monkeypatch.setattr(dialogs, "LOW", 0)
-
-
 def labels(app: Opened) -> list[str]:
     return [str(button.label) for button in app.screen.query(Button)]
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_fork_s_dialog_shows_its_buttons_and_the_slug(
-    served: Served, size: tuple[int, int]
-) -> None:
-    async with opened(Connector(served), Start("models"), size=size) as app:
-        await app.until_view("models")
-        await app.until(lambda: "forks" in app.said("#note"))
-        await app.press("F")
-        await app.until_dialog()
-        await app.press("ctrl+u", *"My Own 2")
-        await app.until(lambda: "slug: my-own-2" in " ".join(drawn(app).split()))
-        for label in ("Cancel", "Fork  (enter)"):
-            assert label in drawn(app)
-        await app.press("enter")
-        await app.until_view("launch")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.model_name == "my-own-2"
+async def test_the_fork_s_dialog_shows_its_buttons_and_the_slug(served: Served) -> None:
+    async with opened(Connector(served), Start("models")) as app:
+        for number, size in enumerate(SIZES):
+            await app.pilot.resize_terminal(*size)
+            await app.press("1")
+            await app.until_view("models")
+            await app.until(lambda: "forks" in app.said("#note") or run_of(app.app).model)
+            await app.press("end", "F")
+            await app.until_dialog()
+            await app.press("ctrl+u", *f"My Own {number}")
+            slug = f"my-own-{number}"
+            await app.until(lambda slug=slug: f"slug: {slug}" in " ".join(drawn(app).split()))  # type: ignore[misc]
+            for label in ("Cancel", "Fork  (enter)"):
+                assert label in drawn(app)
+            await app.press("enter")
+            await app.until_view("launch")
+            assert run_of(app.app).model is not None
+            assert run_of(app.app).model.model_name == slug
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_y_leaves_the_run_training(served: Served, size: tuple[int, int]) -> None:
-    _, job_id = await training(served)
-    async with opened(Connector(served), size=size) as app:
-        await in_training(app)
-        for said in ("one", "two", "a long word " * 16):
-            app.app.notify(said, timeout=60, markup=False)
-        await app.press("q")
-        await app.until_dialog()
-        await app.until(lambda: "a long word" in drawn(app))
-        assert labels(app) == ["Stay", "Cancel run", "Keep training  (y)"]
-        for label in labels(app):
-            assert label in drawn(app)
-        assert "esc cancel" in drawn(app)
-        await app.press("y")
-        await app.until(lambda: app.app._exit)
-    assert await status(served, job_id) == "running"
-    await cancel(served, job_id)
-
-
-async def test_cancelling_a_run_says_what_either_button_does(served: Served) -> None:
+async def test_leaving_and_cancelling_a_run_say_what_each_button_does(served: Served) -> None:
     _, job_id = await training(served)
     async with opened(Connector(served)) as app:
         await in_training(app)
@@ -81,6 +55,23 @@ async def test_cancelling_a_run_says_what_either_button_does(served: Served) -> 
         assert labels(app) == ["Keep training", "Cancel run  (y)"]
         await app.press("enter")
         await app.until_view("live")
+        assert await status(served, job_id) == "running"
+        for said in ("one", "two", "a long word " * 16):
+            app.app.notify(said, timeout=60, markup=False)
+        for size in SIZES:
+            await app.pilot.resize_terminal(*size)
+            await app.press("q")
+            await app.until_dialog()
+            await app.until(lambda: "a long word" in drawn(app))
+            assert labels(app) == ["Stay", "Cancel run", "Keep training  (y)"]
+            for label in (*labels(app), "esc cancel"):
+                await app.until(lambda label=label: label in drawn(app))  # type: ignore[misc]
+            await app.press("escape")
+            await app.until_view("live")
+        await app.press("q")
+        await app.until_dialog()
+        await app.press("y")
+        await app.until(lambda: app.app._exit)
     assert await status(served, job_id) == "running"
     await cancel(served, job_id)
 

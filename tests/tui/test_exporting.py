@@ -78,43 +78,34 @@ TABLES: dict[str, Callable[[list[dict[str, str]], Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize("view", TABLES)
-async def test_a_views_table(served: Served, model: Any, view: str, tmp_path: Path) -> None:
+async def test_a_views_table_its_groups_and_a_report(
+    served: Served, model: Any, tmp_path: Path
+) -> None:
     async with opened(Connector(served), Start("models"), **into(tmp_path)) as app:
         await app.until_view("models")
         await app.until(lambda: run_of(app.app).series.length == 3)
-        await app.press(KEYS[view])
-        await app.until_view(view)
-        await app.until(lambda: getattr(app.screen, "models", ()) is not None)
-        assert TABLES[view](read(await exported(app, tmp_path, "csv")), model)
-        body = json.loads((await exported(app, tmp_path, "json")).read_text("utf-8"))
-        assert body["kind"] == "export"
-
-
-async def test_the_groups_are_the_table_where_they_are_looked_at(
-    served: Served, model: Any, tmp_path: Path
-) -> None:
-    async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
+        for view, right in TABLES.items():
+            await app.press(KEYS[view])
+            await app.until_view(view)
+            await app.until(lambda: getattr(app.screen, "models", ()) is not None)
+            await app.until(lambda: getattr(app.screen, "rows", ()) is not None)
+            assert right(read(await exported(app, tmp_path, "csv")), model), view
+            body = json.loads((await exported(app, tmp_path, "json")).read_text("utf-8"))
+            assert body["kind"] == "export"
+        await app.press(KEYS["live"])
         await app.until_view("live")
-        await app.until(lambda: run_of(app.app).series.length == 3)
+        folders = [await exported(app, tmp_path, "report") for _ in range(2)]
+        assert [folder.name for folder in folders] == ["mine-report", "mine-report-2"]
+        page = await asyncio.to_thread((folders[0] / "report.md").read_text, "utf-8")
+        assert "# Run of `mine`" in page
         await app.press("tab")
         await app.until(lambda: app.screen.pane == "groups")  # type: ignore[attr-defined]
         assert (await exported(app, tmp_path, "csv")).name == "mine-groups.csv"
 
 
-async def test_a_report_is_a_folder_and_a_second_one_another(
+async def test_escape_writes_nothing_and_enter_the_picture(
     served: Served, model: Any, tmp_path: Path
 ) -> None:
-    async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
-        await app.until_view("live")
-        await app.until(lambda: run_of(app.app).series.length == 3)
-        folders = [await exported(app, tmp_path, "report") for _ in range(2)]
-        assert [folder.name for folder in folders] == ["mine-report", "mine-report-2"]
-        page = await asyncio.to_thread((folders[0] / "report.md").read_text, "utf-8")
-        assert "# Run of `mine`" in page
-
-
-async def test_escape_writes_nothing(served: Served, model: Any, tmp_path: Path) -> None:
     before = os.listdir(tmp_path)
     async with opened(Connector(served), Start("status"), size=(40, 12), **into(tmp_path)) as app:
         await app.until_view("live")
@@ -124,11 +115,6 @@ async def test_escape_writes_nothing(served: Served, model: Any, tmp_path: Path)
         await app.press("escape")
         await app.until_view("live")
         assert os.listdir(tmp_path) == before
-
-
-async def test_enter_writes_the_picture(served: Served, model: Any, tmp_path: Path) -> None:
-    async with opened(Connector(served), Start("status"), **into(tmp_path)) as app:
-        await app.until_view("live")
         await app.press("ctrl+e")
         await app.until_dialog()
         await app.until(lambda: app.screen.focused and app.screen.focused.id == "svg")

@@ -63,13 +63,27 @@ async def test_escape_withdraws_an_impatient_submission(served: Served) -> None:
         assert app.net.sent == ["POST /v2/models/fork"]
 
 
-async def test_it_explains_itself(served: Served) -> None:
+async def test_it_explains_itself_once_and_the_first_fork_can_be_named(served: Served) -> None:
     async with opened(Connector(served)) as app:
         await app.until_view("models")
         await app.until(lambda: app.screen.query_one("#welcome").display)
         said = app.said("#welcome")
         for line in ("Welcome", "Enter forks", "Enter checks", "Enter submits"):
             assert line in said
+        await app.until(lambda: "forks" in app.said("#note"))
+        await app.press("F")
+        await app.until_dialog()
+        await app.press(*"my own", "enter")
+        await app.until_view("launch")
+        assert run_of(app.app).model is not None
+        assert run_of(app.app).model.name == "my own"
+        assert app.app.workspace.session.first_fork == run_of(app.app).model.id
+    async with opened(Connector(served)) as app:
+        await app.until_view("live")
+        await app.press("1")
+        await app.until(lambda: getattr(app.screen, "models", None))
+        assert not app.screen.query_one("#welcome").display
+        assert len(own(app.screen.models)) == 1
 
 
 async def test_it_does_not_promise_that_nothing_leaves_where_a_server_trains(
@@ -81,30 +95,3 @@ async def test_it_does_not_promise_that_nothing_leaves_where_a_server_trains(
         await app.until(lambda: "on a Tinker server" in app.said("#welcome"))
         assert "Nothing leaves" not in app.said("#welcome")
         assert "Enter forks" in app.said("#welcome")
-
-
-async def test_the_first_fork_can_be_named(served: Served) -> None:
-    async with opened(Connector(served)) as app:
-        await app.until_view("models")
-        await app.until(lambda: "forks" in app.said("#note"))
-        await app.press("F")
-        await app.until_dialog()
-        await app.press(*"my own", "enter")
-        await app.until_view("launch")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.name == "my own"
-        assert app.app.workspace.session.first_fork == run_of(app.app).model.id
-
-
-async def test_the_second_start_does_not_welcome(served: Served) -> None:
-    async with opened(Connector(served)) as app:
-        await app.until_view("models")
-        await app.until(lambda: "forks" in app.said("#note"))
-        await app.press("enter")
-        await app.until_view("launch")
-    async with opened(Connector(served)) as app:
-        await app.until_view("live")
-        await app.press("1")
-        await app.until(lambda: getattr(app.screen, "models", None))
-        assert not app.screen.query_one("#welcome").display
-        assert len(own(app.screen.models)) == 1
