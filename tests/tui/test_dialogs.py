@@ -8,6 +8,7 @@ from textual.widgets._toast import Toast
 from hud_tui.keys import VIEWS
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens import dialogs
 from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
@@ -20,6 +21,13 @@ from tests.tui.test_app import in_training
 from tests.tui.test_plain_terminals import drawn
 
 SIZES = [(80, 24), (120, 40), (40, 12), (60, 19)]
+
+
+@pytest.fixture(autouse=True)
+def _notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as they are told to, on a low screen too: what they cover is looked at, and that
+    they go."""
+    monkeypatch.setattr(dialogs, "LOW", 0)
 
 
 def labels(app: Opened) -> list[str]:
