@@ -35,31 +35,24 @@ def test_a_syntax_error_is_file_line_and_caret(tmp_path: Path) -> None:
     assert len(shown) == 4
 
 
-def test_a_syntax_error_of_an_imported_file_says_who_imports_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("helper", "kind", "line"),
+    [("def f(:\n    pass\n", "SyntaxError", 1), ("one = 1\nraise KeyError('no')\n", "KeyError", 2)],
+)
+def test_an_error_of_an_imported_file_says_who_imports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: str, kind: str, line: int
 ) -> None:
-    (tmp_path / "env.py").write_text("one = 1\nimport a_wrong_helper\n")
-    (tmp_path / "a_wrong_helper.py").write_text("def f(:\n    pass\n")
+    """And frames of the import system are not the user's."""
+    (tmp_path / "env.py").write_text(f"one = 1\nimport a_helper_{kind}\n")
+    (tmp_path / f"a_helper_{kind}.py").write_text(helper)
     monkeypatch.syspath_prepend(str(tmp_path))
     failure = failure_in(tmp_path / "env.py")
-    assert failure["file"] == str(tmp_path / "a_wrong_helper.py")
-    places = [line for line in str(failure["traceback"]).splitlines() if "File" in line]
-    assert [place.split(",")[0].rpartition("/")[2] for place in places] == [
-        'env.py"',
-        'a_wrong_helper.py"',
-    ]
-
-
-def test_frames_of_the_import_system_are_not_the_user_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "env.py").write_text("import a_helper_that_raises\n")
-    (tmp_path / "a_helper_that_raises.py").write_text("one = 1\nraise KeyError('no')\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    failure = failure_in(tmp_path / "env.py")
-    assert (failure["line"], failure["type"]) == (2, "KeyError")
-    assert "frozen" not in str(failure["traceback"])
-    assert str(failure["traceback"]).count("File") == 2
+    where = (failure["file"], failure["line"], failure["type"])
+    assert where == (str(tmp_path / f"a_helper_{kind}.py"), line, kind)
+    shown = str(failure["traceback"])
+    places = [one.split(",")[0].rpartition("/")[2] for one in shown.splitlines() if "File" in one]
+    assert places == ['env.py"', f'a_helper_{kind}.py"']
+    assert "frozen" not in shown
 
 
 class ClosedResourceError(Exception):
