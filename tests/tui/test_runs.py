@@ -19,8 +19,9 @@ from hud_tui.rl.runs import RunRow
 from hud_tui.service.engines.base import EngineError
 from hud_tui.settings import Start
 from hud_tui.tui.screens.base import TopLine
+from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import MetricList, RunComparison
-from hud_tui.tui.screens.runs import ColumnList, EditDialog, RunDetails, RunsScreen
+from hud_tui.tui.screens.runs import EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.row_list import RunTable
 from hud_tui.wire import RunPage
 from tests.conftest import Served, ended, fork, submit

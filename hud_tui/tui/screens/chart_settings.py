@@ -1,11 +1,11 @@
-"""ChartList: every reported metric, its meaning, and whether and where it is shown."""
+"""What a view shows, in lists: Live's charts, what its curves are compared with, Runs' columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
@@ -19,11 +19,14 @@ from hud_tui.rl.compare import Branch, Overlay, branch_overlay, branches, model_
 from hud_tui.rl.metrics import healthy, metric, outside, short, title
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.run import Run
+from hud_tui.rl.runs import MEANINGS, column
+from hud_tui.rl.runs import Column as RunColumn
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import Choices
+from hud_tui.tui.screens.base import ViewContext
 from hud_tui.tui.screens.dialogs import Over
-from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.tui.widgets.row_list import NAME, Arrangement, Column, Row, RowList, RunTable
 from hud_tui.wire import Model
 
 
@@ -264,3 +267,126 @@ def _model(one: Model) -> Row:
     steps = short(one.checkpoint_count) if one.checkpoint_count is not None else ""
     cells = (one_line(one.model_name, 60), steps, "", "")
     return Row(f"{MODEL}{one.id}", tuple(map(Content, cells)))
+
+
+# The list of columns: which are shown, their order, sorting and grouping.
+
+
+ARRANGE_COLUMNS = (
+    Column("", 1),
+    Column("column", 24),
+    Column("sorted", 14),
+    Column("grouped", 7),
+    Column("of the run under the cursor", rank=1),
+)
+ARRANGE_FOOT = (
+    "{columns.choose} sort  {columns.show_or_hide} show or hide  "
+    "{columns.place.-1} {columns.place.1} move  {columns.next_view} group  "
+    "{columns.reset} reset  {columns.leave} back"
+)
+
+
+class ArrangedView(Protocol):
+    """What the list of columns needs of the view whose table it arranges."""
+
+    table: RunTable
+    context: ViewContext
+
+    @property
+    def offered(self) -> list[str]: ...
+
+    def rearrange(
+        self, shown: Sequence[str] | None = None, sort: str | None = None, group: str | None = None
+    ) -> None: ...
+
+
+class ColumnList(Over[None]):
+    """Changes apply at once, and are stored."""
+
+    VIEW: ClassVar = "columns"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("columns")
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+
+    def __init__(self, below: ArrangedView) -> None:
+        """`below` is the screen whose columns these are."""
+        super().__init__()
+        self.below = below
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="charts") as box:
+            box.border_title = "columns"
+            yield RowList(ARRANGE_COLUMNS, id="charts-list", least=12)
+            yield Static("", id="columns-note", markup=False)
+            yield FootLine(ARRANGE_FOOT, id="charts-foot")
+
+    @property
+    def rows(self) -> RowList:
+        return self.query_one(RowList)
+
+    @property
+    def arrangement(self) -> Arrangement:
+        return self.below.table.arrangement
+
+    def on_mount(self) -> None:
+        self._show()
+        self.rows.select(self.arrangement.sorted_by[0] or NAME)
+
+    def _show(self) -> None:
+        shown = {one.key: one for one in self.arrangement.columns}
+        offered = {key: column(key) for key in self.below.offered}
+        self.rows.show([self._row(one, one.key in shown) for one in {**shown, **offered}.values()])
+
+    def _row(self, one: RunColumn, shown: bool) -> Row:
+        (key, down), row = self.arrangement.sorted_by, self.below.table.row
+        order = ("↓ greatest first" if down else "↑ least first") if key == one.key else ""
+        text = "" if row is None else one_line(one.text(row, self.below.context.clock()), 60)
+        cells = (
+            Content("●" if shown else " "),
+            Content.styled(one_line(one.title, 60), "" if shown else "$text-disabled"),
+            Content.styled(order, "$accent"),
+            Content.styled("●" if self.arrangement.group == one.key else "", "$accent"),
+            Content.styled(text, "$text-muted"),
+        )
+        return Row(one.key, cells)
+
+    @on(RowList.Moved)
+    def _say_meaning(self) -> None:
+        meaning = MEANINGS.get(self.rows.key or "", "")
+        self.query_one("#columns-note", Static).update(meaning)
+
+    def action_choose(self) -> None:
+        if (key := self.rows.key) is not None:
+            self.below.rearrange(sort=self.arrangement.sorting(column(key)))
+        self.dismiss()
+
+    def on_row_list_opened(self) -> None:
+        self.action_choose()
+
+    def action_show_or_hide(self) -> None:
+        key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
+        if key is None or key == NAME:
+            self.notify("The name stays: it is what a run is told by.", markup=False)
+            return
+        self.below.rearrange(shown=[k for k in keys if k != key] if key in keys else [*keys, key])
+        self._show()
+
+    def action_place(self, places: int) -> None:
+        """Move a shown column to the right, or to the left for negative numbers."""
+        key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
+        if key is not None and key in keys:
+            here = keys.index(key)
+            keys.insert(max(0, min(len(keys) - 1, here + places)), keys.pop(here))
+            self.below.rearrange(shown=keys)
+            self._show()
+
+    def action_next_view(self) -> None:
+        key = self.rows.key or ""
+        self.below.rearrange(group="" if self.arrangement.group == key else key)
+        self._show()
+
+    def action_reset(self) -> None:
+        self.below.rearrange(shown=[], sort="", group="")
+        self._show()
+
+    def action_leave(self) -> None:
+        self.dismiss()

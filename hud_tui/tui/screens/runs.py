@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import on, work
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
@@ -32,7 +30,6 @@ from hud_tui.rl.runs import (
     DIFFERS,
     MEANINGS,
     PARAMETER,
-    Column,
     RunRow,
     column,
     columns,
@@ -53,126 +50,17 @@ from hud_tui.tui.job_actions import (
     ask_resume,
     ask_resume_sweep,
 )
-from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.tui.keys import bindings
 from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import RunComparison
-from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog, Over, Panel
+from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog, Panel
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.tui.widgets.row_list import NAME, Arrangement, Row, RowList, RunTable
-from hud_tui.tui.widgets.row_list import Column as ListColumn
+from hud_tui.tui.widgets.row_list import Arrangement, RunTable
 from hud_tui.tui.widgets.run_curves import Compared, RunPreview
 from hud_tui.wire import JobStatus
-
-# The list of columns: which are shown, their order, sorting and grouping.
-
-
-ARRANGE_COLUMNS = (
-    ListColumn("", 1),
-    ListColumn("column", 24),
-    ListColumn("sorted", 14),
-    ListColumn("grouped", 7),
-    ListColumn("of the run under the cursor", rank=1),
-)
-ARRANGE_FOOT = (
-    "{columns.choose} sort  {columns.show_or_hide} show or hide  "
-    "{columns.place.-1} {columns.place.1} move  {columns.next_view} group  "
-    "{columns.reset} reset  {columns.leave} back"
-)
-
-
-class ColumnList(Over[None]):
-    """Changes apply at once, and are stored."""
-
-    VIEW: ClassVar = "columns"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("columns")
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
-
-    def __init__(self, below: RunsScreen) -> None:
-        """`below` is the screen whose columns these are."""
-        super().__init__()
-        self.below = below
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="charts") as box:
-            box.border_title = "columns"
-            yield RowList(ARRANGE_COLUMNS, id="charts-list", least=12)
-            yield Static("", id="columns-note", markup=False)
-            yield FootLine(ARRANGE_FOOT, id="charts-foot")
-
-    @property
-    def rows(self) -> RowList:
-        return self.query_one(RowList)
-
-    @property
-    def arrangement(self) -> Arrangement:
-        return self.below.table.arrangement
-
-    def on_mount(self) -> None:
-        self._show()
-        self.rows.select(self.arrangement.sorted_by[0] or NAME)
-
-    def _show(self) -> None:
-        shown = {one.key: one for one in self.arrangement.columns}
-        offered = {key: column(key) for key in self.below.offered}
-        self.rows.show([self._row(one, one.key in shown) for one in {**shown, **offered}.values()])
-
-    def _row(self, one: Column, shown: bool) -> Row:
-        (key, down), row = self.arrangement.sorted_by, self.below.table.row
-        order = ("↓ greatest first" if down else "↑ least first") if key == one.key else ""
-        text = "" if row is None else one_line(one.text(row, self.below.context.clock()), 60)
-        cells = (
-            Content("●" if shown else " "),
-            Content.styled(one_line(one.title, 60), "" if shown else "$text-disabled"),
-            Content.styled(order, "$accent"),
-            Content.styled("●" if self.arrangement.group == one.key else "", "$accent"),
-            Content.styled(text, "$text-muted"),
-        )
-        return Row(one.key, cells)
-
-    @on(RowList.Moved)
-    def _say_meaning(self) -> None:
-        meaning = MEANINGS.get(self.rows.key or "", "")
-        self.query_one("#columns-note", Static).update(meaning)
-
-    def action_choose(self) -> None:
-        if (key := self.rows.key) is not None:
-            self.below.rearrange(sort=self.arrangement.sorting(column(key)))
-        self.dismiss()
-
-    def on_row_list_opened(self) -> None:
-        self.action_choose()
-
-    def action_show_or_hide(self) -> None:
-        key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
-        if key is None or key == NAME:
-            self.notify("The name stays: it is what a run is told by.", markup=False)
-            return
-        self.below.rearrange(shown=[k for k in keys if k != key] if key in keys else [*keys, key])
-        self._show()
-
-    def action_place(self, places: int) -> None:
-        """Move a shown column to the right, or to the left for negative numbers."""
-        key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
-        if key is not None and key in keys:
-            here = keys.index(key)
-            keys.insert(max(0, min(len(keys) - 1, here + places)), keys.pop(here))
-            self.below.rearrange(shown=keys)
-            self._show()
-
-    def action_next_view(self) -> None:
-        key = self.rows.key or ""
-        self.below.rearrange(group="" if self.arrangement.group == key else key)
-        self._show()
-
-    def action_reset(self) -> None:
-        self.below.rearrange(shown=[], sort="", group="")
-        self._show()
-
-    def action_leave(self) -> None:
-        self.dismiss()
-
 
 # Dialogs about one run: its name and note, and its details.
 
