@@ -128,6 +128,7 @@ _TWINS = {
     **dict(zip("▁▂▃▄▅▆▇█", "_..:-=+#", strict=True)),
     **dict.fromkeys("─╴╶╌┄┈⋯", "-"),
     **dict.fromkeys("━═╸╺", "="),
+    **dict.fromkeys("“”", '"'),
     **dict.fromkeys("│┃║┊┆", "|"),
     **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋╞╡╤╧╪", "+"),
     **dict.fromkeys("▶▸►▷", ">"),
