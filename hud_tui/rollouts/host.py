@@ -325,11 +325,11 @@ class Host:
             self._selector.register(end, selectors.EVENT_READ, _bound(read, child))
 
     def _hear(self, child: Child) -> None:
+        """Read what the process has reported by now."""
         data = _read_some(child.control)
-        if not data:
-            self._selector.unregister(child.control)
-            return
-        *lines, child.said = (child.said + data).split(b"\n")
+        if data == b"":
+            self._forget(child.control)
+        *lines, child.said = (child.said + (data or b"")).split(b"\n")
         for line in lines:
             self._take(child, line)
 
@@ -369,15 +369,20 @@ class Host:
 
     def _print(self, child: Child) -> None:
         data = _read_some(child.output)
-        if not data:
-            self._selector.unregister(child.output)
-        *lines, child.rest = (child.rest + data).split(b"\n")
+        if data == b"":
+            self._forget(child.output)
+        *lines, child.rest = (child.rest + (data or b"")).split(b"\n")
         if len(child.rest) > LINE or (not data and child.rest):
             lines, child.rest = [*lines, child.rest], b""
         for line in lines:
             text = redact(line.decode("utf-8", "replace"))[:LINE]
             child.tail.append(text)
             self._log.add(f"{child.label} | {text}" if child.label else text)
+
+    def _forget(self, end: int) -> None:
+        """Look no longer whether there is something to read."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(end)
 
     def _reap(self) -> None:
         now = monotonic()
@@ -408,9 +413,8 @@ class Host:
         """After the process exited: kill what it left behind, and read its last report."""
         _kill(child)
         for end, read in ((child.control, self._hear), (child.output, self._print)):
-            with contextlib.suppress(KeyError):
-                read(child)
-                self._selector.unregister(end)
+            read(child)
+            self._forget(end)
             os.close(end)
         del self._children[child.number]
         is_expected = child.is_asked and child.status in (0, -15, -9 if child.is_dying else 0)
@@ -438,6 +442,7 @@ class Host:
         for child in self._children.values():
             pids = list(_marked(child.pid))
             used = sum(map(_resident, pids))
+            self._hear(child)  # else it is told with the phase before
             if child.memory and used > child.memory:
                 child.why = f"it used {used >> 20} MB of memory; {child.memory >> 20} are allowed"
             elif len(pids) > MOST_PROCESSES:
@@ -466,11 +471,12 @@ def _bound(read: Callable[[Child], None], child: Child) -> Callable[[], None]:
     return lambda: read(child)
 
 
-def _read_some(end: int) -> bytes:
+def _read_some(end: int) -> bytes | None:
+    """Empty at the pipe's end; None where nothing has been written since."""
     try:
         return os.read(end, 1 << 16)
     except BlockingIOError:
-        return b""
+        return None
 
 
 def _preload(source: str) -> None:

@@ -449,11 +449,10 @@ def serve(
         max_disk: Most bytes of all checkpoints' files together.
         on_ready: Called with how to reach the service, before the line on stdout is printed.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
-    )
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(RateLimit())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(RateLimit())
+    form = "%(asctime)s %(name)s: %(message)s"
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, format=form)
     try:
         with locked(data_dir), bound_to(host, port) as bound:
             if not is_loopback(host):

@@ -44,8 +44,8 @@ async def test_any_checkpoint_is_evaluated_and_compared_by_task(
     assert compared["tasks"] == 12
     listed = (await hud("eval", *MODEL, "--list")).data["evaluations"]
     wanted = [one["evaluation"]["id"] for one in both]
-    sums = sorted(one["id"] for one in listed if one["name"] == "sums")
-    assert sums == sorted(wanted), "each of them once"
+    sums = [one["id"] for one in listed if one["name"] == "sums"]
+    assert sums == wanted, "each of them once, oldest first"
     tree = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     kept = [one["id"] for node in tree for one in node["evaluations"] or ()]
     assert set(wanted) <= set(kept), "beside the checkpoints"

@@ -20,6 +20,7 @@ from hud_tui.rollouts.environment import Trial
 from hud_tui.rollouts.host import _row
 from hud_tui.rollouts.watched import Doing, Watched
 from hud_tui.rollouts.worker import _ended
+from tests.conftest import PATIENCE_S
 
 MISDEEDS = Path(__file__).parents[1] / "live" / "training" / "misdeeds.py"
 ENVIRONMENT = """
@@ -217,14 +218,17 @@ async def test_what_hangs_is_told_with_its_line_and_killed(source: Path) -> None
     async def hang(host: Hosted, phase: str, kind: str) -> None:
         number = host.begin(phase, kind)
         told = host.told[number]
-        while told.where is None or told.where["phase"] != phase:
-            host.ask(do="where", number=number)  # it may not have come to it yet
-            told.news.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(told.news.wait(), 1.0)
-        lines = [line_of(kind)]
-        lines += [line_of("blocks")] if kind == "hangs_in_a_thread" else []  # what it awaits
-        assert told.where["where"]["line"] in lines, (phase, kind, told.where)
+        places = [(phase, line_of(kind))]
+        places += [(phase, line_of("blocks"))] if kind == "hangs_in_a_thread" else []  # is awaited
+        place: tuple[str, int] | None = None
+        async with asyncio.timeout(PATIENCE_S):
+            while place not in places:
+                host.ask(do="where", number=number)  # it may not have come to it yet
+                told.news.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(told.news.wait(), 1.0)
+                if told.where is not None:
+                    place = told.where["phase"], told.where["where"]["line"]
         exited = await host.end(number)
         assert (exited["is_expected"], exited["why"]) == (True, None), (phase, kind)
 

@@ -1,5 +1,7 @@
 """What the run's form accepts, sends, and says it will cost."""
 
+from math import nextafter
+
 import pytest
 from pydantic import ValidationError
 
@@ -73,12 +75,14 @@ def test_a_wrong_number_is_refused_as_the_wire_would(key: str, text: str) -> Non
 
 @pytest.mark.parametrize("spec", UPDATE_NUMBERS, ids=lambda spec: spec.key)
 def test_how_a_step_is_taken_has_the_wire_s_limits(spec: NumberField) -> None:
-    assert JobParameters.model_validate({spec.key: spec.read(write(spec.high))})
-    for text in (write(spec.high * 2), "nan", "x"):
+    most = nextafter(spec.high, spec.low) if spec.below else spec.high
+    assert JobParameters.model_validate({spec.key: spec.read(repr(most))})
+    least = spec.high if spec.below else spec.high * 2
+    for text in (write(least), "nan", "x"):
         with pytest.raises(ValueError, match="to"):
             spec.read(text)
     with pytest.raises(ValidationError):
-        JobParameters.model_validate({spec.key: spec.high * 2})
+        JobParameters.model_validate({spec.key: least})
 
 
 def test_defaults_are_the_models_own_and_can_be_sent() -> None:
