@@ -369,6 +369,8 @@ class Feed:
         self._poller = Poller(client, model_id, self._arrive)
         self._last_id = ""
         self._begun = False
+        self._known: set[str] = set()
+        """Ids of the checkpoints that were passed on."""
         self._failures = 0
 
     def __aiter__(self) -> AsyncGenerator[Event, None]:
@@ -403,7 +405,6 @@ class Feed:
         if not self._begun and await self._find_beginning():
             for event in await self._whole():
                 yield event
-            self._begun = True
         if self._polls:
             return
         async with self._open() as answer:
@@ -456,20 +457,36 @@ class Feed:
         if not self._begun:
             for event in await self._whole():
                 yield event
-            self._begun = True
         async for message in EventSource(answer).aiter_sse():
             self._last_id = message.id or self._last_id
             if message.event == "reset":
                 for event in await self._whole():
                     yield event
             elif (known := self._read(message)) is not None:
-                yield known
+                for event in await self._with_parent(known):
+                    yield event
+
+    async def _with_parent(self, event: Event) -> list[Event]:
+        """The event; after the whole tree if the parent of its checkpoint was never passed on."""
+        if not isinstance(event, CheckpointAdded):
+            return [event]
+        checkpoint = event.checkpoint
+        parent = checkpoint.prev_model_checkpoint_id
+        lacks = parent is not None and not self._known & {checkpoint.id, parent}
+        missed = await self._whole() if lacks else []
+        self._known |= {checkpoint.id, parent or checkpoint.id}  # looked for once
+        return [*missed, event]
 
     async def _whole(self) -> list[Event]:
+        self._begun = False  # if it fails, the next connection begins with it
         try:
-            return await self._poller.whole()
+            events = await self._poller.whole()
         finally:
             self.reading = None
+        self._begun = True
+        trees = (event.checkpoints for event in events if isinstance(event, TreeRead))
+        self._known = {checkpoint.id for tree in trees for checkpoint in tree}
+        return events
 
     async def _polled(self) -> AsyncGenerator[Event, None]:
         while True:

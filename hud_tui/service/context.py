@@ -30,11 +30,13 @@ class CachedTree:
     body: bytes = b""
     etag: str = ""
     stale: set[str] = field(default_factory=set)
-    """Ids of rows that changed since they were encoded."""
+    """Ids of rows that changed since they were read."""
+    reading: bool = False
+    """Whether rows are read that `body` does not have yet."""
 
     @property
     def is_fresh(self) -> bool:
-        return bool(self.body) and not self.stale
+        return bool(self.body) and not self.stale and not self.reading
 
 
 class Trees:
@@ -59,7 +61,8 @@ class Trees:
         if kept is None or not kept.is_fresh:
             async with self._locks.setdefault(model_id, asyncio.Lock()):
                 kept = await self._renew(store, model_id)
-        self._kept[model_id] = self._kept.pop(model_id, kept)
+        if self._kept.get(model_id) is kept:  # else its changes were not recorded meanwhile
+            self._kept[model_id] = self._kept.pop(model_id)
         while len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]
         return kept.body, kept.etag
@@ -68,7 +71,7 @@ class Trees:
         kept = self._kept.setdefault(model_id, CachedTree())  # from here on, changes are recorded
         if kept.is_fresh:
             return kept  # another request has updated it
-        stale, kept.stale = kept.stale, set()
+        stale, kept.stale, kept.reading = kept.stale, set(), True
         try:
             if kept.body:
                 for step, row in await store.read(checkpoints.rows, model_id, stale):
@@ -76,11 +79,13 @@ class Trees:
             else:
                 kept.rows = await store.read(checkpoints.tree, model_id)
         except BaseException:
-            self._kept.pop(model_id, None)
+            if self._kept.get(model_id) is kept:
+                del self._kept[model_id]
             raise
         self._count += 1
         kept.body = b"[" + b",".join(kept.rows) + b"]"
         kept.etag = f'"{self._run}-{self._count}"'
+        kept.reading = False
         return kept
 
 

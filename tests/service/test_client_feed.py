@@ -15,7 +15,15 @@ from hud_tui.client import feed as feed_module
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
 from hud_tui.errors import HudNotFound, HudUnauthorized
-from hud_tui.events import Event, HeadMoved, JobChanged, RolloutDone, StepTaken, TreeRead
+from hud_tui.events import (
+    CheckpointAdded,
+    Event,
+    HeadMoved,
+    JobChanged,
+    RolloutDone,
+    StepTaken,
+    TreeRead,
+)
 from hud_tui.rl.run import ENDED
 from hud_tui.service.app import create_app
 from hud_tui.service.routes import gateway as stream
@@ -322,6 +330,34 @@ async def first_events(server: Callable[[httpx.Request], httpx.Response], n: int
 async def test_a_reset_reads_the_tree_again() -> None:
     server = sse('id: 1\nevent: head\ndata: {"checkpoint_id":"c1"}\n\n', "event: reset\n\n")
     assert await first_events(server, 3) == [TREE, HEAD, TREE]
+
+
+def orphan(id_: str, parent: str) -> str:
+    row = {"id": id_, "prev_model_checkpoint_id": parent}
+    return f"event: checkpoint\ndata: {json.dumps({'checkpoint': row})}\n\n"
+
+
+async def test_a_checkpoint_whose_parent_never_came_reads_the_tree_again_once() -> None:
+    server = sse(orphan("c2", "c1"), orphan("c9", "c8"), orphan("c9", "c8"), orphan("c7", "c8"))
+    [first, known, again, *others] = await first_events(server, 6)
+    assert first == again == TREE
+    ids = [each.checkpoint.id for each in [known, *others] if isinstance(each, CheckpointAdded)]
+    assert ids == ["c2", "c9", "c9", "c7"]
+
+
+async def test_a_tree_that_is_read_again_in_vain_is_read_by_the_next_connection() -> None:
+    """The stream's position is past the event already."""
+    trees, stream = 0, sse("id: 1\n" + orphan("c9", "c8"))
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal trees
+        if request.url.path.endswith("/checkpoints"):
+            trees += 1
+            if trees == 2:
+                return httpx.Response(400, json={"detail": "not now"})
+        return stream(request)
+
+    assert await first_events(answer, 2) == [TREE, TREE]
 
 
 async def test_kinds_that_are_not_known_are_left_out() -> None:

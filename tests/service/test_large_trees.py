@@ -15,7 +15,7 @@ from hud_tui.errors import HudRefused
 from hud_tui.events import HeadMoved, TreeRead
 from hud_tui.settings import local_settings
 from tests.conftest import Served, until
-from tests.service.clients import KEY, answered, fork_of, run_of
+from tests.service.clients import KEY, answered, fork_of, over_socket, run_of
 from tests.service.proxy import proxy
 
 ROWS = [{"id": f"c{number}", "name": "x" * 100} for number in range(100)]
@@ -109,6 +109,20 @@ async def test_the_embedded_service_sends_a_tree_once(served: Served) -> None:
 async def _has_ended(client: HudClient, model_id: str) -> bool:
     job = await client.known_job(model_id)
     return job is not None and job.status == "succeeded"
+
+
+async def test_who_reads_a_tree_while_another_renews_it_is_sent_what_is_new(served: Served) -> None:
+    trees, store = served.service.parts.trees, served.service.parts.store
+    async with over_socket(served) as client:
+        model = await fork_of(client)
+        await client.submit(await run_of(client, model, steps=2, group_size=2, tasks_per_step=2))
+        await until(lambda: _has_ended(client, model.id))
+        [first, _] = await client.tree(model.id)
+        before = await trees.read(store, model.id)
+        await client.set_head(model.id, first.id)
+        one, other = await asyncio.gather(*[trees.read(store, model.id) for _ in range(2)])
+    assert one == other != before
+    assert [row["is_active"] for row in json.loads(other[0])] == [True, False]
 
 
 async def test_a_feed_says_how_much_of_the_tree_has_come() -> None:
