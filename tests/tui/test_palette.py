@@ -23,6 +23,7 @@ from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.palette import (
     BLOCK,
     HIDDEN,
+    IN_RUN,
     MOST,
     PER_SECTION,
     Palette,
@@ -32,6 +33,7 @@ from hud_tui.tui.screens.palette import (
     search,
 )
 from hud_tui.tui.screens.runs import RunsScreen
+from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.wire import Job
 from tests.conftest import Served, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit, grow
@@ -95,6 +97,30 @@ def test_a_step_is_found_by_its_number(text: str) -> None:
     assert found("mixed", own) == []
     named = text if "mixed" in text else f"mixed {text}"
     assert found(named, section("checkpoint", names, within="mixed-RL"))[0] == "step-000042"
+
+
+def test_a_kind_is_asked_for_by_its_name() -> None:
+    runs = section("run", ["mixed a", "words b"])
+    tasks, heldout = section("task", ["red-fox"]), section("held-out task", ["blue-owl"])
+    steps = section("checkpoint", ["base", "step-000001"])
+    sections = (runs, tasks, heldout, steps)
+    for text in ("runs", "run"):
+        assert found(text, *sections) == ["mixed a", "words b"]
+    assert found("runs words", *sections) == ["words b"]
+    for text in ("tasks", "task", "tas"):
+        assert found(text, *sections) == ["red-fox", "blue-owl"]
+    assert found("held-out tasks owl", *sections) == ["blue-owl"]
+    assert found("steps", *sections) == ["base", "step-000001"]
+    assert found("tasksets", *sections) == []
+
+
+def test_a_description_is_searched_by_its_words_after_all_names() -> None:
+    actions = Section("action", lambda at: Place(["quit", "help"][at], nowhere))
+    actions.add(["quit", "help"], told=["", "All keys of this view; Enter runs one."])
+    assert found("enter runs", actions) == ["help"]
+    assert found("runs", actions, section("run", ["a"])) == ["a", "help"]
+    assert found("aek", actions) == []  # no letters in this order
+    assert found("qt", actions) == ["quit"]
 
 
 def test_results_are_bounded_and_every_block_is_searched() -> None:
@@ -317,6 +343,61 @@ def test_a_name_has_the_room_that_no_note_needs() -> None:
     assert both == f"{long}{' ' * 12}{note}"
     keyed = _row("k", Place(long, nowhere, "^s"), "action", 40).cells[0].plain
     assert (len(keyed), keyed[-4:]) == (40, "  ^s")
+
+
+async def test_kinds_are_listed_and_equal_tasks_are_told_apart(served: Served) -> None:
+    async with reach(served) as at:
+        await at.flown.press("colon")
+        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
+        for text, kind in (("tasksets", "taskset"), ("runs", "run"), ("steps", "checkpoint")):
+            at.palette.field.value = text
+            await at.flown.until(lambda kind=kind: kind in [one for _, one in at.listed])
+            kinds = [one for _, one in at.listed]
+            named = [
+                place.name.split(":")[0] for place, _ in at.palette.listed[: kinds.index(kind)]
+            ]
+            assert all(text in name.casefold() for name in named)
+            assert not any(name.startswith("Quit") for name in named)
+        slug = at.flown.view.run.tree[0].groups[0].task_slug
+        assert slug is not None
+        at.palette.field.value = slug
+        await at.flown.until(lambda: [one for _, one in at.listed].count("task") > 1)
+        await at.flown.until(lambda: not at.palette._gathering)
+        notes = [place.note for place, kind in at.palette.listed if place.name == slug]
+        assert notes[0] == IN_RUN
+        assert "of arith" in notes
+        assert len(set(notes)) == len(notes)
+        [run] = [row for row in at.palette.list.rows if IN_RUN in row.cells[0].plain]
+        assert slug in run.cells[0].plain
+
+
+async def test_actions_of_other_views_are_found_and_done_there(served: Served) -> None:
+    async with reach(served) as at:
+
+        async def find(text: str, name: str) -> Place:
+            await at.flown.press("colon")
+            await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
+            assert name not in [place.name for place, _ in at.palette.listed]
+            at.palette.field.value = text
+            await at.flown.until(lambda: name in [place.name for place, _ in at.palette.listed])
+            names = [place.name for place, _ in at.palette.listed]
+            for _ in range(names.index(name)):
+                await at.flown.press("down")
+            return at.palette.listed[names.index(name)][0]
+
+        place = await find("evaluate", "Evaluate · 4 Checkpoints · E")
+        assert place.is_dim
+        await at.flown.press("enter")
+        await at.flown.until_view("checkpoints")
+        await at.flown.until(lambda: len(at.flown.app._notifications) > 0)
+        said = [one.message for one in at.flown.app._notifications]
+        assert any(one.startswith("E  evaluate: ") for one in said)
+        assert not at.flown.app.screen.is_modal  # it changes something: its key is told
+        await at.flown.press("3")
+        await at.flown.until_view("live")
+        await find("checkpoints history", "Head history · 4 Checkpoints · V")
+        await at.flown.press("enter")
+        await at.flown.until(lambda: isinstance(at.flown.screen, HistoryPanel))
 
 
 async def test_a_model_is_opened_as_enter_in_models_does(served: Served) -> None:

@@ -27,6 +27,7 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError
+from hud_tui.keys import VIEWS, WRITES, Action, of_view
 from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
 from hud_tui.rl.evaluation import size
 from hud_tui.rl.metrics import short
@@ -71,6 +72,8 @@ class Place:
     go: Callable[[], Awaitable[object]]
     note: str = ""
     """Shown dim beside the name: the key of an action, the state of a run."""
+    is_dim: bool = False
+    """Whether its name is dim as well: an action of another view."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class Block:
     """The position of its first name in the section."""
     names: str
     ids: str
+    told: str
+    """What else is told of them, e.g. what an action does; empty for names that say all."""
 
 
 class Section:
@@ -101,20 +106,40 @@ class Section:
         self.blocks: list[Block] = []
         self.size = 0
 
-    def add(self, names: Sequence[str], ids: Sequence[str] = ()) -> None:
-        """Append places; `ids` has one for each name, or is empty."""
+    def add(self, names: Sequence[str], ids: Sequence[str] = (), told: Sequence[str] = ()) -> None:
+        """Append places; `ids` and `told` have one for each name, or are empty."""
         for at in range(0, len(names), BLOCK):
             part = slice(at, at + BLOCK)
-            self.blocks.append(Block(self.size + at, _lines(names[part]), _lines(ids[part])))
+            lines = map(_lines, (names[part], ids[part], told[part]))
+            self.blocks.append(Block(self.size + at, *lines))
         self.size += len(names)
 
     def wanted(self, words: Sequence[str]) -> str:
-        """The text to search for: the words without those that name the owner; empty if the
-        words do not name it and have to."""
+        """The text to search for: the words without those that name the owner and, before others,
+        the kind; empty if the words do not name the owner and have to."""
         rest = [word for word in words if not self.within or word not in self.within]
-        if self.within and self._required:
-            return " ".join(rest) if len(rest) < len(words) else ""
-        return " ".join(rest or words)
+        if self.within and self._required and len(rest) == len(words):
+            return ""
+        for named in kind_names(self.kind):
+            if len(rest) > len(named.split()) and " ".join(rest).startswith(f"{named} "):
+                rest = rest[len(named.split()) :]
+        return " ".join(rest or ([] if self.within and self._required else words))
+
+    def is_asked_for(self, phrase: str) -> bool:
+        """Whether a text is the name of its kind, or the beginning of it."""
+        enough = len(phrase) >= SHORTEST_KIND
+        return enough and any(named.startswith(phrase) for named in kind_names(self.kind))
+
+
+def kind_names(kind: str) -> tuple[str, ...]:
+    """What a search may call the places of a kind, longest first, e.g. ``runs`` and ``run``."""
+    called = (kind, *ALSO_CALLED.get(kind, ()))
+    return (*(f"{one}s" for one in called), *called)
+
+
+ALSO_CALLED = {"checkpoint": ("step",), "held-out task": ("task",)}
+SHORTEST_KIND = 3
+"""Shortest text that is taken for the beginning of a kind's name."""
 
 
 def _lines(names: Iterable[str]) -> str:
@@ -127,14 +152,17 @@ def search(sections: Sequence[Section], text: str) -> Iterator[tuple[Section, in
     """Find names, the best match first; yields None between two blocks, to let keys go first.
 
     Whole names come first, then names with this number at their end, then their beginnings,
-    beginnings of words, parts of words, beginnings of ids, names with all words in any order, and
-    names with the letters in this order.
+    beginnings of words, parts of words, beginnings of ids, names with all words in any order, all
+    of a kind that is named, words of what is told of them, and names with the letters in this
+    order.
     """
     words = text.casefold().split()
     found: dict[Section, set[int]] = {section: set() for section in sections}
     for way in WAYS:
         for section, seen in found.items():
             phrase = section.wanted(words)
+            if way is _kind and not section.is_asked_for(phrase):
+                continue
             for block in section.blocks if phrase else ():
                 if len(seen) >= PER_SECTION:
                     break
@@ -193,14 +221,27 @@ def _id(block: Block, phrase: str) -> Iterator[int]:
 
 
 def _all_words(block: Block, phrase: str) -> Iterator[int]:
-    """Search for the rarest word, then for the others in its line."""
     words = phrase.split()
-    if len(words) > 1 and all(word in block.names for word in words):
-        lines = block.names.split("\n")
-        rarest = min(words, key=block.names.count)
-        for line in _places(block.names, rarest):
+    return _with_all(block.names, words) if len(words) > 1 else iter(())
+
+
+def _with_all(text: str, words: Sequence[str]) -> Iterator[int]:
+    """Search for the rarest word, then for the others in its line."""
+    if all(word in text for word in words):
+        lines = text.split("\n")
+        for line in _places(text, min(words, key=text.count)):
             if all(word in lines[line + 1] for word in words):
                 yield line
+
+
+def _kind(block: Block, phrase: str) -> Iterator[int]:
+    """All, of a kind that the search names."""
+    return iter(range(block.names.count("\n") - 1))
+
+
+def _told(block: Block, phrase: str) -> Iterator[int]:
+    """Beginnings of words, all of which are in what is told."""
+    return _with_all(block.told, [f" {word}" for word in phrase.split()])
 
 
 def _letters(block: Block, phrase: str) -> Iterator[int]:
@@ -217,7 +258,7 @@ def _letters(block: Block, phrase: str) -> Iterator[int]:
     return iter(sorted(spans, key=spans.__getitem__))
 
 
-WAYS = (_whole, _number, _beginning, _word, _part, _id, _all_words, _letters)
+WAYS = (_whole, _number, _beginning, _word, _part, _id, _all_words, _kind, _told, _letters)
 
 
 class Palette(Over[Place | None]):
@@ -234,6 +275,7 @@ class Palette(Over[Place | None]):
         """
         super().__init__()
         self._actions = list(action_sections(below))
+        self._elsewhere = [] if places is None else list(places.actions_elsewhere(below))
         self._service = places
         self._more: dict[tuple[str, str], Section] = {}
         """Sections by kind and `within`."""
@@ -267,7 +309,7 @@ class Palette(Over[Place | None]):
 
     @property
     def sections(self) -> list[Section]:
-        return [*self._actions, *self._more.values()]
+        return [*self._actions, *self._more.values(), *self._elsewhere]
 
     @work(group="gather")
     async def _gather(self, places: Places) -> None:
@@ -378,8 +420,9 @@ class Palette(Over[Place | None]):
 
 HINT = "a view, action, model, checkpoint, run, job, taskset or task"
 SEARCHED = (
-    "Names and ids are searched: of views, actions, themes, models, runs, jobs, tasksets and "
-    "tasks; of this model's checkpoints, and after another model's name its (arith-rl 12)."
+    "Names and ids are searched: of views, actions of all views, themes, models, runs, jobs, "
+    "tasksets and tasks; of this model's checkpoints, and after another model's name its "
+    "(arith-rl 12). A kind lists all of it (runs), and searches in it (runs mixed)."
 )
 UNCONNECTED = "Views, models, runs and tasks are searched once there is a service."
 KIND_CELLS = 13
@@ -392,6 +435,7 @@ name, and is left out where less than so many cells are left."""
 def _row(key: str, one: Place, kind: str, room: int) -> Row:
     """A line with `room` cells for the name, and the note at their right end."""
     name, note = Content(one_line(one.name, LONGEST)), one_line(one.note, 40)
+    name = name.stylize("$text-muted") if one.is_dim else name
     left = room - name.cell_length - 2
     if len(note) > max(left, SHORT_NOTE):
         note = one_line(note, left) if left >= LEAST_NOTE else ""
@@ -408,28 +452,42 @@ def action_sections(screen: Screen[object]) -> Iterator[Section]:
     app = screen.app
     for title, wanted in (("view", True), ("action", False)):
         of_kind = [one for one in able if shows_view(one.action) is wanted]
-        yield _section(
-            title,
-            [
-                Place(
-                    f"{one.action.label.capitalize()}: {one.action.help}",
-                    partial(app.run_action, one.action.name, one.where),
-                    one.action.all_shown,
-                )
-                for one in of_kind
-            ],
-        )
+        places = [
+            Place(
+                f"{one.action.label.capitalize()}: {one.action.help}",
+                partial(app.run_action, one.action.name, one.where),
+                one.action.all_shown,
+            )
+            for one in of_kind
+        ]
+        yield _of_actions(title, places, [one.action for one in of_kind])
     wear = {name: partial(app.run_action, f"app.wear({name!r})") for name in TITLES}
-    yield _section("theme", [Place(f"Theme: {TITLES[name]}", wear[name]) for name in TITLES])
+    themes = [Place(f"Theme: {TITLES[name]}", wear[name]) for name in TITLES]
+    section = Section("theme", themes.__getitem__)
+    section.add([place.name for place in themes])
+    yield section
 
 
 HIDDEN = frozenset({"command_palette", "interrupt"})
 """Actions that are not listed: the first is open already, the second is another name of quit."""
+UNTOLD = frozenset({"quit"})
+"""Actions that are found by their names only, not by what is told of them."""
+MOVES = frozenset(
+    {
+        *("enter", "escape", "tab", "up", "down", "left", "right"),
+        *("home", "end", "pageup", "pagedown"),
+    }
+)
+"""Keys that move or choose in what is in sight: such actions of other views are not listed."""
 
 
-def _section(kind: str, places: Sequence[Place]) -> Section:
-    section = Section(kind, places.__getitem__)
-    section.add([place.name for place in places])
+def _of_actions(
+    kind: str, places: Sequence[Place], actions: Sequence[Action], within: str = ""
+) -> Section:
+    """Actions are searched by their labels, then by what their help tells."""
+    section = Section(kind, places.__getitem__, within, required=False)
+    told = ["" if one.name in UNTOLD else f"· {one.label}: {one.help}" for one in actions]
+    section.add([one.label for one in actions], told=told)
     return section
 
 
@@ -442,6 +500,8 @@ NEW_JOBS = 100
 """Newest jobs that are read again when the palette is opened another time."""
 TASK_STEPS = 200
 """Newest steps whose tasks are listed."""
+IN_RUN = "in this model's steps"
+"""Note of a task that steps train on, whose groups Live shows."""
 MOST_TASKS = 50_000
 """Most tasks of tasksets that are listed."""
 
@@ -459,6 +519,37 @@ class Places:
         """Tasks of evaluations, by the evaluation's id."""
         self._tasks_of: dict[Taskset, list[tuple[str, bool]]] = {}
         """Tasks of tasksets: their slugs, and whether they are held out."""
+
+    def actions_elsewhere(self, below: Screen[object]) -> Iterator[Section]:
+        """The actions of each view that cannot be done on the screen `below`."""
+        here = set() if below.is_modal else {one.action.id for one in doable(below)}
+        for shown in filter(shows_view, of_view("app")) if here else ():
+            view = shown.name.removeprefix("view('").removesuffix("')")
+            listed = [one for one in of_view(view) if one.id not in here and not _moves(one)]
+            places = [
+                Place(
+                    f"{one.label.capitalize()} · {shown.shown} {shown.label} · {one.shown}",
+                    partial(self._do, view, one),
+                    one.help,
+                    is_dim=True,
+                )
+                for one in listed
+            ]
+            yield _of_actions("action", places, listed, shown.label)
+
+    async def _do(self, view: str, action: Action) -> None:
+        """Show an action's view, and do it if it changes nothing and can be done there now; else
+        tell its key."""
+        if view in VIEWS:
+            await self._app.switch_mode(view)
+        else:
+            await self._app.run_action(view)
+        screen = self._app.screen
+        able = isinstance(screen, HudScreen) and view == screen.VIEW and screen.can(action.name)
+        if able and action.id not in WRITES:
+            await self._app.run_action(action.name, screen)
+        else:
+            self._app.notify(f"{action.shown}  {action.label}: {action.help}", markup=False)
 
     async def sections(self) -> AsyncIterator[Section]:
         """Known places first, then the jobs; a section that has grown is given again.
@@ -518,7 +609,7 @@ class Places:
         """Tasks of a taskset, which Launch lists with their texts."""
 
         def place(at: int) -> Place:
-            return Place(slugs[at], partial(self._launch, taskset, slugs[at]), taskset)
+            return Place(slugs[at], partial(self._launch, taskset, slugs[at]), f"of {taskset}")
 
         section = Section(title, place, within=taskset, required=False)
         section.add(slugs)
@@ -585,10 +676,10 @@ class Places:
         if found.id not in self._scored:
             groups = (await self._session.evaluations.get(found.id)).groups
             self._scored[found.id] = sorted(group.task_slug for group in groups)
-        slugs = self._scored[found.id]
+        slugs, told = self._scored[found.id], f"evaluated at {label(node)}"
 
         def place(at: int) -> Place:
-            return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), label(node))
+            return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), told)
 
         section = Section("held-out task", place)
         section.add(slugs)
@@ -606,7 +697,7 @@ class Places:
         newest = (tree[at] for at in islice(tree.lineage(tree.head), TASK_STEPS))
         found = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
         slugs = sorted(slug for slug in found if slug)
-        section = Section("task", lambda at: Place(slugs[at], self._live(slugs[at])))
+        section = Section("task", lambda at: Place(slugs[at], self._live(slugs[at]), IN_RUN))
         section.add(slugs)
         return section
 
@@ -670,6 +761,10 @@ class Places:
         await self._app.switch_mode(view)
         if isinstance(self._app.screen, HudScreen):
             self._app.screen.go_to(name)
+
+
+def _moves(action: Action) -> bool:
+    return any(one.rpartition("+")[2] in MOVES for one in action.keys.split(","))
 
 
 async def _filled(section: Section, nodes: Sequence[Checkpoint] | Tree) -> AsyncIterator[Section]:
