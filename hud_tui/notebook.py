@@ -29,6 +29,9 @@ from hud_tui.wire import Checkpoint, JobStatus, Model
 
 MOVES_MOST = 500
 """Maximum number of moves stored."""
+SAME_S = 60.0
+"""Seconds by which two programs' times of one move may differ: an event has the service's time, a
+request that of its answer."""
 NOTE_MOST = 400
 """Maximum characters of a note."""
 MOST_BYTES = 32_000_000
@@ -45,6 +48,8 @@ class Notebook:
         self._file = file
         self._notes: dict[str, str] = {}
         self._moves: list[Move] = []
+        self._added: set[tuple[str, float]] = set()
+        """Target and time of the moves that this program stored, or found stored."""
         with suppress(OSError):
             self._read()
 
@@ -73,16 +78,38 @@ class Notebook:
         self._change(change)
 
     def add(self, move: Move) -> None:
-        """Store a move of the head.
+        """Store a move of the head, once for all apps that were told of it: a move that one of
+        them made is "ours" for each.
 
         Raises:
             OSError: The file cannot be written; the move lasts for the session.
         """
 
         def change() -> None:
-            self._moves = [*self._moves[1 - MOVES_MOST :], move]
+            twin, stored = self._twin(move), move
+            if twin is None:
+                self._moves = [*self._moves[1 - MOVES_MOST :], move]
+            else:
+                stored = self._moves[twin] = _merged(self._moves[twin], move)
+            self._added.add((stored.after, stored.at))
 
         self._change(change)
+
+    def _twin(self, move: Move) -> int | None:
+        """Index of the record that another app made of the same move, the nearest in time."""
+        last = len(self._moves) - 1
+
+        def is_near(index: int, at: float) -> bool:
+            return abs(at - move.at) <= SAME_S if at and move.at else index == last
+
+        found = [
+            (other.before != move.before, abs(other.at - move.at), index)
+            for index, other in enumerate(self._moves)
+            if _may_be_one(other, move)
+            and is_near(index, other.at)
+            and (other.after, other.at) not in self._added
+        ]
+        return min(found)[-1] if found else None
 
     def _change(self, change: Callable[[], None]) -> None:
         made = False
@@ -123,6 +150,21 @@ class Notebook:
             self._file.replace(self._file.with_suffix(".unreadable"))
         else:
             self._notes, self._moves = notes, moves
+
+
+def _may_be_one(one: Move, other: Move) -> bool:
+    """Whether two apps may have recorded the same move: only one of them made it, and only that one
+    may know the previous head by an old read."""
+    if one.before == other.before:
+        return one.after == other.after and not (one.ours and other.ours)
+    return one.after == other.after and one.ours is not other.ours
+
+
+def _merged(stored: Move, move: Move) -> Move:
+    """One record of a move from two. Training may have moved the head since an app read it, so the
+    previous head is the one that the service told the other app."""
+    told = stored if move.ours else move
+    return Move(told.before, move.after, stored.ours or move.ours, stored.at or move.at)
 
 
 def notebook_file(state: Path, model_id: str) -> Path:

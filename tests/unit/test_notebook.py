@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.notebook import MOVES_MOST, NOTE_MOST, Notebook, notebook_file
+from hud_tui.notebook import MOVES_MOST, NOTE_MOST, SAME_S, Notebook, notebook_file
 from hud_tui.rl.head import Move
 
 MOVE = Move("a", "b", ours=False, at=12.5)
@@ -33,6 +33,55 @@ def test_two_apps_do_not_undo_each_other(tmp_path: Path) -> None:
     one.add(MOVE)
     assert Notebook(file).notes == {"c1": "mine", "c2": "yours"}
     assert Notebook(file).moves == [MOVE]
+
+
+OURS, SEEN = Move("a", "b", at=12.9), Move("a", "b", ours=False, at=12.5)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "stored"),
+    [
+        (OURS, SEEN, Move("a", "b", at=12.9)),
+        (SEEN, OURS, Move("a", "b", at=12.5)),
+        (SEEN, SEEN, SEEN),  # two apps were told of somebody else's
+        (OURS, Move("a", "b", ours=False), OURS),  # a poll does not tell when
+        (Move("a", "b", ours=False), OURS, OURS),
+        (OURS, Move("a2", "b", ours=False, at=12.5), Move("a2", "b", at=12.9)),  # a step between
+        (Move("a2", "b", ours=False, at=12.5), OURS, Move("a2", "b", at=12.5)),
+    ],
+)
+def test_two_apps_record_a_move_once(tmp_path: Path, first: Move, then: Move, stored: Move) -> None:
+    file = notebook_file(tmp_path, "m-1")
+    one, other = Notebook(file), Notebook(file)
+    one.add(first)
+    other.add(then)
+    assert Notebook(file).moves == [stored]
+
+
+def test_there_and_back_and_there_again_is_three_moves_in_two_apps(tmp_path: Path) -> None:
+    file = notebook_file(tmp_path, "m-1")
+    one, other = Notebook(file), Notebook(file)
+    moves = [Move("a", "b", at=1.0), Move("b", "a", at=2.0), Move("a", "b", at=3.0)]
+    for move in moves:
+        one.add(move)
+    for move in moves:
+        other.add(Move(move.before, move.after, ours=False, at=move.at - 0.5))
+    assert Notebook(file).moves == moves
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        Move("a", "b", ours=False, at=OURS.at + SAME_S + 1),
+        Move("a", "b", at=OURS.at + 1),  # made by both: two moves
+        Move("b", "a", ours=False, at=OURS.at),
+    ],
+)
+def test_another_move_is_another_line(tmp_path: Path, later: Move) -> None:
+    file = notebook_file(tmp_path, "m-1")
+    Notebook(file).add(OURS)
+    Notebook(file).add(later)
+    assert Notebook(file).moves == [OURS, later]
 
 
 def test_only_the_newest_moves_are_remembered() -> None:
