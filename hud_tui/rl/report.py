@@ -429,7 +429,7 @@ def alarms_part(run: Run) -> str:
     """Alarms with evidence and advice."""
     report = run.alarms
     listed = [*report.alarms, *report.left]
-    parts = [_alarm(alarm, alarm in report.left) for alarm in listed[:MOST_LISTED]]
+    parts = [_alarm(run, alarm, alarm in report.left) for alarm in listed[:MOST_LISTED]]
     if len(listed) > MOST_LISTED:
         parts.append(f"And {len(listed) - MOST_LISTED} more.")
     if not listed:
@@ -440,13 +440,13 @@ def alarms_part(run: Run) -> str:
     return section("Alarms", parts)
 
 
-def _alarm(alarm: Alarm, left: bool) -> str:
+def _alarm(run: Run, alarm: Alarm, left: bool) -> str:
     seen = f" (detected at step {alarm.shown})" if alarm.shown != alarm.onset else ""
-    until = "now" if alarm.active else "–" if alarm.ended is None else f"step {alarm.ended}"
-    where = ", on steps no longer in the head's lineage" if left else f", until {until}"
+    until = f", until {run.holds_until(alarm)}"
+    where = ", on steps no longer in the head's lineage" if left else until
     return (
         f"### {alarm.level.word}: {escaped(alarm.title, 80)}\n\n"
-        f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.summary)}.\n\n"
+        f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.told)}.\n\n"
         f"{escaped(alarm.meaning)}\n\n→ {escaped(alarm.advice)}"
     )
 

@@ -18,7 +18,7 @@ from hud_tui.events import (
     StepTaken,
     TreeRead,
 )
-from hud_tui.rl.alarms.alarm import Report
+from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
 from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.names import is_shared
@@ -186,6 +186,16 @@ class Run:
     def training(self) -> bool:
         """Whether a managed run is active."""
         return self.job is not None and is_active(self.job.status)
+
+    def holds_until(self, alarm: Alarm) -> str:
+        """When an alarm of the head's lineage ended. One that never did holds until now while the
+        run may go on, else until the run's end."""
+        if not alarm.active:
+            return "–" if alarm.ended is None else f"step {alarm.ended}"
+        if self.job is None or not has_ended(self.job.status):
+            return "now"
+        last = self.alarms.steps if self.head is None else self.head.step or self.alarms.steps
+        return f"the run's end (step {last})"
 
     @property
     def waits(self) -> str:

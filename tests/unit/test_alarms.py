@@ -376,6 +376,21 @@ def test_an_alarm_ends_clearly_below_its_limit(then: float, holds: bool) -> None
     assert [alarm.active for alarm in found] == [holds]
 
 
+def test_an_alarm_below_its_limit_says_how_far_it_is_from_its_end() -> None:
+    """Of a metric that is not smoothed."""
+    release = Thresholds().staleness.release
+
+    def easing(steps: int) -> str:
+        found = shown(
+            lambda step: {"staleness_mean": 5.0 if step < 60 else 1.0}, "staleness", steps
+        )
+        return found[-1].easing
+
+    assert easing(59) == ""
+    assert easing(61) == f"ending: below the limit for 2 of {release} steps"
+    assert easing(59 + release) == ""
+
+
 def test_a_number_in_the_slack_starts_no_alarm() -> None:
     assert shown(lambda step: {"clip_fraction": NEAR}, "clip_fraction") == []
 

@@ -112,13 +112,27 @@ def test_the_report_says_what_the_run_did() -> None:
         "| mean reward | 0 | 0.975 | 0.975 | 40 |  |",
         "50.0% of 160 rollouts",
         "### warning: zero-variance groups",
-        "Since step 10 (detected at step 11), until now. share .587 (limit .500).",
+        "Since step 10 (detected at step 11), until the run's end (step 40). share .587",
         "→ Give harder tasks.",
         "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | elsewhere |",
         "| `step-000004` (held-out 0.08, reward 0.1 of 4 rollouts) | pinned |  |",
         "| the base | `step-000001` | `step-000040` | 40 | .025 → – | ▶ the head is `step-000040`;",
     ):
         assert said in page
+
+
+def test_an_alarm_holds_until_the_run_s_end_and_a_run_that_goes_on_until_now() -> None:
+    assert RUN.job is not None
+    going = replace(RUN, job=RUN.job.model_copy(update={"status": "running"}))
+    ended, left = replace(ALARM, active=False, ended=14), replace(ALARM, active=False)
+    for run, alarm, until in (
+        (RUN, ALARM, "the run's end (step 40)"),
+        (going, ALARM, "now"),
+        (replace(RUN, job=None), ALARM, "now"),
+        (RUN, ended, "step 14"),
+        (RUN, left, "–"),
+    ):
+        assert run.holds_until(alarm) == until
 
 
 def test_every_picture_is_beside_it_and_every_file_is_used() -> None:

@@ -90,6 +90,10 @@ class Alarm:
     limit: float | None = None
     """The metric's warn limit as of the newest evidence; None if the limit is on something else,
     e.g. a slope."""
+    calm: int = 0
+    """Consecutive steps below its lowest level's limit, while it holds."""
+    release: int = 0
+    """How many of those end it."""
 
     @property
     def id(self) -> str:
@@ -105,6 +109,18 @@ class Alarm:
     def summary(self) -> str:
         """The evidence in one line."""
         return " · ".join(map(str, self.evidence))
+
+    @property
+    def easing(self) -> str:
+        """Why it holds although its evidence is below the limit; empty if that is not so."""
+        if not (self.active and self.calm):
+            return ""
+        return f"ending: below the limit for {self.calm} of {self.release} steps"
+
+    @property
+    def told(self) -> str:
+        """The evidence, and whether the alarm is about to end, in one line."""
+        return " · ".join(part for part in (self.summary, self.easing) if part)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ class Gate:
     _since: int = 0
     """Steps seen before the present tasks: each set of tasks has a warm-up of its own."""
     _streaks: dict[Level, _Streak] = field(default_factory=dict)
-    _calm: int = 0
+    calm: int = 0
     """Consecutive steps below the lowest level while an alarm holds."""
 
     @property
@@ -178,7 +178,7 @@ class Gate:
             self._streaks.clear()
             self._relax(row)
             return False
-        self._calm = 0
+        self.calm = 0
         reached = [level for level in self.levels if self._holds(level, row, severity)]
         return bool(reached) and self._raise(reached[-1], row)
 
@@ -186,7 +186,7 @@ class Gate:
         """End the active alarm, and warm up again."""
         if self.active is not None:
             self.active.ended = row
-        self._since, self._calm = self.seen, 0
+        self._since, self.calm = self.seen, 0
         self._streaks.clear()
 
     def _holds(self, level: Level, row: int, severity: float) -> bool:
@@ -215,9 +215,9 @@ class Gate:
     def _relax(self, row: int) -> None:
         active = self.active
         if active is not None:
-            self._calm += 1
-            if self._calm >= self.tuning.release:
-                active.ended, self._calm = row, 0
+            self.calm += 1
+            if self.calm >= self.tuning.release:
+                active.ended, self.calm = row, 0
 
     def _cooling(self, level: Level, row: int) -> bool:
         last = self.episodes[-1] if self.episodes else None
@@ -340,6 +340,8 @@ class Detector(ABC, Generic[T]):
             advice=self.advice(),
             metric=self.READS.key,
             limit=None if episode.ended is not None else _finite(self.limit(context)),
+            calm=0 if episode.ended is not None else self.gate.calm,
+            release=self.tuning.release,
         )
 
     def _finite_evidence(self, context: Context) -> tuple[Evidence, ...]:

@@ -67,7 +67,7 @@ class AlarmsScreen(HudScreen):
         """Draw the list, and the alarm under the cursor."""
         if self.run.model is not None:
             self.list.lay(columns_of(self.run.alarms))
-            self.list.show(alarm_rows(self.run.alarms, self.session.alarms.book))
+            self.list.show(alarm_rows(self.run, self.session.alarms.book))
         self._show_text()
 
     @on(RowList.Moved)
@@ -75,8 +75,7 @@ class AlarmsScreen(HudScreen):
         alarm = self.alarm
         text = Content.styled(self._calm(), "$text-muted")
         if alarm is not None:
-            report, book = self.run.alarms, self.session.alarms.book
-            text = Content("\n").join(alarm_text(alarm, report, book, self.run.training))
+            text = Content("\n").join(alarm_text(alarm, self.run, self.session.alarms.book))
         self.text.update(text)
         self.refresh_bindings()
 
@@ -193,12 +192,13 @@ LEFT, SKIPPED = "left:", "skipped:"
 """Prefix of the keys of those rows."""
 
 
-def alarm_rows(report: Report, book: AlarmBook) -> list[Row]:
+def alarm_rows(run: Run, book: AlarmBook) -> list[Row]:
     """Active alarms, ended ones, those of abandoned lineages; detectors not evaluated."""
+    report = run.alarms
     over = [alarm for alarm in report.alarms if not alarm.active]
-    rows = [_row(alarm, report, book) for alarm in report.active]
-    rows += _part("over", [_row(alarm, report, book) for alarm in over])
-    left = [_row(alarm, report, book, LEFT) for alarm in report.left]
+    rows = [_row(alarm, run, book) for alarm in report.active]
+    rows += _part("over", [_row(alarm, run, book) for alarm in over])
+    left = [_row(alarm, run, book, LEFT) for alarm in report.left]
     rows += _part("on steps no longer in the head's lineage", left)
     return rows + _part("not evaluated", [_skipped(one) for one in report.skipped])
 
@@ -209,8 +209,9 @@ def _part(title: str, rows: Sequence[Row]) -> list[Row]:
     return [Row(f"heading:{title}", (Content(title),), heading=True), *rows]
 
 
-def _row(alarm: Alarm, report: Report, book: AlarmBook, kind: str = "") -> Row:
-    ended = "" if alarm.ended is None else str(alarm.ended)
+def _row(alarm: Alarm, run: Run, book: AlarmBook, kind: str = "") -> Row:
+    report, ended = run.alarms, "" if alarm.ended is None else str(alarm.ended)
+    holds = "now" if run.holds_until(alarm) == "now" else "end"
     style = STYLES[alarm.level] if alarm.active and alarm.id not in report.quiet else "$text-muted"
     return Row(
         kind + alarm.id,
@@ -219,8 +220,8 @@ def _row(alarm: Alarm, report: Report, book: AlarmBook, kind: str = "") -> Row:
             Content.styled(alarm.level.word, style),
             Content.styled(alarm.title, style),
             Content(str(alarm.onset)),
-            Content("now" if alarm.active else ended),
-            Content.styled(alarm.summary, "$text-muted"),
+            Content(holds if alarm.active else ended),
+            Content.styled(alarm.told, "$text-muted"),
         ),
     )
 
@@ -240,18 +241,11 @@ def _skipped(one: Skipped) -> Row:
     return Row(SKIPPED + one.name, (Content(), Content(), title, Content(), Content(), said))
 
 
-def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> Iterator[Content]:
-    """Everything known about one alarm, one paragraph per item.
-
-    Args:
-        alarm: One of the report's.
-        report: Of the run.
-        book: Acknowledgements and snoozes.
-        training: Whether the run is still training.
-    """
+def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
+    """Everything known about one alarm of a run, one paragraph per item."""
     since = f"since step {alarm.onset}{_seen(alarm)}"
-    ended = f"until step {alarm.ended}" if alarm.ended else "left"
-    state = "still active" if alarm.active else ended
+    until = run.holds_until(alarm)
+    state = {"now": "still active", "–": "left"}.get(until, f"until {until}")
     yield Content.assemble(
         (alarm.title, "bold"),
         (f"  {alarm.level.word}", STYLES[alarm.level]),
@@ -263,9 +257,11 @@ def alarm_text(alarm: Alarm, report: Report, book: AlarmBook, training: bool) ->
         yield Content.assemble(
             (f"  {one.name:<30}", "$text-muted"), f"{short(one.value):<9}", (limit, "$text-muted")
         )
+    if alarm.easing:
+        yield Content.styled(f"  {alarm.easing}", "$text-muted")
     yield Content(alarm.meaning)
     yield Content.assemble(("→ ", "$accent"), alarm.advice)
-    if said := _answered(alarm, report, book, training):
+    if said := _answered(alarm, run.alarms, book, run.training):
         yield Content.styled(said, "$text-muted")
 
 
