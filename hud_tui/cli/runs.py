@@ -37,7 +37,7 @@ from hud_tui.client.submit import (
     submit,
     sweep_to_resume,
 )
-from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.rl.names import find_model
 from hud_tui.rl.progress import (
     DEFAULT,
@@ -536,7 +536,7 @@ def sweep(args: argparse.Namespace) -> int:
     if args.sweep is None:
         if args.cancel or args.resume:
             raise HudUsage("say which sweep", "see hud-tui sweep")
-        return _list(args, files.all())
+        return _list(args, _refreshed_all(args, files.all()))
     found = files.find(args.sweep)
 
     async def work(client: HudClient, args: argparse.Namespace) -> int:
@@ -573,6 +573,30 @@ async def _resume(
         _show_sweep(args, kept)
         return 0
     return await _drive(client, kept, tasks, files, args.follow, args.headless)
+
+
+def _refreshed_all(args: argparse.Namespace, known: Sequence[Sweep]) -> Sequence[Sweep]:
+    """The sweeps with the present status of the runs of the service that answers; those of another
+    service as they were when they were last followed from here."""
+
+    async def work(client: HudClient, args: argparse.Namespace) -> int:
+        found.extend(
+            [await refreshed(client, one) if is_here(client, one) else one for one in known]
+        )
+        return 0
+
+    def is_here(client: HudClient, one: Sweep) -> bool:
+        return client.settings.local or one.service == client.settings.api_url
+
+    found: list[Sweep] = []
+    if all(member.ended for one in known for member in one.members):
+        return known
+    try:
+        asyncio.run(run_connected(work, args, connector_of(args)))
+    except HudError as error:
+        tell(f"{error.message}: what is not ended is shown as it was when it was last followed")
+        return known
+    return found
 
 
 def _list(args: argparse.Namespace, known: Sequence[Sweep]) -> int:

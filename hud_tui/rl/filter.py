@@ -7,7 +7,8 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
     kl<.01             a metric whose key contains it
     step_reward>.6     the reward of the step that made it, instead of its own
     step:100..200      a range, both ends included; either end may be left out
-    loss:ppo           a text contains it: loss, job, name, id, state, note; = does too
+    loss:ppo           a text contains it: loss, job, name, id, state, note
+    loss=ppo           a text is this, upper and lower case alike; != is any other
     is:pinned          pinned, noted, alarm, evaluated, expired, damaged, weights, head
 
 The same grammar filters all lists. `Fields` describes what can be filtered by: `_fields` below for
@@ -99,8 +100,10 @@ def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
         return _trait(word, value.casefold(), invert != (compare == "!="), fields)
     if key in fields.texts:
         if compare not in (":", "=", "==", "!="):
-            raise HudUsage(f"{one_line(word, 40)}: {key} is text", "compare it with : or !=")
-        return _contains(fields.texts[key], value.casefold(), invert != (compare == "!="))
+            raise HudUsage(f"{one_line(word, 40)}: {key} is text", "compare it with :, = or !=")
+        if compare == ":":
+            return _contains(fields.texts[key], value.casefold(), invert)
+        return _equals(fields.texts[key], value.casefold(), invert != (compare == "!="))
     number = fields.number(key)
     if number is None:
         raise _unknown(word, key, fields)
@@ -112,6 +115,13 @@ def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
 def _contains(text: Callable[P, str], wanted: str, invert: bool) -> Callable[P, bool]:
     def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
         return (wanted in text(*args, **kwargs).casefold()) != invert
+
+    return holds
+
+
+def _equals(text: Callable[P, str], wanted: str, invert: bool) -> Callable[P, bool]:
+    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
+        return (wanted == text(*args, **kwargs).casefold()) != invert
 
     return holds
 

@@ -262,7 +262,10 @@ async def test_a_sweep_s_tasks_must_be_those_it_was_begun_with(
 
 async def test_a_sweep_that_has_ended_is_neither_cancelled_nor_resumed(hud: Command) -> None:
     flags = ("--steps", "1", "--tasks-per-step", "2", "--group-size", "2", "--seed", "0,1")
-    assert (await hud("run", "arith", "-m", "arith-rl", *flags, "-y", "--follow")).code == 0
+    begun = await hud("run", "arith", "-m", "arith-rl", *flags, "-y")
+    for member in begun.data["members"]:
+        assert (await hud("watch", member["name"], "--until", "done")).code == 0
+    assert [one["status"] for one in (await hud("sweep")).data["sweeps"]] == ["succeeded"]
     for flag in ("--cancel", "--resume"):
         again = await hud("sweep", "arith-rl-sweep", flag, "-y")
         assert (again.code, again.data["status"], again.data["cancelled"]) == (

@@ -228,7 +228,7 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     yield _line("trained", f"on reward {_batch(node.mean_reward, known)}")
     yield _line("loss", one_line(node.loss_fn or "–", 24))
     yield _line("lr", short(node.learning_rate))
-    yield _line("datums", f"{_count(node.num_datums)} of {_count(node.num_traces)} traces")
+    yield _line("datums", f"{_count(node.num_datums)} from {_count(node.num_traces)} traces")
     yield _line("tokens", _count(node.num_tokens))
     job = f"   job {one_line(node.job_id[:8], 8)}" if node.job_id else ""
     yield _line("created", f"{age(node.created_at, now)} ago{job}")
