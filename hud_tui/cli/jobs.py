@@ -17,6 +17,7 @@ from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.notebook import Notebook, run_notes
+from hud_tui.rl.names import setting_label
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.runs import (
     Column,
@@ -329,7 +330,8 @@ def _print_differences(rows: Sequence[RunRow]) -> None:
     print()
     names = [_cell(row.name or row.id[:8]) for row in rows]
     values = zip(*(each for _, each in told.rows), strict=True)
-    lines = [[key, *column] for key, column in zip(told.keys, values, strict=True)]
+    keys = [setting_label(key) for key in told.keys]
+    lines = [[key, *column] for key, column in zip(keys, values, strict=True)]
     for line in _aligned(["differs in", *names], lines, [False] * (1 + len(rows))):
         print(_cut(line))
     if not told.keys:

@@ -38,7 +38,7 @@ from hud_tui.client.submit import (
     sweep_to_resume,
 )
 from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
-from hud_tui.rl.names import find_model
+from hud_tui.rl.names import find_model, setting_label
 from hud_tui.rl.progress import (
     DEFAULT,
     check_room,
@@ -144,7 +144,7 @@ def say_what_is_sent(
         ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
     ]
     given = asked.model_dump(exclude_none=True)
-    lines += [(name.replace("_", " "), json.dumps(value)) for name, value in given.items()]
+    lines += [(setting_label(name), json.dumps(value)) for name, value in given.items()]
     lines += [("other", _usual(model, given))]
     for one in size.each:
         lines += evaluation_facts(one, given, len(tasks) - train)
@@ -162,7 +162,7 @@ def _usual(model: Model, given: Mapping[str, object]) -> str:
         return "defaults of the service for this model"
     left = {key: value for key, value in defaults(model).items() if key not in given}
     chosen = {key: value for key, value in left.items() if value not in (None, False, DEFAULT)}
-    said = [f"{key.replace('_', ' ')} {value}" for key, value in chosen.items()]
+    said = [f"{setting_label(key)} {value}" for key, value in chosen.items()]
     return f"defaults of the model: {', '.join(said)}" if said else "defaults of the model"
 
 

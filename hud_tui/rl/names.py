@@ -1,8 +1,8 @@
 """Names: text from a server made safe for file names and Markdown; models, checkpoints and jobs
-found by name."""
+found by name; display names of parameters."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
@@ -15,6 +15,40 @@ _TICKS = re.compile("`+")
 _MARKS = re.compile(r"([\\`*_\[\]<>|~$#&]|(?<=[a-z]):(?=//)|(?<=www)\.|!(?=\[))")
 LONGEST = 60
 """Maximum characters of a file name made from server text."""
+
+
+LABELS: Mapping[str, str] = {
+    "beta1": "Adam beta1",
+    "beta2": "Adam beta2",
+    "eps": "Adam eps",
+    "loss_fn": "loss",
+    "loss_fn_config": "loss config",
+    "reasoning_effort": "effort",
+    "heldout_every": "held-out every",
+    "start": "from",
+}
+"""Display names of a run's settings, where they differ from the wire names."""
+SHORT_LABELS: Mapping[str, str] = {
+    "learning_rate": "lr",
+    "group_size": "group",
+    "tasks_per_step": "tasks",
+    "temperature": "temp",
+    "weight_decay": "decay",
+    "reward_scale": "scale",
+}
+"""Shorter display names, as of columns, where there are any."""
+
+
+def setting_label(key: str) -> str:
+    """Display name of a run's setting, e.g. ``learning rate``, ``loss config beta``."""
+    name, _, of_loss = key.partition(".")
+    said = LABELS.get(name, one_line(name, 40).replace("_", " "))
+    return f"{said} {one_line(of_loss, 40)}" if of_loss else said
+
+
+def short_label(key: str) -> str:
+    """As `setting_label`, in a few letters where there is such a name: ``lr``."""
+    return SHORT_LABELS.get(key) or setting_label(key)
 
 
 def plain_name(text: str) -> str:

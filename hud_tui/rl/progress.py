@@ -7,6 +7,7 @@ from itertools import islice, pairwise, takewhile
 from statistics import median
 from urllib.parse import urlsplit
 
+from hud_tui.rl.names import setting_label
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding
 from hud_tui.rl.tasks.task import Task
@@ -227,7 +228,6 @@ class NumberField:
 
     key: str
     """Its wire name."""
-    label: str
     low: float
     high: float
     whole: bool = True
@@ -237,6 +237,13 @@ class NumberField:
     """Whether `high` itself is not allowed."""
     optional: bool = False
     """Whether the field may be empty."""
+    named: str = ""
+    """Its display name, if it is not the parameter's."""
+
+    @property
+    def label(self) -> str:
+        """Its display name."""
+        return self.named or setting_label(self.key)
 
     @property
     def limits(self) -> str:
@@ -272,21 +279,21 @@ class NumberField:
 
 
 NUMBERS = (
-    NumberField("steps", "steps", 1, 100_000),
-    NumberField("group_size", "group size", 2, 256),
-    NumberField("tasks_per_step", "tasks per step", 1, 1024),
-    NumberField("learning_rate", "learning rate", 0, 1, whole=False, above=True),
-    NumberField("temperature", "temperature", 0.01, 5, whole=False),
-    NumberField("seed", "seed", 0, UNBOUNDED),
-    NumberField("eval_every", "eval every", 1, UNBOUNDED, optional=True),
-    NumberField("eval_samples", "eval samples", 1, 256, optional=True),
+    NumberField("steps", 1, 100_000),
+    NumberField("group_size", 2, 256),
+    NumberField("tasks_per_step", 1, 1024),
+    NumberField("learning_rate", 0, 1, whole=False, above=True),
+    NumberField("temperature", 0.01, 5, whole=False),
+    NumberField("seed", 0, UNBOUNDED),
+    NumberField("eval_every", 1, UNBOUNDED, optional=True),
+    NumberField("eval_samples", 1, 256, optional=True),
 )
 UPDATE_NUMBERS = (
-    NumberField("reward_scale", "reward scale", -1e6, 1e6, whole=False),
-    NumberField("beta1", "Adam beta1", 0, 1, whole=False, below=True),
-    NumberField("beta2", "Adam beta2", 0, 1, whole=False, below=True),
-    NumberField("eps", "Adam eps", 1e-16, 1, whole=False),
-    NumberField("weight_decay", "weight decay", 0, 10, whole=False),
+    NumberField("reward_scale", -1e6, 1e6, whole=False),
+    NumberField("beta1", 0, 1, whole=False, below=True),
+    NumberField("beta2", 0, 1, whole=False, below=True),
+    NumberField("eps", 1e-16, 1, whole=False),
+    NumberField("weight_decay", 0, 10, whole=False),
 )
 """Parameters of the optimizer update; most runs keep the defaults."""
 UPDATE_DEFAULTS: Mapping[str, Value] = {
@@ -326,13 +333,6 @@ SERVICE_DEFAULTS: Mapping[str, object] = {
     "loss_fn": "importance_sampling",
 }
 """Defaults of the embedded service, beside the model's own."""
-LABELS = {
-    **{number.key: number.label for number in (*NUMBERS, *UPDATE_NUMBERS)},
-    **{"loss_fn": "loss", "loss_fn_config": "loss config", "max_tokens": "max tokens"},
-    **{"reasoning_effort": "effort", "norm_adv_by_std": "divide by std"},
-    **{"heldout_every": "held-out every"},
-}
-"""Display names of parameters that differ from their wire names."""
 
 
 @dataclass(frozen=True)
@@ -367,9 +367,8 @@ def _setting(key: str, given: Mapping[str, object], usual: Mapping[str, object])
     is_usual = given.get(key) is None or value == usual.get(key)
     known = isinstance(value, bool | int | float | str | dict)
     text = write(value) if known else ""  # type: ignore[arg-type]
-    label = LABELS.get(key, one_line(key, 40).replace("_", " "))
     said = "–" if value in (None, {}, DEFAULT) else one_line(text, 200)
-    return Setting(label, said, is_usual)
+    return Setting(setting_label(key), said, is_usual)
 
 
 def form_values(model: Model) -> dict[str, Value]:

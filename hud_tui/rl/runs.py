@@ -17,10 +17,16 @@ from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import metrics_of, short
-from hud_tui.rl.names import SHORTEST_PREFIX, close_names, short_prefix
+from hud_tui.rl.names import (
+    SHORTEST_PREFIX,
+    close_names,
+    setting_label,
+    short_label,
+    short_prefix,
+)
 from hud_tui.rl.own_numbers import heldout_evaluation, heldout_rollouts_of
 from hud_tui.rl.run import has_ended, job_model_id
-from hud_tui.rl.text import age, one_line, seconds, spaced
+from hud_tui.rl.text import age, counted, one_line, seconds
 from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model, RunRecord
 
 # Rows.
@@ -560,7 +566,7 @@ def _parameter(key: str) -> Column:
     def text(row: RunRow, now: float) -> str:
         return value_text(row.parameters.get(name))
 
-    return Column(key, name, value, text)
+    return Column(key, setting_label(name), value, text)
 
 
 def value_text(value: object) -> str:
@@ -754,19 +760,37 @@ class RunGroup:
     """The common values, as column and value."""
     rows: tuple[RunRow, ...]
     mean: float | None
-    """Mean of their rewards; None if none has one."""
+    """Mean of their rewards; None if none has one, or if their tasksets differ: rewards of
+    different tasks have no common scale."""
     std: float | None
     """Standard deviation between the runs; None for fewer than two with a reward."""
 
     @property
     def title(self) -> str:
-        """E.g. ``lr 3e-4 · group 8 · 4 runs · reward .81 ± .02``, or ``no sweep · 2 runs``."""
-        told = (f"{key} {value}" if value != "–" else f"no {key}" for key, value in self.keys)
-        named = " · ".join(told) or "all"
-        many = f"{spaced(len(self.rows))} run{'s' * (len(self.rows) != 1)}"
-        spread = "" if self.std is None else f" ± {short(self.std)}"
-        reward = "" if self.mean is None else f" · reward {short(self.mean)}{spread}"
-        return f"{named} · {many}{reward}"
+        """E.g. ``4 runs · reward .81 ± .02 between runs · lr 3e-4 · group 8``; the rewards come
+        first, since the end may be cut."""
+        told = [counted(len(self.rows), "run"), self._reward, *(_shared(*key) for key in self.keys)]
+        return " · ".join(text for text in told if text)
+
+    @property
+    def _reward(self) -> str:
+        """Their mean reward, or why there is none; empty without rewards."""
+        of = sum(row.reward is not None for row in self.rows)
+        if self.mean is None:
+            return "tasksets differ: no mean reward" if of else ""
+        every = of == len(self.rows)
+        if self.std is None:
+            return f"reward {short(self.mean)}{'' if every else ' of 1 run'}"
+        among = "runs" if every else f"{of} runs"
+        return f"reward {short(self.mean)} ± {short(self.std)} between {among}"
+
+
+def _shared(key: str, value: str) -> str:
+    """A value that the runs of a group have in common, as text."""
+    if value != "–":
+        return f"{short_label(key)} {value}"
+    is_column = any(key in (one.key, one.title) for one in COLUMNS.values())
+    return f"no {key}" if is_column else f"{short_label(key)} not set"
 
 
 DIFFERS = "differs"
@@ -798,16 +822,22 @@ def _differing_values(rows: Sequence[RunRow]) -> Keys:
     return lambda row: tuple((key, value_text(setting(row, key))) for key in keys)
 
 
+def _named(one: Column) -> str:
+    """A parameter's wire name; another column's title."""
+    return one.key.removeprefix(PARAMETER) if one.key.startswith(PARAMETER) else one.title
+
+
 def _column_values(by: str) -> Keys:
     chosen = [column(word) for word in by.split(",") if word.strip()]
 
     def get(row: RunRow) -> tuple[tuple[str, str], ...]:
-        return tuple((one.title, value_text(one.value(row))) for one in chosen)
+        return tuple((_named(one), value_text(one.value(row))) for one in chosen)
 
     return get
 
 
 def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[RunRow]) -> RunGroup:
-    rewards = [row.reward for row in rows if row.reward is not None]
+    of_one = len({row.taskset for row in rows}) < 2
+    rewards = [row.reward for row in rows if row.reward is not None and of_one]
     std = stdev(rewards) if len(rewards) > 1 else None
     return RunGroup(keys, tuple(rows), fmean(rewards) if rewards else None, std)

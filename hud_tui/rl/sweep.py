@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.progress import (
-    LABELS,
     RunSize,
     Value,
     evaluation_facts,
@@ -33,18 +33,6 @@ MOST = 200
 AT_ONCE = 2
 """Default number of runs at the same time."""
 MOST_AT_ONCE = 64
-SHORT = {
-    "learning_rate": "lr",
-    "group_size": "group",
-    "tasks_per_step": "tasks",
-    "loss_fn": "loss",
-    "max_tokens": "tokens",
-    "temperature": "temp",
-    "reasoning_effort": "effort",
-    "weight_decay": "decay",
-    "reward_scale": "scale",
-}
-"""Short names of parameters, for the names of forks."""
 WAITING = "waiting"
 AGAIN = frozenset({"cancelled", "interrupted", "refused"})
 """States in which a run of a sweep may end that a resumed sweep runs again."""
@@ -80,7 +68,7 @@ class Member(BaseModel):
     @property
     def said(self) -> str:
         """Its values as text, e.g. ``lr 3e-4 · group 8``."""
-        return " · ".join(f"{SHORT.get(k, k)} {value_text(v)}" for k, v in self.differs.items())
+        return " · ".join(f"{short_label(k)} {value_text(v)}" for k, v in self.differs.items())
 
 
 class Sweep(BaseModel):
@@ -174,8 +162,8 @@ def _is_of(taken: str, sweep: str) -> bool:
 
 def member_name(sweep: str, differs: Mapping[str, Any]) -> str:
     """Name of a fork: ``arith-rl-sweep-lr3e-4-group8``."""
-    parts = [f"{SHORT.get(key, key)}{value_text(value)}" for key, value in differs.items()]
-    return "-".join([sweep, *parts])[:LONGEST_NAME]
+    parts = [f"{short_label(key)}{value_text(value)}" for key, value in differs.items()]
+    return "-".join([sweep, *(part.replace(" ", "-") for part in parts)])[:LONGEST_NAME]
 
 
 def members_of(name: str, swept: Mapping[str, Sequence[Any]]) -> tuple[Member, ...]:
@@ -321,7 +309,7 @@ def sweep_facts(
     held = sum(task.heldout for task in tasks)
     apart = f", {held} held out" if held else ""
     given = [
-        (LABELS.get(key, key.replace("_", " ")), write(value))
+        (setting_label(key), write(value))
         for key, value in sweep.parameters.items()
         if key not in UNLISTED
     ]

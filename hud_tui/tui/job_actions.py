@@ -124,8 +124,8 @@ def label_of(start: Checkpoint | None) -> str:
 
 
 SPLITS = ("heldout", "train", "all")
-SAMPLES = NumberField("samples", "samples per task", 1, 256)
-MAX_TOKENS = NumberField("max_tokens", "max tokens", 1, UNBOUNDED, optional=True)
+SAMPLES = NumberField("samples", 1, 256, named="samples per task")
+MAX_TOKENS = NumberField("max_tokens", 1, UNBOUNDED, optional=True)
 USUAL_SAMPLES = 4
 BESIDE = "A run that trains goes on undisturbed. {checkpoints.cancel_evaluation} cancels it."
 OPEN = "It goes on while hud-tui is open; {checkpoints.resume_evaluation} resumes it afterwards."

@@ -14,8 +14,8 @@ from hud_tui.audit_log import TaskSource
 from hud_tui.client.preflight import place_of
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
+from hud_tui.rl.names import setting_label
 from hud_tui.rl.progress import (
-    LABELS,
     UPDATE_DEFAULTS,
     Cost,
     Value,
@@ -47,8 +47,6 @@ from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob, Taskset
 # What a submission sends, as a request and in words.
 
 
-NAMES = {"loss_fn": "loss", "reasoning_effort": "effort"}
-"""Parameters that have a shorter name in the form than on the wire."""
 LABEL = 18
 EVALUATES = ("eval_every", "eval_samples", "baseline")
 """Parameters of the evaluation on held-out tasks."""
@@ -171,14 +169,14 @@ def with_baseline(sweep: Sweep, values: Mapping[str, Value]) -> Sweep:
 
 
 def _parameter(key: str, value: Value) -> Text:
-    return _line(NAMES.get(key, key.replace("_", " ")), write(value))
+    return _line(setting_label(key), write(value))
 
 
 def _others(model: Model, values: Mapping[str, Value]) -> list[Text]:
     """The parameters without a field in the form, with the embedded service's values."""
     sent = settings(model, values) if model.training_defaults is not None else []
     said = (key for key, value in values.items() if key in EVALUATES or _is_said(key, value))
-    shown = {LABELS.get(key, key.replace("_", " ")) for key in said}
+    shown = {setting_label(key) for key in said}
     rest = [f"{one.label} {one.text}" for one in sent if one.label not in shown and one.text != "–"]
     return [Text.assemble((f"{'defaults':<{LABEL}}{' · '.join(rest)}", "dim"))] if rest else []
 

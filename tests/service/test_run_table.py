@@ -74,8 +74,9 @@ async def test_the_table_as_text_with_names_and_notes(
     _, out, _ = await text(capsys, "runs", "--group", "model", "--columns", "lr")
     heading, first, run, second, other = out.splitlines()
     assert (heading, run.strip(), other.strip()) == (" lr", "0.3", "0.1"), "one heading for all"
-    assert first.startswith("▾ model fast · 1 run · reward ")
-    assert second.startswith("▾ model slow · 1 run · reward ")
+    for title, model in ((first, "fast"), (second, "slow")):
+        assert title.startswith("▾ 1 run · reward ")
+        assert title.endswith(f" · model {model}")
     _, out, _ = await text(capsys, "runs", "slow", "fast")
     assert "differs in" in out
     _, out, _ = await text(capsys, "runs", "--filter", "nothing-like-it")

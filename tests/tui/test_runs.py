@@ -83,7 +83,7 @@ async def test_a_large_screen_lists_all_runs_newest_first_and_all_of_the_one_und
         for id_ in (three[2], three[1]):
             await flown.until(lambda id_=id_: id_ in str(facts.render()))  # type: ignore[misc]
             assert view.table.row is not None
-            for word in ("tasks_per_step", "importance_sampling", view.table.row.model):
+            for word in ("tasks per step", "importance_sampling", view.table.row.model):
                 assert word in str(facts.render())
             await flown.until(lambda: view.preview.curve.display and view.preview.curve.order)
             assert view.preview.curve.order == (view.table.row.id,)
@@ -174,10 +174,12 @@ async def test_runs_are_grouped_marked_and_copied(served: Served, three: list[st
         await flown.press("y")
         await flown.until_notice(three[2][:8])
         await flown.press("v")
-        assert "learning_rate 3e-6" in drawn(view.table)
+        assert "lr 3e-6" in drawn(view.table)
         assert "grouped by what differs" in flown.said("#runs-title")
         await flown.press("v")
-        assert "no sweep · 3 runs" in drawn(view.table)
+        [title] = [one for one in drawn(view.table).splitlines() if "no sweep" in one]
+        assert title.strip().startswith("3 runs · reward ")
+        assert "between runs" in title
         await flown.press("home", "down")
         assert view.table.row is not None, "the cursor passes over headings"
         await flown.press("v")
@@ -232,7 +234,7 @@ async def test_details_say_every_parameter_and_a_name_and_a_note_are_given_in_pl
         await flown.until(lambda: isinstance(flown.screen, RunDetails))
         pane: Any = flown.screen.query_one("#run-details")
         await flown.until(lambda: pane.lines)
-        for word in (three[2], "learning_rate", "2e-6", "tasks_per_step", "no gradient"):
+        for word in (three[2], "learning rate", "2e-6", "tasks per step", "no gradient"):
             assert word in pane.plain
         await flown.press("escape", "e")
         await flown.until(lambda: isinstance(flown.screen, EditDialog) and flown.screen.focused)

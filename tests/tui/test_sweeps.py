@@ -11,7 +11,7 @@ from hud_tui.client.submit import SweepFiles
 from hud_tui.settings import Start
 from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.runs import RunsScreen
-from hud_tui.tui.widgets.form import Picker
+from hud_tui.tui.widgets.form import Field, Picker
 from hud_tui.wire import JobStatus
 from tests.conftest import Served, caller, fork
 from tests.tui.conftest import Connector, Opened, opened, toy_of
@@ -78,7 +78,9 @@ async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
         assert {row.sweep for row in runs(app).rows or ()} == {"arith-rl-sweep"}
         assert {row.parameters["baseline"] for row in runs(app).rows or ()} == {True}
         await app.press("v", "v")
-        assert "sweep arith-rl-sweep · 4 runs" in "".join(s.text for s in runs(app).table.shown)
+        table = "".join(s.text for s in runs(app).table.shown)
+        assert " 4 runs · reward " in table
+        assert " between runs · sweep arith-rl-sweep" in table
         await app.until(lambda: not runs(app).session.sweeps)
 
 
@@ -192,8 +194,12 @@ async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_p
         await app.until(lambda: "3 set" in str(fold.label))
         await app.press("ctrl+s")
         shown = await app.until_dialog()
-        for word in ("beta1", "0.8", "clip_high_threshold=1.3", "norm adv by std"):
+        for word in ("0.8", "clip_high_threshold=1.3"):
             assert word in shown
+        for key in ("beta1", "norm_adv_by_std", "loss_fn_config", "group_size"):
+            field = form.query_one(f"#{key}").parent
+            assert isinstance(field, Field)
+            assert f"\n{field.label}  " in shown, "a parameter has one name"
         assert "\nweight decay" not in shown, "what is left to the engine has no line of its own"
         await app.press("y")
         await app.until_view("live")

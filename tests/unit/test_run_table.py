@@ -294,13 +294,41 @@ def test_groups_are_settings_and_their_repetitions() -> None:
     assert [len(group.rows) for group in (first, second)] == [2, 2]
     assert (first.mean, second.mean, second.std) == (pytest.approx(0.6), 0.8, None)
     assert first.std == pytest.approx(0.1414, abs=1e-4)
-    assert "2 runs · reward .600 ± .141" in first.title
+    assert first.title == "2 runs · reward .600 ± .141 between runs · lr 1e-4"
+    assert second.title == "2 runs · reward .800 of 1 run · lr 3e-4"
     by_model = group_rows(ROWS, "state")
     assert [group.keys for group in by_model] == [
         (("state", "running"),),
         (("state", "succeeded"),),
         (("state", "failed"),),
     ]
+
+
+def test_rewards_of_different_tasksets_have_no_mean() -> None:
+    rows = [
+        run(name, taskset=name, sweep="one", reward=reward)
+        for name, reward in (("digits", 0.5), ("letters", 0.9))
+    ]
+    [group] = group_rows(rows, "sweep")
+    assert (group.mean, group.std) == (None, None)
+    assert group.title == "2 runs · tasksets differ: no mean reward · sweep one"
+    assert [group.mean for group in group_rows(rows, "taskset")] == [0.5, 0.9]
+    [unrewarded] = group_rows([run("a", taskset="x"), run("b", taskset="y")], "sweep")
+    assert unrewarded.title == "2 runs · no sweep"
+
+
+def test_a_groups_reward_comes_before_what_its_runs_have_in_common() -> None:
+    """The end of a title is cut in a narrow terminal."""
+    rows = [
+        run(f"{n}", start="2", reward=n / 2, parameters={"learning_rate": 1e-4, **more})
+        for n, more in enumerate(({"eval_every": 5, "norm_adv_by_std": True}, {}))
+    ]
+    first, second = group_rows(rows, "start,param.eval_every,param.norm_adv_by_std")
+    assert first.title == "1 run · reward 0 · from 2 · eval every 5 · norm adv by std yes"
+    assert second.title == (
+        "1 run · reward .500 · from 2 · eval every not set · norm adv by std not set"
+    )
+    assert dict(second.keys) == {"from": "2", "eval_every": "–", "norm_adv_by_std": "–"}
 
 
 def test_what_differs_is_a_table_and_what_does_not_is_said_once() -> None:

@@ -44,7 +44,7 @@ def test_every_parameter_is_there_and_defaults_are_told_apart() -> None:
     assert found["learning rate"] == Setting("learning rate", "0.0003", True)
     assert found["Adam beta1"] == Setting("Adam beta1", "0.8", False)
     assert found["Adam beta2"] == Setting("Adam beta2", "0.95", True)
-    assert found["divide by std"] == Setting("divide by std", "no", True)
+    assert found["norm adv by std"] == Setting("norm adv by std", "no", True)
     assert found["max tokens"] == Setting("max tokens", "24", True)
     assert found["effort"] == Setting("effort", "–", True)
     assert not found["loss"].usual
@@ -57,7 +57,7 @@ def test_the_dialog_says_what_the_run_starts_from_and_what_has_no_field() -> Non
     said = [line.plain for line in lines]
     assert "starts from       step-000041" in said
     [rest] = [line for line in said if line.startswith("defaults")]
-    assert "reward scale 1 · divide by std no · Adam beta1 0.9" in rest
+    assert "reward scale 1 · norm adv by std no · Adam beta1 0.9" in rest
     assert "steps" not in rest
 
 

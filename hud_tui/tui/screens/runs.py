@@ -23,6 +23,7 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.export import Sheet
+from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.run import Run, reason, trouble
 from hud_tui.rl.runs import (
@@ -169,7 +170,7 @@ class RunDetails(Panel[None]):
             lines += _told("worst alarm", self.row.alarm_title, width)
         lines += [Content(), Content.styled("parameters", "bold")]
         for key, value in sorted(self.row.parameters.items()):
-            lines += _told(key, value_text(value), width)
+            lines += _told(setting_label(key), value_text(value), width)
         if self.driven is not None:
             lines += _failures(self.driven)
             lines += _log("environment's log", self.driven.environment_log)

@@ -21,6 +21,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from hud_tui.keys import keyed
+from hud_tui.rl.names import setting_label
 from hud_tui.rl.progress import (
     EFFORTS,
     NO,
@@ -230,7 +231,7 @@ class Field(Horizontal):
         self._said = Static(limits, classes="limits")
 
     def compose(self) -> ComposeResult:
-        yield Static(self.label, classes="label")
+        yield Static(self.label, classes="label long" if len(self.label) > LABEL else "label")
         yield self.field
         if self.limits:
             yield self._said
@@ -242,8 +243,8 @@ class Field(Horizontal):
         self._said.update(f"✘ {self.limits}" if wrong else self.limits)
 
 
-TOKENS_FIELD = NumberField("max_tokens", "tokens a turn", 1, 1_000_000, optional=True)
-AT_ONCE_FIELD = NumberField("at_once", "runs at once", 1, MOST_AT_ONCE)
+TOKENS_FIELD = NumberField("max_tokens", 1, 1_000_000, optional=True)
+AT_ONCE_FIELD = NumberField("at_once", 1, MOST_AT_ONCE, named="runs at once")
 SEVERAL = ","
 """Separates several values of a field, which make the form a sweep's."""
 LONGEST = 200
@@ -275,16 +276,17 @@ class RunForm(Grid):
     def compose(self) -> ComposeResult:
         for spec in NUMBERS:
             yield _number_field(spec)
-        yield Field("loss", Picker((), id="loss_fn"))
-        yield Field("effort", Picker(EFFORTS, id="reasoning_effort"))
-        yield Field("baseline", Picker((NO, YES), id="baseline"))
+        yield _picker_field("loss_fn", ())
+        yield _picker_field("reasoning_effort", EFFORTS)
+        yield _picker_field("baseline", (NO, YES))
         yield _number_field(AT_ONCE_FIELD)
         yield Button("", id="fold", compact=True)
         config = Input(id="loss_fn_config", compact=True, max_length=LONGEST, classes="text")
-        yield Field("loss config", config, "KEY=NUMBER, with commas", folded=True, wide=True)
+        label = setting_label("loss_fn_config")
+        yield Field(label, config, "KEY=NUMBER, with commas", folded=True, wide=True)
         for spec in UPDATE_FIELDS:
             yield _number_field(spec, folded=True)
-        yield Field("divide by std", Picker((NO, YES), id="norm_adv_by_std"), folded=True)
+        yield _picker_field("norm_adv_by_std", (NO, YES), folded=True)
         yield _number_field(TOKENS_FIELD, folded=True)
         for option in OPTIONS:
             typed = Input(option.usual, id=_id(option), compact=True, max_length=LONGEST)
@@ -494,6 +496,10 @@ def _number_field(spec: NumberField, folded: bool = False) -> Field:
     typed = Input(id=spec.key, compact=True, max_length=LONGEST, classes="number")
     typed.placeholder = "–" if spec.optional else ""
     return Field(spec.label, typed, spec.range, folded)
+
+
+def _picker_field(key: str, options: Sequence[str], folded: bool = False) -> Field:
+    return Field(setting_label(key), Picker(options, id=key), folded=folded)
 
 
 class FilterField(Input):

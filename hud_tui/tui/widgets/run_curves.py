@@ -29,9 +29,9 @@ from hud_tui.rl.compare import (
 )
 from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, metric, most_of, short, title
+from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.runs import COLUMNS, Differences, RunRow, differences, value_text
-from hud_tui.rl.sweep import SHORT
 from hud_tui.rl.text import one_line
 from hud_tui.tui.theme import BRAILLE
 from hud_tui.tui.widgets import chart
@@ -375,7 +375,7 @@ class RunLegend(LinesView, can_focus=True):
             return []
         warning = OTHER_TASKS if "taskset" in self.differences.keys else ""
         shared = [(key, text) for key, text in self.differences.same if text != "–"]
-        said = " · ".join(f"{SHORT.get(key, key)} {text}" for key, text in shared)
+        said = " · ".join(f"{short_label(key)} {text}" for key, text in shared)
         wide = max(12, self.width - 2)
         told = [text for text in (warning, f"same in all: {said or 'nothing'}") if text]
         return ["", *(one.plain for text in told for one in Content(text).wrap(wide))]
@@ -409,7 +409,7 @@ class RunLegend(LinesView, can_focus=True):
         keys = self._keys
         for number, key in enumerate(keys, 1):
             place = self.differences.keys.index(key)
-            said = SHORT.get(key, key)
+            said = short_label(key)
             cells = max(cell_len(said), *(min(24, cell_len(v[place])) for v in table.values()))
             left = MORE_CELLS if number < len(keys) else 0
             if cells + 2 + left > room:
@@ -546,7 +546,7 @@ def facts_of(row: RunRow, now: float, width: int) -> list[Content]:
     }
     told["worst alarm"] = row.alarm_title or ""
     given = sorted(row.parameters.items())
-    told |= {key: value_text(value) for key, value in given if key not in IN_COLUMNS}
+    told |= {setting_label(key): value_text(value) for key, value in given if key not in IN_COLUMNS}
     found = [(name, text) for name, text in told.items() if text not in ("", "–")]
     room = max(1, width // FACTS_COLUMNS - FACTS_LABEL - 2)
     lines = []
