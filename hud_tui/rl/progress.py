@@ -463,6 +463,8 @@ class RunSize:
     """Training rollouts."""
     heldout: int
     """Rollouts on held-out tasks that steps report."""
+    heldout_every: int
+    """Steps from one such report to the next."""
     evaluations: int
     """Number of evaluations of its checkpoints: periodically, and at the end."""
     evaluation: int
@@ -503,6 +505,7 @@ def run_size(model: Model, given: Mapping[str, Value], tasks: Sequence[Task]) ->
         steps=steps,
         rollouts=size.rollouts,
         heldout=held * (last // apart + 1 + (last % apart > 0)),
+        heldout_every=apart,
         evaluations=(last // every + 1) if held else 0,
         evaluation=once,
         baseline=once if values.get("baseline") else 0,

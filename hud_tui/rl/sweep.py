@@ -352,13 +352,13 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     rows = (
         ("steps", [one.steps for one in size.each]),
         ("rollouts to train on", [one.rollouts for one in size.each]),
-        ("held out", [one.heldout for one in size.each]),
         ("to evaluate", [one.evaluated for one in size.each]),
     )
     said = [(what, counts) for what, counts in rows if any(counts)]
     lines = [
         ("per run", " · ".join(f"{_span(counts)} {what}" for what, counts in said)),
         ("in all", " · ".join([many, *(f"{spaced(sum(counts))} {what}" for what, counts in said)])),
+        *_heldout(size),
     ]
     if size.sampled_tokens is None or size.trained_tokens is None:
         return lines
@@ -369,15 +369,27 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     return [*lines, ("tokens", said_)]
 
 
+def _heldout(size: SweepSize) -> list[tuple[str, str]]:
+    """The rollouts of held-out tasks, with which steps report a held-out reward."""
+    counts = [one.heldout for one in size.each]
+    if not any(counts):
+        return []
+    per_run = " per run" * (len(counts) > 1)
+    often = _span([one.heldout_every for one in size.each])
+    often = "every step" if often == "1" else f"every {often} steps"
+    said = f"{_span(counts)} rollouts of held-out tasks{per_run} ({often})"
+    return [("held-out reward", said + (f"; in all {spaced(sum(counts))}" if per_run else ""))]
+
+
 def run_costs(size: SweepSize) -> list[tuple[str, str]]:
     """Rollouts, tokens and time of a single run: labels and texts. Only the time if the service
     decides the run's size."""
     lines = []
     for one in size.each:
-        rows = [(one.rollouts, "to train on"), (one.heldout, "held out")]
-        rows.append((one.evaluated, "to evaluate"))
+        rows = ((one.rollouts, "to train on"), (one.evaluated, "to evaluate"))
         said = " · ".join(f"{spaced(many)} {what}" for many, what in rows if many)
         lines.append(("rollouts", said))
+    lines += _heldout(size)
     if size.sampled_tokens is not None and size.trained_tokens is not None:
         sampled, trained = spaced(size.sampled_tokens), spaced(size.trained_tokens)
         lines.append(("tokens", f"at most {sampled} sampled, {trained} trained; plus prompts"))

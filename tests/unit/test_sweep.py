@@ -12,7 +12,9 @@ from hud_tui.rl.sweep import (
     members_of,
     paced_like,
     rollout_seconds,
+    run_costs,
     size_of,
+    size_of_runs,
     sweep_facts,
     sweep_name,
 )
@@ -140,12 +142,16 @@ def test_a_sweep_says_what_each_run_and_all_of_them_do() -> None:
     assert said["taskset"] == "arith: 10 tasks to train on, 2 held out"
     assert said["evaluates"] == "2 tasks × 4 = 8 rollouts, at the end and every 5 steps: 2 times"
     assert said["baseline"] == "2 tasks × 4 = 8 rollouts, before the first step"
-    assert said["per run"] == (
-        "10 steps · 320 to 640 rollouts to train on · 6 held out · 24 to evaluate"
-    )
+    assert said["per run"] == ("10 steps · 320 to 640 rollouts to train on · 24 to evaluate")
     assert said["in all"] == (
-        "4 runs, 2 at once · 40 steps · 1 920 rollouts to train on · 24 held out · 96 to evaluate"
+        "4 runs, 2 at once · 40 steps · 1 920 rollouts to train on · 96 to evaluate"
     )
+    assert said["held-out reward"] == (
+        "6 rollouts of held-out tasks per run (every 5 steps); in all 24"
+    )
+    alone = dict(run_costs(size_of_runs([{**given, "heldout_every": 1}], 1, model, HELD, None)))
+    assert alone["rollouts"] == "320 to train on · 24 to evaluate"
+    assert alone["held-out reward"] == "20 rollouts of held-out tasks (every step)"
     assert said["tokens"] == (
         "per run at most 7 000 to 13 400 sampled, 6 400 to 12 800 trained; "
         "in all 40 800 and 38 400; plus prompts"
