@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -39,8 +40,16 @@ from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import check_runtime, environment_at
-from hud_tui.rollouts.evaluate import environment_of, roll_out_in, tasks_of
-from hud_tui.rollouts.run_files import Order
+from hud_tui.rollouts.evaluate import (
+    SAMPLED,
+    environment_of,
+    filled,
+    latest_order,
+    order_of_run,
+    roll_out_in,
+    tasks_of,
+)
+from hud_tui.rollouts.run_files import Options, Order
 from hud_tui.wire import (
     Checkpoint,
     Estimate,
@@ -107,10 +116,11 @@ class _Command:
         model = await choose_model(self._client, self._args)
         tree = Tree.of(await self._client.checkpoints(model.id))
         wanted = [_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
-        order = self._order(model)
+        order = await self._order(model)
         if order is None:
             rows, name, source = await self._tasks()
         else:
+            asked = filled(asked, order)
             rows, name, source = await self._tasks_of(order)
         environment = None if order is None else environment_of(order)
         than = await self._than(model, tree, self._digest(rows))
@@ -151,25 +161,46 @@ class _Command:
         tasks, source = choose_tasks(everything, origin, (), self._args.digest)
         return [task.row() for task in tasks], str(origin["name"]), source
 
-    def _order(self, model: Model) -> Order | None:
+    async def _order(self, model: Model) -> Order | None:
         """How rollouts are made on an environment of one's own; None where the service makes them.
+        What is not given is as in the model's latest run on the environment.
 
         Raises:
             HudUsage: A flag of these, without an environment; or it says what cannot be.
         """
         args = self._args
         source = None if args.source is None else environment_at(args.source)
-        given = {name: getattr(args, name) for name in OPTIONS}
-        if source is None:
-            flags = [name for name, value in given.items() if value is not None]
-            if flags:
-                name = flags[0].replace("_", "-")
+        given = {name: one for name in OPTIONS if (one := getattr(args, name)) is not None}
+        last = await self._last_order(model, source)
+        if source is None and last is None:
+            if given:
+                name = next(iter(given)).replace("_", "-")
                 raise HudUsage(f"--{name} is for an environment: SOURCE is no .py file")
             return None
-        sampling = {"max_tokens": args.max_tokens, "temperature": args.temperature}
-        runtime, named = check_runtime(args.runtime or "subprocess"), args.env
-        more = {key: value for key, value in given.items() if key not in ("runtime", "env")}
-        return order_of(self._client, model, source, sampling, **more, runtime=runtime, named=named)
+        options: dict[str, Any] = (
+            {} if last is None else last.model_dump(include=set(Options.model_fields))
+        )
+        if source is not None:  # its own tasks
+            options |= {"tasks": None, "left_out": []}
+        sampling = {} if last is None else {key: last.parameters.get(key) for key in SAMPLED}
+        asked = {key: getattr(args, key) for key in SAMPLED}
+        sampling |= {key: one for key, one in asked.items() if one is not None}
+        if "runtime" in given:
+            check_runtime(given["runtime"])
+        if "env" in given:
+            given["named"] = given.pop("env")
+        where = source or Path(last.source if last else "")
+        return order_of(self._client, model, where, sampling, **options | given)
+
+    async def _last_order(self, model: Model, source: Path | None) -> Order | None:
+        """How the model's latest run, on this environment if one is given, makes its rollouts; None
+        if it was on none, or not begun here."""
+        if source is not None:
+            return latest_order(self._state, model.id, source)
+        if self._args.source is not None:
+            return None
+        job = await self._client.known_job(model.id)
+        return order_of_run(self._state, job.id if job else None)
 
     async def _tasks_of(
         self, order: Order

@@ -30,7 +30,7 @@ from hud_tui.rl.run import has_ended
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Progress, SampleRequest
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import one_line, seconds
 from hud_tui.storage import read_regular, write_atomic
 from hud_tui.wire import (
     Checkpoint,
@@ -112,7 +112,7 @@ class Evaluations:
         """
         kept = {one.id: one for one in self._kept.of_model(model.id)}
         made = [one for one in await self._listed(model.id) or () if one.id not in kept]
-        return [*made, *kept.values()]
+        return sorted([*made, *kept.values()], key=lambda one: seconds(one.created_at) or 0.0)
 
     async def get(self, evaluation_id: str, groups: bool = True) -> EvaluationJob:
         """An evaluation by its id; with `groups`, including its rewards by task.
@@ -338,7 +338,9 @@ class Evaluations:
     ) -> EvaluationJob:
         """Store a new evaluation. Raises HudUsage if it cannot be made."""
         last = self._kept.last(model.id) if body.tasks is None else None
-        rows = body.tasks if last is None else last.tasks
+        rows: Sequence[Json] | None = body.tasks
+        if last is not None:
+            rows, environment = last.tasks, last.environment
         if rows is None:
             raise HudUsage("say which tasks: this service keeps none for an evaluation")
         if body.checkpoint_id is None and model.checkpoint_count != 0:

@@ -17,7 +17,10 @@ from hud_tui.rl.text import one_line
 from hud_tui.rollouts.environment import Loaded, check_tasks, load, rollout_of, setting_of
 from hud_tui.rollouts.process import WorkerProcess, failure_text
 from hud_tui.rollouts.run_files import Order, known_runs, log_of_checks
-from hud_tui.wire import EvaluationJob, JobEnter, Json
+from hud_tui.wire import EvaluationJob, EvaluationParameters, JobEnter, Json
+
+SAMPLED = ("max_tokens", "temperature")
+"""Parameters of an evaluation that a run has, too."""
 
 
 async def tasks_of(client: HudClient, order: Order, state: Path) -> Loaded:
@@ -49,6 +52,26 @@ def order_of_run(state: Path | None, job_id: str | None) -> Order | None:
     return None if folder is None else folder.order()
 
 
+def latest_order(state: Path, model_id: str, source: Path) -> Order | None:
+    """How the latest run of a model that was begun here on an environment makes its rollouts; None:
+    there was no such run."""
+    found: list[tuple[float, Order]] = []
+    for folder in known_runs(state).values():
+        with suppress(HudUsage, OSError):  # a damaged run does not prevent an evaluation
+            order, written = folder.order(), (folder.path / "order.json").stat().st_mtime
+            if (order.model_id, order.source) == (model_id, str(source)):
+                found.append((written, order))
+    return max(found, key=lambda one: one[0], default=(0.0, None))[1]
+
+
+def filled(asked: EvaluationParameters, order: Order) -> EvaluationParameters:
+    """The parameters of an evaluation's rollouts: those that were not given are the order's. They
+    are what an evaluation can be compared by."""
+    given = {key for key in asked.model_fields_set if getattr(asked, key) is not None}
+    known = {key: order.parameters.get(key) for key in SAMPLED if key not in given}
+    return asked.model_copy(update={k: one for k, one in known.items() if one is not None})
+
+
 def roll_out_in(state: Path) -> RollOut:
     """Rolls out with workers whose environments print to files in the state directory."""
 
@@ -59,7 +82,7 @@ def roll_out_in(state: Path) -> RollOut:
         missing: Sequence[Task],
     ) -> AsyncGenerator[Progress, None]:
         order = Order.model_validate(environment["order"])
-        given = {key: evaluation.parameters.get(key) for key in ("max_tokens", "temperature")}
+        given = {key: evaluation.parameters.get(key) for key in SAMPLED}
         known = {key: value for key, value in given.items() if value is not None}
         order = order.model_copy(update={"parameters": order.parameters | known})
         return _Sampling(client, evaluation, order, missing).run(state)

@@ -13,6 +13,7 @@ import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
+from shlex import quote
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -35,7 +36,7 @@ from hud_tui.service.managed_run import (
     trace_rows,
     unless_stopped,
 )
-from hud_tui.service.store import checkpoints, evaluations, jobs, models
+from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.evaluations import NewEvaluation
@@ -66,6 +67,8 @@ AHEAD = 1
 the store."""
 STOP_S = 10
 """Longest wait for a cancelled evaluation to end, seconds."""
+NO_RUN = 404
+"""Status of a refusal because the model has had no run."""
 RETRY_S = (0.5, 30.0)
 """Shortest and longest pause before storing an end is tried again, seconds."""
 
@@ -116,7 +119,7 @@ class Evaluator:
         return status
 
     async def usual_tasks(self, model: ModelRow) -> UsualTasks:
-        """The tasks that are evaluated if none are given. Raises Refused, 404: there are none."""
+        """The tasks that are evaluated if none are given. Raises Refused: there are none."""
         rows, name = await self._of_last_run(model)
         held = sum(task.heldout for task in await asyncio.to_thread(read_rows, rows))
         return UsualTasks(name=name, heldout=held, train=len(rows) - held)
@@ -172,14 +175,23 @@ class Evaluator:
         try:
             rows, name = await self._of_last_run(model)
         except Refused as refused:
+            if refused.status != NO_RUN:
+                raise
             why = "the model has had no managed run whose tasks could be taken: say which"
             raise bad_field("tasks", why) from refused
         return rows, body.name or name
 
     async def _of_last_run(self, model: ModelRow) -> tuple[list[dict[str, Any]], str]:
-        """The tasks of the model's latest managed run, and their name. Raises Refused, 404: it had
-        none."""
+        """The tasks of the model's latest managed run, and their name.
+
+        Raises:
+            Refused: 404, it had none; 422, the latest was driven by a client, which has its tasks.
+        """
         job = await self._parts.store.read(jobs.training, model.id)
+        if job["driver"] is not None:
+            source = await self._parts.store.read(runs.taskset, job["id"]) or "SOURCE"
+            again = f"hud-tui --local eval {quote(source)} -m {quote(model.slug)}"
+            raise bad_field("tasks", f"the latest run was on {source}: {again}")
         rows: list[dict[str, Any]] = json.loads(job["tasks"])
         name = str(job["name"] or "").removesuffix(f" on {model.slug}")
         return rows, name or f"{len(rows)} tasks"

@@ -34,7 +34,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import environment_at
-from hud_tui.rollouts.evaluate import environment_of, order_of_run, tasks_of
+from hud_tui.rollouts.evaluate import environment_of, filled, order_of_run, tasks_of
 from hud_tui.rollouts.run_files import Order
 from hud_tui.tui.screens.base import WritePolicy, duration
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog, say, tell
@@ -396,6 +396,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         source, environment = UNNAMED if tasks.rows is None else self._source, None
         if tasks.order is not None:
             source, environment = TaskSource(tasks.order.source), environment_of(tasks.order)
+            body = body.model_copy(update={"parameters": filled(asked, tasks.order)})
         return await self.session.evaluations.submit(
             self.model, body, label(checkpoint), source, environment
         )

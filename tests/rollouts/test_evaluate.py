@@ -7,7 +7,9 @@ import pytest
 
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.errors import HudUsage
+from hud_tui.rl.own_numbers import conditions, pooled
 from hud_tui.rollouts.evaluate import roll_out_in
+from hud_tui.wire import Evaluation
 from tests.conftest import Served
 from tests.rollouts.driving import SUMS, write_sums
 from tests.rollouts.test_train import FLAGS, hud, source
@@ -150,3 +152,58 @@ async def test_what_cannot_be_evaluated_is_refused(
         following = Evaluations(client, lambda: folder).follow(file.stem)
         with pytest.raises(HudUsage, match="on an environment"):  # nobody to roll it out
             await anext(following)
+
+
+HELD = [*SUMS, *({"args": {"a": 8, "b": b}, "columns": {"split": "heldout"}} for b in range(4))]
+
+
+async def test_without_a_source_it_is_on_the_environment_of_the_latest_run(
+    hud: Command, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await trained(hud, source)
+    done = await hud("eval", *MODEL, "--samples", "1", "--turns", "3")
+    assert done.code == 0, done.err
+    found = done.data["evaluation"]
+    assert (found["name"], found["num_tasks"], found["done"]) == ("sums", 12, 12)
+    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "another"))
+    refused = await hud("eval", *MODEL)
+    assert refused.code == 1
+    said = "the latest run was on sums.py: hud-tui --local eval sums.py -m arith-rl"
+    assert said in refused.error["message"]
+
+
+async def test_it_counts_with_what_the_run_evaluated_itself(hud: Command, source: Path) -> None:
+    write_sums(source.parent, HELD)
+    sampled = ("--turns", "4", "--temperature", "0.5")
+    done = await hud(
+        "train",
+        str(source),
+        *MODEL,
+        "-y",
+        "--follow",
+        "--no-trial",
+        "--steps",
+        "1",
+        *FLAGS,
+        *sampled,
+    )
+    assert done.code == 0, done.err
+    done = await hud("eval", str(source), *MODEL, "--samples", "4")
+    found = done.data["evaluation"]
+    assert {key: found["parameters"][key] for key in ("max_tokens", "temperature")} == {
+        "max_tokens": 20,
+        "temperature": 0.5,
+    }
+    [node] = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
+    own, asked = map(Evaluation.model_validate, node["evaluations"])
+    assert conditions(own) == conditions(asked)
+    assert pooled([own, asked]).num_traces == 4 * 5
+
+
+async def test_evaluations_are_listed_by_when_they_were_made(hud: Command, source: Path) -> None:
+    write_sums(source.parent, HELD)
+    await trained(hud, source)
+    on_environment = (await hud("eval", str(source), *EVAL, "--samples", "1")).data["evaluation"]
+    by_service = (await hud("eval", "arith", *EVAL, "--samples", "1")).data["evaluation"]
+    listed = (await hud("eval", *MODEL, "--list")).data["evaluations"]
+    assert [one["id"] for one in listed[-2:]] == [on_environment["id"], by_service["id"]]

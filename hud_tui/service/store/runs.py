@@ -71,6 +71,12 @@ def begin(db: Db, run_id: str, model_id: str, taskset: str | None) -> None:
     _insert(db, run_id, model_id, start, taskset)
 
 
+def taskset(db: Db, run_id: str) -> str | None:
+    """Name of the tasks, or the environment, that a run is on; None if it is not known."""
+    row = db.execute("SELECT taskset FROM run WHERE id = ?", (run_id,)).fetchone()
+    return row["taskset"] if row else None
+
+
 def stepped(db: Db, step: Step) -> None:
     """Add a step of the tree to its run."""
     run_id = step.job_id or _loop(db, step)
