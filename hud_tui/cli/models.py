@@ -27,7 +27,7 @@ from hud_tui.errors import HudAmbiguous, HudConflict, HudError, HudProtected, Hu
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.names import find_checkpoint, find_model
 from hud_tui.rl.run import Service, Status, current_model, job_document, last_metrics
-from hud_tui.rl.text import one_line, seconds
+from hud_tui.rl.text import counted, one_line, seconds
 from hud_tui.wire import Checkpoint, JobStatus, Model
 
 # ``checkpoints`` and ``head``.
@@ -91,7 +91,8 @@ def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
     if args.back >= len(lineage):
         behind = max(0, len(lineage) - 1)
         hint = "the base weights cannot be the head"
-        raise HudUsage(f"--back {args.back}: the head is only {behind} steps from the base", hint)
+        only = f"the head is only {counted(behind, 'step')} from the base"
+        raise HudUsage(f"--back {args.back}: {only}", hint)
     return tree[lineage[args.back]]
 
 

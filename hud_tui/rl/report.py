@@ -433,7 +433,7 @@ def alarms_part(run: Run) -> str:
     if len(listed) > MOST_LISTED:
         parts.append(f"And {len(listed) - MOST_LISTED} more.")
     if not listed:
-        parts.append(f"None in {report.steps} steps.")
+        parts.append(f"None in {counted(report.steps, 'step')}.")
     if report.skipped:
         said = ", ".join(f"{code(one.name)} ({escaped(one.needs, 80)})" for one in report.skipped)
         parts.append(f"Not evaluated, metric not reported: {said}.")

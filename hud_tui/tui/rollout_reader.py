@@ -60,6 +60,11 @@ class GroupReader:
         """Whether the ids of all rollouts of the group are known."""
         return len(group.trace_ids) == len(group.rewards)
 
+    def asks(self, group: Group) -> bool:
+        """Whether `known` will request the ids of the group's rollouts."""
+        can = self._client is not None and None not in (self._step.model_id, self._step.node)
+        return can and self._rows is None and not self.names(group)
+
     async def advantages(self) -> Advantages:
         """How the run that took the step computes advantages.
 

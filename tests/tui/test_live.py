@@ -181,6 +181,10 @@ async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
         await pilot.press("f")
         assert "13 steps up to step-000031" in text_of(chart)
 
+        branch = node.model_copy(update={"prev_model_checkpoint_id": None, "id": "b31"})
+        stage.play(back.fold(CheckpointAdded(checkpoint=branch)))
+        await until(lambda: "1 step up to step-000031" in text_of(chart))
+
         stage.play(runs.run_of(30))
         await pilot.pause()
         await pilot.press("f")

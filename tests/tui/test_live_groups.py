@@ -1,8 +1,9 @@
 """The groups of a run: by reward, step by step, by waste, and one of them read in full."""
 
+from asyncio import Event
 from dataclasses import replace
 
-from textual.widgets import OptionList
+from textual.widgets import OptionList, Static
 
 from hud_tui.errors import HudUnreachable
 from hud_tui.events import TreeRead
@@ -401,3 +402,30 @@ def test_rollouts_without_ids_are_not_told_by_the_wrong_ones() -> None:
         (1, 0.0, None),
     ]
     assert [one.advantage for one in found] == [0.5, -0.5]
+
+
+class Silent(Listing):
+    """A service that takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.answers = Event()
+
+    async def checkpoint_traces(self, model_id: str, checkpoint_id: str) -> list[CheckpointTrace]:
+        await self.answers.wait()
+        return await super().checkpoint_traces(model_id, checkpoint_id)
+
+
+async def test_a_group_that_is_read_says_so_until_it_is() -> None:
+    client = Silent()
+    stage = Stage(unnamed(runs.run_of(60)), client=client)
+    async with stage.run_test(size=(120, 40)) as pilot:
+        await pilot.press("tab", "enter")
+        screen = await group_screen(stage)
+        prompt = screen.query_one("#group-prompt", Static)
+        await until(lambda: "reading …" in text_of(screen.columns))
+        assert "does not say" not in text_of(screen.columns), "nobody has asked yet"
+        assert str(prompt.render()) == "reading 8 rollouts …"
+        client.answers.set()
+        await until(lambda: "does not say" in text_of(screen.columns))
+        assert "reading" not in f"{prompt.render()}{text_of(screen.columns)}"

@@ -50,6 +50,14 @@ def test_each_detector_is_told_once_in_a_while_and_again_when_it_is_worse() -> N
     assert told.rings == len(told.written) == 4
 
 
+def test_an_ended_run_s_steps_are_counted() -> None:
+    ended = Told(Notify(webhook=HOOK)).notifier.ended
+    told = [ended(JobStatus(id="j", status="failed", step=step), "m") for step in (0, 1, 2)]
+    assert [one and str(one["text"]).rpartition("after ")[2] for one in told] == [
+        "0 steps", "1 step", "2 steps",
+    ]  # fmt: skip
+
+
 def test_the_terminal_gets_what_cannot_act_on_it() -> None:
     told = Told(Notify())
     assert told.notifier.alarm(alarm(), "m\x1b]0;title\x07") is None, "there is no webhook"

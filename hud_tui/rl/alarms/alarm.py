@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 
 from hud_tui.errors import TABLE, BadTuning
 from hud_tui.rl.metrics import short
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import JobStatus
 
 
@@ -292,7 +292,9 @@ class Notifier:
 
     def ended(self, job: JobStatus, model: str) -> dict[str, object] | None:
         """Notify about the end of a run; return the document for the webhook, or None."""
-        said = one_line(f"{model}: the run is {job.status} after {job.step or 0} steps", 300)
+        said = one_line(
+            f"{model}: the run is {job.status} after {counted(job.step or 0, 'step')}", 300
+        )
         facts = {"job": job.id, "status": job.status, "step": job.step}
         return self._tell(said, {"kind": "ended", "model": model, **facts})
 

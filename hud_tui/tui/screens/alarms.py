@@ -18,6 +18,7 @@ from hud_tui.rl.export import Sheet, alarms_sheet
 from hud_tui.rl.head import HeadMove, Outcome, name, to_before
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
+from hud_tui.rl.text import counted
 from hud_tui.tui.alarms import AlarmBook
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
@@ -85,14 +86,11 @@ class AlarmsScreen(HudScreen):
         if self.run.model is None:
             return keyed("No model selected. Press {app.view.models} to choose one.")
         if report.waiting:
-            return f"Checking the run: {report.waiting} steps left."
+            return f"Checking the run: {counted(report.waiting, 'step')} left."
         if not report.steps:
             return "No steps yet: the detectors start with the first ones."
-        return (
-            f"{report.steps} steps checked."
-            if report.active
-            else (f"No active alarm: {report.steps} steps checked.")
-        )
+        checked = f"{counted(report.steps, 'step')} checked."
+        return checked if report.active else f"No active alarm: {checked}"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ON_ALARM and self.is_mounted:

@@ -21,12 +21,12 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages, group_stats
 from hud_tui.rl.metrics import short
-from hud_tui.rl.text import clean, one_line
+from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.rollout_reader import GroupReader, StepGroups
 from hud_tui.tui.screens.dialogs import Over
 from hud_tui.tui.widgets.group_grid import GroupGrid, bars
-from hud_tui.tui.widgets.rollout import Answer, RolloutColumns, answers
+from hud_tui.tui.widgets.rollout import READING, Answer, RolloutColumns, answers
 from hud_tui.wire import Group
 
 AT_ONCE = 4
@@ -65,6 +65,8 @@ class GroupScreen(Over[None]):
         self.rule: Advantages | None = self._known_rule()
         """How the run computes advantages; None until it is known."""
         self._reading: Worker[None] | None = None
+        self._prompt = ""
+        """The group's prompt, once it is read."""
 
     @property
     def _of(self) -> str:
@@ -88,9 +90,9 @@ class GroupScreen(Over[None]):
     def compose(self) -> ComposeResult:
         with Vertical(id="group") as box:
             box.border_title = "group"
-            yield Static("", id="group-facts", markup=False)
+            yield Static(self._facts(), id="group-facts", markup=False)
             with VerticalScroll(id="group-task", can_focus=False):
-                yield Static("", id="group-prompt", markup=False)
+                yield Static(self._reads(), id="group-prompt", markup=False)
             yield RolloutColumns()
             yield FootLine(FOOT, id="group-foot")
 
@@ -114,27 +116,34 @@ class GroupScreen(Over[None]):
             self.read_on()
 
     def show_facts(self) -> None:
-        told = facts(self.group, self._of, self.rule or PLAIN)
-        self.query_one("#group-facts", Static).update(told)
+        self.query_one("#group-facts", Static).update(self._facts())
+
+    def _facts(self) -> Content:
+        return facts(self.group, self._of, self.rule or PLAIN)
+
+    def _reads(self) -> str:
+        """Shown in place of the task until it is read."""
+        size = len(self.group.rewards)
+        return REPLAYED if self.replayed else f"reading {counted(size, 'rollout')} …" * bool(size)
 
     def take(self, group: Group) -> None:
         """Show a group's rollouts; texts read so far are kept, and so is the cursor."""
         columns, shown = self.columns, self.columns.answers
         at = shown[columns.picked].number if shown else None
         columns.answers = with_answers(answers(group, self.rule or PLAIN), shown)
-        columns.unread = "Not recorded." if self.replayed else ""
+        columns.unread = "Not recorded." if self.replayed else READING * self.reader.asks(group)
         numbers = [one.number for one in columns.answers]
         columns.picked = numbers.index(at) if at in numbers else 0
 
     def show_group(self) -> None:
         """Show the group, then read its rollouts."""
         self.show_facts()
-        self.query_one("#group-prompt", Static).update(REPLAYED if self.replayed else "")
+        self.query_one("#group-prompt", Static).update(self._reads())
         self.columns.answers, self.columns.picked = (), 0
         self.take(self.group)
         self.columns.scroll_to(y=0, animate=False)
         self.columns.focus()
-        self._reading = None
+        self._reading, self._prompt = None, ""
         self.read_on()
 
     def read_on(self) -> None:
@@ -155,14 +164,19 @@ class GroupScreen(Over[None]):
                 self.take(await self.reader.known(self.group))
             except HudError as error:
                 self.query_one("#group-prompt", Static).update(one_line(error.message))
+                self.columns.say_unread("")
                 return
+            self.columns.say_unread("")
         while wanted := [
             one for one in self.columns.answers if one.text is None and one.trace_id is not None
         ]:
             read = await gather(*map(self.reader.read, wanted[:AT_ONCE]))
             self.columns.answers = with_answers(self.columns.answers, [one for one, _ in read])
-            if asked := next((asked for _, asked in read if asked), ""):
-                self.query_one("#group-prompt", Static).update(clean(asked))
+            self._prompt = next((asked for _, asked in read if asked), self._prompt)
+            if self._prompt:
+                self.query_one("#group-prompt", Static).update(clean(self._prompt))
+        if not self._prompt:
+            self.query_one("#group-prompt", Static).update("")
 
     def action_rollout(self, places: int) -> None:
         """Go to the next or previous rollout."""

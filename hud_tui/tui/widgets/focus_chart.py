@@ -632,7 +632,7 @@ def steps_text(run: Run) -> str:
     length, head = run.series.length, run.head
     if head is None or head.step in (None, length):
         return f"step {length}"
-    return f"{length} steps up to {one_line(label(head), 24)}"
+    return f"{counted(length, 'step')} up to {one_line(label(head), 24)}"
 
 
 def _axis_said(run: Run, chart_data: ChartData, chart_view: ChartView) -> str:

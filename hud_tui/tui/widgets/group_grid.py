@@ -37,7 +37,7 @@ from hud_tui.rl.groups import (
 )
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED, eighth, mark_glyph, reward_style
 from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line
@@ -457,7 +457,8 @@ class GroupGrid(LinesView):
         idle = [f"{total.share:.0%} no gradient (cumulative)"] if total.rollouts else []
         if self.face is Face.WASTE:
             short_of = self.run.series.length - self.waste.length
-            return ["waste", wasted, f"{short_of} steps to count" if short_of else "worst first"]
+            left = f"{counted(short_of, 'step')} to count"
+            return ["waste", wasted, left if short_of else "worst first"]
         if self.face is Face.STRIP:
             binned = self._strip.said(self.width)
             return ["groups by step", *([binned] if binned else []), *idle]

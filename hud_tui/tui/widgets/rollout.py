@@ -398,6 +398,9 @@ def answers(group: Group, rule: Advantages = PLAIN) -> list[Answer]:
     return sorted(found, key=lambda one: -one.reward)
 
 
+READING = "reading …"
+
+
 class RolloutColumns(LinesView, can_focus=True):
     """A group's rollouts side by side. ←/→ move between them; up and down scroll all texts
     together.
@@ -408,7 +411,12 @@ class RolloutColumns(LinesView, can_focus=True):
     answers: reactive[Sequence[Answer]] = reactive[Sequence[Answer]]((), repaint=False)
     picked: reactive[int] = reactive(0, repaint=False)
     unread = ""
-    """Shown in place of the texts if they cannot be read."""
+    """Shown in place of the texts if they cannot be read, or nobody has asked for them yet."""
+
+    def say_unread(self, text: str) -> None:
+        """Show this in place of the texts, or what each has to say."""
+        self.unread = text
+        self.redraw()
 
     def watch_answers(self) -> None:
         self.redraw()
@@ -496,9 +504,7 @@ class RolloutColumns(LinesView, can_focus=True):
 
     def _text(self, one: Answer) -> list[str]:
         if one.text is None:
-            told = (
-                "reading …" if one.trace_id else "The service does not say which rollout this is."
-            )
+            told = READING if one.trace_id else "The service does not say which rollout this is."
             said = self.unread or told
         else:
             said = clean(one.text).replace("\t", "    ") or "(nothing)"
