@@ -134,6 +134,8 @@ class ChatReply(Response):
 
 class Losses(Response):
     losses: list[str]
+    config: dict[str, dict[str, float]] | None = None
+    """The keys of each loss's loss_fn_config, with their defaults (embedded); None: not told."""
 
 
 class Sample(Request):

@@ -20,7 +20,7 @@ from hud_tui.client.submit import Submission
 from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.progress import check_room
-from hud_tui.rl.run import SUCCEEDED
+from hud_tui.rl.run import SUCCEEDED, reason
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts import control
@@ -30,12 +30,13 @@ from hud_tui.rollouts.environment import (
     check,
     check_runtime,
     check_source,
+    check_update,
     load,
     policy_of,
     setting_of,
     try_once,
 )
-from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
+from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess, failure_text
 from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, run_folder
 from hud_tui.rollouts.template import write_environment
 from hud_tui.wire import JobParameters, Model
@@ -92,7 +93,7 @@ class _Command:
             return await self._begin_and_follow(order, model)
         status = await control.begin(self._client, order, self._paths.state)
         self._say("job", self._begun(order, status))
-        return 0
+        return 1 if status.status == "failed" else 0
 
     def _order(self, model: Model) -> Order:
         """The order of the command line. Raises HudUsage: an invalid number or name."""
@@ -132,6 +133,7 @@ class _Command:
             self._tell_traceback(error.failure)
             raise
         findings = check(loaded, model, order.parameters)
+        findings += await check_update(self._client, order)
         findings += check_room(model, order.parameters["steps"])
         for finding in findings:
             _tell(finding)
@@ -280,6 +282,10 @@ def _check_text(document: Mapping[str, Any]) -> str:
 
 def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
     run = trial["run"]
+    if run["error"] is not None:
+        why = failure_text(run["failure"]) if run.get("failure") else str(run["error"])
+        phase = (run.get("failure") or {}).get("phase")
+        return [f"rollout      {trial['task']}: failed{f' in {phase}' if phase else ''}: {why}"]
     said = [f"reward {run['reward']:g}"]
     if run["turns"] is not None:
         said += [counted(run[f"{what}s"], what.replace("_", " ")) for what in COUNTED]
@@ -298,6 +304,8 @@ def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
 def _job_text(document: Mapping[str, Any]) -> str:
     status = document["status"]
     lines = [f"job {document['job_id']}  {status.status}  step {status.step} of {status.steps}"]
+    if why := reason(status):
+        lines.append(f"why  {why}")
     if document["failed_rollouts"]:
         failed, lost = document["failed_rollouts"], document["groups_lost"]
         lines.append(f"{failed} rollouts failed, {lost} groups lost")

@@ -466,10 +466,9 @@ class TrainingCalls(Calls):
     """`key` is a write's Idempotency-Key, needed to `settle` it; by default a fresh one is used.
     `run` is the id of the run whose steps this client takes (embedded service)."""
 
-    async def losses(self, model_id: str) -> list[str]:
+    async def losses(self, model_id: str) -> Losses:
         """The loss functions this model can be trained with."""
-        url = self.rl("/v1/models/{}/train/losses", model_id)
-        return (await self.wire.get(url, Losses)).losses
+        return await self.wire.get(self.rl("/v1/models/{}/train/losses", model_id), Losses)
 
     async def forward_backward(
         self, model_id: str, body: ForwardBackward, key: str | None = None, run: str | None = None

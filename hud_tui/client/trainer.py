@@ -335,7 +335,7 @@ class TrainingSession:
 
     async def available_losses(self) -> list[str]:
         """The loss functions that this model's service has."""
-        return await self.client.losses((await self.entry()).id)
+        return (await self.client.losses((await self.entry()).id)).losses
 
     async def checkpoints(self) -> list[Checkpoint]:
         """The checkpoint tree, oldest first; each with its rewards and metrics."""

@@ -167,8 +167,12 @@ class Driver:
     # Beginning, reporting, ending.
 
     async def _begin(self) -> None:
+        """Have the service know of the run; until then its state is ``queued``."""
+        await self._register()
         self._state.status, self._state.error = "running", None
         self._folder.save(self._state)
+
+    async def _register(self) -> None:
         order = self._order
         body = DriveRun(
             model_id=order.model_id,

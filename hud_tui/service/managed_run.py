@@ -185,7 +185,7 @@ def fill(given: JobParameters, base: Base) -> dict[str, Any]:
         "tasks_per_step": given.tasks_per_step or defaults.tasks_per_step,
         "learning_rate": given.learning_rate or defaults.learning_rate,
         "loss_fn": loss_fn,
-        "loss_fn_config": _loss_config(loss_fn, given.loss_fn_config),
+        "loss_fn_config": checked_config(loss_fn, given.loss_fn_config, "config.parameters"),
         **{name: _or(getattr(given, name), usual) for name, usual in UPDATE.items()},
         "temperature": given.temperature or 1.0,
         "max_tokens": min(given.max_tokens or effort, base.context - 1),
@@ -197,16 +197,17 @@ def fill(given: JobParameters, base: Base) -> dict[str, Any]:
     return filled if given.sweep is None else {**filled, "sweep": given.sweep}
 
 
-def _loss_config(loss_fn: str, given: Mapping[str, float] | None) -> dict[str, float]:
-    """All keys of the loss's config. Raises Refused, 422: no such loss, key or value."""
+def checked_config(loss_fn: str, given: Mapping[str, float] | None, place: str) -> dict[str, float]:
+    """All keys of the loss's config. Raises Refused, 422: no such loss, key or value; it names the
+    field, which is in `place`."""
     try:
         check_loss(loss_fn)
     except Refused as refused:
-        raise bad_field("config.parameters.loss_fn", refused.detail[0]["msg"]) from refused
+        raise bad_field(f"{place}.loss_fn", refused.detail[0]["msg"]) from refused
     try:
         return loss_config(loss_fn, given)
     except EngineRefused as refused:
-        raise bad_field("config.parameters.loss_fn_config", str(refused)) from refused
+        raise bad_field(f"{place}.loss_fn_config", str(refused)) from refused
 
 
 def _or(value: T | None, usual: T) -> T:

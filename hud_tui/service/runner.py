@@ -13,17 +13,33 @@ from pydantic import ValidationError
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.service import gateway
 from hud_tui.service.context import ServiceContext
-from hud_tui.service.engines.base import Base, Engine, EngineError, Tokenizer
+from hud_tui.service.engines.base import LOSSES, Base, Engine, EngineError, Tokenizer
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.gateway import whole
 from hud_tui.service.http import Refused, bad_field, canonical, new_id, refusal, wanted_id
-from hud_tui.service.managed_run import Plan, Run, effort_tokens, fill, make_plan, planned_before
+from hud_tui.service.managed_run import (
+    Plan,
+    Run,
+    checked_config,
+    effort_tokens,
+    fill,
+    make_plan,
+    planned_before,
+)
 from hud_tui.service.store import jobs, models, traces
 from hud_tui.service.store import models as model_store
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.jobs import End, Solved, Stopped, ZeroVariance, failed, stopped
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import DriveRun, JobStatus, SubmitJob, SubmitRollout, TraceEnter, TraceExit
+from hud_tui.wire import (
+    DriveRun,
+    JobParameters,
+    JobStatus,
+    SubmitJob,
+    SubmitRollout,
+    TraceEnter,
+    TraceExit,
+)
 from hud_tui.wire_training import Chat
 
 # Waits: tell followers of a run what its engine's server is waiting for.
@@ -143,7 +159,12 @@ class Runner:
             await self._parts.store.read(jobs.refuse_busy, model_id, driven_by)
 
     async def drive(self, job_id: str, body: DriveRun) -> JobStatus:
-        """Begin or resume a run whose steps the client takes. Raises Refused as `jobs.drive`."""
+        """Begin or resume a run whose steps the client takes.
+
+        Raises:
+            Refused: As `jobs.drive`; 422, a loss or a key of its config that there is not.
+        """
+        _check_loss(body.parameters)
         async with self.submitting:
             await self.refuse_busy(body.model_id, job_id)
             status = await self._parts.store.write(jobs.drive, job_id, body)
@@ -279,6 +300,17 @@ def _requeue(db: Db, job_id: str, keep: Keep) -> JobStatus:
     status = jobs.requeue(db, job_id)
     keep(db, status)
     return status
+
+
+def _check_loss(given: Mapping[str, Any]) -> None:
+    """Raises Refused, 422: no such loss, or config, among the parameters of a driven run."""
+    loss = {name: given.get(name) for name in ("loss_fn", "loss_fn_config")}
+    try:
+        asked = JobParameters.model_validate(loss)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise bad_field(f"parameters.{first['loc'][0]}", first["msg"]) from error
+    checked_config(asked.loss_fn or LOSSES[0], asked.loss_fn_config, "parameters")
 
 
 def _submit(db: Db, submission: jobs.Submission, also: Also) -> None:

@@ -130,6 +130,52 @@ async def test_args_that_do_not_fit_end_it_before_anything_is_spent(
     assert known_runs(tmp_path / "state") == {}
 
 
+@pytest.mark.parametrize(
+    ("flags", "said", "fix"),
+    [
+        (("--loss-fn", "magic"), "there is no loss magic", "choose from importance_sampling, ppo"),
+        (
+            ("--loss-fn", "ppo", "--loss-fn-config", "clip=1"),
+            "ppo has no config key clip",
+            "its keys: clip_low_threshold, clip_high_threshold",
+        ),
+    ],
+)
+async def test_a_loss_that_there_is_not_ends_it_before_anything_is_spent(
+    hud: Command, tmp_path: Path, source: Path, flags: tuple[str, ...], said: str, fix: str
+) -> None:
+    done = await hud("train", str(source), "-m", "arith-rl", "-y", *FLAGS, *flags)
+    assert (done.code, done.data["rollout"]) == (5, None)
+    [found] = [one for one in done.data["findings"] if one["level"] == "failure"]
+    assert (found["message"], found["fix"][: len(fix)]) == (said, fix)
+    assert known_runs(tmp_path / "state") == {}
+
+
+@pytest.mark.parametrize("flags", [(), ("--follow",)], ids=["begun", "followed"])
+async def test_a_run_that_the_service_refuses_says_why(
+    hud: Command, source: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    wrong = ("--loss-fn", "ppo", "--loss-fn-config", "clip_low_threshold=2")
+    words = ["train", str(source), "-m", "arith-rl", "-y", "--no-trial", *FLAGS, *wrong, *flags]
+    capsys.readouterr()
+    assert await asyncio.to_thread(main, words) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"^job \S+  failed  step 0 of", said)
+    assert "why  HTTP 422: body.parameters.loss_fn_config: clip_low_threshold must not exceed" in said
+
+
+async def test_a_check_whose_rollout_failed_shows_no_reward(
+    hud: Command, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_sums(source.parent, [{"args": {"a": 1, "b": 1, "fault": "error"}}])
+    words = ["train", str(source), "-m", "arith-rl", "--check", *FLAGS]
+    assert await asyncio.to_thread(main, words) == 5
+    [line] = [one for one in capsys.readouterr().out.splitlines() if one.startswith("rollout ")]
+    assert re.fullmatch(
+        r"rollout      add-\w+: failed in grade: sums\.py:12 in add: KeyError: 'shelf'", line
+    ), line
+
+
 async def test_a_task_that_is_left_out_must_be_there(
     hud: Command, tmp_path: Path, source: Path
 ) -> None:

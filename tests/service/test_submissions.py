@@ -126,3 +126,25 @@ async def test_every_form_of_row_is_taken(http: httpx.AsyncClient) -> None:
     ]
     answer = await submit(http, model["id"], rows, steps=1, tasks_per_step=4, group_size=2)
     assert answer.status_code == 201, answer.text
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field", "says"),
+    [
+        ({"loss_fn": "magic"}, "loss_fn", "unknown loss 'magic'"),
+        ({"loss_fn": ["ppo"]}, "loss_fn", "valid string"),
+        ({"loss_fn": "ppo", "loss_fn_config": {"clip": 1}}, "loss_fn_config", "no config key"),
+        ({"loss_fn": "dro", "loss_fn_config": {"beta": -1}}, "loss_fn_config", "finite number"),
+        ({"loss_fn_config": [1]}, "loss_fn_config", "valid dictionary"),
+    ],
+)
+async def test_a_driven_run_begins_only_with_a_loss_that_there_is(
+    http: httpx.AsyncClient, parameters: Json, field: str, says: str
+) -> None:
+    model = await fork(http)
+    body = {"model_id": model["id"], "name": "n", "driver": "d:1"}
+    body["parameters"] = {"steps": 1, "group_size": 2, **parameters}
+    answer = await http.put(f"/v1/training/jobs/{uuid4()}/drive", json=body)
+    assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
+    assert answer.json()["detail"][0]["loc"] == ["body", "parameters", field]
+    assert (await http.get("/v2/jobs")).json()["total"] == 0

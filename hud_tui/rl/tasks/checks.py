@@ -18,6 +18,7 @@ from hud_tui.rl.tasks.legacy import VARIABLE, bare_keys, find_variables, has_var
 from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
 from hud_tui.rl.text import count_unsafe, one_line
 from hud_tui.wire import JobParameters, JobStatus, Model
+from hud_tui.wire_training import Losses
 
 # Problems of a run, found before it costs anything. Each check is a pure function from data to
 # findings.
@@ -221,6 +222,26 @@ def check_model(model: Model) -> list[Finding]:
         fix = "choose a model that is trainable: hud-tui models"
         return [Finding("model", "failure", f"{name} is not trainable", name, fix)]
     return [Finding("model", "ok", f"{name} is trainable", name)]
+
+
+def check_loss(loss_fn: str, config: Mapping[str, float] | None, known: Losses) -> list[Finding]:
+    """Whether the service has the loss, and the loss its config's keys."""
+    if loss_fn not in known.losses:
+        message, fix = f"there is no loss {one_line(loss_fn, 60)}", ", ".join(known.losses)
+        return [Finding("model", "failure", message, "loss-fn", f"choose from {one_line(fix)}")]
+    keys = (known.config or {}).get(loss_fn)
+    unknown = [key for key in config or {} if keys is not None and key not in keys]
+    fix = f"its keys: {', '.join(keys or ()) or 'none'}"
+    return [
+        Finding(
+            "model",
+            "failure",
+            f"{loss_fn} has no config key {one_line(key, 60)}",
+            "loss-fn-config",
+            one_line(fix),
+        )
+        for key in unknown
+    ]
 
 
 def check_ready(model: Model, job: JobStatus | None) -> list[Finding]:

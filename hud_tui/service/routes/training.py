@@ -23,7 +23,7 @@ from hud_tui.service.batches import (
     resolve,
 )
 from hud_tui.service.context import ServiceContext, trainable
-from hud_tui.service.engines.base import LOSSES, Adam
+from hud_tui.service.engines.base import CONFIG_DEFAULTS, LOSSES, Adam
 from hud_tui.service.http import (
     Refused,
     bad_field,
@@ -196,7 +196,7 @@ ADAM = {"learning_rate": (1e-12, 10.0), "eps": (1e-16, 1.0), "weight_decay": (0.
 
 async def losses(request: Request) -> Response:
     await find_model(request)
-    return reply({"losses": list(LOSSES)})
+    return reply({"losses": list(LOSSES), "config": CONFIG_DEFAULTS})
 
 
 async def forward_backward(request: Request) -> Response:

@@ -583,7 +583,7 @@ class LaunchScreen(HudScreen):
         self.form.fill(values, (), several, at_once)
         losses = await self.attempt(self.client.losses(model.id))
         with self.prevent(RunForm.Changed):
-            self.form.fill(values, losses or (), several, at_once)
+            self.form.fill(values, losses.losses if losses else (), several, at_once)
         self.show_state()
 
     @on(Input.Submitted, ".number")
