@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, 
 from contextlib import aclosing
 from os.path import expanduser
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from hud_tui.audit_log import TaskSource
@@ -236,8 +237,10 @@ def path_of(source: str) -> Path | None:
     except (OSError, ValueError, RuntimeError) as error:
         raise _unreadable(source, error) from error
     if suffix == ".py" and exists:
-        hint = 'export its tasks first: Taskset.from_file(…).to_file("tasks.jsonl")'
-        raise HudUsage(f"{one_line(source)} is Python, which hud-tui does not execute", hint)
+        name = one_line(source)
+        hint = f"train on it: hud-tui train {quote(name)} -m MODEL; or export its tasks:"
+        hint += ' Taskset.from_file(…).to_file("tasks.jsonl")'
+        raise HudUsage(f"{name} is Python, which this command does not execute", hint)
     return path if exists or suffix in SUFFIXES else None
 
 

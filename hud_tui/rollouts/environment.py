@@ -96,6 +96,11 @@ def check_runtime(text: str) -> str:
     kind, _, more = text.partition(":")
     if kind in ("subprocess", "local", "hud", "hosted") and not more:
         return text
+    if kind == "docker" and not more.strip():
+        raise HudUsage(
+            f"--runtime {one_line(text)} has no image",
+            "write docker:IMAGE, or docker if its tasks name images",
+        )
     if kind == "docker" or (kind == "tcp" and more.startswith("//") and ":" in more[2:]):
         return text
     raise HudUsage(f"--runtime {one_line(text)}: no such runtime", ", ".join(RUNTIMES))

@@ -69,7 +69,7 @@ def failure_text(failure: Mapping[str, Any]) -> str:
         where = f"{failure['file']}{line}{function}: "
     kind = failure.get("type", "Error")
     what = failure.get("message", "")
-    is_plain = kind in ("ProcessEnded", "NoSDK", "Cancelled")
+    is_plain = kind in ("ProcessEnded", "NoSDK", "NotServed", "Cancelled")
     return f"{where}{what}" if is_plain else f"{where}{kind}: {what}"
 
 

@@ -67,7 +67,8 @@ redact = Redactor()
 
 
 def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
-    """An exception with its place in the user's files, and the user's part of the traceback.
+    """An exception with its place in the user's files, None if it has none there; and the user's
+    part of the traceback.
 
     Args:
         error: With its traceback.
@@ -77,7 +78,7 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
     told = traceback.TracebackException.from_exception(error, compact=True)
     root = root_of(source)
     frames = [frame for frame in told.stack if is_own(frame.filename, root)]
-    frame = frames[-1] if frames else (told.stack[-1] if told.stack else None)
+    frame = frames[-1] if frames else None
     shown = _shown(told, root)
     file, line, function = (
         (frame.filename, frame.lineno, frame.name) if frame else (None, None, None)

@@ -71,6 +71,16 @@ WHERE_S = 2.0
 """Seconds that a hanging process has to report its place in the code."""
 
 
+def not_served(runtime: str, error: OSError) -> dict[str, Any]:
+    """The failure to connect to an environment that somebody else should serve at ``tcp://…``."""
+    place = runtime.removeprefix("tcp://")
+    why = f"{place} does not answer: {error.strerror or error}"
+    if isinstance(error, ConnectionRefusedError):
+        start = f"python -m hud.environment.server ENV.py --port {place.rpartition(':')[2]}"
+        why = f"nothing listens on {place} (start it: {start})"
+    return {"phase": "start", "type": "NotServed", "message": why}
+
+
 # The worker's side of the host: a provider, in the SDK's terms, which places a rollout.
 
 
@@ -379,6 +389,8 @@ class Worker:
                     names = [f"{one.name} ({one.protocol})" for one in bindings]
             except Exception as error:
                 failure = await self._failure(trace_id, True)
+                if is_served and isinstance(error, OSError):
+                    failure = not_served(request["runtime"], error)
                 raise Failed(failure or failure_of(error, self._source, "start")) from error
         return {"capabilities": names, "seconds": monotonic() - began}
 

@@ -9,9 +9,10 @@ import pytest
 
 from hud_tui.rollouts.environment import OPTIONS, Option
 from hud_tui.rollouts.host import keep_endings_out_of_the_log
-from hud_tui.rollouts.process import SDK, find_interpreter, how_to_get_the_sdk
+from hud_tui.rollouts.process import SDK, failure_text, find_interpreter, how_to_get_the_sdk
 from hud_tui.rollouts.run_files import Options
 from hud_tui.rollouts.watched import failure_of
+from hud_tui.rollouts.worker import not_served
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -151,3 +152,29 @@ def test_an_exit_is_said_with_its_phase(tmp_path: Path) -> None:
         failure = failure_of(error, str(tmp_path / "env.py"), "import")
     assert (failure["line"], failure["type"]) == (2, "ProcessEnded")
     assert failure["message"] == "import: its process exited with code 1"
+
+
+def test_an_error_outside_the_user_s_files_has_no_place_in_them(tmp_path: Path) -> None:
+    try:
+        PYPROJECT.joinpath("no").read_text()
+    except OSError as error:
+        failure = failure_of(error, str(tmp_path / "env.py"), "start")
+    assert (failure["file"], failure["line"], failure["function"]) == (None, None, None)
+    assert failure_text(failure).startswith("NotADirectoryError: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"),
+            "nothing listens on 127.0.0.1:1"
+            " (start it: python -m hud.environment.server ENV.py --port 1)",
+        ),
+        (TimeoutError(110, "Connection timed out"), "127.0.0.1:1 does not answer: Connection "),
+    ],
+)
+def test_an_environment_that_nobody_serves_is_named_by_its_address(
+    error: OSError, said: str
+) -> None:
+    assert failure_text(not_served("tcp://127.0.0.1:1", error)).startswith(said)

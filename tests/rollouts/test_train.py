@@ -161,7 +161,9 @@ async def test_a_run_that_the_service_refuses_says_why(
     assert await asyncio.to_thread(main, words) == 1
     said = capsys.readouterr().out
     assert re.search(r"^job \S+  failed  step 0 of", said)
-    assert "why  HTTP 422: body.parameters.loss_fn_config: clip_low_threshold must not exceed" in said
+    assert (
+        "why  HTTP 422: body.parameters.loss_fn_config: clip_low_threshold must not exceed" in said
+    )
 
 
 async def test_a_check_whose_rollout_failed_shows_no_reward(
@@ -288,6 +290,7 @@ async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
     [
         (("nowhere.py",), "no such file"),
         (("{}", "--runtime", "moon"), "no such runtime"),
+        (("{}", "--runtime", "docker:"), "--runtime docker: has no image"),
         (("{}", "--turns", "0"), "turns 0"),
         (("{}", "--failed", "ignore"), "choose from drop"),
         (("{}", "--env", "NO_SUCH_VARIABLE"), "not set here"),

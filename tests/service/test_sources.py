@@ -58,7 +58,7 @@ async def test_the_problems_of_a_directory_come_from_all_of_its_files(
     ("make", "said"),
     [
         (lambda p: p.mkdir(), "no .json or .jsonl file in it"),
-        (lambda p: p.with_suffix(".py").write_text("import os"), "is Python"),
+        (lambda p: p.with_suffix(".py").write_text("import os"), "train {} -m MODEL"),
         (lambda p: None, "no file or taskset named"),
     ],
     ids=["empty", "python", "nothing"],
@@ -71,7 +71,7 @@ async def test_a_source_without_tasks_is_refused(
     source = path.with_suffix(".py") if path.with_suffix(".py").exists() else path
     result = await hud("preflight", str(source))
     assert (result.code, result.error["type"]) == (2, "usage")
-    assert said in result.error["message"]
+    assert said.format(source) in result.error["message"] + result.error["hint"]
 
 
 async def test_a_taskset_has_a_name_and_an_id(
