@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from math import isfinite, nan
@@ -40,6 +41,25 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise HudUsage(message, f"see {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse; an unknown command is answered with the likely one, not with all."""
+        if action.nargs == argparse.PARSER and value not in (known := list(action.choices or ())):
+            what = (action.metavar or "COMMAND").lower()  # type: ignore[union-attr]
+            hint = likely_command(value, known) or f"see {self.prog} --help"
+            raise HudUsage(f"no {what} named {one_line(value, 40)}", hint)
+        super()._check_value(action, value)
+
+
+OF_VIEWS = {"launch": "run", "live": "watch", "alarms": "watch"}
+"""Commands for views of the app that have no command of their name."""
+
+
+def likely_command(word: str, known: Sequence[str]) -> str:
+    """A hint with the commands that were probably meant; empty if there are none like it."""
+    of_view = OF_VIEWS.get(word.casefold(), "")
+    close = [of_view] if of_view in known else get_close_matches(word.casefold(), known, 3)
+    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 SIGNED = frozenset({"--sort", "--columns"})

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from hud_tui.cli.main import main, start_of
-from hud_tui.cli.parser import COMMANDS, build_parser
+from hud_tui.cli.parser import COMMANDS, build_parser, likely_command
 from hud_tui.errors import HudUsage
+from hud_tui.keys import VIEWS
 from hud_tui.settings import Start
 
 PARSER = build_parser()
@@ -123,6 +124,29 @@ def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
 def test_what_is_not_accepted(line: str) -> None:
     with pytest.raises(HudUsage):
         parse(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ("live mixed-rl", "no command named live", "did you mean watch?"),
+        ("launch", "no command named launch", "did you mean run?"),
+        ("evaluate -m m", "no command named evaluate", "did you mean eval?"),
+        ("mixed-rl", "no command named mixed-rl", "see hud-tui --help"),
+        ("pods rentt", "no action named rentt", "see hud-tui pods --help"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_the_likely_one(
+    line: str, message: str, hint: str
+) -> None:
+    with pytest.raises(HudUsage) as refused:
+        parse(line)
+    assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+def test_every_view_leads_to_a_command() -> None:
+    for view in VIEWS:
+        assert view in COMMANDS or likely_command(view, tuple(COMMANDS))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
