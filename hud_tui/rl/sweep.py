@@ -350,14 +350,14 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     if not size.each:
         return [("in all", many)]
     rows = (
-        ("steps", [one.steps for one in size.each]),
-        ("rollouts to train on", [one.rollouts for one in size.each]),
+        ("step{s}", [one.steps for one in size.each]),
+        ("rollout{s} to train on", [one.rollouts for one in size.each]),
         ("to evaluate", [one.evaluated for one in size.each]),
     )
     said = [(what, counts) for what, counts in rows if any(counts)]
     lines = [
-        ("per run", " · ".join(f"{_span(counts)} {what}" for what, counts in said)),
-        ("in all", " · ".join([many, *(f"{spaced(sum(counts))} {what}" for what, counts in said)])),
+        ("per run", " · ".join(_of(_span(counts), what) for what, counts in said)),
+        ("in all", " · ".join([many, *(_of(spaced(sum(counts)), what) for what, counts in said)])),
         *_heldout(size),
     ]
     if size.sampled_tokens is None or size.trained_tokens is None:
@@ -367,6 +367,11 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     all_ = f"{spaced(size.sampled_tokens)} and {spaced(size.trained_tokens)}"
     said_ = f"per run at most {sampled} sampled, {trained} trained; in all {all_}; plus prompts"
     return [*lines, ("tokens", said_)]
+
+
+def _of(count: str, what: str) -> str:
+    """A count of something whose plural ending is marked ``{s}``."""
+    return f"{count} {what.format(s='' if count == '1' else 's')}"
 
 
 def _heldout(size: SweepSize) -> list[tuple[str, str]]:

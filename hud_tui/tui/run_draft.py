@@ -568,7 +568,7 @@ class Draft:
 
     def _size(self, size: Cost | None) -> list[str | tuple[str, str]]:
         held, out = sum(task.heldout for task in self.chosen), len(self.tasks) - len(self.chosen)
-        apart = f" · {held} held out" if held else ""
+        apart = f" · {counted(held, 'task')} held out" if held else ""
         apart += f" · {out} left out" if out else ""
         if size is None:
             return [f"{len(self.chosen)} tasks · HUD decides how many rollouts"]

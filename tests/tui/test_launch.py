@@ -87,6 +87,7 @@ async def test_enter_checks_r_checks_again_and_the_keys_go_through_tasks_and_for
         assert rows(app)[0][1] == "arith:add"
         assert app.screen.focused is view(app).button
         assert "320 rollouts" in said(app, "#summary")
+        assert "36 tasks held out" in said(app, "#summary")
         before = view(app).draft.findings
         await app.press("r")
         await app.until(lambda: view(app).draft.findings is not before)

@@ -67,6 +67,7 @@ async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
             assert word in shown
         for label in ("start from", "evaluates", "per run", "in all", "tokens", "time"):
             assert f"\n{label}  " in shown, label
+        assert "per run           1 step · 2 rollouts to train on" in shown
         assert "\nheld-out reward   36 rollouts of held-out tasks per run (every 5 steps)" in shown
         assert "\nbaseline          no" in shown
         await app.press("E")
