@@ -22,6 +22,7 @@ from hud_tui.rl.curves import (
     reported_score,
 )
 from hud_tui.rl.metrics import (
+    SIZES,
     Series,
     canonical,
     change,
@@ -625,6 +626,10 @@ class ChartView:
     def weight(self) -> float:
         """The moving average's weight of the past; 0 without smoothing."""
         return WEIGHTS[self.smoothing]
+
+    def of(self, key: str) -> "ChartView":
+        """The same for one metric: those of `SIZES` are not smoothed."""
+        return replace(self, smoothing=0) if key in SIZES and self.smoothing else self
 
     @property
     def ranged(self) -> bool:

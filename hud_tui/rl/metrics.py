@@ -228,6 +228,8 @@ TABLE = (
     Metric("num_datums", "datums", "Turns that carried a gradient."),
     Metric("num_tokens", "tokens", "Generated tokens of the step."),
 )  # fmt: skip
+SIZES = frozenset({"num_traces", "num_heldout_traces"})
+"""Counts that a run sets: two equal ones are constant, and an average would hide a change."""
 REWARDS = frozenset({"reward_mean", "heldout_reward", "reward_min", "reward_max"})
 OF_WEIGHTS = frozenset(
     {
@@ -518,7 +520,7 @@ class Series:
 
 
 FEW = 5
-"""Fewest values for a metric to count as constant."""
+"""Fewest values for a metric to count as constant; two of `SIZES`."""
 
 
 @dataclass(frozen=True)
@@ -570,7 +572,7 @@ class Movement:
         for key in series.keys:
             if key not in self._moved and self._moves(key, series):
                 self._moved.add(key)
-            elif key in self._still and self._still[key][1] < FEW:
+            elif key in self._still and self._still[key][1] < (2 if key in SIZES else FEW):
                 few.append(key)
         return self._moved.union(few) if few else self._moved
 

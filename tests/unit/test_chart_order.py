@@ -50,9 +50,12 @@ def test_constant_is_what_has_had_one_value_often_enough() -> None:
         "gaps": [3.0, nan] * FEW,
         "lost": [nan] * steps,
         "odd": [inf, *[5.0] * (steps - 1)],
+        "num_heldout_traces": [*[nan, 48.0] * 2, *[nan] * (steps - 4)],
+        "num_traces": [*[64.0] * (steps - 1), 63.0],
+        "num_datums": [*[nan, 48.0] * 2, *[nan] * (steps - 4)],
     }
     moved = Movement().of(series_of(columns))
-    assert {"moves", "rare", "lost"} == set(moved) & set(columns)
+    assert {"moves", "rare", "lost", "num_traces", "num_datums"} == set(moved) & set(columns)
 
 
 def test_a_constant_that_begins_to_move_is_a_chart_from_then_on() -> None:

@@ -11,6 +11,7 @@ from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.compare import LEAST_STEPS, ChartView, branch_overlay, branches, model_overlay
 from hud_tui.rl.curves import Bucket
 from hud_tui.tui.widgets.chart import ChartData, beyond, y_scale
+from hud_tui.tui.widgets.focus_chart import focus_heading
 from tests.tui import runs
 
 moves = st.lists(
@@ -35,6 +36,17 @@ def test_whatever_is_done_there_are_steps_in_sight(
         start, stop = chart_view.rows(length)
         assert 0 <= start < stop <= length
         assert stop - start >= min(LEAST_STEPS, length)
+
+
+def test_a_count_that_parameters_set_is_not_smoothed() -> None:
+    run = runs.with_metrics({key: [48.0] * 9 + [24.0] for key in ("num_traces", "num_datums")})
+    traces, datums = (
+        ChartData().curve(run, key, ChartView()).readout(10) for key in ("num_traces", "num_datums")
+    )
+    assert (traces.smooth, traces.raw) == (24, 24)
+    assert datums.smooth > 24
+    heading = focus_heading("num_traces", run, ChartData(), ChartView(), None, 0)
+    assert "EMA" not in f"{heading.numbers}{heading.words}"
 
 
 def test_zooming_follows_the_newest_until_it_is_panned() -> None:

@@ -262,13 +262,13 @@ class ChartData:
 
     def curve(self, run: Run, key: str, chart_view: ChartView) -> Curve:
         """The metric's curve, up to date with the run."""
-        return self._curves.of(run.series, key, chart_view.weight)
+        return self._curves.of(run.series, key, chart_view.of(key).weight)
 
     def buckets(self, run: Run, key: str, chart_view: ChartView, columns: int) -> list[Bucket]:
         """The metric in a chart's columns, on the chart view's x axis."""
         axis, reach = self.axis(run, chart_view), self.reach(run, chart_view)
         rows = chart_view.rows(run.series.length)
-        stamp = run.series, axis, reach, rows, chart_view.weight
+        stamp = run.series, axis, reach, rows, chart_view.of(key).weight
         kept = self._kept.get((key, columns))
         if kept is not None and kept[0] == stamp:
             return kept[1]
@@ -293,7 +293,7 @@ class ChartData:
         return curve.buckets(at, low, high, columns, rows) if rows[0] < rows[1] else []
 
     def other_curve(self, other: Overlay, key: str, chart_view: ChartView) -> Curve:
-        return self._others.of(other.run.series, key, chart_view.weight)
+        return self._others.of(other.run.series, key, chart_view.of(key).weight)
 
     def axis(self, run: Run, chart_view: ChartView) -> Axis:
         """The chart view's x axis; steps where the service reports no times or tokens."""
@@ -520,7 +520,7 @@ class BrailleChart:
         return strips
 
     def _curve(self, look: Look, alarm: Alarm | None) -> list[list[Span]]:
-        run, chart_data, chart_view = look.run, look.chart_data, look.chart_view
+        run, chart_data, chart_view = look.run, look.chart_data, look.chart_view.of(self.key)
         reach, limit = chart_data.reach(run, chart_view), alarm.limit if alarm else None
         stamp = (run.series, reach, chart_view, look.cells, look.height, limit)
         if stamp != self._stamp:

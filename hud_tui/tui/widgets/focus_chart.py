@@ -549,6 +549,7 @@ def focus_heading(
         cursor: The row under the crosshair; None for the newest.
         off: Columns with a value that is off the scale.
     """
+    chart_view = chart_view.of(key)
     return Heading(
         metric_title(key, run),
         [number for number in _numbers(key, run, chart_data, chart_view, cursor) if number[1]],
@@ -799,7 +800,8 @@ class FocusChart(ChartMouse, can_focus=False):
             *(of_alarm, edition),
         )
         if stamp != self._stamp:
-            curves = Curves(self.tone, self.run, self.key, self.chart_data, self.chart_view, alarm)
+            chart_view = self.chart_view.of(self.key)
+            curves = Curves(self.tone, self.run, self.key, self.chart_data, chart_view, alarm)
             self._figure, self._stamp = curves.figure(width, height), stamp
         return self._figure
 
