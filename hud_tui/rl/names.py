@@ -35,6 +35,9 @@ SHORT_LABELS: Mapping[str, str] = {
     "temperature": "temp",
     "weight_decay": "decay",
     "reward_scale": "scale",
+    "beta1": "beta1",
+    "beta2": "beta2",
+    "eps": "eps",
 }
 """Shorter display names, as of columns, where there are any."""
 

@@ -162,8 +162,8 @@ def _is_of(taken: str, sweep: str) -> bool:
 
 def member_name(sweep: str, differs: Mapping[str, Any]) -> str:
     """Name of a fork: ``arith-rl-sweep-lr3e-4-group8``."""
-    parts = [f"{short_label(key)}{value_text(value)}" for key, value in differs.items()]
-    return "-".join([sweep, *(part.replace(" ", "-") for part in parts)])[:LONGEST_NAME]
+    named = ((short_label(key).replace(" ", "-"), value) for key, value in differs.items())
+    return "-".join([sweep, *(f"{key}{value_text(value)}" for key, value in named)])[:LONGEST_NAME]
 
 
 def members_of(name: str, swept: Mapping[str, Sequence[Any]]) -> tuple[Member, ...]:

@@ -56,6 +56,9 @@ def test_forks_are_named_after_what_differs() -> None:
     members = members_of("arith-rl-sweep", SWEPT)
     assert members[0].name == "arith-rl-sweep-lr1e-4-group8"
     assert members[3].said == "lr 3e-4 · group 16"
+    [spaced] = members_of("s", {"max_tokens": (20,), "eval_every": (5,), "beta1": (0.8,)})
+    assert spaced.name == "s-max-tokens20-eval-every5-beta10.8", "no spaces in the name of a model"
+    assert spaced.said == "max tokens 20 · eval every 5 · beta1 0.8"
     close = members_of("s" * 99, {"seed": (1, 2)})
     assert len({member.name for member in close}) == 2
     assert all(len(member.name) <= 100 for member in close)
