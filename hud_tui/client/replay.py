@@ -222,6 +222,11 @@ class Playback:
         return self._at + (self._clock() - self._since) * self.speed
 
     @property
+    def ended(self) -> bool:
+        """Whether all of it has been played."""
+        return self.now >= self.seconds
+
+    @property
     def place(self) -> int:
         """Number of steps that have been played."""
         return bisect_right(self._steps, self.now, key=lambda step: step[0])
@@ -239,7 +244,7 @@ class Playback:
     @property
     def said(self) -> str:
         """State as text, e.g. ``▶ 4× · step 120/600``."""
-        sign = "■" if self.now >= self.seconds else "⏸" if self.paused else "▶"
+        sign = "■" if self.ended else "⏸" if self.paused else "▶"
         return f"{sign} {self.speed:g}× · step {self.step}/{self.last_step}"
 
     def begin(self) -> None:
@@ -249,7 +254,7 @@ class Playback:
 
     def toggle(self) -> None:
         """Pause or continue; at the end, start over."""
-        ended = self.now >= self.seconds
+        ended = self.ended
         self._put(0.0 if ended else self.now)
         self.paused = not (ended or self.paused)
 

@@ -82,6 +82,13 @@ class Liveness:
     """Download progress of a large tree."""
     behind_s: float = 0.0
     """How far events lag behind the service, seconds; 0 if negligible."""
+    over: bool = False
+    """Whether a replay has ended: no event will come."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether events come, so that an ETA means something."""
+        return self.state is State.LIVE and not self.over
 
     @property
     def offline(self) -> bool:

@@ -648,6 +648,8 @@ class Follower:
         self._lost_at = (self._lost_at or now) if lost else None
         if feed.reading is not None:
             measured = replace(measured, reading=download_text(*feed.reading))
+        if self.playback is not None and self.playback.ended:
+            measured = replace(measured, over=True)
         if feed.behind_s >= BEHIND_S:
             measured = replace(measured, behind_s=_whole(feed.behind_s) or 0)
         from_disk = self._known_at is not None and feed.heard_at is None

@@ -121,6 +121,15 @@ def test_the_run_s_steps_are_told_from_the_tree_s() -> None:
     assert "step 20/400 of this run" in status_line(again, freshness, None, 80).plain
 
 
+def test_a_run_s_name_has_a_quarter_of_a_wide_line() -> None:
+    run, freshness = runs.run_of(60), Liveness(State.LIVE, "stream", 1.0)
+    assert run.job is not None
+    name = "A running job sends nothing any more"
+    run = replace(run, job=run.job.model_copy(update={"name": name}))
+    assert status_line(run, freshness, None, 200).plain.startswith(f" {name} running  step 60")
+    assert status_line(run, freshness, None, 120).plain.startswith(f" {name[:30].rstrip()}")
+
+
 async def test_d_says_what_the_run_was_started_with(served: Served) -> None:
     model_id, _ = await training(served)
     app = app_on(served, model_id)

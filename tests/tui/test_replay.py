@@ -320,6 +320,21 @@ async def test_a_replay_is_paused_stepped_sought_and_sped_up_by_keys() -> None:
         assert "stalled" not in said()
 
 
+async def test_a_replay_that_has_ended_has_no_time_left() -> None:
+    app = HudApp(player("stall", None, 2000.0), "replay", Start())
+    async with app.run_test(size=(200, 40)) as pilot:
+        await until(lambda: isinstance(app.screen, LiveScreen))
+        status = app.screen.query_one(RunStatus)
+        await until(lambda: "■" in status.line.plain and status.freshness.over)
+        assert run_of(app).training, "the recording ends within the run"
+        assert " left" not in status.line.plain
+        await pilot.press("1")
+        await until(lambda: app.screen.query(TopLine) and app.screen is not status.screen)
+        top = app.screen.query_one(TopLine)
+        await until(lambda: "step 200/300" in top.line.plain)
+        assert " left" not in top.line.plain
+
+
 async def test_where_a_service_is_followed_the_keys_of_a_replay_do_nothing(
     served: Served,
 ) -> None:

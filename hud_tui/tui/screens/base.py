@@ -397,7 +397,7 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
         parts.append((7, Content(f"{going.fraction:.0%}")))
     if run.waits:
         parts.append((4, Content.styled(f"⚠ {one_line(run.waits, 60)}", "bold $warning")))
-    elif going.eta_s is not None and freshness.state is State.LIVE:
+    elif going.eta_s is not None and freshness.goes_on:
         parts.append((6, Content(f"{duration(going.eta_s)} left")))
     return parts
 

@@ -196,6 +196,8 @@ def constants_text(values: Sequence[str], width: int) -> str:
 
 
 LEAST_BAR = 8
+NAME = 32
+"""Cells of a run's name, more where there is room."""
 NARROW = 60
 """Width below which the healthy status is abbreviated."""
 
@@ -266,14 +268,14 @@ def status_line(
         right = Content.styled(played, "bold $accent")
     right = right.truncate(max(0, width - 20), ellipsis=True)
     room = max(0, width - right.cell_length - 4)
-    left = _job(run, named=True) if loop is None else _loop(loop)
+    left = _job(run, max(NAME, width // 4)) if loop is None else _loop(loop, max(NAME, width // 4))
     going = progress(run)
     if going is not None and going.fraction is not None:
         steps = Content(f"  step {going.step}/{going.steps}{_apart(run, going.step)}  ")
-        left_s = going.eta_s if run.training and freshness.state is State.LIVE else None
+        left_s = going.eta_s if run.training and freshness.goes_on else None
         after = Content(f"  {going.fraction:.0%}{_left(left_s)}")
         if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
-            left = _job(run, named=False)
+            left = _job(run)
         if left.cell_length + steps.cell_length + after.cell_length > room:
             after = Content(f"  {going.fraction:.0%}")
         wide = min(width // 3, room - left.cell_length - steps.cell_length - after.cell_length)
@@ -327,12 +329,12 @@ def _held(run: Run, frozen: Run) -> Content:
     return Content.styled(f"⏸ frozen at {at}{late} · {key('live.follow')} follows", "bold $warning")
 
 
-def _loop(row: RunRow) -> Content:
+def _loop(row: RunRow, cells: int) -> Content:
     """A loop that is driven from outside: name, state, steps, reward, and when it will be done."""
     steps = COLUMNS["steps"].text(row, 0)
     reward = f"  reward {COLUMNS['reward'].text(row, 0)}" if row.reward is not None else ""
     return Content.assemble(
-        (f"{one_line(row.title, 32)} ", "$text-muted"),
+        (f"{one_line(row.title, cells)} ", "$text-muted"),
         (row.status or "client loop", "bold"),
         f"  step {steps}{reward}{_left(row.eta_s)}",
     )
@@ -345,14 +347,15 @@ def _no_job(run: Run) -> str:
     return "trained by a client loop" if loop else "no run in progress"
 
 
-def _job(run: Run, named: bool) -> Content:
+def _job(run: Run, cells: int = 0) -> Content:
+    """The job's name in so many cells, if any, and its state."""
     job = run.job
     if job is None:
         return Content.styled(_no_job(run), "$text-muted")
-    name = one_line(job.name, 32) if job.name else f"job {one_line(job.id or '', 8)}".strip()
+    name = one_line(job.name, cells) if job.name else f"job {one_line(job.id or '', 8)}".strip()
     failed = "bold $error" if trouble(job) else "bold"
     return Content.assemble(
-        (f"{name} " if named else "", "$text-muted"),
+        (f"{name} " if cells else "", "$text-muted"),
         ("waiting", "bold $warning") if run.waits else (one_line(job.status, 20), failed),
     )
 
