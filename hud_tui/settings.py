@@ -214,6 +214,11 @@ class Settings:
     def label(self) -> str:
         return self.name or ("HUD local" if self.local else "HUD")
 
+    @property
+    def program(self) -> str:
+        """How a command of this program for the same service begins."""
+        return "hud-tui --local" if self.local else "hud-tui"
+
 
 @dataclass(frozen=True)
 class Paths:

@@ -3,9 +3,10 @@ weights."""
 
 import argparse
 import asyncio
+import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ class _Command:
         """Resume an evaluation, and follow it to its end; of a whole one, show the result."""
         if self._args.source or self._args.checkpoint:
             raise HudUsage("--resume takes no SOURCE and no --checkpoint", "it has its own")
-        found = await self._evaluations.get(self._args.resume, groups=False)
+        found = await self._evaluations.find(self._args.resume)
         if found.status not in ("queued", "running", *SUCCEEDED):
             found = await self._evaluations.resume(found.id)
         than = await self._than(await self._client.model(found.model_id), None)
@@ -123,9 +124,12 @@ class _Command:
             asked = filled(asked, order)
             rows, name, source = await self._tasks_of(order)
         environment = None if order is None else environment_of(order)
-        than = await self._than(model, tree, self._digest(rows))
-        code, first = 0, None
-        for checkpoint in wanted:
+        compared = self._compared(tree, wanted)
+        than = None
+        if compared is None:
+            than = await self._than(model, tree, self._digest(rows))
+        code, ended, shown = 0, list[EvaluationJob](), 0
+        for place, checkpoint in enumerate(wanted):
             body = SubmitEvaluation(
                 checkpoint_id=checkpoint.id if checkpoint else None,
                 split=self._args.split,
@@ -136,12 +140,29 @@ class _Command:
             begun = await self._evaluations.submit(
                 model, body, label(checkpoint), source, environment
             )
-            ended = await self._followed(begun)
-            code = max(code, self._judged(ended, than))
-            if first is not None:
-                self._compare(first, ended)
-            first = first or ended
+            ended.append(await self._followed(begun))
+            if place == compared:
+                than = ended[place]
+            if compared is None or place >= compared:  # else there is nothing to judge by yet
+                for one in ended[shown:]:
+                    code = max(code, self._judged(one, None if one is than else than))
+                    if one is not ended[0]:
+                        self._compare(ended[0], one)
+                shown = len(ended)
         return code
+
+    def _compared(self, tree: Tree, wanted: Sequence[Checkpoint | None]) -> int | None:
+        """Place of the checkpoint of --fail-if-worse-than among several that this command
+        evaluates; None if it was evaluated before, or the flag is not given."""
+        ref = self._args.fail_if_worse_than
+        if ref in (None, "best") or len(wanted) == 1:
+            return None
+        with suppress(HudUsage):  # the id of an evaluation
+            named = _checkpoint(ref, tree)
+            ids = [one.id if one else None for one in wanted]
+            sought = named.id if named else None
+            return ids.index(sought) if sought in ids else None
+        return None
 
     def _parameters(self) -> EvaluationParameters:
         given = {name: getattr(self._args, name) for name in PARAMETERS}
@@ -246,9 +267,21 @@ class _Command:
                 found = best_evaluated(known, digest)
             if found is None:
                 named = label(checkpoint) if checkpoint else ref
-                hint = f"evaluate it first: hud-tui eval -m {model.model_name} --checkpoint {named}"
+                hint = f"evaluate it first: {self._command(model, named)}"
                 raise HudUsage(f"{label(checkpoint)} has no finished evaluation", hint)
         return await self._evaluations.get(found.id)
+
+    def _command(self, model: Model, checkpoint: str) -> str:
+        """The command that evaluates another checkpoint in the same way."""
+        args = self._args
+        words = ["eval", *filter(None, [args.source])]
+        words += ["-m", model.model_name, "--checkpoint", checkpoint]
+        for name in ("split", "digest", *PARAMETERS, *OPTIONS):
+            value = getattr(args, name)
+            values = value if isinstance(value, list) else [value]
+            flag = f"--{name.replace('_', '-')}"
+            words += [word for one in values if one is not None for word in (flag, str(one))]
+        return f"{self._client.settings.program} {shlex.join(words)}"
 
     async def _followed(self, evaluation: EvaluationJob) -> EvaluationJob:
         """An evaluation after its end. If interrupted, it is cancelled, and can be resumed.
@@ -271,12 +304,12 @@ class _Command:
             raise HudError(
                 f"evaluation {now.id} {now.status} after {now.done} of {now.total} rollouts"
                 + (f": {why}" if why else ""),
-                f"hud-tui eval --resume {now.id} samples what is missing",
+                f"{self._resumes(now)} samples what is missing",
             )
         return now
 
     async def _interrupted(self, now: EvaluationJob) -> None:
-        again = f"hud-tui eval --resume {now.id}"
+        again = self._resumes(now)
         try:
             async with asyncio.timeout(10):
                 await self._evaluations.cancel(now.id)
@@ -287,6 +320,9 @@ class _Command:
         else:
             done = f"{now.done} of {now.total} rollouts"
             tell(f"cancelled after {done}, which are kept: {again} samples the rest")
+
+    def _resumes(self, evaluation: EvaluationJob) -> str:
+        return f"{self._client.settings.program} eval --resume {evaluation.id}"
 
     def _judged(self, ended: EvaluationJob, than: EvaluationJob | None) -> int:
         """Print its result and the gates' outcome; returns the exit code."""

@@ -90,7 +90,8 @@ async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
     if len(own) == 1:
         return own[0]
     if not own:
-        hint = "fork one: hud-tui fork SOURCE --name NAME; hud-tui models lists sources"
+        program = client.settings.program
+        hint = f"fork one: {program} fork SOURCE --name NAME; {program} models lists sources"
         raise HudUsage("you have no trainable model", hint)
     if sys.stdin.isatty() and not getattr(args, "yes", False):
         return await _pick(own)

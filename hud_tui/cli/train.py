@@ -81,7 +81,7 @@ class _Command:
         model = await choose_model(self._client, args)
         if not args.check:
             self._client.wire.guard.check("train", Change("train", model.id))
-            control.require_absent_run(self._paths.state, model.id)
+            control.require_absent_run(self._client, self._paths.state, model.id)
         order = self._order(model)
         document = await self._preflight(order, model)
         failed = document["verdict"] in ("failure", *args.fail_on)

@@ -25,7 +25,15 @@ from hud_tui.audit_log import UNNAMED, Change, TaskSource
 from hud_tui.client.signal import MOST, NOT_SAMPLED, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable, HudUsage
-from hud_tui.rl.evaluation import Difference, Paired, Scores, difference, pair_of, summarize
+from hud_tui.rl.evaluation import (
+    Difference,
+    Paired,
+    Scores,
+    difference,
+    find_evaluation,
+    pair_of,
+    summarize,
+)
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Progress, SampleRequest
@@ -125,6 +133,24 @@ class Evaluations:
             return kept.evaluation
         url = self._client.rl("/v1/evaluations/{}", evaluation_id)
         return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
+
+    async def find(self, ref: str) -> EvaluationJob:
+        """An evaluation by its id or a prefix of it, without rewards by task.
+
+        Raises:
+            HudAmbiguous: Several match; the hint lists them.
+            HudUsage: None matches; the hint lists the newest.
+        """
+        try:
+            return await self.get(ref, groups=False)
+        except HudRefused as error:
+            if error.status not in NOT_THERE:
+                raise
+        known: list[EvaluationJob] = []
+        for model in await self._client.models():
+            known += await self.of_model(model)
+        newest = sorted(known, key=lambda one: seconds(one.created_at) or 0.0, reverse=True)
+        return find_evaluation(ref, newest)
 
     def is_made_here(self, evaluation_id: str) -> bool:
         """Whether this program makes its rollouts, so that it only continues while it is
@@ -248,7 +274,8 @@ class Evaluations:
             omitted=omitted,
             source=source,
         )
-        lookup = Lookup[EvaluationJob](settle, hint="look at hud-tui eval --list before you repeat")
+        listed = f"{client.settings.program} eval --list"
+        lookup = Lookup[EvaluationJob](settle, hint=f"look at {listed} before you repeat")
         write = client.wire.write
         return await write("POST", url, EvaluationJob, change, body, SUBMIT_S, lookup=lookup)
 
@@ -427,7 +454,8 @@ class Evaluations:
         missing = [task for task in tasks for _ in range(samples - len(made.get(task.slug, ())))]
         if kept.environment is not None:
             if self._roll_out is None:
-                raise HudUsage("this evaluation is on an environment", "hud-tui eval --resume ID")
+                again = f"{self._client.settings.program} eval --resume {evaluation.id}"
+                raise HudUsage("this evaluation is on an environment", again)
             return self._roll_out(self._client, evaluation, kept.environment, missing)
         given = evaluation.parameters
         sampling: dict[str, Any] = {

@@ -19,8 +19,10 @@ from random import Random
 from statistics import NormalDist, fmean
 
 from hud_tui.rl.metrics import short
+from hud_tui.rl.names import find_by_id
 from hud_tui.rl.own_numbers import conditions, ends_of
 from hud_tui.rl.tasks.task import digest
+from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
 LEVEL = 0.95
@@ -606,6 +608,24 @@ def seconds_left(job: EvaluationJob) -> float | None:
 def weights_name(job: EvaluationJob) -> str:
     """Display name of the evaluated weights."""
     return job.checkpoint or (job.checkpoint_id or "base")[:8]
+
+
+def find_evaluation(name: str, evaluations: Sequence[EvaluationJob]) -> EvaluationJob:
+    """An evaluation by id or a prefix of it.
+
+    Args:
+        name: As typed.
+        evaluations: Newest first.
+
+    Raises:
+        HudAmbiguous: Several match; the hint lists them.
+        HudUsage: None matches; the hint lists the newest.
+    """
+
+    def label(one: EvaluationJob) -> str:
+        return one_line(f"{one.id} ({weights_name(one)} of {one.model or one.model_id})", 120)
+
+    return find_by_id(name, evaluations, "evaluation", label)
 
 
 def best_evaluated(

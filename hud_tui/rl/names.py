@@ -135,6 +135,14 @@ def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
     raise HudUsage(f"no checkpoint named {one_line(name)}", close_names(name, newest))
 
 
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
 def find_job(name: str, jobs: Sequence[Job]) -> Job:
     """A job by id or a prefix of it.
 
@@ -146,15 +154,20 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
         HudAmbiguous: Several match; the hint lists them.
         HudUsage: None matches; the hint lists ids.
     """
-    wanted = name.strip().casefold().replace("-", "")
-    found = [job for job in jobs if wanted == _plain(job.id)] or _with_prefix(wanted, jobs)
+    return find_by_id(name, jobs, "job", _job_label)
+
+
+def find_by_id(name: str, known: Sequence[N], kind: str, label: Callable[[N], str]) -> N:
+    """One of a `kind` of things by id or a prefix of it; arguments and errors as of `find_job`."""
+    wanted = _plain(name.strip())
+    found = [one for one in known if wanted == _plain(one.id)] or _with_prefix(wanted, known)
     if found:
-        return _only(found, "job", name, _job_label, "have ids like")
-    if hint := short_prefix(name, jobs):
-        raise HudUsage(f"no job named {one_line(name)}", hint)
-    newest = [_job_label(job) for job in jobs[:5]]
+        return _only(found, kind, name, label, "have ids like")
+    if hint := short_prefix(name, known):
+        raise HudUsage(f"no {kind} named {one_line(name)}", hint)
+    newest = [label(one) for one in known[:5]]
     hint = "the newest are " + ", ".join(newest) if newest else "there are none yet"
-    raise HudUsage(f"no job named {one_line(name)}", hint)
+    raise HudUsage(f"no {kind} named {one_line(name)}", hint)
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
@@ -168,14 +181,6 @@ def close_names(name: str, known: Iterable[str]) -> str:
         return "there are none yet"
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""
     return "known: " + ", ".join(one_line(text) for text in known[:5]) + more
-
-
-class _Named(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-N = TypeVar("N", bound=_Named)
 
 
 def short_prefix(name: str, known: Iterable[_Named]) -> str:

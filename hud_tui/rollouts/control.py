@@ -228,14 +228,12 @@ async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatu
     return await _drive(client, folder, state)
 
 
-def require_absent_run(state: Path, model_id: str) -> None:
+def require_absent_run(client: HudClient, state: Path, model_id: str) -> None:
     """Raises HudUsage: a driver on this machine trains the model already."""
     for job_id, folder in known_runs(state).items():
         if folder.is_driven and folder.order().model_id == model_id:
-            raise HudUsage(
-                f"run {job_id} trains this model",
-                f"cancel it first: hud-tui jobs {job_id} --cancel",
-            )
+            cancel = f"{client.settings.program} jobs {job_id} --cancel"
+            raise HudUsage(f"run {job_id} trains this model", f"cancel it first: {cancel}")
 
 
 def report_of(folder: RunFolder) -> dict[str, Any]:

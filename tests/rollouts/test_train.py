@@ -3,6 +3,8 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from shlex import split
 
@@ -11,13 +13,15 @@ import pytest
 from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.cli.main import main
 from hud_tui.cli.train import _Command
+from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUsage
-from hud_tui.rollouts.control import known_runs
+from hud_tui.rollouts.control import known_runs, require_absent_run
 from hud_tui.rollouts.environment import Trial, setting_of
 from hud_tui.wire import Model
 from tests.conftest import Served, until
 from tests.rollouts.driving import (
     SUMS,
+    begun,
     check_tree,
     order_for,
     settings_of,
@@ -306,3 +310,18 @@ async def test_what_cannot_be_is_refused_by_name(
     done = await hud("train", *words, "-m", "arith-rl", "-y")
     assert done.code == 2
     assert said in done.error["message"] + done.error["hint"]
+
+
+async def test_a_hint_is_a_command_for_the_same_service(served: Served, tmp_path: Path) -> None:
+    settings = settings_of(served.url, served.api_key)
+    local, elsewhere = HudClient(settings), HudClient(replace(settings, local=False))
+    async with aclosing(local), aclosing(elsewhere):
+        model = (await local.models())[0]
+        folder = begun(tmp_path, order_for(model, tmp_path / "sums.py", tmp_path))
+        with folder.driving():
+            for client, program in ((local, "hud-tui --local"), (elsewhere, "hud-tui")):
+                with pytest.raises(HudUsage) as refused:
+                    require_absent_run(client, tmp_path, model.id)
+                assert refused.value.hint == (
+                    f"cancel it first: {program} jobs {folder.path.name} --cancel"
+                )

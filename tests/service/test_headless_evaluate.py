@@ -110,7 +110,7 @@ async def test_a_build_fails_under_a_reward_and_on_what_is_worse(
     assert "is under 0.999" in failed.err
     unknown = await hud(*evaluate, "--fail-if-worse-than", "base")
     assert (unknown.code, unknown.error["hint"]) == (
-        2, "evaluate it first: hud-tui eval -m arith-rl --checkpoint base",
+        2, "evaluate it first: hud-tui eval arith -m arith-rl --checkpoint base --samples 1",
     )  # fmt: skip
     head = failed.data["evaluation"]["id"]
     for ref in (head[:8], "head", trained[-1]["name"]):
@@ -119,6 +119,38 @@ async def test_a_build_fails_under_a_reward_and_on_what_is_worse(
         assert (same.code, gate["passed"], gate["reward"]["value"]) == (0, True, 0.0)
     other = await hud(*evaluate, "--split", "train", "--fail-if-worse-than", head)
     assert (other.code, "shares no task" in other.error["message"]) == (2, True)
+
+
+async def test_a_build_fails_on_what_is_worse_than_what_the_command_evaluates_too(
+    hud: Command, trained: list[Json]
+) -> None:
+    names = (trained[-1]["name"], "base")
+    for order in (names, names[::-1]):
+        given = [word for name in order for word in ("--checkpoint", name)]
+        flags = ("-m", "arith-rl", "--samples", "1", "--fail-if-worse-than", "base")
+        done = await hud("eval", "arith", *given, *flags)
+        assert done.code in (0, 6), done.err
+        *shown, compared = [one["data"] for one in done.documents]
+        assert [one["evaluation"]["checkpoint"] or "base" for one in shown] == list(order)
+        by = {one["evaluation"]["checkpoint"] or "base": one for one in shown}
+        [gate] = by[names[0]]["gates"]
+        assert gate["than"] == by["base"]["evaluation"]["id"]
+        assert by["base"]["gates"] == [], "nothing is worse than itself"
+        assert (done.code == 6) != gate["passed"]
+        assert compared["before"]["id"] == shown[0]["evaluation"]["id"]
+
+
+async def test_one_is_resumed_by_the_id_that_the_list_shows(hud: Command) -> None:
+    evaluate = ("eval", "arith", "-m", "arith-rl", "--samples", "1")
+    made = (await hud(*evaluate)).data["evaluation"]["id"]
+    found = await hud("eval", "--resume", made[:8])
+    assert (found.code, found.data["evaluation"]["id"]) == (0, made), found.err
+    short = await hud("eval", "--resume", made[:2])
+    assert (short.code, short.error["hint"]) == (2, "give at least 4 characters of an id")
+    for ref in ("zzzz", "00000000-0000-4000-8000-000000000000"):
+        unknown = await hud("eval", "--resume", ref)
+        assert (unknown.code, unknown.error["message"]) == (2, f"no evaluation named {ref}")
+        assert unknown.error["hint"] == f"the newest are {made} (base of arith-rl)"
 
 
 async def test_the_best_to_compare_with_is_the_best_that_was_evaluated_on_these_tasks(

@@ -244,18 +244,19 @@ def check_loss(loss_fn: str, config: Mapping[str, float] | None, known: Losses) 
     ]
 
 
-def check_ready(model: Model, job: JobStatus | None) -> list[Finding]:
+def check_ready(model: Model, job: JobStatus | None, program: str = "hud-tui") -> list[Finding]:
     """Whether the model can be trained now; empty if the service does not report that.
 
     Args:
         model: Its row of the catalog.
         job: A run that trains it, if there is one.
+        program: How commands for this service begin.
     """
     name, status = one_line(model.model_name), (model.model_extra or {}).get("status")
     if job is not None:
         which = one_line(job.id or job.name or "", 60)
         message = f"a run already trains {name}: {which or job.status}"
-        fix = f"wait until it ends, or cancel it: hud-tui jobs {quote(which or 'JOB')} --cancel"
+        fix = f"wait until it ends, or cancel it: {program} jobs {quote(which or 'JOB')} --cancel"
         return [Finding("ready", "warning", message, which, fix)]
     if status == "ready":
         return [Finding("ready", "ok", f"{name} is ready", name)]

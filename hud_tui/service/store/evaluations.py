@@ -102,7 +102,9 @@ def requeue(db: Db, evaluation_id: str) -> EvaluationJob:
     """Queue an evaluation again that ended before its last rollout. Raises Refused, 404 or 409."""
     row = get(db, evaluation_id)
     if row["status"] in RESUMABLE and row["tasks"] is None:
-        why = "its rollouts are made by a client, which resumes it: hud-tui eval --resume"
+        why = (
+            "its rollouts are made by a client, which resumes it: hud-tui --local eval --resume ID"
+        )
         raise Refused(409, f"evaluation {row['id']}: {why}")
     if row["status"] not in RESUMABLE:
         raise Refused(409, f"evaluation {row['id']} is {row['status']}: nothing is left to sample")

@@ -266,7 +266,7 @@ def requeue(db: Db, job_id: str) -> JobStatus:
     """
     job = training(db, job_id)
     if job["driver"] is not None:
-        hint = f"hud-tui jobs {job['id']} --resume"
+        hint = f"hud-tui --local jobs {job['id']} --resume"
         raise Refused(409, f"this run is driven from {job['driver']}: resume it there: {hint}")
     if job["status"] not in RESUMABLE:
         raise Refused(409, f"job {job['id']} is {job['status']}: there is nothing to resume")
