@@ -305,6 +305,8 @@ class Host:
                 child.look_at = monotonic() + STACK_S
                 os.kill(child.pid, signal.SIGUSR1)
             else:
+                if child.why is None and (why := _excess(child)):
+                    self._log.add(f"{child.label} | {child.phase}: {why}")
                 child.is_asked, child.kill_at = True, monotonic() + GRACE_S
                 os.kill(child.pid, signal.SIGTERM)
 
@@ -352,6 +354,8 @@ class Host:
             self._place(child, told)
         elif told.keys() != {"phase"}:
             self._tell({"number": child.number, **told})
+            if "port" in told:
+                self._end_excess(child, _excess(child))
 
     def _place(self, child: Child, told: dict[str, Any]) -> None:
         """What a process answers when it is asked for its place."""
@@ -436,20 +440,34 @@ class Host:
 
     def _watch_memory(self) -> None:
         now = monotonic()
-        if now - self._looked_at < MEMORY_EVERY_S or not Path("/proc/self/statm").exists():
+        if now - self._looked_at < MEMORY_EVERY_S:
             return
         self._looked_at = now
         for child in self._children.values():
-            pids = list(_marked(child.pid))
-            used = sum(map(_resident, pids))
+            why = _excess(child)
             self._hear(child)  # else it is told with the phase before
-            if child.memory and used > child.memory:
-                child.why = f"it used {used >> 20} MB of memory; {child.memory >> 20} are allowed"
-            elif len(pids) > MOST_PROCESSES:
-                child.why = f"it started {len(pids)} processes; {MOST_PROCESSES} are allowed"
-            else:
-                continue
-            self._end_dying(child, now)
+            self._end_excess(child, why)
+
+    def _end_excess(self, child: Child, why: str | None) -> None:
+        """Kill a rollout that uses more than is allowed, once it has told its place."""
+        if why is not None and not child.is_dying:
+            child.why = why
+            self._end_dying(child, monotonic())
+
+
+def _excess(child: Child) -> str | None:
+    """What a rollout's processes use at this moment beyond what is allowed; None if nothing, or
+    where there is no /proc."""
+    if not Path("/proc/self/statm").exists():
+        return None
+    pids = list(_marked(child.pid))
+    used = sum(map(_resident, pids))
+    if child.memory and used > child.memory:
+        allowed = f"{child.memory >> 20} are allowed (--memory-mb N)"
+        return f"it used {used >> 20} MB of memory; {allowed}"
+    if len(pids) > MOST_PROCESSES:
+        return f"it started {len(pids)} processes; {MOST_PROCESSES} are allowed"
+    return None
 
 
 def _document(line: bytes) -> dict[str, Any] | None:

@@ -55,6 +55,9 @@ def serve(command, report, doing):
     if command["phase"] == "import":
         import misdeeds
         asyncio.run(misdeeds.do(command["kind"]))
+    if command["kind"] == "hoards":
+        kept = b"x" * (450 << 20)
+        report({"port": 1} if command["phase"] == "ready" else {})
     import env
     asyncio.run(rollout(env, command, report, doing))
 
@@ -82,6 +85,7 @@ async def roll_out(env, made, report):
     await asyncio.sleep(1000)
 
 sys.path.insert(0, sys.argv[3])
+host.MEMORY_EVERY_S = float(sys.argv[4])
 host.DUTIES["serve"] = serve
 host.main(*sys.argv[1:3])
 """
@@ -156,10 +160,11 @@ class Hosted:
 
 
 @asynccontextmanager
-async def hosted(source: Path) -> AsyncIterator[Hosted]:
+async def hosted(source: Path, look_every_s: float = 1.0) -> AsyncIterator[Hosted]:
     """A host; at the end nothing of its rollouts is left."""
     directory = str(source.parent)
     words = [sys.executable, "-c", HOST, str(source), str(source.parent / "log"), directory]
+    words.append(str(look_every_s))
     process = await create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)
     host = Hosted(process, source)
     reading = asyncio.create_task(host.read())
@@ -253,6 +258,23 @@ async def test_what_costs_nothing_is_graded_and_leaves_nothing(source: Path) -> 
             await host.end(number)
             assert told.failure is None, (phase, kind)
     assert "a line of the environment" in (source.parent / "log").read_text()
+
+
+@needs_proc
+async def test_memory_is_looked_at_when_it_is_ready_and_when_it_ends(source: Path) -> None:
+    said = "MB of memory; 400 are allowed (--memory-mb N)"
+    async with hosted(source, look_every_s=inf) as host:
+        async with asyncio.timeout(PATIENCE_S):
+            exited = await host.exited(host.begin("ready", "hoards"))
+        assert said in exited["why"]
+        number = host.begin("end", "hoards")
+        told = host.told[number]
+        while not told.is_graded:
+            told.news.clear()
+            await told.news.wait()
+        exited = await host.end(number)
+        assert (exited["is_expected"], exited["why"]) == (True, None)
+    assert (source.parent / "log").read_text().count(said) == 2
 
 
 class Reward:
