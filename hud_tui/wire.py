@@ -11,6 +11,7 @@ sent by the embedded service only; they are None or empty on HUD.
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 # Base classes, pages, and the identity of user and service.
 
@@ -433,7 +434,7 @@ class JobParameters(Request):
     @classmethod
     def _leaves_a_gradient(cls, value: float | None) -> float | None:
         if value == 0:
-            raise ValueError("0 leaves no gradient")
+            raise PydanticCustomError("reward_scale", "0 leaves no gradient")
         return value
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from hud_tui.wire import COOLEST, Json, Many, Request, Response
 
@@ -62,7 +63,9 @@ class Sampling(Request):
     @classmethod
     def _can_be_sampled_at(cls, value: float | None) -> float | None:
         if value is not None and 0 < value < COOLEST:
-            raise ValueError(f"0 takes the likeliest token; else at least {COOLEST}")
+            raise PydanticCustomError(
+                "temperature", f"0 takes the likeliest token; else at least {COOLEST}"
+            )
         return value
 
 

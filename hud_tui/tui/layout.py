@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from hud_tui.keys import VIEWS
 from hud_tui.rl.axes import Axis
@@ -137,7 +138,7 @@ Runs = Annotated[tuple[tuple[Line, Line], ...], Field(max_length=200)]
 
 def _known(view: str) -> str:
     if view not in VIEWS:
-        raise ValueError(f"expected one of {', '.join(VIEWS)}")
+        raise PydanticCustomError("view", f"expected one of {', '.join(VIEWS)}")
     return view
 
 

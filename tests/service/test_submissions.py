@@ -76,6 +76,7 @@ async def test_parameters_are_checked(http: httpx.AsyncClient, parameters: Json,
     answer = await submit(http, model["id"], [GOOD], **parameters)
     assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
     assert next(reversed(parameters)) in str(answer.json()["detail"][0]["loc"])
+    assert "Value error" not in answer.text
     assert (await http.get("/v2/jobs")).json()["total"] == 0
 
 
