@@ -415,6 +415,18 @@ def several(kind: Callable[[str], T]) -> Callable[[str], T | tuple[T, ...]]:
     return read
 
 
+def single(kind: Callable[[str], T]) -> Callable[[str], T]:
+    """Type of a flag of one run, which takes no comma-separated values."""
+
+    def read(text: str) -> T:
+        if "," in text:
+            what = f"expected one value, found {_short(text)}: sweeps are of hud-tui run"
+            raise argparse.ArgumentTypeError(what)
+        return kind(text)
+
+    return read
+
+
 def _effort(text: str) -> str:
     if text not in EFFORTS:
         raise argparse.ArgumentTypeError(f"{_short(text)}: choose from {', '.join(EFFORTS)}")
@@ -501,18 +513,18 @@ def _train(add: Add) -> None:
     parser.add_argument("--failed", default="drop", metavar="POLICY", help=about)
     about = "do not use this task; may be given again"
     parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
-    parser.add_argument("--steps", type=whole_number, metavar="N", help="optimizer steps")
+    whole, number = single(whole_number), single(finite_number)
+    parser.add_argument("--steps", type=whole, metavar="N", help="optimizer steps")
     about = "rollouts per task and step"
-    parser.add_argument("--group-size", type=whole_number, metavar="N", help=about)
-    about = "groups per step"
-    parser.add_argument("--tasks-per-step", type=whole_number, metavar="N", help=about)
-    parser.add_argument("--learning-rate", "--lr", type=finite_number, metavar="X")
+    parser.add_argument("--group-size", type=whole, metavar="N", help=about)
+    parser.add_argument("--tasks-per-step", type=whole, metavar="N", help="groups per step")
+    parser.add_argument("--learning-rate", "--lr", type=number, metavar="X")
     about = "e.g. importance_sampling, ppo, cispo"
-    parser.add_argument("--loss-fn", metavar="NAME", help=about)
+    parser.add_argument("--loss-fn", type=single(str), metavar="NAME", help=about)
     _update(parser, of_managed=False)
-    parser.add_argument("--temperature", type=finite_number, metavar="X", help="of the rollouts")
-    parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one turn")
-    parser.add_argument("--seed", type=whole_number, metavar="N", help="of the order of the tasks")
+    parser.add_argument("--temperature", type=number, metavar="X", help="of the rollouts")
+    parser.add_argument("--max-tokens", type=whole, metavar="N", help="of one turn")
+    parser.add_argument("--seed", type=whole, metavar="N", help="of the order of the tasks")
     _evaluated(parser, of_managed=False)
     parser.add_argument("--name", metavar="TEXT", help="name of the run")
     about = "check, and roll out once with the head; train nothing"
@@ -564,7 +576,7 @@ def _update(parser: Parser, of_managed: bool = True) -> None:
     about = "the loss's own keys, e.g. clip_high_threshold=1.28,clip_low_threshold=.8"
     parser.add_argument("--loss-fn-config", type=_config, metavar="KEY=X,…", help=about)
     about = "multiply advantages by this; 1"
-    number = several(finite_number)
+    number = several(finite_number) if of_managed else single(finite_number)
     parser.add_argument("--reward-scale", type=number, metavar="X", help=about)
     if of_managed:
         parser.add_argument(

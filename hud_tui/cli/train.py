@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from hud_tui.audit_log import Change
@@ -36,9 +37,10 @@ from hud_tui.rollouts.environment import (
     setting_of,
     try_once,
 )
-from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess, failure_text
+from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess, failure_text
 from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, run_folder
 from hud_tui.rollouts.template import write_environment
+from hud_tui.settings import has_key
 from hud_tui.wire import JobParameters, Model
 
 LOOK_S = 0.5
@@ -326,13 +328,18 @@ def init_env(args: argparse.Namespace) -> int:
     """Write a small environment; returns the exit code. Raises HudUsage: it cannot be written."""
     files = write_environment(args.name, Path(args.output or "."))
     shown = [one_line(file) for file in files]
-    begin = f"hud-tui train {shown[0]} -m MODEL"
+    folder, tests = (quote(one_line(path.parent)) for path in files)
+    local = "--local " if args.local or not has_key() else ""
+    begin = f"hud-tui {local}train {quote(shown[0])} -m MODEL"
+    install = f"python3.11 -m venv {folder}/.venv && {folder}/.venv/bin/pip install {SDK_WORDS}"
+    test = f"{folder}/.venv/bin/python -m unittest discover {tests}"
     if args.headless:
-        emit("init-env", {"files": shown, "train": begin})
+        emit("init-env", {"files": shown, "install": install, "test": test, "train": begin})
         return 0
     for file in shown:
         print(f"wrote {file}")
-    print(f"test it:   python -m unittest discover {one_line(files[1].parent)}")
+    print(f"the SDK:   {install}")
+    print(f"test it:   {test}")
     print(f"check it:  {begin} --check")
     print(f"train it:  {begin}")
     return 0

@@ -359,7 +359,7 @@ async def try_once(
     """Start the environment, and roll out its first task with the model's head.
 
     Returns:
-        The result, None if it did not start; and findings.
+        The result, None if it did not start, or in read-only mode; and findings.
     """
     task = loaded.tasks[0]
     begun: dict[str, Any] = {"capabilities": [], "seconds": 0.0}
@@ -373,6 +373,9 @@ async def try_once(
         offers = ", ".join(begun["capabilities"]) or "no capabilities"
         message = f"{one_line(task.env)} starts in {begun['seconds']:.1f} s; it has {offers}"
         findings.append(Finding("environments", "ok", one_line(message), one_line(task.env)))
+    if why := client.wire.guard.shut:
+        message = f"no rollout was tried: {why.why}"
+        return None, [*findings, Finding("rollout", "warning", message, fix=why.cure)]
     job_id = str(uuid4())
     entered = JobEnter(name=f"trial of {order.name}"[:200], group=1)
     await client.enter_job(job_id.replace("-", ""), entered)

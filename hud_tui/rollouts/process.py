@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from hud_tui.errors import HudError, HudUsage
@@ -89,6 +90,8 @@ class Interpreter:
 
 SDK = ("hud==0.6.21", "typer<0.29")
 """Requirements for pip to install the SDK; the extra `env` has the same."""
+SDK_WORDS = " ".join(quote(one) for one in SDK)
+"""The same in a command line."""
 SDK_PYTHONS = ("3.11", "3.12")
 
 
@@ -99,11 +102,10 @@ def how_to_get_the_sdk(python: str, version: str | None) -> str:
         python: The interpreter.
         version: Its version, e.g. 3.11.7; None if it cannot be run.
     """
-    packages = " ".join(f"'{one}'" for one in SDK)
     if version is not None and version.rpartition(".")[0] in SDK_PYTHONS:
-        return f"{python} -m pip install {packages}; or name another interpreter: --python PATH"
+        return f"{python} -m pip install {SDK_WORDS}; or name another interpreter: --python PATH"
     has = f"hud needs Python 3.11 or 3.12, and this is {version}: " if version else ""
-    make = f"python3.11 -m venv .venv && .venv/bin/pip install {packages}"
+    make = f"python3.11 -m venv .venv && .venv/bin/pip install {SDK_WORDS}"
     return f"{has}beside the environment, {make}; or name another interpreter: --python PATH"
 
 

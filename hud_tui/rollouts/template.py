@@ -122,7 +122,10 @@ for _task in tasks[::6]:
     _task.columns = {"split": "heldout"}
 '''
 
-TESTS = r'''"""Tests without a model: ``python -m unittest discover @NAME@/tests``."""
+TESTS = r'''"""Tests without a model:
+
+    @NAME@/.venv/bin/python -m unittest discover @NAME@/tests
+"""
 
 import sys
 import unittest

@@ -83,7 +83,7 @@ async def test_connections_that_end_with_their_rollout_are_not_logged(
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        ("3.11.7", "/opt/python -m pip install 'hud==0.6.21' 'typer<0.29'"),
+        ("3.11.7", "/opt/python -m pip install hud==0.6.21 'typer<0.29'"),
         ("3.13.1", "hud needs Python 3.11 or 3.12, and this is 3.13.1: "),
         (None, "python3.11 -m venv .venv"),
     ],

@@ -3,6 +3,7 @@
 import ast
 import json
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -23,6 +24,31 @@ def test_it_writes_an_environment_with_tools_templates_and_tests(
     assert sum(mark.startswith("env.template") for mark in marks) == 3
     assert text.count("@tools.tool") == 2
     ast.parse(Path(files[1]).read_text())
+
+
+@pytest.mark.parametrize(
+    ("key", "flags", "own"),
+    [("", (), "--local "), ("sk-1", (), ""), ("sk-1", ("--local",), "--local ")],
+    ids=["no key", "a key", "local"],
+)
+def test_it_prints_commands_that_work_in_this_order(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    flags: tuple[str, ...],
+    own: str,
+) -> None:
+    monkeypatch.setenv("HUD_API_KEY", key)
+    folder = tmp_path / "my envs" / "rose-bed"
+    folder.parent.mkdir()
+    assert main([*flags, "init-env", "rose-bed", "-o", str(folder.parent)]) == 0
+    said = [line[11:] for line in capsys.readouterr().out.splitlines()[2:]]
+    python = f"python3.11 -m venv '{folder}'/.venv && '{folder}'/.venv/bin/pip install hud=="
+    assert said[0].startswith(python)
+    assert split(said[1])[0] == f"{folder}/.venv/bin/python"
+    train = f"hud-tui {own}train '{folder / 'env.py'}' -m MODEL"
+    assert said[2:] == [f"{train} --check", train]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../up", "1st", "ä", "x" * 61])

@@ -170,6 +170,14 @@ async def test_a_run_that_the_service_refuses_says_why(
     )
 
 
+async def test_a_check_that_may_not_write_makes_no_rollout(hud: Command, source: Path) -> None:
+    done = await hud("--read-only", "train", str(source), "-m", "arith-rl", "--check", *FLAGS)
+    assert (done.code, done.kind, done.data["rollout"]) == (0, "train", None)
+    [found] = [one for one in done.data["findings"] if one["check"] == "rollout"]
+    assert found["message"] == "no rollout was tried: started with --read-only"
+    assert (found["level"], found["fix"]) == ("warning", "start without it to change something")
+
+
 async def test_a_check_whose_rollout_failed_shows_no_reward(
     hud: Command, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -300,6 +308,10 @@ async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
         (("{}", "--env", "NO_SUCH_VARIABLE"), "not set here"),
         (("{}", "--python", "/no/such/python"), "no such interpreter"),
         (("{}", "--lr", "0"), "learning-rate"),
+        (("{}", "--lr", "1e-4,3e-4"), "sweeps are of hud-tui run"),
+        (("{}", "--beta1", ".9,.95"), "sweeps are of hud-tui run"),
+        (("{}", "--loss-fn", "ppo,cispo"), "sweeps are of hud-tui run"),
+        (("{}", "--reward-scale", "0"), "--reward-scale: 0: 0 leaves no gradient"),
         (("{}", "--fail-on", "critical"), "needs a run that is followed"),
     ],
 )

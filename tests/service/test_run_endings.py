@@ -4,12 +4,14 @@ import errno
 import json
 from collections import Counter
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
 
 from hud_tui.service.managed_run import IN_A_ROW
 from hud_tui.service.service import Service
+from hud_tui.service.store import jobs
 from hud_tui.service.store.events import after
 from tests.conftest import ended, fork, submit
 from tests.service.calls import tree
@@ -107,3 +109,16 @@ async def test_a_step_that_finds_no_open_file_is_taken_again(
     status = await ended(http, job_id)
     assert status["status"] == "failed"
     assert "Too many open files" in status["error"]["message"]
+
+
+async def test_a_run_whose_driver_is_gone_says_how_it_is_resumed(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "LEASE_S", 0.0)
+    model, job_id = await fork(http), str(uuid4())
+    body = {"model_id": model["id"], "name": "n", "driver": "laptop:1"}
+    body["parameters"] = {"steps": 1, "group_size": 2}
+    await http.put(f"/v1/training/jobs/{job_id}/drive", json=body)
+    status = await ended(http, job_id)
+    assert status["status"] == "interrupted"
+    assert status["error"]["message"].endswith(f": hud-tui --local jobs {job_id} --resume")

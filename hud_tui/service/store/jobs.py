@@ -375,10 +375,6 @@ def status(row: sqlite3.Row) -> JobStatus:
 
 LEASE_S = 30.0
 """Seconds without a report after which a driver counts as gone."""
-GONE = JobError(
-    code="interrupted",
-    message="its driver does not answer: resume the run where it was begun",
-)
 
 
 def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
@@ -493,7 +489,9 @@ def end_abandoned(db: Db) -> int:
     rows = db.execute(query).fetchall()
     gone = [row["id"] for row in rows if now() - (row["heard_at"] or 0.0) > LEASE_S]
     for job_id in gone:
-        finish(db, job_id, End("interrupted", GONE))
+        resume = f"hud-tui --local jobs {job_id} --resume"
+        why = f"its driver does not answer: resume the run where it was begun: {resume}"
+        finish(db, job_id, End("interrupted", JobError(code="interrupted", message=why)))
     return len(rows) - len(gone)
 
 
