@@ -20,14 +20,6 @@ from math import inf, isfinite
 AGE_UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 """Seconds in each unit, longest first."""
 
-STEP_S = 10
-
-
-def coarse(now: float) -> float:
-    """`now` rounded down to STEP_S, for ages in lists: they then change together and rarely, which
-    saves terminal output."""
-    return now // STEP_S * STEP_S
-
 
 def age(stamp: str | float | None, now: float) -> str:
     """Time since a moment, e.g. ``41 s`` or ``3 h``; ``–`` if unknown.

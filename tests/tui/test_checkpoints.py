@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import httpx
 import pytest
@@ -537,7 +538,7 @@ async def test_a_reading_that_steps_have_overtaken_takes_none_of_them_back(
         await flown.until(lambda: "head is step-000005 · verified" in note(flown))
 
 
-async def test_ages_change_together_and_only_they_are_drawn_again(served: Served) -> None:
+async def test_ages_grow_each_second_and_only_they_are_drawn_again(served: Served) -> None:
     async with tree_of(served) as (flown, _):
         tree = flown.view.query_one(CheckpointTree)
         await flown.until(lambda: len(tree._drawn) > 3)
@@ -555,6 +556,14 @@ async def test_ages_change_together_and_only_they_are_drawn_again(served: Served
         tree._grow_older()
         assert not drawn
         assert ages == set(tree._drawn.values())
+        now = flown.app.clock()
+        for later in (20, 21):
+            drawn.clear()
+            tree.clock = lambda later=later: now + later  # type: ignore[misc]
+            tree._grow_older()
+            assert {(region.x, region.width) for region in drawn} == {(cells.start, AGE.width)}
+            for y in range(tree.size.height):
+                tree.render_line(y)
 
 
 async def test_an_empty_tree_says_what_to_press(served: Served) -> None:
@@ -596,6 +605,13 @@ async def test_details_fit_and_grow_older_and_the_line_below_the_tree_fits(serve
         pane = flown.view.query_one(CheckpointDetails)
         assert all(line.cell_length <= pane.width for line in pane.lines)
         now = flown.app.clock()
+        ages = []
+        for later in (20, 23):
+            clock = partial(float, now + later)
+            flown.view.context = replace(flown.view.context, clock=clock)
+            flown.view.show_details(flown.view.at)
+            ages += [int(age) for age in re.findall(r"(\d+) s ago", details_of(flown))]
+        assert ages[0] + 3 == ages[-1]
         flown.view.context = replace(flown.view.context, clock=lambda: now + 7300)
         await flown.until(lambda: "2 h ago" in details_of(flown))
 

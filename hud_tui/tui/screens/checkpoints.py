@@ -37,7 +37,7 @@ from hud_tui.rl.metrics import metrics_of
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.own_numbers import HELDOUT, NONE
 from hud_tui.rl.run import Run, has_ended
-from hud_tui.rl.text import coarse, counted, one_line, spaced
+from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.job_actions import (
     Evaluated,
@@ -288,7 +288,7 @@ class CheckpointsScreen(HudScreen):
         if at.folded:
             return fold_details(self.run, lanes, at.position, at.oldest, width)
         note = "" if at.position == ROOT else self._note_of(self.run.tree[at.position])
-        now, beside = coarse(self.context.clock()), self._beside.get(at.position, ())
+        now, beside = self.context.clock(), self._beside.get(at.position, ())
         shut = self.context.writes.read_only is not None
         return details(self.run, lanes, at.position, now, width, note, beside, shut)
 

@@ -24,7 +24,7 @@ from hud_tui.rl.filter import Predicate
 from hud_tui.rl.metrics import of_weights, short, signed
 from hud_tui.rl.own_numbers import NONE, Own, own_metric
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import age, coarse, counted, one_line
+from hud_tui.rl.text import age, counted, one_line
 from hud_tui.rl.tree_layout import Kind, Lanes, Matches, Row, TreeCursor
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
@@ -491,7 +491,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         if number >= len(self.rows):
             unmatched = not len(self.rows) and y == HEADER
             return self._strip([Segment(keyed(UNMATCHED), look.dim)] if unmatched else [], PLAIN)
-        row, now = self.rows.row(number), coarse(self.clock())
+        row, now = self.rows.row(number), self.clock()
         self._drawn[number] = self._age(row, now)
         over = self._cursor_style if number == self.cursor.number else PLAIN
         return self._strip(row_line(look, self.run, self.lanes, row, now), over)
@@ -585,7 +585,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         cells = self._look_now().cells_of(AGE)
         if not self.is_on_screen or not cells:
             return
-        now, top = coarse(self.clock()), self._scroll
+        now, top = self.clock(), self._scroll
         for number in range(top, min(top + self._page, len(self.rows))):
             if self._drawn.get(number) != self._age(self.rows.row(number), now):
                 y = number - top + HEADER
