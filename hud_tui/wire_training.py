@@ -27,6 +27,10 @@ class StreamOptions(Request):
     """Without effect: nothing is padded here."""
 
 
+BASE = "base"
+"""In place of a checkpoint: the weights that the model started from (embedded)."""
+
+
 class Sampling(Request):
     """Fields that chat and text completions have in common, with OpenAI's names.
 
@@ -36,7 +40,7 @@ class Sampling(Request):
 
     model: str
     checkpoint: str | None = None
-    """Sample this checkpoint instead of the head."""
+    """Sample this checkpoint, or `BASE`, instead of the head."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None

@@ -52,6 +52,7 @@ from hud_tui.wire import (
     SubmitEvaluation,
     UsualTasks,
 )
+from hud_tui.wire_training import BASE
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -75,6 +76,7 @@ class RollOut(Protocol):
         client: "HudClient",
         evaluation: EvaluationJob,
         environment: Mapping[str, Any],
+        checkpoint: str | None,
         missing: Sequence[Task],
     ) -> AsyncGenerator[Progress, None]:
         """
@@ -82,6 +84,8 @@ class RollOut(Protocol):
             client: The service.
             evaluation: What is evaluated, and how it is sampled.
             environment: How rollouts are made, as passed to `Evaluations.submit`.
+            checkpoint: What completions are asked of: a checkpoint's id, or `BASE`; None for the
+                model as it is served.
             missing: One task for each rollout to make.
 
         Yields:
@@ -256,11 +260,12 @@ class Evaluations:
             HudUnclear: The outcome is unknown.
         """
         client = self._client
+        is_offered = await self._listed(model.id) is not None
         if environment is not None:
             begun = self._begin(model, body, called, environment)
             self._log(begun, environment, source)
             return begun
-        if await self._listed(model.id) is None:
+        if not is_offered:
             return self._begin(model, body, called)
         url = client.rl("/v1/models/{}/evaluations", model.id)
         settle = client.rl("/v1/models/{}/train/calls/", model.id) + "{}/settle"
@@ -370,8 +375,9 @@ class Evaluations:
             rows, environment = last.tasks, last.environment
         if rows is None:
             raise HudUsage("say which tasks: this service keeps none for an evaluation")
-        if body.checkpoint_id is None and model.checkpoint_count != 0:
-            hint = "evaluate the model that it was forked from, or a checkpoint"
+        if body.checkpoint_id is None and model.checkpoint_count != 0 and not self._offered:
+            origin = one_line(model.forked_from or "the model that it was forked from", 100)
+            hint = f"evaluate {origin}, or a checkpoint"
             raise HudUsage("only checkpoints can be sampled, not what a model started from", hint)
         tasks, split = _split(read_rows(rows), body.split)
         asked = body.parameters
@@ -456,7 +462,8 @@ class Evaluations:
             if self._roll_out is None:
                 again = f"{self._client.settings.program} eval --resume {evaluation.id}"
                 raise HudUsage("this evaluation is on an environment", again)
-            return self._roll_out(self._client, evaluation, kept.environment, missing)
+            of = evaluation.checkpoint_id or (BASE if self._offered else None)
+            return self._roll_out(self._client, evaluation, kept.environment, of, missing)
         given = evaluation.parameters
         sampling: dict[str, Any] = {
             key: given[key] for key in ("max_tokens", "temperature") if key in given

@@ -79,13 +79,14 @@ def roll_out_in(state: Path) -> RollOut:
         client: HudClient,
         evaluation: EvaluationJob,
         environment: Mapping[str, Any],
+        checkpoint: str | None,
         missing: Sequence[Task],
     ) -> AsyncGenerator[Progress, None]:
         order = Order.model_validate(environment["order"])
         given = {key: evaluation.parameters.get(key) for key in SAMPLED}
         known = {key: value for key, value in given.items() if value is not None}
         order = order.model_copy(update={"parameters": order.parameters | known})
-        return _Sampling(client, evaluation, order, missing).run(state)
+        return _Sampling(client, evaluation, order, checkpoint, missing).run(state)
 
     return roll_out
 
@@ -96,10 +97,11 @@ class _Sampling:
         client: HudClient,
         evaluation: EvaluationJob,
         order: Order,
+        checkpoint: str | None,
         missing: Sequence[Task],
     ) -> None:
         self._client, self._evaluation, self._order = client, evaluation, order
-        self._missing = missing
+        self._checkpoint, self._missing = checkpoint, missing
         self._signals: dict[str, TaskSignal] = {}
         self._began, self._done, self._trouble = monotonic(), 0, ""
         self._heard = asyncio.Event()
@@ -139,7 +141,7 @@ class _Sampling:
         found = set()
         for slug, count in Counter(task.slug for task in self._missing).items():
             request = rollout_of(self._order, self._evaluation.id, tasks[slug], count)
-            request["checkpoint"] = self._evaluation.checkpoint_id
+            request["checkpoint"] = self._checkpoint
             found.add(asyncio.create_task(worker.call("roll_out", **request)))
         return found
 

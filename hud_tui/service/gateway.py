@@ -25,7 +25,7 @@ from hud_tui.service.store import checkpoints, models, traces
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TurnRow
-from hud_tui.wire_training import Chat, Completion, Sampling
+from hud_tui.wire_training import BASE, Chat, Completion, Sampling
 
 # Prompts: the token ids that a request asks to continue.
 
@@ -482,6 +482,8 @@ def _trace_id(header: str | None) -> str | None:
 async def _node(parts: ServiceContext, model: ModelRow, pin: str | None) -> Node | None:
     if pin is None:
         return await parts.store.read(checkpoints.head, model.id)
+    if pin == BASE:
+        return None
     node = await parts.store.read(checkpoints.find, model.id, canonical(pin) or pin)
     node.refuse_expired()
     return node

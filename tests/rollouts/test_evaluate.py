@@ -64,6 +64,24 @@ async def test_any_checkpoint_is_evaluated_and_compared_by_task(
         assert len(rollouts.rewards) == 2
 
 
+async def test_what_the_model_started_from_is_evaluated_too(hud: Command, source: Path) -> None:
+    before = await hud("eval", str(source), *EVAL, "--checkpoint", "base", "--samples", "4")
+    assert before.code == 0, before.err
+    await trained(hud, source)
+    names = ("--checkpoint", "base", "--checkpoint", "head", "--fail-if-worse-than", "base")
+    done = await hud("eval", str(source), *EVAL, *names, "--samples", "4")
+    assert done.code in (0, 6), done.err
+    base, head, compared = [one["data"] for one in done.documents]
+    found = base["evaluation"]
+    assert (found["checkpoint_id"], found["status"], found["done"]) == (None, "succeeded", 48)
+    assert head["gates"][0]["than"] == found["id"] == compared["before"]["id"]
+    traces = (await hud("traces", found["id"])).data["traces"]
+    assert {one["model"] for one in traces} == {"arith-rl"}
+    listed = (await hud("eval", *MODEL, "--list")).data["evaluations"]
+    kept = [one["id"] for one in listed if one["checkpoint_id"] is None]
+    assert kept == [before.data["evaluation"]["id"], found["id"]]
+
+
 async def test_one_that_fails_is_resumed_and_samples_what_is_missing(
     hud: Command, tmp_path: Path, source: Path
 ) -> None:
@@ -136,7 +154,6 @@ async def test_what_cannot_be_evaluated_is_refused(
     for flags, said in (
         (("arith", "--turns", "4"), "--turns is for an environment"),
         (("{}", "--runtime", "moon"), "no such runtime"),
-        (("{}", "--checkpoint", "base"), "what a model started from"),
         (("{}", "--split", "heldout"), "is in heldout"),
     ):
         refused = await hud("eval", *(word.format(source) for word in flags), *EVAL)

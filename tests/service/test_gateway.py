@@ -88,6 +88,23 @@ async def test_stop_ends_the_text_and_stays_in_the_tokens(
         assert choice["finish_reason"] == "stop"
 
 
+async def test_the_weights_that_a_model_started_from_can_be_pinned(http: httpx.AsyncClient) -> None:
+    model = await fork(http)
+    ask = {"seed": 2, "n": 10, "return_token_ids": True}
+    started = await chat(http, model["id"], **ask)
+    for _ in range(5):
+        await step(http, model)
+    pinned = await chat(http, model["id"], checkpoint="base", **ask)
+    assert (pinned["choices"], pinned["checkpoint"]) == (started["choices"], None)
+    other = (
+        await http.post("/v2/models/fork", json={"source_model_id": model["id"], "name": "on"})
+    ).json()
+    head = (await chat(http, model["id"], **ask))["choices"]
+    assert head != started["choices"]
+    await step(http, other)
+    assert (await chat(http, other["id"], checkpoint="base", **ask))["choices"] == head
+
+
 async def test_a_pin_samples_that_checkpoint(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     ask = {"seed": 2, "n": 10, "return_token_ids": True}
