@@ -309,6 +309,11 @@ PICKER = (
     Action("picker", "pick(1)", "right,l,space", "next", "The next choice.", False),
 )
 
+FOLD = (
+    Action("fold", "fold", "enter,space", "unfold", "Show the other fields, or hide them."),
+    Action("fold", "unfold", "right,l", "unfold", "Show the other fields.", False),
+)
+
 JSON = (
     Action("json", "fold", "enter,space", "fold", "Fold or unfold the line."),
     Action("json", "search", "slash", "search", "Find a key or a value."),
@@ -674,7 +679,7 @@ ALARMS = (
 
 ACTIONS = (
     *(*PANEL, *HISTORY, *HEAD, *COMPARE, *SUBMIT, *APP, *CONNECT),
-    *(*LIST, *PICKER, *DIALOG, *JSON),
+    *(*LIST, *PICKER, *FOLD, *DIALOG, *JSON),
     *(*MODELS, *LAUNCH, *CHECKPOINTS, *LIVE),
     *(*CHARTS, *GROUP, *OVERLAYS),
     *(*RUNS, *COLUMNS, *COMPARED),

@@ -15,6 +15,7 @@ PLACES = {
     "app": "Everywhere",
     "list": "In a list",
     "picker": "In a field of choices",
+    "fold": "On the row of a form's other fields",
     "dialog": "In a dialog",
     "panel": "In a panel",
     "history": "In the head's history",

@@ -104,7 +104,7 @@ def _question(args: argparse.Namespace, tasks: int) -> str:
 def _say(findings: list[Finding]) -> None:
     for finding in findings:
         if finding.level != "ok":
-            where = f" [{finding.where}]" if finding.where else ""
+            where = f" [{finding.where}]" if finding.place else ""
             tell(f"{finding.level}: {finding.message}{where} ({finding.fix})")
 
 

@@ -450,10 +450,15 @@ async def _model(
     per_step = asked.tasks_per_step or (defaults.tasks_per_step if defaults else None)
     found = check_model(model)
     if found[0].level == "ok":
-        found += check_ready(model, await _running(client, model), client.settings.program)
+        found += await readiness(client, model)
     sizes = check_group_size(tasks, group_size, per_step)
     found += check_parameters(model, asked)
     return [*found, *check_tokens(model), *sizes, *check_room(model, asked.steps)]
+
+
+async def readiness(client: HudClient, model: Model) -> list[Finding]:
+    """Whether a model can be trained now. Raises HudUnauthorized: the key is refused."""
+    return check_ready(model, await _running(client, model), client.settings.program)
 
 
 async def _running(client: HudClient, model: Model) -> JobStatus | None:

@@ -92,6 +92,8 @@ def name_problem(name: str, models: Sequence[Model]) -> str:
         return f"at most {NAME_LIMIT} characters"
     if not name.isprintable():
         return "use printable characters only"
+    if not any(map(str.isalpha, name)):
+        return "use at least one letter, e.g. arith-rl"
     if name.strip().casefold() in _names(models):
         return "a model with this name exists"
     return ""

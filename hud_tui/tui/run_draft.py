@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 
 from rich.text import Text
@@ -447,6 +448,9 @@ LEADS = {
 }
 
 
+UNDER_WAY = "wait until it ends, or cancel it: {app.view.live} Live, {live.cancel_run}"
+
+
 @dataclass(frozen=True)
 class Draft:
     """A taskset, preflight's findings so far, and whether it still runs."""
@@ -465,8 +469,15 @@ class Draft:
     """Whether it will be submitted as soon as the checks have passed."""
 
     def found(self, finding: Finding) -> Draft:
-        """With one more finding."""
+        """With one more finding; one on a run under way names the key that cancels it."""
+        if finding.check == "ready" and finding.level == "warning":
+            finding = replace(finding, fix=keyed(UNDER_WAY))
         return replace(self, findings=(*self.findings, finding))
+
+    def found_ready(self, found: Iterable[Finding]) -> Draft:
+        """With these findings on whether the model can be trained now."""
+        others = tuple(one for one in self.findings if one.check != "ready")
+        return reduce(Draft.found, found, replace(self, findings=others))
 
     def unread(self, error: HudError) -> Draft:
         """With the reason why the source cannot be read: each problem of its rows is a finding."""
@@ -507,7 +518,7 @@ class Draft:
 
         Args:
             run: The model's.
-            faults: Labels of the invalid fields.
+            faults: The invalid fields.
         """
         if run.model is None:
             return keyed("no model selected: {app.view.models} lists them")
@@ -520,7 +531,7 @@ class Draft:
             return one_line(f"not submitted: {problem.message if problem else ''}", 300)
         if self.tasks and all(task.heldout for task in self.chosen):
             return keyed("every training task is left out: {launch.leave_out} takes one back in")
-        return f"invalid: {', '.join(faults)}" if faults else ""
+        return f"invalid: {'; '.join(faults)}" if faults else ""
 
     def lead(self, first: bool, listed: bool, blocked: str = "") -> str:
         """What Enter does.

@@ -20,7 +20,7 @@ from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.screens.palette import Palette
 from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
-from hud_tui.tui.widgets.form import Picker
+from hud_tui.tui.widgets.form import FoldRow, Picker
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
 from tests.tui.conftest import Connector, opened
@@ -32,6 +32,7 @@ HOLDERS: dict[str, type] = {
     "columns": ColumnList,
     "compared": RunComparison,
     "picker": Picker,
+    "fold": FoldRow,
     "dialog": ConfirmDialog,
     "json": JsonScreen,
     "log": LogScreen,

@@ -28,12 +28,15 @@ ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
 
 
 @asynccontextmanager
-async def launch(served: Served, own: bool = True, **start: Any) -> AsyncIterator[Opened]:
+async def launch(
+    served: Served, own: bool = True, size: tuple[int, int] = (120, 40), **start: Any
+) -> AsyncIterator[Opened]:
     """The view of a fresh model, or of none."""
     if own:
         async with caller(served) as http:
             await fork(http, "arith rl")
-    async with opened(Connector(served), Start(**{"command": "run", **start})) as app:
+    started = Start(**{"command": "run", **start})
+    async with opened(Connector(served), started, size=size) as app:
         await app.until_view("launch")
         await app.until(lambda: view(app).tasksets)
         if own:
@@ -358,6 +361,69 @@ async def test_the_whole_form_has_room_for_what_is_allowed(
         assert view(app).tasks.size.height > 2 or size[1] < 30
 
 
+@pytest.mark.parametrize("size", [(80, 24), (80, 30), (120, 40)])
+async def test_the_whole_form_leaves_no_line_empty(served: Served, size: tuple[int, int]) -> None:
+    async with launch(served, size=size) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        screen = view(app)
+        screen.query_one("#fold", Button).press()
+        await app.until(lambda: screen.query_one("#eps").parent.display)
+        await app.pilot.pause()
+        lists, tasks = screen.query_one("#lists").region, screen.tasks
+        shown = tasks if tasks.display else screen.query_one("#source")
+        assert shown.region.bottom == lists.bottom
+        assert screen.form.region.y - lists.bottom <= 1
+        button = screen.button.region
+        assert button.bottom + 1 + screen.button.parent.styles.margin.bottom >= size[1] - 1
+        if size[1] >= 30:
+            assert tasks.size.height > 2
+        else:
+            assert screen.query_one("#findings").size.height >= 6
+
+
+async def test_enter_is_told_on_the_buttons_and_space_and_right_unfold(served: Served) -> None:
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        screen = view(app)
+
+        def line() -> str:
+            return str(app.screen.query_one(KeyLine).render())
+
+        await app.until(lambda: line().startswith("enter submit"))
+        assert "^s" not in line()
+        fold = screen.query_one("#fold", Button)
+        fold.focus()
+        for key, told in (("space", "fold"), ("enter", "unfold"), ("right", "fold")):
+            await app.press(key)
+            await app.until(lambda told=told: line().startswith(f"enter {told} "))
+            assert screen.form.unfolded is (told == "fold")
+        screen.action_choose()  # as a click on the hint does
+        await app.until(lambda: not screen.form.unfolded)
+        assert not screen.draft.checking
+
+
+async def test_what_is_invalid_is_told_with_an_example(served: Served) -> None:
+    told = {
+        "beta1": "invalid: Adam beta1: 0 to < 1, or empty, e.g. 0.9",
+        "loss_fn_config": "invalid: loss config: KEY=NUMBER, with commas, e.g. beta=0.05",
+        "steps": "invalid: steps: 1 to 100000, e.g. 10",
+    }
+    async with launch(served) as app:
+        await app.press("home", "enter")
+        await checked(app)
+        screen = view(app)
+        screen.query_one("#fold", Button).press()
+        for key in told:
+            field(app, key).value = "foo"
+        for key, text in told.items():
+            await app.until(lambda key=key: field(app, key).parent.display)
+            field(app, key).focus()
+            await app.until(lambda text=text: said(app, "#summary").startswith(text))
+            assert said(app, "#summary").count(";") == 2
+
+
 async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:
     async with launch(served) as app:
         assert field(app, "steps").value == "10"
@@ -469,7 +535,15 @@ async def test_a_run_under_way_is_mentioned(served: Served) -> None:
     async with opened(Connector(served), Start("run", model=model_id, source="arith")) as app:
         await app.until_view("launch")
         await app.until(lambda: "already training this model" in said(app, "#summary"))
-    await cancel(served, job_id)
+        found = " ".join((await checked(app)).split())
+        assert "⚠ model ready a run already trains" in found
+        assert "cancel it: 3 Live, X" in found
+        assert job_id not in found
+        assert found.count(job_id[:8]) == 1
+        await cancel(served, job_id)
+        await app.until(lambda: "a run already trains" not in said(app, "#findings"))
+        assert "already training" not in said(app, "#summary")
+        await app.until(lambda: not view(app).draft.warnings)
     assert await status(served, job_id) in ("running", "cancelled")
 
 

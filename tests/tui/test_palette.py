@@ -341,6 +341,8 @@ def test_a_name_has_the_room_that_no_note_needs() -> None:
     assert _row("k", Place(long, nowhere, note), "run", 62).cells[0].plain == long
     both = _row("k", Place(long, nowhere, note), "run", 90).cells[0].plain
     assert both == f"{long}{' ' * 12}{note}"
+    some = _row("k", Place(long, nowhere, "what it does, which is long"), "action", 76)
+    assert some.cells[0].plain == f"{long}  what it does,…"
     keyed = _row("k", Place(long, nowhere, "^s"), "action", 40).cells[0].plain
     assert (len(keyed), keyed[-4:]) == (40, "  ^s")
 

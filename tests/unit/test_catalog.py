@@ -72,6 +72,9 @@ def test_free_name(source: str, taken: list[str], free: str) -> None:
         (" ", "enter a name"),
         ("x" * 101, "at most 100"),
         ("a\x1bb", "printable"),
+        ("2", "at least one letter"),
+        ("3-4", "at least one letter"),
+        ("ü2", ""),
         (" MIXED-rl", "exists"),
     ],
 )

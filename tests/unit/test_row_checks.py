@@ -149,6 +149,11 @@ def test_a_model_is_ready_where_the_service_says_so() -> None:
     busy = check_ready(model(status="ready"), JobStatus(status="running", id="j-1"))
     assert only(busy) == ("warning", "j-1")
     assert busy[0].fix == "wait until it ends, or cancel it: hud-tui jobs j-1 --cancel"
+    assert busy[0].place == ""  # the fix says it
+    long = JobStatus(status="running", id="0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d")
+    [busy] = check_ready(model(status="ready"), long)
+    assert f"{busy.message} {busy.place} {busy.fix}".count("0a1b2c3d") == 1
+    assert "0a1b2c3d-" not in f"{busy.message} {busy.where} {busy.fix}"
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ class Finding:
     fix: str = ""
     """How to fix it."""
 
+    @property
+    def place(self) -> str:
+        """`where`; empty if the message or the fix says it."""
+        return "" if self.where in f"{self.message} {self.fix}" else self.where
+
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Findings sorted by check, then by place."""
@@ -254,8 +259,8 @@ def check_ready(model: Model, job: JobStatus | None, program: str = "hud-tui") -
     """
     name, status = one_line(model.model_name), (model.model_extra or {}).get("status")
     if job is not None:
-        which = one_line(job.id or job.name or "", 60)
-        message = f"a run already trains {name}: {which or job.status}"
+        which = one_line(job.id[:8] if job.id else job.name or "", 60)
+        message = f"a run already trains {name}"
         fix = f"wait until it ends, or cancel it: {program} jobs {quote(which or 'JOB')} --cancel"
         return [Finding("ready", "warning", message, which, fix)]
     if status == "ready":

@@ -26,12 +26,12 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 from textual.worker import Worker
 
-from hud_tui.client.preflight import load_source, preflight
+from hud_tui.client.preflight import load_source, preflight, readiness
 from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
 from hud_tui.client.submit import SweepFiles, plan_sweep, start_name, submit
 from hud_tui.errors import HudError, HudUsage
-from hud_tui.keys import keyed
+from hud_tui.keys import Action, keyed, of_view
 from hud_tui.rl.progress import Value, form_values, parameters, without_field
 from hud_tui.rl.run import Run
 from hud_tui.rl.sweep import AT_ONCE, SweepSize, paced_like
@@ -61,12 +61,12 @@ from hud_tui.tui.run_draft import (
 )
 from hud_tui.tui.screens.base import WIDTHS, HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
-from hud_tui.tui.widgets.form import FilterField, Findings, Picker, RunForm, whole_lines
+from hud_tui.tui.widgets.form import FilterField, Findings, FoldRow, Picker, RunForm, whole_lines
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList, fold
 from hud_tui.wire import JobParameters, Model, Taskset
 
-ROOMY = 34
+ROOMY = 30
 """Lines from which the tasks stay in sight above the whole form."""
 LEAST_ABOUT = 30
 """Least width of the tasksets' descriptions in their list, cells."""
@@ -316,8 +316,10 @@ class LaunchScreen(HudScreen):
         self.sources.show(taskset_rows(self.tasksets, self.draft.source))
 
     def action_choose(self) -> None:
-        """Enter on a taskset: check it, and go to the button."""
-        if self.sources.has_focus and self.sources.key is not None:
+        """Enter on a taskset: check it, and go to the button; on a button: press it."""
+        if isinstance(self.focused, Button):
+            self.focused.press()
+        elif self.sources.has_focus and self.sources.key is not None:
             self._take(self.sources.key)
 
     @on(RowList.Moved)
@@ -327,6 +329,8 @@ class LaunchScreen(HudScreen):
 
     def on_descendant_focus(self) -> None:
         self._show_about()
+        if self.is_built and self.form.faults:  # told is what the field with the cursor takes
+            self.show_state()
 
     def on_resize(self) -> None:
         super().on_resize()
@@ -520,6 +524,18 @@ class LaunchScreen(HudScreen):
             return self.tasks.has_focus
         return super().check_action(action, parameters)
 
+    def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
+        """On a button, Enter comes first."""
+        able = super().hints(actions)
+        presses = "submit" if self.focused is self.button else ""
+        if presses and all(one.name != presses for one in able):
+            return able
+        if isinstance(self.focused, FoldRow):
+            presses = "fold" if self.form.unfolded else "unfold"
+        enter = [one for one in of_view("launch") if one.name == "choose" and presses]
+        others = (one for one in able if one.name != presses)
+        return [*(replace(one, label=presses) for one in enter), *others]
+
     def can(self, action: str) -> bool:
         draft = self.draft
         match action:
@@ -566,6 +582,22 @@ class LaunchScreen(HudScreen):
 
     def watch_run(self, before: Run, run: Run) -> None:
         if _matters(run) != _matters(before):
+            self.show_state()
+        if run.training != before.training:
+            self._check_ready()
+
+    @work(exclusive=True, group="ready")
+    async def _check_ready(self) -> None:
+        """Check again whether the model can be trained, since a run of it began or ended."""
+        checked = self._checked_for
+        if checked is None or self.draft.checking:
+            return
+        try:
+            found = await readiness(self.client, await self.client.model(checked))
+        except HudError:
+            return  # the top line shows the connection
+        if checked == self._checked_for and not self.draft.checking and self.draft.tasks:
+            self.draft = self.draft.found_ready(found)
             self.show_state()
 
     @work(exclusive=True, group="form")

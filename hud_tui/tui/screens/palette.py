@@ -438,7 +438,7 @@ def _row(key: str, one: Place, kind: str, room: int) -> Row:
     name = name.stylize("$text-muted") if one.is_dim else name
     left = room - name.cell_length - 2
     if len(note) > max(left, SHORT_NOTE):
-        note = one_line(note, left) if left >= LEAST_NOTE else ""
+        note = one_line(note, left - 1) if left >= LEAST_NOTE else ""
     if note:
         name = name.truncate(max(1, room - len(note) - 2), ellipsis=True)
         gap = " " * max(2, room - name.cell_length - len(note))

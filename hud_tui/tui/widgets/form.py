@@ -144,7 +144,7 @@ def _wrapped(finding: Finding, width: int, most: int = SHORT) -> Iterator[Conten
     """A finding wrapped to `width`, each part cut at `most` characters."""
     glyph, style = GLYPHS[finding.level]
     room = max(12, width - LABEL - 2)
-    advice = [finding.where, finding.fix] if finding.level != "ok" else []
+    advice = [finding.place, finding.fix] if finding.level != "ok" else []
     said = [(line, style) for line in wrap(one_line(finding.message, most), room)]
     said += [
         (line, "") for part in advice if part for line in wrap(f"→ {one_line(part, most)}", room)
@@ -268,8 +268,8 @@ class RunForm(Grid):
         """The parameters with several values, as last read."""
         self.is_of_environment = False
         """Whether the run is on an environment of the user's own."""
-        self._given: Collection[str] = ()
-        """The parameters that the model's service accepts."""
+        self._given: Mapping[str, Value] = {}
+        """The parameters that the model's service accepts, with their defaults."""
         self.options: dict[str, Any] = {}
         """How its rollouts are made, as last read; fields of `Options`."""
 
@@ -280,7 +280,7 @@ class RunForm(Grid):
         yield _picker_field("reasoning_effort", EFFORTS)
         yield _picker_field("baseline", (NO, YES))
         yield _number_field(AT_ONCE_FIELD)
-        yield Button("", id="fold", compact=True)
+        yield FoldRow("", id="fold", compact=True)
         config = Input(id="loss_fn_config", compact=True, max_length=LONGEST, classes="text")
         label = setting_label("loss_fn_config")
         yield Field(label, config, "KEY=NUMBER, with commas", folded=True, wide=True)
@@ -421,8 +421,21 @@ class RunForm(Grid):
 
     @property
     def faults(self) -> list[str]:
-        """Labels of the invalid fields."""
-        return [field.label for field in self._offered() if field.has_class("wrong")]
+        """Labels of the invalid fields: first the one with the cursor, or the first, with what is
+        allowed and an example."""
+        wrong = [field for field in self._offered() if field.has_class("wrong")]
+        wrong.sort(key=lambda field: not field.field.has_focus)
+        return [self._expected(field) for field in wrong[:1]] + [one.label for one in wrong[1:]]
+
+    def _expected(self, field: Field) -> str:
+        """What may be typed in a field, e.g. ``Adam beta1: 0 to < 1, or empty, e.g. 0.9``."""
+        key = field.field.id or ""
+        spec, option = _SPECS.get(key), _OPTIONS.get(key)
+        empty = ", or empty" if spec is not None and spec.optional else ""
+        usual = option.usual if option is not None else EXAMPLES.get(key)
+        usual = write(self._given[key]) if usual is None and key in self._given else usual
+        example = f", e.g. {usual}" if usual else ""
+        return f"{field.label}: {field.limits}{empty}{example}"
 
     def _offered(self) -> Iterable[Field]:
         return (field for field in self.query(Field) if field.offered)
@@ -452,6 +465,7 @@ class RunForm(Grid):
         event.stop()
         self.unfolded = not self.unfolded
         self._fold()
+        self.screen.refresh_bindings()  # the last line says what the key does next
 
     def focus_first(self) -> None:
         for field in self._offered():
@@ -475,10 +489,33 @@ class RunForm(Grid):
         self.post_message(self.Changed())
 
 
+class FoldRow(Button, inherit_bindings=False):
+    """The row that shows the folded fields, or hides them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("fold")
+
+    def action_fold(self) -> None:
+        """Show the fields, or hide them."""
+        self.press()
+
+    def action_unfold(self) -> None:
+        """Show the fields."""
+        if not self.screen.has_class("-unfolded"):
+            self.press()
+
+
 UPDATE_FIELDS = tuple(replace(spec, optional=True) for spec in UPDATE_NUMBERS)
 _SPECS: dict[str, NumberField] = {
     spec.key: spec for spec in (*NUMBERS, *UPDATE_FIELDS, AT_ONCE_FIELD, TOKENS_FIELD)
 }
+
+
+EXAMPLES = {
+    **{"loss_fn_config": "beta=0.05", "reward_scale": "1", "beta1": "0.9", "beta2": "0.95"},
+    **{"eps": "1e-8", "weight_decay": "0.1", "eval_every": "5", "eval_samples": "4"},
+    **{TOKENS_FIELD.key: "256", AT_ONCE_FIELD.key: str(AT_ONCE)},
+}
+"""What may be typed in the fields that are empty at first."""
 
 
 def _id(option: Option) -> str:
