@@ -282,7 +282,7 @@ def _width(keys: list[Content]) -> int:
 
 OPENS = "opens"
 """Group of workers that read something and then open it; input typed meanwhile is for what they
-open."""
+open. A worker that waits for a dialog's answer is none of them: the dialog would get no input."""
 AT_ONCE, AGAIN_S = 10, 0.001
 """Number of immediate checks whether all input is handled; then seconds between two checks."""
 PATIENCE_S = 1.0

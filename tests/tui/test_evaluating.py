@@ -15,6 +15,7 @@ from hud_tui.service.routes import training
 from hud_tui.service.service import Service
 from hud_tui.settings import Start
 from hud_tui.tui.job_actions import EvaluateDialog
+from hud_tui.tui.keys import OPENS
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.checkpoint_tree import (
@@ -126,6 +127,8 @@ async def test_other_tasks_are_read_before_they_are_evaluated(served: Served) ->
     async with evaluating(served) as flown:
         await flown.press("E")
         shown = await dialog(flown)
+        held_back = [one for one in flown.app.workers if one.group == OPENS and one.is_running]
+        assert held_back == [], "what is typed is for this dialog"
         shown.query_one("#evaluate-source", Input).focus()
         await flown.press(*"nothing", "enter")
         await flown.until(lambda: "nothing" in asks(flown))

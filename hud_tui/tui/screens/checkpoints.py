@@ -463,7 +463,7 @@ class CheckpointsScreen(HudScreen):
             )
         return list(distinct.values())
 
-    @work(exclusive=True, group=OPENS)
+    @work(exclusive=True, group="evaluate")
     async def action_evaluate(self) -> None:
         """Ask how to evaluate the marked checkpoints, or the one under the cursor, and begin."""
         begun = await ask_evaluation(self.app, self.session, self.evaluated)

@@ -42,7 +42,7 @@ from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
 from hud_tui.tui.job_actions import Evaluated, ask_evaluation
-from hud_tui.tui.keys import OPENS, bindings
+from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
@@ -317,7 +317,7 @@ class HeadDialog(ConfirmDialog):
         choices = [Evaluated(label, tuple(of)) for label, of in offered.items()]
         self.dismiss(False)
         view.run_worker(
-            ask_evaluation(view.app, view.session, choices), exclusive=True, group=OPENS
+            ask_evaluation(view.app, view.session, choices), exclusive=True, group="evaluate"
         )
 
     def _preview(self, note: str) -> None:
