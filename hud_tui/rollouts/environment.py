@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_source
-from hud_tui.errors import HudRefused, HudUsage
+from hud_tui.errors import HudMalformed, HudRefused, HudUsage
 from hud_tui.rl.tasks.checks import (
     Finding,
     by_environment,
@@ -255,7 +255,7 @@ async def check_update(client: HudClient, order: Order) -> list[Finding]:
     """Whether the service has the order's loss; empty if it does not list its losses."""
     try:
         known = await client.losses(order.model_id)
-    except HudRefused:
+    except (HudRefused, HudMalformed):
         return []
     if not known.losses:
         return []

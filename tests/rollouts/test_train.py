@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import split
 
+import httpx
 import pytest
 
 from hud_tui.audit_log import CommandLog, as_hud_tui
@@ -16,7 +17,7 @@ from hud_tui.cli.train import _Command
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUsage
 from hud_tui.rollouts.control import known_runs, require_absent_run
-from hud_tui.rollouts.environment import Trial, setting_of
+from hud_tui.rollouts.environment import Trial, check_update, setting_of
 from hud_tui.wire import Model
 from tests.conftest import Served, until
 from tests.rollouts.driving import (
@@ -28,7 +29,7 @@ from tests.rollouts.driving import (
     stand_in_venv,
     write_sums,
 )
-from tests.service.clients import over_socket
+from tests.service.clients import answered, over_socket
 from tests.service.headless import Command, commands
 
 FLAGS = ("--group-size", "4", "--tasks-per-step", "3", "--lr", "0.3", "--max-tokens", "20")
@@ -153,6 +154,22 @@ async def test_a_loss_that_there_is_not_ends_it_before_anything_is_spent(
     [found] = [one for one in done.data["findings"] if one["level"] == "failure"]
     assert (found["message"], found["fix"][: len(fix)]) == (said, fix)
     assert known_runs(tmp_path / "state") == {}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(404),
+        httpx.Response(200, json=["ppo"]),
+        httpx.Response(200, json={"losses": []}),
+    ],
+    ids=["unknown", "of another form", "none"],
+)
+async def test_a_service_that_lists_no_losses_decides_itself(answer: httpx.Response) -> None:
+    model = Model(id="1", name="a", model_name="arith-rl", is_trainable=True)
+    order = order_for(model, Path("sums.py"), Path(), parameters={"loss_fn": "its own"})
+    async with answered(lambda request: answer) as client:
+        assert await check_update(client, order) == []
 
 
 @pytest.mark.parametrize("flags", [(), ("--follow",)], ids=["begun", "followed"])
