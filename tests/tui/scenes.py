@@ -54,7 +54,12 @@ class SceneClient:
         evaluated: bool = False,
     ) -> None:
         self.settings = SimpleNamespace(
-            label="HUD local", local=True, data_dir="", web_url="http://hud", api_url="http://hud"
+            program="hud-tui --local",
+            label="HUD local",
+            local=True,
+            data_dir="",
+            web_url="http://hud",
+            api_url="http://hud",
         )
         self.wire = SimpleNamespace(guard=Guard(), get=self._get)
         self._models, self._runs, self._evaluated = models, runs, evaluated
