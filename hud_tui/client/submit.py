@@ -107,7 +107,7 @@ async def _how_to_cancel(client: HudClient, model_id: str) -> str:
         return ""
     if job is None or not job.id or not is_active(job.status):
         return ""
-    return f"{client.settings.program} jobs {quote(one_line(job.id, 60))} --cancel"
+    return f"{client.settings.program} --headless jobs {quote(one_line(job.id, 60))} --cancel"
 
 
 SOURCED = frozenset({"dataset", "tasks"})

@@ -121,4 +121,6 @@ async def test_a_run_whose_driver_is_gone_says_how_it_is_resumed(
     await http.put(f"/v1/training/jobs/{job_id}/drive", json=body)
     status = await ended(http, job_id)
     assert status["status"] == "interrupted"
-    assert status["error"]["message"].endswith(f": hud-tui --local jobs {job_id} --resume")
+    assert status["error"]["message"].endswith(
+        f": hud-tui --headless --local jobs {job_id} --resume"
+    )

@@ -261,7 +261,8 @@ def check_ready(model: Model, job: JobStatus | None, program: str = "hud-tui") -
     if job is not None:
         which = one_line(job.id[:8] if job.id else job.name or "", 60)
         message = f"a run already trains {name}"
-        fix = f"wait until it ends, or cancel it: {program} jobs {quote(which or 'JOB')} --cancel"
+        cancel = f"{program} --headless jobs {quote(which or 'JOB')} --cancel"
+        fix = f"wait until it ends, or cancel it: {cancel}"
         return [Finding("ready", "warning", message, which, fix)]
     if status == "ready":
         return [Finding("ready", "ok", f"{name} is ready", name)]

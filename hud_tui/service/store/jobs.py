@@ -266,7 +266,7 @@ def requeue(db: Db, job_id: str) -> JobStatus:
     """
     job = training(db, job_id)
     if job["driver"] is not None:
-        hint = f"hud-tui --local jobs {job['id']} --resume"
+        hint = f"hud-tui --headless --local jobs {job['id']} --resume"
         raise Refused(409, f"this run is driven from {job['driver']}: resume it there: {hint}")
     if job["status"] not in RESUMABLE:
         raise Refused(409, f"job {job['id']} is {job['status']}: there is nothing to resume")
@@ -489,7 +489,7 @@ def end_abandoned(db: Db) -> int:
     rows = db.execute(query).fetchall()
     gone = [row["id"] for row in rows if now() - (row["heard_at"] or 0.0) > LEASE_S]
     for job_id in gone:
-        resume = f"hud-tui --local jobs {job_id} --resume"
+        resume = f"hud-tui --headless --local jobs {job_id} --resume"
         why = f"its driver does not answer: resume the run where it was begun: {resume}"
         finish(db, job_id, End("interrupted", JobError(code="interrupted", message=why)))
     return len(rows) - len(gone)
