@@ -32,7 +32,7 @@ from hud_tui.wire import (
     Trace,
     UsualTasks,
 )
-from hud_tui.wire_training import TraceEvents
+from hud_tui.wire_training import Losses, TraceEvents
 from tests.conftest import until
 from tests.tui import scene_data as data
 from tests.tui.conftest import asked, run_of, time_stands_still
@@ -131,8 +131,8 @@ class SceneClient:
     async def trace_events(self, trace_id: str, since_seq: int = -1) -> TraceEvents:
         return TraceEvents(events=data.turns(trace_id), latest_seq=1, status="completed")
 
-    async def losses(self, model_id: str) -> list[str]:
-        return ["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"]
+    async def losses(self, model_id: str) -> Losses:
+        return Losses(losses=["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"])
 
     async def model(self, name: str) -> Model:
         return next(model for model in self._models if name in (model.id, model.model_name))
