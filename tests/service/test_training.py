@@ -27,8 +27,10 @@ LOSSES = ["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"]
 
 async def test_losses_are_listed(http: httpx.AsyncClient) -> None:
     model = await fork(http)
-    answer = await http.get(f"/v1/models/{model['id']}/train/losses")
-    assert answer.json() == {"losses": LOSSES}
+    answer = (await http.get(f"/v1/models/{model['id']}/train/losses")).json()
+    assert answer["losses"] == LOSSES
+    assert set(answer["config"]) == set(LOSSES), "with the keys of each one's configuration"
+    assert answer["config"]["dro"] == {"beta": 0.05}
     assert (await http.get(f"/v1/models/{uuid4()}/train/losses")).status_code == 404
 
 

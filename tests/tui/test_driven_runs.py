@@ -172,8 +172,9 @@ async def type_options(flown: Cockpit, view: LaunchScreen) -> None:
         await flown.press("end", *["backspace"] * 12)
         if key == "failed":
             await flown.press(*"some")
-            await flown.until(lambda: view.form.faults == ["on failure"])
-            assert "on failure" in view.blocked
+            what = "on failure: stop:N, resample or drop, e.g. drop"
+            await flown.until(lambda: view.form.faults == [what])
+            assert what in view.blocked
             await flown.press(*["backspace"] * 4)
         await flown.press(*text)
     fold.focus()
