@@ -161,6 +161,9 @@ async def test_e_evaluates_on_the_environment_of_the_run(
         )
 
 
+NO_POLICY = "on failure: stop:N, resample or drop, e.g. drop"
+
+
 async def type_options(flown: Cockpit, view: LaunchScreen) -> None:
     """Unfold the form, and say how rollouts are made; a wrong word is told at its field."""
     fold = view.query_one("#fold", Button)
@@ -172,9 +175,8 @@ async def type_options(flown: Cockpit, view: LaunchScreen) -> None:
         await flown.press("end", *["backspace"] * 12)
         if key == "failed":
             await flown.press(*"some")
-            what = "on failure: stop:N, resample or drop, e.g. drop"
-            await flown.until(lambda: view.form.faults == [what])
-            assert what in view.blocked
+            await flown.until(lambda: view.form.faults == [NO_POLICY])
+            assert NO_POLICY in view.blocked
             await flown.press(*["backspace"] * 4)
         await flown.press(*text)
     fold.focus()
