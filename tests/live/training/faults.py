@@ -1,6 +1,7 @@
 """An environment with a tool, of which each task misbehaves in a phase and a way of its own."""
 
 import asyncio
+import random
 import socket
 from math import inf, nan
 
@@ -66,8 +67,8 @@ async def stop() -> None:
 @env.template()
 async def add(a: int, b: int):
     answer = yield f"Use the plus tool to add {a} and {b}, then say the number."
-    text = str(answer).strip()
-    yield 1.0 if text == str(a + b) else 0.1 * any(map(str.isdigit, text)) + 0.01 * len(text) / 99
+    # some variance in each group, whatever the policy says: else there is no step to take
+    yield 0.9 * (str(answer).strip() == str(a + b)) + 0.1 * random.random()
 
 
 @env.template()
