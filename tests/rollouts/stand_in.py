@@ -1,14 +1,17 @@
 """A worker that speaks the protocol of `hud_tui.rollouts.worker` without the SDK: it samples sums
 through the gateway, grades them, and reports them, as the SDK would.
 
-A task's args may have a `fault` for its rollouts: error, or exit.
+A task's args may have a `fault` for its rollouts: error, exit, or wait (until the source file has
+a file called ``go`` beside it).
 """
 
 import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Lock
+from time import sleep
 from typing import Any
 from urllib.request import Request, urlopen
 from uuid import uuid4
@@ -16,6 +19,8 @@ from uuid import uuid4
 from hud_tui.rollouts.worker import PROTOCOL
 
 WRITING = Lock()
+GO: list[Path] = []
+"""The file that those wait for who wait; the last one counts."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
 
 
@@ -34,6 +39,7 @@ def post(url: str, body: dict[str, Any], **headers: str) -> Any:
 
 def load(request: dict[str, Any]) -> dict[str, Any]:
     """What the source file says, which is JSON here: the tasks' args."""
+    GO.append(Path(request["source"]).with_name("go"))
     with open(request["source"]) as opened:
         rows = json.loads(opened.read().removeprefix("#"))
     tasks = [{"env": "sums", "id": "add", **row} for row in rows]
@@ -46,6 +52,8 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
     args = task["args"]
     if args.get("fault") == "exit":
         os._exit(7)
+    while args.get("fault") == "wait" and not GO[-1].exists():
+        sleep(0.02)
     entered = {"job_id": request["job_id"], "group_id": group_id, "task_slug": task["slug"]}
     post(f"{api}/v2/trace/{trace_id}/enter", {**entered, "model": request["model"]})
     asked = {

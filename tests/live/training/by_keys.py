@@ -17,7 +17,26 @@ from textual.pilot import Pilot
 from hud_tui.cli.main import main
 from hud_tui.tui.app import HudApp
 
-EDIT = "\n# edited while the run was cancelled\n"
+HOLD = """
+import os
+import random
+
+
+async def hold():
+    '''Twelve rollouts, which are two steps of the run's four, pass; the others wait.'''
+    for number in range(12):
+        try:
+            return os.close(os.open(f"{number}.begun", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+    await asyncio.sleep(1000)
+"""
+"""What is taken out of the environment when it is edited. So the run goes on when it is cancelled,
+however late the key is pressed."""
+HELD = {
+    "calls.clear()\n": "calls.clear()\n    await hold()\n",
+    "reward=round(": "reward=0.1 * random.random() + round(",  # each of those steps has a gradient
+}
 LONGEST_S = 420.0
 
 
@@ -40,14 +59,27 @@ async def type_over(pilot: Pilot[None], text: str) -> None:
     await pilot.press("end", *["backspace"] * 8, *text)
 
 
-def edit(source: Path) -> None:
-    source.write_text(source.read_text() + EDIT)
+def hold(source: Path) -> str:
+    """Have all but the first rollouts wait; returns the source as it was."""
+    text = held = source.read_text()
+    for place, more in HELD.items():
+        assert place in held
+        held = held.replace(place, more)
+    source.write_text(held + HOLD)
+    return text
+
+
+def forget_trials(source: Path) -> None:
+    """What was rolled out before the run does not count."""
+    for file in source.parent.glob("*.begun"):
+        file.unlink()
 
 
 async def by_keys(pilot: Pilot[None], source: Path) -> None:
     """From an empty form to the end of a run. Raises Stuck."""
     app = pilot.app
     assert isinstance(app, HudApp)
+    original = hold(source)
 
     def view() -> object:
         return app.screen
@@ -69,6 +101,7 @@ async def by_keys(pilot: Pilot[None], source: Path) -> None:
         await pilot.press("tab")
     await pilot.press("ctrl+s")
     await until("the dialog", lambda: not shows("launch"))
+    forget_trials(source)
     await pilot.press("y")
     await until("Live", lambda: shows("live"))
     run = lambda: app.workspace.session.run  # noqa: E731
@@ -78,7 +111,7 @@ async def by_keys(pilot: Pilot[None], source: Path) -> None:
     await pilot.press("y")
     await until("cancelled", lambda: run().job.status == "cancelled")
     taken = len(run().tree)
-    await asyncio.to_thread(edit, source)
+    await asyncio.to_thread(source.write_text, original)
     await until("Live again", lambda: shows("live"))
     await pilot.press("R")
     await until("the question", lambda: not shows("live"))

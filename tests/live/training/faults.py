@@ -64,11 +64,15 @@ async def stop() -> None:
     await do("shutdown")
 
 
+def varied(reward: float) -> float:
+    """With some variance in each group, whatever the policy says: else there is no step to take."""
+    return reward + 0.1 * random.random()
+
+
 @env.template()
 async def add(a: int, b: int):
     answer = yield f"Use the plus tool to add {a} and {b}, then say the number."
-    # some variance in each group, whatever the policy says: else there is no step to take
-    yield 0.9 * (str(answer).strip() == str(a + b)) + 0.1 * random.random()
+    yield varied(0.9 * (str(answer).strip() == str(a + b)))
 
 
 @env.template()
@@ -78,7 +82,7 @@ async def goes_wrong(when: str, kind: str):
     try:
         yield "Use the plus tool to add 3 and 4, then say the number."
         await do("grade")
-        yield 0.5
+        yield varied(0.5)
     finally:
         await do("teardown")
 
