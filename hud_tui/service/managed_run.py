@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from hashlib import blake2b
-from math import inf, isclose
+from math import inf
 from random import Random
 from statistics import fmean
 from time import perf_counter
@@ -23,9 +23,11 @@ from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.batches import (
     CROSS_ENTROPY,
+    IN_A_ROW,
     Batch,
     Trajectory,
     Turn,
+    ZeroVarianceStreak,
     check_loss,
     flat_groups,
     make_batch,
@@ -57,62 +59,6 @@ from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_r
 from hud_tui.wire import EvaluationParameters, Group, JobParameters
 
 T = TypeVar("T")
-IN_A_ROW = 20
-"""Consecutive zero-variance batches after which a run ends."""
-FULL = 1.0
-"""Reward of a solved task."""
-CURE = "choose easier tasks, a larger group_size or a higher temperature"
-
-
-@dataclass
-class ZeroVarianceStreak:
-    """The zero-variance batches since the last step."""
-
-    count: int = 0
-    low: float = inf
-    high: float = -inf
-    """Highest reward in them."""
-
-    def add(self, rewards: Sequence[float]) -> None:
-        """Count a batch without signal."""
-        self.count += 1
-        self.low, self.high = min(self.low, *rewards), max(self.high, *rewards)
-
-    def clear(self) -> None:
-        """Reset: a step was taken."""
-        self.count, self.low, self.high = 0, inf, -inf
-
-    @property
-    def is_end(self) -> bool:
-        """Whether the run has to end."""
-        return self.count >= IN_A_ROW
-
-    @property
-    def solved(self) -> bool:
-        """Whether every rollout in them had the full reward."""
-        return isclose(self.low, FULL, abs_tol=1e-6) and isclose(self.high, FULL, abs_tol=1e-6)
-
-    @property
-    def verdict(self) -> str:
-        """What the batches say about the tasks, and what to do."""
-        if self.solved:
-            return (
-                f"solved: every rollout of the last {self.count} batches scored {FULL};"
-                " no gradient left"
-            )
-        if self.low == self.high:
-            every = f"every rollout of the last {self.count} batches scored {round(self.low, 4)}"
-            why = (
-                "too hard for this model"
-                if self.low <= 0
-                else "the reward does not distinguish answers"
-            )
-            return f"{every}: {why}: {CURE}"
-        every = f"the last {self.count} batches had rewards from {round(self.low, 4)}"
-        every += f" to {round(self.high, 4)}, the same within each group"
-        return f"{every}: each task is solved always or never: {CURE}"
-
-
 # The plan of a managed run: parameters with defaults, parsed rows, rendered prompts.
 #
 # Everything that can be wrong with a submission is found here, before it is queued.

@@ -25,7 +25,7 @@ from hud_tui.service.engines.tiny import lessons, training, worker
 from hud_tui.service.engines.tiny.engine import pairs_path, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, forward, turns
 from hud_tui.service.engines.tiny.tokenizer import BpeTokenizer
-from hud_tui.service.engines.tiny.worker import load
+from hud_tui.service.engines.tiny.training import load
 
 BASE = "tiny/agent-1M"
 GAMES, TURNS, ROWS, PROMPT, SAID = 8, 25, 8, 500, 32

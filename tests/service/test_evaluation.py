@@ -12,8 +12,8 @@ import pytest
 from hud_tui.events import CheckpointAdded
 from hud_tui.rl.run import Run
 from hud_tui.service import managed_run as managed
+from hud_tui.service.batches import IN_A_ROW
 from hud_tui.service.engines.base import Datum, EngineLost, Sampled, SampleRequest, StateGone
-from hud_tui.service.managed_run import IN_A_ROW
 from hud_tui.service.service import Service
 from tests.conftest import Served, calling, ended, fork, submit, tasks_of, until
 from tests.service.calls import Json, set_head, step, tree

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hud_tui.service.engines.tiny.engine import TinyEngine, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, backward, forward, zeros
-from hud_tui.service.engines.tiny.worker import load
+from hud_tui.service.engines.tiny.training import load
 from hud_tui.service.service import Service
 from tests.conftest import calling, ended, tasks_of
 from tests.service.calls import Json, tree

@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from hud_tui.service.managed_run import IN_A_ROW
+from hud_tui.service.batches import IN_A_ROW
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
 from hud_tui.service.store.events import after

@@ -11,7 +11,8 @@ import pytest
 
 from hud_tui.service.engines.base import Datum
 from hud_tui.service.engines.tiny.model import Config, Weights, initial
-from hud_tui.service.engines.tiny.worker import Learner, save_base
+from hud_tui.service.engines.tiny.training import save_base
+from hud_tui.service.engines.tiny.worker import Learner
 
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 

@@ -45,8 +45,9 @@ from hud_tui.service.engines.tiny.training import (
     chunks,
     flat,
     gradients,
+    load,
+    save_base,
 )
-from hud_tui.service.engines.tiny.worker import load, save_base
 
 WARM_UP = 100
 """Steps over which the learning rate rises from 0."""

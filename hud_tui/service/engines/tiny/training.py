@@ -1,19 +1,36 @@
-"""From datums to gradients: chunks of sequences, token weights from a loss, one backward pass.
+"""From datums to gradients and a new state: chunks of sequences, token weights from a loss, one
+backward pass, AdamW, and the files of the result.
 
 Sequences are sorted by length and cut into chunks of about TOKENS, because page faults of large
 temporaries cost more than the calls of small ones. Turns that continue one another are one
 sequence, which is read once.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from errno import EDQUOT, EFBIG, ENOSPC
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
-from hud_tui.service.engines.base import Adam, Datum
-from hud_tui.service.engines.tiny.model import Array, Config, Ids, Weights, backward, forward, zeros
+from hud_tui.service.engines.base import BOUNDS, Adam, Datum, DiskFull, EngineError
+from hud_tui.service.engines.tiny.model import (
+    Array,
+    Config,
+    Ids,
+    Weights,
+    backward,
+    forward,
+    shapes,
+    zeros,
+)
+from hud_tui.storage import write_atomic
 
 # The losses, each as a weight w = −dC/dlogprob per token, so that all share one backward pass.
 #
@@ -259,3 +276,119 @@ def flat(chunk: Chunk, per_datum: Sequence[Sequence[float]]) -> Floats:
     """A per-token value of a call's datums in the chunk's order, shape (R,)."""
     values: list[Any] = [value for i in chunk.which for value in per_datum[i]]
     return np.array(values, np.float64)
+
+
+WIDEST = 80.0
+"""Largest difference in logprob that counts in ratio_max: beyond it, exp overflows."""
+
+
+class Tally:
+    """A pass's metrics, summed over tokens."""
+
+    def __init__(self, config: Mapping[str, float], ratios: bool) -> None:
+        """`ratios`: whether there are sampling logprobs to compare with."""
+        self.low = config.get("clip_low_threshold", BOUNDS[0])
+        self.high = config.get("clip_high_threshold", BOUNDS[1])
+        self.ratios = ratios
+        self.tokens = self.outside = 0
+        self.cost = self.kl = self.ratio_max = 0.0
+
+    def add(self, lp: Floats, q: Floats, cost: Floats) -> None:
+        """Count some tokens; every array has shape (R,)."""
+        ratio = np.exp(np.minimum(lp - q, WIDEST))
+        self.tokens += len(lp)
+        self.cost += float(cost.sum())
+        self.kl += float((q - lp).sum())
+        self.ratio_max = max(self.ratio_max, float(ratio.max()))
+        self.outside += int(((ratio < self.low) | (ratio > self.high)).sum())
+
+    def metrics(self, entropy: float) -> dict[str, float]:
+        """Means over tokens, except loss:sum and ratio_max.
+
+        kl_sample_train is the mean of q − lp: unbiased, so it may be slightly below 0.
+        """
+        tokens = max(1, self.tokens)
+        metrics = {"loss:sum": self.cost, "entropy": entropy / tokens}
+        metrics["num_tokens"] = float(self.tokens)
+        if self.ratios:
+            metrics |= {
+                "kl_sample_train": self.kl / tokens,
+                "ratio_max": self.ratio_max,
+                "clip_fraction": self.outside / tokens,
+            }
+        return metrics
+
+
+# Policies on disk: one safetensors file with weights and, once trained, Adam's moments.
+#
+# A base has fp16 weights only, a thinned state fp32 weights only. A full state has fp32 weights,
+# ``m.*``, ``v.*`` and t, so that training continues bit for bit as if it had not been saved.
+
+
+def save_base(path: Path, weights: Weights, config: Config) -> None:
+    """Write weights as fp16, atomically."""
+    half = {name: weight.astype(np.float16) for name, weight in weights.items()}
+    write_atomic(path, save(half, _metadata(config)))
+
+
+def save_state(directory: Path, weights: Weights, moments: Moments, config: Config) -> Path:
+    """Write a state under a new name; complete and fsynced on return."""
+    tensors: Weights = {**weights, "t": np.array(moments.t)}
+    for prefix, part in (("m", moments.m), ("v", moments.v)):
+        tensors |= {f"{prefix}.{name}": values for name, values in part.items()}
+    path = directory / f"{uuid4().hex}.safetensors"
+    write_atomic(path, save(tensors, _metadata(config)))
+    return path
+
+
+def save_weights(directory: Path, weights: Weights, config: Config) -> Path:
+    """Write fp32 weights without moments under a new name; complete and fsynced on return."""
+    path = directory / f"{uuid4().hex}.safetensors"
+    write_atomic(path, save(weights, _metadata(config)))
+    return path
+
+
+def load(path: Path) -> tuple[Weights, Moments | None, Config]:
+    """Read a base (no moments) or a state.
+
+    Raises:
+        EngineError: No such file, or it is truncated, of another format or of another shape.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        config = Config(**json.loads(metadata["config"]))
+        weights = _part(tensors, config, "")
+        if "t" not in tensors:
+            return weights, None, config
+        moments = Moments(_part(tensors, config, "m."), _part(tensors, config, "v."))
+        moments.t = int(tensors["t"])
+    except FileNotFoundError as error:
+        raise EngineError(f"no such state: {path.name}") from error
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise EngineError(f"{path.name} is not a whole state of this engine: {error}") from error
+    return weights, moments, config
+
+
+def not_written(what: str, error: OSError) -> EngineError:
+    """The error for a file that could not be saved."""
+    kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
+    return kind(f"{what} could not be written: {error.strerror}")
+
+
+def _metadata(config: Config) -> dict[str, str]:
+    """One entry only: several would be in random order, and the bytes must be reproducible."""
+    named = {key: value for key, value in asdict(config).items() if value is not False}
+    return {"config": json.dumps(named)}
+
+
+def _part(tensors: Weights, config: Config, prefix: str) -> Weights:
+    """The tensors with a prefix as float32. Raises ValueError unless they have the right shapes."""
+    part: Weights = {}
+    for name, shape in shapes(config).items():
+        tensor = tensors[prefix + name]
+        if tensor.shape != shape:
+            raise ValueError(f"{prefix + name} has shape {tensor.shape}, not {shape}")
+        part[name] = tensor.astype(np.float32)
+    return part

@@ -7,31 +7,24 @@ One BLAS thread, which the package sets before NumPy is loaded.
 """
 
 import fcntl
-import json
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from errno import EDQUOT, EFBIG, ENOSPC
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from hud_tui.service.engines.base import (
-    BOUNDS,
     BROKEN,
     Adam,
     Datum,
-    DiskFull,
     EngineError,
     EngineRefused,
     NotFinite,
@@ -44,7 +37,6 @@ from hud_tui.service.engines.base import (
     read_frame,
 )
 from hud_tui.service.engines.tiny import training
-from hud_tui.service.engines.tiny import training as training_module
 from hud_tui.service.engines.tiny.model import (
     MASKED,
     Array,
@@ -57,7 +49,6 @@ from hud_tui.service.engines.tiny.model import (
     head,
     rms_norm,
     rotate,
-    shapes,
     softmax_in_place,
     turns,
 )
@@ -65,11 +56,14 @@ from hud_tui.service.engines.tiny.tokenizer import END
 from hud_tui.service.engines.tiny.training import (
     Chunk,
     Floats,
-    Moments,
+    Tally,
+    load,
     log_probabilities,
+    not_written,
+    save_state,
+    save_weights,
     token_weights,
 )
-from hud_tui.storage import write_atomic
 
 # Sampling of many completions at once, with cached keys and values.
 #
@@ -437,86 +431,7 @@ def _nucleus(chances: Floats, top_p: Floats) -> Floats:
     return kept
 
 
-# Policies on disk: one safetensors file with weights and, once trained, Adam's moments.
-#
-# A base has fp16 weights only, a thinned state fp32 weights only. A full state has fp32 weights,
-# ``m.*``, ``v.*`` and t, so that training continues bit for bit as if it had not been saved.
-
-
-def save_base(path: Path, weights: Weights, config: Config) -> None:
-    """Write weights as fp16, atomically."""
-    half = {name: weight.astype(np.float16) for name, weight in weights.items()}
-    write_atomic(path, save(half, _metadata(config)))
-
-
-def save_state(directory: Path, weights: Weights, moments: Moments, config: Config) -> Path:
-    """Write a state under a new name; complete and fsynced on return."""
-    tensors: Weights = {**weights, "t": np.array(moments.t)}
-    for prefix, part in (("m", moments.m), ("v", moments.v)):
-        tensors |= {f"{prefix}.{name}": values for name, values in part.items()}
-    path = directory / f"{uuid4().hex}.safetensors"
-    write_atomic(path, save(tensors, _metadata(config)))
-    return path
-
-
-def save_weights(directory: Path, weights: Weights, config: Config) -> Path:
-    """Write fp32 weights without moments under a new name; complete and fsynced on return."""
-    path = directory / f"{uuid4().hex}.safetensors"
-    write_atomic(path, save(weights, _metadata(config)))
-    return path
-
-
-def load(path: Path) -> tuple[Weights, Moments | None, Config]:
-    """Read a base (no moments) or a state.
-
-    Raises:
-        EngineError: No such file, or it is truncated, of another format or of another shape.
-    """
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        config = Config(**json.loads(metadata["config"]))
-        weights = _part(tensors, config, "")
-        if "t" not in tensors:
-            return weights, None, config
-        moments = Moments(_part(tensors, config, "m."), _part(tensors, config, "v."))
-        moments.t = int(tensors["t"])
-    except FileNotFoundError as error:
-        raise EngineError(f"no such state: {path.name}") from error
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise EngineError(f"{path.name} is not a whole state of this engine: {error}") from error
-    return weights, moments, config
-
-
-def not_written(what: str, error: OSError) -> EngineError:
-    """The error for a file that could not be saved."""
-    kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
-    return kind(f"{what} could not be written: {error.strerror}")
-
-
-def _metadata(config: Config) -> dict[str, str]:
-    """One entry only: several would be in random order, and the bytes must be reproducible."""
-    named = {key: value for key, value in asdict(config).items() if value is not False}
-    return {"config": json.dumps(named)}
-
-
-def _part(tensors: Weights, config: Config, prefix: str) -> Weights:
-    """The tensors with a prefix as float32. Raises ValueError unless they have the right shapes."""
-    part: Weights = {}
-    for name, shape in shapes(config).items():
-        tensor = tensors[prefix + name]
-        if tensor.shape != shape:
-            raise ValueError(f"{prefix + name} has shape {tensor.shape}, not {shape}")
-        part[name] = tensor.astype(np.float32)
-    return part
-
-
 # Learner: one open policy, with the gradients it has accumulated.
-
-
-WIDEST = 80.0
-"""Largest difference in logprob that counts in ratio_max: beyond it, exp overflows."""
 
 
 class Learner:
@@ -613,9 +528,9 @@ class Learner:
             )
         weights, moments = self._copies()
         grads = {name: grad.copy() for name, grad in self.grads.items()}
-        metrics = {"grad_norm": training_module.norm(grads)}
+        metrics = {"grad_norm": training.norm(grads)}
         with np.errstate(over="ignore", invalid="ignore"):
-            training_module.adam_step(weights, grads, moments, adam)
+            training.adam_step(weights, grads, moments, adam)
         if not _is_finite(weights, self.config):
             self.grads = None
             raise NotFinite(
@@ -632,21 +547,21 @@ class Learner:
         self._prefixes = Prefixes()
         return Saved(path, path, metrics)
 
-    def _copies(self) -> tuple[Weights, training_module.Moments]:
+    def _copies(self) -> tuple[Weights, training.Moments]:
         weights = {name: weight.copy() for name, weight in self.weights.items()}
         if self.moments is None:
-            return weights, training_module.Moments.fresh(weights)
+            return weights, training.Moments.fresh(weights)
         m, v = (
             {name: values.copy() for name, values in part.items()}
             for part in (self.moments.m, self.moments.v)
         )
-        return weights, training_module.Moments(m, v, self.moments.t)
+        return weights, training.Moments(m, v, self.moments.t)
 
     def _accumulate(self, datums: Sequence[Datum], weigh: training.Weigh) -> float:
         """Add to the gradients, all or nothing; returns the summed entropy in nats."""
         with np.errstate(over="ignore", invalid="ignore"):
             grads, entropy = training.gradients(self.weights, self.config, datums, weigh)
-            length = training_module.norm(grads) if grads is not None else 0.0
+            length = training.norm(grads) if grads is not None else 0.0
         if grads is None:
             return entropy
         if not np.isfinite(length):
@@ -670,43 +585,6 @@ def _is_finite(weights: Weights, config: Config) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         logits, _ = forward(weights, config, tokens, np.arange(tokens.size))
     return bool(np.isfinite(logits).all())
-
-
-class Tally:
-    """A pass's metrics, summed over tokens."""
-
-    def __init__(self, config: Mapping[str, float], ratios: bool) -> None:
-        """`ratios`: whether there are sampling logprobs to compare with."""
-        self.low = config.get("clip_low_threshold", BOUNDS[0])
-        self.high = config.get("clip_high_threshold", BOUNDS[1])
-        self.ratios = ratios
-        self.tokens = self.outside = 0
-        self.cost = self.kl = self.ratio_max = 0.0
-
-    def add(self, lp: Floats, q: Floats, cost: Floats) -> None:
-        """Count some tokens; every array has shape (R,)."""
-        ratio = np.exp(np.minimum(lp - q, WIDEST))
-        self.tokens += len(lp)
-        self.cost += float(cost.sum())
-        self.kl += float((q - lp).sum())
-        self.ratio_max = max(self.ratio_max, float(ratio.max()))
-        self.outside += int(((ratio < self.low) | (ratio > self.high)).sum())
-
-    def metrics(self, entropy: float) -> dict[str, float]:
-        """Means over tokens, except loss:sum and ratio_max.
-
-        kl_sample_train is the mean of q − lp: unbiased, so it may be slightly below 0.
-        """
-        tokens = max(1, self.tokens)
-        metrics = {"loss:sum": self.cost, "entropy": entropy / tokens}
-        metrics["num_tokens"] = float(self.tokens)
-        if self.ratios:
-            metrics |= {
-                "kl_sample_train": self.kl / tokens,
-                "ratio_max": self.ratio_max,
-                "clip_fraction": self.outside / tokens,
-            }
-        return metrics
 
 
 class Worker:
