@@ -26,7 +26,7 @@ from typing import Any
 from uuid import UUID, uuid4, uuid5
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.trainer import checked, head_of
+from hud_tui.client.trainer import checked, forward_backward_body, head_of
 from hud_tui.errors import (
     HudConflict,
     HudError,
@@ -37,9 +37,8 @@ from hud_tui.errors import (
     HudUsage,
 )
 from hud_tui.rl.groups import has_signal
-from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.tasks.task import Task, tasks_of_iteration
 from hud_tui.rl.text import one_line
-from hud_tui.rollouts.batch import chunks_of, pass_body, tasks_of
 from hud_tui.rollouts.environment import (
     Loaded,
     check_tasks,
@@ -60,7 +59,7 @@ from hud_tui.rollouts.run_files import Batch, RunFolder, run_folder
 from hud_tui.rollouts.service import RETRY_S, Service, connect_to
 from hud_tui.settings import read_paths
 from hud_tui.wire import DriveReport, DriveRun, Group, JobEnter, JobError, KeepEvaluation
-from hud_tui.wire_training import OptimStep, Settled
+from hud_tui.wire_training import ForwardBackward, OptimStep, Payload, Settled
 
 log = logging.getLogger("hud_tui.driver")
 
@@ -297,7 +296,7 @@ class Driver:
         parent = head.id if head else None
         state, parameters = self._state, self._order.parameters
         train = [task for task in loaded.tasks if not task.heldout]
-        chosen = tasks_of(
+        chosen = tasks_of_iteration(
             train, parameters["tasks_per_step"], parameters.get("seed") or 0, state.iteration
         )
         place = {"iteration": state.iteration, "attempt": state.attempt, "parent": parent}
@@ -713,6 +712,49 @@ class Driver:
         entered = JobEnter(name=name[:200], group=body.samples)
         job_id = evaluation_id.replace("-", "")
         await self._service.call(lambda c: c.enter_job(job_id, entered))
+
+
+# The bodies of a step's gradient passes.
+
+
+MOST_TOKENS = 400_000
+"""Most numbers in the body of one pass: about 4 MB."""
+
+
+def chunks_of(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Groups that are sent together: HUD's service refuses bodies of tens of megabytes."""
+    found: list[list[Mapping[str, Any]]] = [[]]
+    size = 0
+    for group in groups:
+        own = sum(
+            len(sample.get("prompt_token_ids") or ()) + 2 * len(sample["output_token_ids"])
+            for run in group["runs"]
+            for sample in run["samples"]
+        )
+        if found[-1] and size + own > MOST_TOKENS:
+            found.append([])
+            size = 0
+        found[-1].append(group)
+        size += own
+    return found
+
+
+def pass_body(
+    groups: Sequence[Mapping[str, Any]], size: int, parameters: Mapping[str, Any]
+) -> ForwardBackward:
+    """The request of a pass; the same bytes for the same groups, so that its key stays valid."""
+    inputs: list[Any] = []
+    for group in groups:
+        for run in group["runs"]:
+            if run["samples"]:
+                given = {"samples": run["samples"], "reward": run["reward"]}
+                inputs.append(Payload.model_validate(given | {"trace_id": run["trace_id"]}))
+            else:
+                inputs.append(run["trace_id"])
+    more = {"loss_fn_config": parameters.get("loss_fn_config") or None}
+    more["reward_scale"] = parameters.get("reward_scale") or 1.0
+    loss_fn = parameters.get("loss_fn") or "importance_sampling"
+    return forward_backward_body(inputs, size, loss_fn, **more)
 
 
 # The process.

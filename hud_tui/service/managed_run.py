@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from random import Random
 from statistics import fmean
 from time import perf_counter
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 from hud_tui.errors import HudUsage
 from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.tasks.task import Task, tasks_of_iteration
 from hud_tui.service.batches import (
     CROSS_ENTROPY,
     IN_A_ROW,
@@ -64,8 +63,7 @@ T = TypeVar("T")
 # Everything that can be wrong with a submission is found here, before it is queued.
 #
 # Rollout j of task t in iteration i of seed s is sampled with the generator (s, i, t, j), so it
-# does not depend on what else runs. Tasks are drawn by epoch: a seeded permutation is dealt out in
-# whole batches, and the remainder goes first in the next epoch.
+# does not depend on what else runs.
 
 
 UPDATE: Mapping[str, Any] = {
@@ -103,11 +101,9 @@ class Plan:
 
     def tasks_of(self, iteration: int) -> list[Planned]:
         """The training tasks of one iteration (from 0), without duplicates."""
-        count = min(self.parameters["tasks_per_step"], len(self.train))
-        epoch, place = divmod(iteration, len(self.train) // count)
-        order = list(range(len(self.train)))
-        Random(f"{self.parameters['seed']} {epoch}").shuffle(order)
-        return [self.train[i] for i in order[place * count : (place + 1) * count]]
+        parameters = self.parameters
+        per_step, seed = parameters["tasks_per_step"], parameters["seed"]
+        return tasks_of_iteration(self.train, per_step, seed, iteration)
 
     def heldout_of(self, iteration: int, last: bool) -> Sequence[Planned]:
         """The held-out tasks that are sampled in this iteration: all, or none."""
