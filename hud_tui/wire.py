@@ -361,6 +361,8 @@ class Model(Response):
     model_name: str
     """The slug under which the gateway serves it."""
     name: str | None = None
+    description: str | None = None
+    """Embedded: what a base can do, what it cannot, and what training did to it."""
     sdk_agent_type: str | None = None
     is_trainable: bool = False
     provider: Provider | None = None

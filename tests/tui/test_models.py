@@ -171,7 +171,7 @@ async def test_the_slug_is_copied_and_a_refused_catalog_is_told_and_read_again(
     served: Served,
 ) -> None:
     async with catalog(served, "my model") as app:
-        assert not view(app).query_one("#engine").display, "on this machine"
+        assert not view(app).query_one("#about").display, "on this machine"
         await app.press("y")
         assert app.app.clipboard == "my-model"
         await app.until_notice("copied 8 bytes: my-model")
@@ -182,6 +182,7 @@ async def test_the_slug_is_copied_and_a_refused_catalog_is_told_and_read_again(
         connection.http = kept
         await app.press("down")
         before = table(app).key
+        await app.until(lambda: app.said("#about") == "Four ways to answer")
         async with caller(served) as http:
             await fork(http, "two")
         await app.press("r")
@@ -219,15 +220,15 @@ async def test_a_model_on_a_server_says_which_and_what_its_queue_does(
     monkeypatch.setattr(models, "QUEUE_S", 0.05)
     engine.place = About("tinker", "http://trainer:8000", "active", 1, 7 * 86_400)
     async with catalog(served, "mine", size=(120, 40)) as app:
-        await app.until(lambda: "http://trainer:8000" in app.said("#engine"))
-        assert app.said("#engine") == (
+        await app.until(lambda: "http://trainer:8000" in app.said("#about"))
+        assert app.said("#about") == (
             "tinker on http://trainer:8000 · queue active · 1 adapter slot in use"
             " · checkpoints kept for 7 d"
         )
         engine.place = About("tinker", "http://trainer:8000", HOSTILE, 3)
-        await app.until(lambda: "⚠" in app.said("#engine"))
-        assert f"⚠ {HOSTILE} · 3 adapter slots in use" in app.said("#engine")
-        assert app.said("#engine").endswith("kept until deleted")
+        await app.until(lambda: "⚠" in app.said("#about"))
+        assert f"⚠ {HOSTILE} · 3 adapter slots in use" in app.said("#about")
+        assert app.said("#about").endswith("kept until deleted")
 
 
 async def test_all_that_is_said_of_a_server_has_room_on_a_narrow_terminal(
@@ -235,5 +236,5 @@ async def test_all_that_is_said_of_a_server_has_room_on_a_narrow_terminal(
 ) -> None:
     engine.place = About("tinker", "http://trainer:8000", "active", 12, 7 * 86_400)
     async with catalog(served, "mine", size=(80, 24)) as app:
-        await app.until(lambda: "checkpoints kept for 7 d" in app.said("#engine"))
-        await app.until(lambda: view(app).query_one("#engine").size.height == 2)
+        await app.until(lambda: "checkpoints kept for 7 d" in app.said("#about"))
+        await app.until(lambda: view(app).query_one("#about").size.height == 2)

@@ -1,6 +1,11 @@
 """README and docs say what the program does, and what they name is there."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +13,37 @@ import pytest
 from tests.readme import KEYS, README, ROOT, keys_page, with_part
 
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+ADDED = {
+    "A metric": """from hud_tui.rl.metrics import TABLE
+assert "grad_cosine" in [metric.key for metric in TABLE]""",
+    "A detector": """from hud_tui.rl.alarms.demos import PATHOLOGIES
+from tests.unit.inspecting import inspect
+demo = PATHOLOGIES["ratio-spike"]
+(alarm,) = inspect(demo.rows(), steps=demo.steps).alarms
+assert (alarm.name, alarm.onset) == ("ratio_spike", demo.onset)""",
+    "A policy loss": """import numpy as np
+from hud_tui.service.engines.base import loss_config
+from hud_tui.service.engines.tiny.training import token_weights
+config, token = loss_config("reinforce", {}), np.array([-0.5])
+assert token_weights("reinforce", config, token, token, np.array([2.0])) == (2.0, 1.0)""",
+    "An environment": """from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
+even, tasks = ENVIRONMENTS["parity"].scenarios["even"], TASKSETS["parity"].tasks
+assert [even.grade(task["args"], "yes") for task in tasks].count(1.0) > 10""",
+    "A screen": """from hud_tui.keys import ACTIONS, VIEWS
+from hud_tui.tui.app import VIEWS as SCREENS
+from hud_tui.tui.screens.notes import NotesScreen
+assert tuple(SCREENS) == VIEWS and SCREENS["notes"] == NotesScreen.__name__
+assert "9" in [action.keys for action in ACTIONS]""",
+    "A headless command": """import hud_tui.cli.models
+from hud_tui.cli.parser import build_parser
+assert build_parser().parse_args(["lineage", "arith-rl"]).model == "arith-rl"
+assert hud_tui.cli.models.lineage""",
+    "A wire field": """import hud_tui.service.session, hud_tui.tui.widgets.checkpoint_details
+from hud_tui.service.engines.base import Adam
+from hud_tui.wire import Checkpoint
+assert Checkpoint(id="c", adam_beta1=Adam(1e-3).beta1).adam_beta1 == 0.9""",
+}
+"""What is there once a diff of docs/development.md is applied, by the diff's heading."""
 
 
 def test_the_keys_are_those_of_the_program() -> None:
@@ -47,3 +83,31 @@ def test_the_loop_is_the_one_that_the_tests_run() -> None:
     source = (ROOT / "tests" / "live" / "training_loop.py").read_text()
     loop = source[source.index("import asyncio") :].strip()
     assert f"```python\n{loop}\n```" in (ROOT / "docs" / "training-client.md").read_text()
+
+
+def hunks(diff: str) -> Iterator[tuple[str, str, str]]:
+    """(file, lines before, lines after) of every hunk."""
+    for part in re.split(r"(?m)^\+\+\+ ", diff)[1:]:
+        file, *changes = re.split(r"(?m)^@@\n|(?<=\.py)\n(?=@@)", part)
+        for change in filter(None, changes):
+            lines = [line or " " for line in change.splitlines()]
+            before = [line[1:] for line in lines if line[0] in " -"]
+            after = [line[1:] for line in lines if line[0] in " +"]
+            yield file, "\n".join(before), "\n".join(after)
+
+
+def test_what_development_adds_can_be_added_so(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "development.md").read_text()
+    diffs = dict(re.findall(r"(?ms)^### ([^\n]+)$(?:(?!^###).)*?^```diff\n(.*?)^```", page))
+    assert diffs.keys() == ADDED.keys()
+    shutil.copytree(ROOT / "hud_tui", tmp_path / "hud_tui")
+    (tmp_path / "styles").symlink_to(ROOT / "styles")
+    for diff in diffs.values():
+        for name, before, after in hunks(diff):
+            file = tmp_path / name
+            text = file.read_text() if before else ""
+            assert text.count(f"{before}\n") == 1 if before else not file.exists(), (name, before)
+            file.write_text(text.replace(before, after) if before else f"{after}\n")
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    command = [sys.executable, "-c", "\n".join(ADDED.values())]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths}, check=True)

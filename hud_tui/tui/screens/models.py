@@ -38,7 +38,15 @@ from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.wire import EngineState, Model
 
-# Where a model is: its engine and server, the queue, and how long checkpoints are kept.
+# About a model: what a base can do; where it is, its queue, and how long checkpoints are kept.
+
+
+def about(model: Model | None) -> Content:
+    """Where a model on a server is; what a base on this machine can do, and what it learned."""
+    if model is None or (model.engine is not None and model.engine.server is not None):
+        return engine_line(model)
+    base = kind(model) is Kind.BASE
+    return Content.styled(one_line(model.description or "", 600) if base else "", "$text-muted")
 
 
 def engine_line(model: Model | None) -> Content:
@@ -359,7 +367,7 @@ class ModelsScreen(HudScreen):
         yield Static(WELCOME + keyed(WAY), id="welcome")
         yield FilterField("filter by name, base or provider", "filter")
         yield RowList(COLUMNS, id="models", least=28, most=48)
-        yield Static("", id="engine", markup=False)
+        yield Static("", id="about", markup=False)
         yield Static("reading the catalog …", id="note", markup=False)
 
     @property
@@ -451,9 +459,9 @@ class ModelsScreen(HudScreen):
     def _note(self) -> None:
         """Show what Enter does to the model under the cursor."""
         self.query_one("#note", Static).update(self._note_text())
-        place = self.query_one("#engine", Static)
-        place.update(line := engine_line(self.chosen))
-        place.display = bool(line)
+        place = self.query_one("#about", Static)
+        place.update(text := about(self.chosen))
+        place.display = bool(text)
 
     def _note_text(self) -> Content:
         return enter_does(self.chosen, self.models or (), self.first_start)

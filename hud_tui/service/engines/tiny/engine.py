@@ -47,7 +47,12 @@ STATE_BYTES = 2_080_000
 BASES = (
     Base(
         name="tiny/mixed-0.2M",
-        description="Arithmetic and letters: adds, compares, reverses, counts, capitalises",
+        description=(
+            "Adds, subtracts and compares numbers below 100; reverses, counts and capitalises"
+            " letters. Cannot call tools: prompt and answer together have 128 characters. Training"
+            " raised the mean reward on mixed from .45 to .96 in 600 steps ▁▆▇████████, and the"
+            " held-out pass rate on long from .00 to .87 in 200 ▁▁▃▅▆▆▇▇█."
+        ),
         context=CONTEXT,
         vocabulary=VOCABULARY,
         state_bytes=STATE_BYTES,
@@ -57,7 +62,11 @@ BASES = (
     ),
     Base(
         name="tiny/arith-0.2M",
-        description="Arithmetic below 100: adds, subtracts, compares",
+        description=(
+            "Adds, subtracts and compares numbers below 100. Cannot read letters or call tools:"
+            " prompt and answer together have 128 characters. Training raised the mean reward on"
+            " arith from .48 to .95 in 60 steps ▁▄▆▆▇█████."
+        ),
         context=CONTEXT,
         vocabulary=VOCABULARY,
         state_bytes=STATE_BYTES,
@@ -67,7 +76,12 @@ BASES = (
     ),
     Base(
         name="tiny/agent-1M",
-        description="Calls tools over many turns: games, sums, products on paper",
+        description=(
+            "Calls the tools that a prompt shows, over many turns, in 2048 tokens; plays 2048 and"
+            " Connect Four by the rules; works out products on paper. Cannot hold a conversation,"
+            " or follow instructions unlike those of its lessons. Training raised its mean best"
+            " tile in 2048 from 14 to 34 in 25 steps ▁▃▅▇▇▇▇▇█▇."
+        ),
         context=2048,
         vocabulary=1024,
         state_bytes=11_220_000,
