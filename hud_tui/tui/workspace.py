@@ -317,7 +317,8 @@ class Workspace:
             return
         if self.set_ups is None:
             self.set_ups = SetUps(self._app, machines_in(state), self._reopen)
-        screen = MachinesScreen(state, self.set_ups, self.writes, time, self._models_there)
+        clock = self._real_clock
+        screen = MachinesScreen(state, self.set_ups, self.writes, clock, self._models_there)
         self._app.push_screen(screen)
 
     def _models_there(self) -> tuple[str, ...]:
@@ -357,8 +358,13 @@ class Workspace:
 
     def show_log(self) -> None:
         """Show the command log."""
-        clock = time if self.session.replays else self._clock
-        self._app.push_screen(LogScreen(self._store.directory, clock, self.session.client))
+        log = LogScreen(self._store.directory, self._real_clock, self.session.client)
+        self._app.push_screen(log)
+
+    @property
+    def _real_clock(self) -> Callable[[], float]:
+        """Not a replay's."""
+        return time if self.session.replays else self._clock
 
     async def reset_layout(self) -> None:
         """Reset the layout of all views after confirmation. Call it from a worker."""

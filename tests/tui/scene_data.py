@@ -11,10 +11,14 @@ from math import exp
 from statistics import fmean, pstdev
 from typing import Any
 
+from hud_tui.remote.facts import Facts, Gpu
+from hud_tui.remote.machines import Machine
+from hud_tui.remote.ssh import Address
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
+from hud_tui.service_file import Rental
 from hud_tui.wire import (
     Checkpoint,
     Estimate,
@@ -464,6 +468,32 @@ RUNS = (
     ),
 )
 """The table of runs, newest first."""
+
+GPUS = Facts(
+    os="Linux",
+    arch="x86_64",
+    cores=52,
+    memory_bytes=450 << 30,
+    free_bytes=800 << 30,
+    cuda="12.8",
+    gpus=(Gpu("NVIDIA H100 80GB HBM3", "570", 81_559, 0, 0),) * 2,
+)
+HOST = Machine(
+    "gpubox", Address("gpubox"), "skyrl-ray", "Qwen/Qwen3-4B", root="/r", local_port=4711,
+    facts=GPUS, done=("server", "health"),
+)  # fmt: skip
+"""Set up, and in use."""
+POD = Rental("hud-a100-1", "pod1", "1×A100", price_hr=1.5, hours=4, at=NOW - 7200)
+LINE = {
+    "pid": 1,
+    "state": "up",
+    "at": NOW - 4,
+    "since": NOW - 5000,
+    "latency_s": 0.0231,
+    "breaks": 1,
+    "pulse": {"gpus": ["90,40960,81920", "80, 20480, 81920"], "free_kb": 800_000_000},
+}
+"""The tunnel to the host, as its process last wrote it."""
 
 
 def run_steps(run_id: str, after: int, keys: Sequence[str]) -> RunSteps:

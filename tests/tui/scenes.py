@@ -7,13 +7,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
+from weakref import finalize
 
 from textual.pilot import Pilot
 
 from hud_tui.client.guard import Guard
 from hud_tui.events import CheckpointAdded, Event, JobChanged, StepTaken, TreeRead
+from hud_tui.remote.machines import Machines
+from hud_tui.service_file import write_rental
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.wire import (
@@ -39,6 +44,7 @@ from tests.tui.conftest import asked, run_of, time_stands_still
 from tests.tui.still import StillFeed
 
 SIZES = ((80, 24), (120, 40))
+LARGE = (200, 60)
 QUIET_S = 0.3
 """What a view draws when it has nothing else to do is drawn by then."""
 SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
@@ -60,6 +66,7 @@ class SceneClient:
             data_dir="",
             web_url="http://hud",
             api_url="http://hud",
+            api_key="key",
         )
         self.wire = SimpleNamespace(guard=Guard(), get=self._get)
         self._models, self._runs, self._evaluated = models, runs, evaluated
@@ -173,12 +180,22 @@ class Scene:
     runs: Sequence[RunRecord] = data.RUNS
     evaluated: bool = False
     """Whether some of the checkpoints were evaluated."""
+    machines: bool = False
+    """Whether there are a host with GPUs and a rented pod."""
 
     def app(self) -> HudApp:
         async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> Any:
             return SceneClient(self.models, self.runs, self.evaluated)
 
-        return HudApp(connect, "local", asked(self.start), clock=lambda: data.NOW)
+        start, more = asked(self.start), {}
+        if self.machines:
+            state = Path(mkdtemp(prefix="hud-tui-scenes-"))
+            _keep_machines(state)
+            more["state"] = lambda: state
+        app = HudApp(connect, "local", start, clock=lambda: data.NOW, **more)
+        if self.machines:
+            finalize(app, rmtree, state, ignore_errors=True)
+        return app
 
     async def ready(self, pilot: Pilot[None]) -> None:
         """Play the scene to where it is looked at."""
@@ -301,6 +318,23 @@ async def _alarms(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: app.shown_view is not None and app.shown_view.VIEW == "alarms")
 
 
+def _keep_machines(state: Path) -> None:
+    """A host that trains, and a pod that is not set up."""
+    machines = Machines(state)
+    machines.write(data.HOST)
+    machines.key(data.HOST.name)
+    machines.use(data.HOST, "tinker")
+    machines.set_line(data.HOST.name, data.LINE)
+    write_rental(state, data.POD)
+
+
+async def _machines(app: HudApp, pilot: Pilot[None]) -> None:
+    await _followed(app, pilot)
+    await _quiet(app, pilot)
+    await pilot.press("8")
+    await settle(pilot, lambda: getattr(app.screen, "entry", None) is not None)
+
+
 def _runs(*keys: str) -> Act:
     """The table of runs, and these keys."""
 
@@ -350,22 +384,26 @@ SCENES = {
     "runs-empty": Scene(Start("status", model="mixed-rl"), _runs(), runs=()),
     "runs-compared": Scene(Start("status", model="mixed-rl"), _compared),
     "alarms": Scene(Start("status", model="mixed-rl"), _alarms),
+    "machines": Scene(Start("models"), _machines, machines=True),
     "help": Scene(Start("models"), _help),
 }
+VIEWS = ("models", "launch", "live", "checkpoints", "runs", "jobs", "alarms", "machines")
 
 
-async def write(directory: Path, size: tuple[int, int], names: Sequence[str] = ()) -> None:
-    """Write scenes as ``<name>.svg``."""
-    for name in names or SCENES:
-        app = SCENES[name].app()
-        async with app.run_test(size=size) as pilot:
-            await SCENES[name].ready(pilot)
-            await pilot.pause(QUIET_S)
-            app.save_screenshot(str(directory / f"{name}.svg"))
-            print(f"{name}.svg")
+async def write(directory: Path) -> None:
+    """Write the scenes as ``<name>.svg``, each view in other sizes as ``<name>-<size>.svg``."""
+    for name, scene in SCENES.items():
+        for size in ((80, 24), (120, 40), LARGE) if name in VIEWS else ((120, 40),):
+            app = scene.app()
+            async with app.run_test(size=size) as pilot:
+                await scene.ready(pilot)
+                await pilot.pause(QUIET_S)
+                file = f"{name}.svg" if size == (120, 40) else f"{name}-{size[0]}x{size[1]}.svg"
+                app.save_screenshot(str(directory / file))
+                print(file)
 
 
 if __name__ == "__main__":
     SCREENSHOTS.mkdir(exist_ok=True)
     with time_stands_still():
-        asyncio.run(write(SCREENSHOTS, (120, 40)))
+        asyncio.run(write(SCREENSHOTS))

@@ -1,4 +1,4 @@
-"""How the app's own views look: the scenes, at a small and at a usual size."""
+"""How the views look: every scene small and of usual size, the main ones on a large screen too."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ import pytest
 from textual.pilot import Pilot
 
 from hud_tui.tui.widgets.run_curves import RunPreview
-from tests.tui.scenes import SCENES, SIZES, settle
+from tests.tui.scenes import LARGE, SCENES, SIZES, VIEWS, settle
 
 pytestmark = pytest.mark.usefixtures("still_time")
 
 MINE = (
-    *("welcome", "models", "launch", "jobs", "help"),
+    *("welcome", "models", "launch", "jobs", "machines", "help"),
     *("runs", "runs-grouped", "runs-columns", "runs-empty", "runs-compared"),
     *("evaluations", "evaluate", "evaluated-head", "compare"),
 )
@@ -24,13 +24,14 @@ def test_looks(name: str, size: tuple[int, int], snap_compare: Callable[..., boo
     assert snap_compare(scene.app(), run_before=scene.ready, terminal_size=size)
 
 
-def test_runs_on_a_large_screen(snap_compare: Callable[..., bool]) -> None:
-    scene = SCENES["runs"]
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_on_a_large_screen(name: str, snap_compare: Callable[..., bool]) -> None:
+    scene = SCENES[name]
 
     async def drawn(pilot: Pilot[None]) -> None:
         await scene.ready(pilot)
-        preview = pilot.app.screen.query_one(RunPreview)
-        await settle(pilot, lambda: preview.curve.display)
+        for preview in pilot.app.screen.query(RunPreview):
+            await settle(pilot, lambda preview=preview: preview.curve.display)
         await pilot.pause()
 
-    assert snap_compare(scene.app(), run_before=drawn, terminal_size=(200, 60))
+    assert snap_compare(scene.app(), run_before=drawn, terminal_size=LARGE)

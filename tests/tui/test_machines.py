@@ -14,10 +14,8 @@ from textual.widgets import Input
 from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.keys import VIEWS
 from hud_tui.remote.engines import Engine
-from hud_tui.remote.facts import Facts, Gpu
-from hud_tui.remote.machines import Machine, Machines
-from hud_tui.remote.ssh import Address
-from hud_tui.service_file import Rental, read_rentals, use_machine, write_rental
+from hud_tui.remote.machines import Machines
+from hud_tui.service_file import read_rentals, use_machine, write_rental
 from hud_tui.settings import Paths, Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
@@ -26,22 +24,11 @@ from tests.conftest import Served
 from tests.prime_server import KEY, PrimeServer, offer, serving
 from tests.remote.conftest import far, kept, light
 from tests.remote.far import Far
+from tests.tui import scene_data as data
 from tests.tui.conftest import Connector, Opened
 
 __all__ = ["far", "kept", "light"]
-GPUS = Facts(gpus=(Gpu("NVIDIA H100 80GB HBM3", "570", 81_559, 0, 0),) * 2)
-BOX = Machine(
-    "gpubox", Address("gpubox"), "skyrl-ray", "Qwen/Qwen3-4B", root="/r", local_port=4711,
-    facts=GPUS, done=("server", "health"),
-)  # fmt: skip
-POD = Rental("hud-a100-1", "pod1", "1×A100", price_hr=1.5, hours=4)
-LINE = {
-    "pid": 1,
-    "state": "up",
-    "latency_s": 0.0231,
-    "breaks": 1,
-    "pulse": {"gpus": ["90,40960,81920", "80, 20480, 81920"], "free_kb": 800_000_000},
-}
+LINE = {key: value for key, value in data.LINE.items() if key not in ("at", "since")}
 
 
 @pytest.fixture
@@ -80,16 +67,16 @@ def rows(app: Opened) -> list[list[str]]:
 
 def use_box(state: Path, **line: object) -> Machines:
     machines = Machines(state)
-    machines.write(BOX)
+    machines.write(data.HOST)
     machines.key("gpubox")
-    machines.use(BOX, "tinker")
+    machines.use(data.HOST, "tinker")
     machines.set_line("gpubox", {**LINE, "at": time(), "since": time(), **line})
     return machines
 
 
 async def test_hosts_and_pods_with_their_use_and_cost(served: Served, state: Path) -> None:
     use_box(state)
-    write_rental(state, replace(POD, at=time() - 7200))
+    write_rental(state, replace(data.POD, at=time() - 7200))
     async with shown(served, state) as app:
         assert rows(app) == [
             ["▶", "gpubox", "2×H100", "used, up", "85 %, 60 of 160 GB", "Qwen/Qwen3-4B", "", ""],
@@ -113,7 +100,7 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
     assert aside(state, time()).machine == "", "on HUD nothing is trained there"
     assert said.warning == ""
     machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60, "at": time()})
-    write_rental(state, replace(POD, at=time() - 3600))
+    write_rental(state, replace(data.POD, at=time() - 3600))
     said = aside(state, time(), "gpubox")
     assert said.place == ""
     assert said.warning == "⚠ broken 1 m · $1.50 at $1.50/h"
@@ -146,8 +133,8 @@ async def test_the_top_line_names_the_machine_that_is_open(served: Served, state
     async with shown(served, state) as app:
         workspace = app.app.workspace
         assert workspace is not None
-        machines.use(BOX, "tinker")
-        write_rental(state, replace(POD, at=time()))
+        machines.use(data.HOST, "tinker")
+        write_rental(state, replace(data.POD, at=time()))
         await app.press("escape")
         await app.until(lambda: " at $1.50/h" in top_of(app))
         assert "gpubox" not in top_of(app)
@@ -173,7 +160,7 @@ async def test_a_key_of_a_view_leaves_the_pages_over_it(served: Served, state: P
 
 
 async def test_leaving_says_what_runs_on(served: Served, state: Path) -> None:
-    write_rental(state, replace(POD, at=time() - 3600))
+    write_rental(state, replace(data.POD, at=time() - 3600))
     async with shown(served, state) as app:
         await app.press("escape", "q")
         said = await app.until_dialog()
@@ -189,7 +176,7 @@ async def test_leaving_says_what_runs_on(served: Served, state: Path) -> None:
 
 async def test_details_and_logs(served: Served, state: Path) -> None:
     machines = use_box(state)
-    write_rental(state, replace(POD, at=time() - 7200, provider="runpod", idle_min=60))
+    write_rental(state, replace(data.POD, at=time() - 7200, provider="runpod", idle_min=60))
     (machines.place("gpubox") / "setup.log").write_text("[engine] log: fetched 1\x1b[2J\n")
     async with shown(served, state) as app:
         said = app.said("#machines-text")
@@ -307,7 +294,7 @@ async def test_set_up_a_machine_step_by_step_and_remove_it(
 async def test_a_pod_is_terminated_by_name_where_it_is_protected(
     served: Served, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_rental(state, replace(POD, at=time()))
+    write_rental(state, replace(data.POD, at=time()))
     keys = ("name", "providerType", "type", "createdAt", "gpuName", "gpuCount", "socket")
     pod = dict.fromkeys((*keys, "priceHr", "userId", "teamId"))
     with serving(
@@ -347,11 +334,11 @@ async def test_a_renting_that_was_cut_goes_on_by_a_key(
     kept: list[object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rental = replace(POD, at=time(), key=str(far.place / "near/id"))
+    rental = replace(data.POD, at=time(), key=str(far.place / "near/id"))
     wish = {"engine": light.name, "env": sys.prefix}
     write_rental(state, replace(rental, wish=wish))
     running = {**dict.fromkeys(POD_FIELDS, ""), "gpuCount": 1, "priceHr": 1.5, "status": "ACTIVE"}
-    pod = {**running, "id": "pod1", "name": POD.name, "installationFailure": None}
+    pod = {**running, "id": "pod1", "name": data.POD.name, "installationFailure": None}
     pod |= dict.fromkeys(("installationProgress", "ip", "primePortMapping"))
     there = f"{getpass.getuser()}@127.0.0.1 -p {far.port}"
     offers = [offer("H100_80GB", 1, 2.0)]

@@ -67,7 +67,7 @@ class AlarmsScreen(HudScreen):
     def show(self) -> None:
         """Draw the list, and the alarm under the cursor."""
         if self.run.model is not None:
-            self.list.lay(columns_of(self.run.alarms))
+            self.list.lay(columns_of(self.run.alarms, self.size.width >= WIDE))
             self.list.show(alarm_rows(self.run, self.session.alarms.book))
         self._show_text()
 
@@ -170,11 +170,16 @@ class AlarmsScreen(HudScreen):
 
 TITLE_LEAST, TITLE_MOST = 18, 30
 """Width of the alarms' titles, cells."""
+WIDE = 160
+"""Width from which titles of detectors that were not evaluated are whole too, cells."""
 
 
-def columns_of(report: Report) -> list[Column]:
+def columns_of(report: Report, is_wide: bool = False) -> list[Column]:
     """The columns; the alarms' titles take what they need, for the evidence has the rest."""
-    longest = max((len(one.title) for one in (*report.alarms, *report.left)), default=TITLE_MOST)
+    titles = [one.title for one in (*report.alarms, *report.left)]
+    if is_wide:
+        titles += [one.title for one in report.skipped]
+    longest = max(map(len, titles), default=TITLE_MOST)
     return [
         Column("", 1),
         Column("level", 8),

@@ -221,7 +221,7 @@ def entry_text(
 def _machine_text(one: Entry, machine: Machine) -> Iterator[Content]:
     facts = machine.facts
     yield _field("address", str(machine.address))
-    yield _field("is", "; ".join(facts.lines()[:2]))
+    yield _field("hardware", "; ".join(facts.lines()[:2]))
     yield _field("trains", " ".join(filter(None, (machine.engine, machine.model))))
     if one.models:
         yield _field("models", ", ".join(one.models))
