@@ -21,7 +21,7 @@ from hud_tui.cli.output import ask, bad_value, confirm, emit, require_consent, t
 from hud_tui.cli.parser import parameters, swept
 from hud_tui.cli.watch import AlarmPrinter, Follower
 from hud_tui.client.client import HudClient
-from hud_tui.client.preflight import choose_tasks, load_source
+from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
 from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
@@ -214,6 +214,10 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         client.wire.guard.check(args.command, Change(verb, model.id))
     asked = completed(model, asked)
     findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
+    for loss_fn in several.get("loss_fn", ()):
+        one = {"loss_fn": loss_fn, "loss_fn_config": asked.loss_fn_config}
+        if loss_fn != asked.loss_fn:
+            findings += map(_reported, await check_update(client, model.id, one))
     if _fails(args.fail_on, findings):
         emit("preflight", _document(tasks, origin, findings))
         return HudPreflightFailed.exit_code

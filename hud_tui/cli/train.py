@@ -17,6 +17,7 @@ from hud_tui.cli.parser import parameters
 from hud_tui.cli.runs import checked_parameters, choose_model
 from hud_tui.cli.watch import AlarmPrinter, Follower, result_at
 from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import check_update
 from hud_tui.client.submit import Submission
 from hud_tui.errors import HudPreflightFailed, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
@@ -31,7 +32,6 @@ from hud_tui.rollouts.environment import (
     check,
     check_runtime,
     check_source,
-    check_update,
     load,
     policy_of,
     setting_of,
@@ -135,7 +135,7 @@ class _Command:
             self._tell_traceback(error.failure)
             raise
         findings = check(loaded, model, order.parameters)
-        findings += await check_update(self._client, order)
+        findings += await check_update(self._client, model.id, order.parameters)
         findings += check_room(model, order.parameters["steps"])
         for finding in findings:
             _tell(finding)

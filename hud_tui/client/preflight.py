@@ -16,6 +16,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import (
     HudBadTasks,
     HudError,
+    HudMalformed,
     HudNotFound,
     HudRefused,
     HudTasksChanged,
@@ -35,6 +36,7 @@ from hud_tui.rl.tasks.checks import (
     check_fields,
     check_group_size,
     check_legacy,
+    check_loss,
     check_model,
     check_parameters,
     check_ready,
@@ -453,7 +455,23 @@ async def _model(
         found += await readiness(client, model)
     sizes = check_group_size(tasks, group_size, per_step)
     found += check_parameters(model, asked)
+    found += await check_update(client, model.id, asked.model_dump(exclude_none=True))
     return [*found, *check_tokens(model), *sizes, *check_room(model, asked.steps)]
+
+
+async def check_update(
+    client: HudClient, model_id: str, parameters: Mapping[str, Any]
+) -> list[Finding]:
+    """Whether the service has the loss and its parameters; empty if it does not list its losses,
+    or if none is given."""
+    loss_fn, config = parameters.get("loss_fn"), parameters.get("loss_fn_config")
+    if loss_fn is None and config is None:
+        return []
+    try:
+        known = await client.losses(model_id)
+    except (HudRefused, HudMalformed):
+        return []
+    return check_loss(loss_fn, config, known) if known.losses else []
 
 
 async def readiness(client: HudClient, model: Model) -> list[Finding]:

@@ -89,6 +89,26 @@ def read_loss_config(text: str) -> dict[str, float]:
     return found
 
 
+def wrong_loss_config(loss_fn: str, config: Mapping[str, float], known: Mapping[str, float]) -> str:
+    """What is wrong with a loss's own parameters; empty if nothing is.
+
+    Args:
+        loss_fn: Name of the loss.
+        config: Its parameters.
+        known: Its keys with their defaults.
+    """
+    for key, value in config.items():
+        if key not in known:
+            return f"{loss_fn} has no config key {one_line(key, 60)!r}"
+        if not isfinite(value) or value < 0:
+            return f"{key} must be a finite number from 0, not {value:g}"
+    full = {**known, **config}
+    low, high = full.get("clip_low_threshold", 0.0), full.get("clip_high_threshold", 0.0)
+    if low > high:
+        return f"clip_low_threshold must not exceed clip_high_threshold: {low:g} is above {high:g}"
+    return ""
+
+
 def write_loss_config(config: Mapping[str, float]) -> str:
     """The text that `read_loss_config` parses."""
     return ",".join(f"{key}={value}" for key, value in config.items())

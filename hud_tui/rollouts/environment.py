@@ -10,14 +10,13 @@ from typing import Any
 from uuid import uuid4
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.preflight import load_source
-from hud_tui.errors import HudMalformed, HudRefused, HudUsage
+from hud_tui.client.preflight import check_update, load_source
+from hud_tui.errors import HudUsage
 from hud_tui.rl.tasks.checks import (
     Finding,
     by_environment,
     check_args,
     check_group_size,
-    check_loss,
     check_model,
     check_rows,
     check_scenarios,
@@ -251,18 +250,6 @@ def check(loaded: Loaded, model: Model, parameters: Mapping[str, Any]) -> list[F
     return [*unknown, *check_tasks(loaded), *of_model, *check_group_size(loaded.tasks, *sizes)]
 
 
-async def check_update(client: HudClient, order: Order) -> list[Finding]:
-    """Whether the service has the order's loss; empty if it does not list its losses."""
-    try:
-        known = await client.losses(order.model_id)
-    except (HudRefused, HudMalformed):
-        return []
-    if not known.losses:
-        return []
-    given = order.parameters
-    return check_loss(str(given.get("loss_fn")), given.get("loss_fn_config"), known)
-
-
 def check_tasks(loaded: Loaded) -> list[Finding]:
     """Whether the environments have the tasks' templates, and whether args fit."""
     tasks = list(loaded.tasks)
@@ -412,7 +399,10 @@ async def prepare(
     try:
         loaded = await load(worker, client, order)
         yield loaded
-        found = [*check(loaded, model, order.parameters), *await check_update(client, order)]
+        found = [
+            *check(loaded, model, order.parameters),
+            *await check_update(client, model.id, order.parameters),
+        ]
         for finding in found:
             yield finding
         if verdict(found) != "failure":

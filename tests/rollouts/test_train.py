@@ -15,9 +15,11 @@ from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.cli.main import main
 from hud_tui.cli.train import _Command
 from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import check_update
 from hud_tui.errors import HudUsage
 from hud_tui.rollouts.control import known_runs, require_absent_run
-from hud_tui.rollouts.environment import Trial, check_update, setting_of
+from hud_tui.rollouts.environment import Trial, setting_of
+from hud_tui.service.routes import training
 from hud_tui.wire import Model
 from tests.conftest import Served, until
 from tests.rollouts.driving import (
@@ -141,8 +143,18 @@ async def test_args_that_do_not_fit_end_it_before_anything_is_spent(
         (("--loss-fn", "magic"), "there is no loss magic", "choose from importance_sampling, ppo"),
         (
             ("--loss-fn", "ppo", "--loss-fn-config", "clip=1"),
-            "ppo has no config key clip",
-            "its keys: clip_low_threshold, clip_high_threshold",
+            "ppo has no config key 'clip'",
+            "its keys, with their defaults: clip_low_threshold (0.8), clip_high_threshold (1.2)",
+        ),
+        (
+            ("--loss-fn", "ppo", "--loss-fn-config", "clip_low_threshold=7"),
+            "clip_low_threshold must not exceed clip_high_threshold: 7 is above 1.2",
+            "its keys, with their defaults: ",
+        ),
+        (
+            ("--loss-fn", "dro", "--loss-fn-config", "beta=-3"),
+            "beta must be a finite number from 0, not -3",
+            "its keys, with their defaults: beta (0.05)",
         ),
     ],
 )
@@ -166,16 +178,19 @@ async def test_a_loss_that_there_is_not_ends_it_before_anything_is_spent(
     ids=["unknown", "of another form", "none"],
 )
 async def test_a_service_that_lists_no_losses_decides_itself(answer: httpx.Response) -> None:
-    model = Model(id="1", name="a", model_name="arith-rl", is_trainable=True)
-    order = order_for(model, Path("sums.py"), Path(), parameters={"loss_fn": "its own"})
     async with answered(lambda request: answer) as client:
-        assert await check_update(client, order) == []
+        assert await check_update(client, "1", {"loss_fn": "its own"}) == []
 
 
 @pytest.mark.parametrize("flags", [(), ("--follow",)], ids=["begun", "followed"])
 async def test_a_run_that_the_service_refuses_says_why(
-    hud: Command, source: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+    hud: Command,
+    source: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
 ) -> None:
+    monkeypatch.setattr(training, "CONFIG_DEFAULTS", None)  # it does not list the losses' keys
     wrong = ("--loss-fn", "ppo", "--loss-fn-config", "clip_low_threshold=2")
     words = ["train", str(source), "-m", "arith-rl", "-y", "--no-trial", *FLAGS, *wrong, *flags]
     capsys.readouterr()

@@ -131,6 +131,30 @@ async def test_a_run_that_fails_preflight_is_not_submitted(hud: Command, served:
         assert await everything(served) == before
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--loss-fn", "nope"), "there is no loss nope"),
+        (("--loss-fn", "ppo,nope"), "there is no loss nope"),
+        (("--loss-fn-config", "beta=1"), "importance_sampling has no config key 'beta'"),
+        (
+            ("--loss-fn", "ppo", "--loss-fn-config", "clip_low_threshold=7"),
+            "clip_low_threshold must not exceed clip_high_threshold: 7 is above 1.2",
+        ),
+    ],
+)
+async def test_a_loss_that_the_service_has_not_fails_preflight(
+    hud: Command, served: Served, flags: tuple[str, ...], message: str
+) -> None:
+    before = await everything(served)
+    for last in ("--dry-run", "-y"):
+        result = await hud("run", "arith", "-m", "mine", *flags, last)
+        assert (result.code, result.kind) == (5, "preflight")
+        [failed] = [f for f in result.data["findings"] if f["level"] == "failure"]
+        assert failed["message"] == message
+        assert await everything(served) == before
+
+
 async def test_a_base_is_not_trained(hud: Command) -> None:
     base = (await hud("models")).data["models"][0]["model_name"]
     result = await hud("preflight", "arith", "-m", base)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.tasks.legacy import VARIABLE, bare_keys, find_variables, has_variable
 from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
-from hud_tui.rl.text import count_unsafe, one_line
+from hud_tui.rl.text import count_unsafe, one_line, wrong_loss_config
 from hud_tui.wire import JobParameters, JobStatus, Model
 from hud_tui.wire_training import Losses
 
@@ -229,24 +229,26 @@ def check_model(model: Model) -> list[Finding]:
     return [Finding("model", "ok", f"{name} is trainable", name)]
 
 
-def check_loss(loss_fn: str, config: Mapping[str, float] | None, known: Losses) -> list[Finding]:
-    """Whether the service has the loss, and the loss its config's keys."""
+def check_loss(
+    loss_fn: str | None, config: Mapping[str, float] | None, known: Losses
+) -> list[Finding]:
+    """Whether the service has the loss, and the loss its config's keys and values.
+
+    Args:
+        loss_fn: None for the default, which is listed first.
+        config: The loss's own parameters.
+        known: What the service lists; at least one loss.
+    """
+    loss_fn = loss_fn or known.losses[0]
     if loss_fn not in known.losses:
         message, fix = f"there is no loss {one_line(loss_fn, 60)}", ", ".join(known.losses)
         return [Finding("model", "failure", message, "loss-fn", f"choose from {one_line(fix)}")]
-    keys = (known.config or {}).get(loss_fn)
-    unknown = [key for key in config or {} if keys is not None and key not in keys]
-    fix = f"its keys: {', '.join(keys or ()) or 'none'}"
-    return [
-        Finding(
-            "model",
-            "failure",
-            f"{loss_fn} has no config key {one_line(key, 60)}",
-            "loss-fn-config",
-            one_line(fix),
-        )
-        for key in unknown
-    ]
+    usual = (known.config or {}).get(loss_fn)
+    if usual is None or not (wrong := wrong_loss_config(loss_fn, config or {}, usual)):
+        return []
+    keys = ", ".join(f"{key} ({value:g})" for key, value in usual.items())
+    fix = one_line(f"its keys, with their defaults: {keys or 'none'}")
+    return [Finding("model", "failure", one_line(wrong), "loss-fn-config", fix)]
 
 
 def check_ready(model: Model, job: JobStatus | None, program: str = "hud-tui") -> list[Finding]:

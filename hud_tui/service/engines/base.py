@@ -18,6 +18,8 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 import orjson
 
+from hud_tui.rl.text import wrong_loss_config
+
 LOSSES = ("importance_sampling", "ppo", "cispo", "dro", "cross_entropy")
 
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
@@ -491,16 +493,9 @@ def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, f
     if loss_fn not in LOSSES:
         raise EngineRefused(f"unknown loss {loss_fn!r}; choose from {', '.join(LOSSES)}")
     known = CONFIG_DEFAULTS[loss_fn]
-    for key, value in (config or {}).items():
-        if key not in known:
-            keys = ", ".join(known) or "none"
-            raise EngineRefused(f"{loss_fn} has no config key {key!r}; its keys: {keys}")
-        if not math.isfinite(value) or value < 0:
-            raise EngineRefused(f"{key} must be a finite number from 0, not {value}")
-    full = {**known, **(config or {})}
-    if full.get("clip_low_threshold", 0) > full.get("clip_high_threshold", 0):
-        raise EngineRefused("clip_low_threshold must not exceed clip_high_threshold")
-    return full
+    if wrong := wrong_loss_config(loss_fn, config or {}, known):
+        raise EngineRefused(f"{wrong}; its keys: {', '.join(known) or 'none'}")
+    return {**known, **(config or {})}
 
 
 def requests(given: Sequence[SampleRequest], context: int, vocabulary: int) -> None:
