@@ -12,8 +12,9 @@ NAMED = 10
 
 UNCLEAR = "the outcome is unknown: check the service before you try again"
 """Hint for a write with an unknown outcome."""
-START_AGAIN = "start the service again: hud-tui --local, or serve"
-"""Hint when the embedded service does not answer; the app offers a key for it."""
+START_AGAIN = "start the service again: "
+"""Beginning of the hint when the embedded service does not answer, before the command that starts
+it; the app offers a key for it."""
 BY_ITSELF = "the tunnel to it is broken; it is opened again by itself"
 """Hint when a service behind a tunnel does not answer."""
 

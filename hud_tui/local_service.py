@@ -158,6 +158,7 @@ async def connect_local(
     progress: Progress,
     guard: Guard | None = None,
     observe: Callable[[AuditEntry], None] | None = None,
+    flags: str = "",
 ) -> HudClient:
     """A client of the embedded service, which is started in the background if it does not run.
 
@@ -166,6 +167,7 @@ async def connect_local(
         progress: Called with a line about what is being waited for.
         guard: Checks requests that change something; None allows all.
         observe: Called with them; None adds them to the command log of `paths`.
+        flags: For `Settings.flags`.
 
     Raises:
         HudUnreachable: It does not start (the message ends with its log), or a running one does
@@ -177,14 +179,14 @@ async def connect_local(
         with usable_directories():
             keep_line(paths, machine.name)
         if machine.speaks == "hud":
-            return await _there(paths, machine, progress, guard, observe)
+            return await _there(paths, machine, progress, guard, observe, flags)
     ready = await _running(paths)
     if ready is None:
         with usable_directories():
             async with _lock(paths, progress):
                 ready = await _running(paths) or await _start(paths, progress)
     observe = observe or CommandLog(paths.state, "python").add
-    return HudClient(_settings(ready), None, guard, observe)
+    return HudClient(replace(_settings(ready), flags=flags), None, guard, observe)
 
 
 async def _there(
@@ -193,6 +195,7 @@ async def _there(
     progress: Progress,
     guard: Guard | None,
     observe: Callable[[AuditEntry], None] | None,
+    flags: str,
 ) -> HudClient:
     """A client of a whole service on another machine, once it answers through the tunnel.
 
@@ -214,7 +217,7 @@ async def _there(
             raise HudUnreachable(f"{machine.label}: {one_line(said, 300)}", hint)
         progress(f"{machine.label}: {one_line(said, 200)}")
         await asyncio.sleep(LOOK_S)
-    settings = replace(_settings(ready), name=f"hud @ {machine.label}")
+    settings = replace(_settings(ready), name=f"hud @ {machine.label}", flags=flags)
     observe = observe or CommandLog(paths.state, "python").add
     return HudClient(settings, None, guard, observe)
 

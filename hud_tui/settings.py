@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hud_tui.errors import HudError, HudNoKey, HudUsage
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import command_line, one_line
 from hud_tui.storage import NotRegular, read_regular
 
 # HUD's variables, the places where they are set, and their precedence.
@@ -209,6 +209,8 @@ class Settings:
     """Display name for a custom host."""
     data_dir: str = ""
     """Data directory of the embedded service."""
+    flags: str = ""
+    """Flags by which this program found it, as words of a shell: ``--state-dir DIR`` …"""
 
     @property
     def label(self) -> str:
@@ -217,7 +219,21 @@ class Settings:
     @property
     def program(self) -> str:
         """How a command of this program for the same service begins."""
-        return "hud-tui --local" if self.local else "hud-tui"
+        return program(self.local, self.flags)
+
+    def command(self, *words: object) -> str:
+        """A command of this program for the same service, to paste into a shell."""
+        return command_line(self.program, *words)
+
+
+def program(local: bool, flags: str = "") -> str:
+    """How a command for a service begins.
+
+    Args:
+        local: Whether it is the embedded service.
+        flags: As of `Settings`.
+    """
+    return " ".join(filter(None, ("hud-tui", "--local" if local else "", flags)))
 
 
 @dataclass(frozen=True)
@@ -392,12 +408,9 @@ class Start:
     model: str | None = None
     """A model as the user named it: id, name, slug or the last part of the slug."""
     source: str | None = None
-    """A task file, or a taskset's name; for fork, the model to fork."""
+    """A task file, or a taskset's name."""
     ref: str | None = None
     """A job's id; for status, a model or a job."""
-    checkpoint: str | None = None
-    name: str | None = None
-    """The new model's name, for fork."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """Run parameters given as flags, by wire name."""
     swept: dict[str, tuple[Any, ...]] = field(default_factory=dict)

@@ -4,9 +4,12 @@ with it."""
 import argparse
 import asyncio
 import os
+import shlex
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
+from os.path import abspath
 from time import monotonic, time
 
 from hud_tui import local_service
@@ -16,9 +19,9 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
 from hud_tui.errors import HudError
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import command_line, one_line
 from hud_tui.service_file import costs_text, keep_budgets, machine_of, with_machine
-from hud_tui.settings import Paths, read_paths, read_settings
+from hud_tui.settings import Paths, has_key, program, read_paths, read_settings
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
 """(mode ``local`` or ``hud``, a typed key or None, progress) → the client."""
@@ -32,14 +35,17 @@ class Connector:
         paths: Callable[[], Paths],
         guard: Callable[[], Guard],
         observe: Callable[[AuditEntry], None],
+        flags: str = "",
     ) -> None:
         """
         Args:
             paths: This program's directories.
             guard: Makes the guard of each client.
             observe: Called with every write.
+            flags: The command line's flags for directories, for `Settings.flags`.
         """
         self._paths, self._guard, self._observe = paths, guard, observe
+        self._flags = flags
 
     async def __call__(
         self, mode: str, key: str | None, progress: Callable[[str], None]
@@ -53,15 +59,29 @@ class Connector:
         """
         if mode == "local":
             return await local_service.connect_local(
-                self._paths(), progress, self._guard(), self._observe
+                self._paths(), progress, self._guard(), self._observe, self._flags
             )
-        return HudClient(read_settings(key), None, self._guard(), self._observe)
+        settings = replace(read_settings(key), flags=self._flags)
+        return HudClient(settings, None, self._guard(), self._observe)
 
 
 def connector_of(args: argparse.Namespace) -> Connector:
     """The connector for the command line's flags."""
     paths = partial(paths_of, args)
-    return Connector(paths, partial(guard_of, args), partial(_write_down, args, paths))
+    observe = partial(_write_down, args, paths)
+    return Connector(paths, partial(guard_of, args), observe, flags_of(args))
+
+
+def flags_of(args: argparse.Namespace) -> str:
+    """The flags for directories, as words of a shell."""
+    given = {"--state-dir": args.state_dir, "--data-dir": args.data_dir}
+    words = [word for name, path in given.items() if path for word in (name, abspath(path))]
+    return shlex.join(words)
+
+
+def command_of(args: argparse.Namespace, *words: object) -> str:
+    """A command for the service that the flags choose, to paste into a shell."""
+    return command_line(program(args.local or not has_key(), flags_of(args)), *words)
 
 
 def paths_of(args: argparse.Namespace) -> Paths:
@@ -95,12 +115,12 @@ Run = Callable[[HudClient, argparse.Namespace], Awaitable[int]]
 
 
 def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
-    """Run a command and print its documents; returns the exit code."""
+    """Run a command and print its result; returns the exit code."""
     say_costs(args)
     try:
         return asyncio.run(run_connected(run, args, connect))
     except HudError as error:
-        return emit_error(error)
+        return emit_error(error, document=args.headless)
     except KeyboardInterrupt:
         tell("interrupted")
         return 130

@@ -3,7 +3,6 @@ weights."""
 
 import argparse
 import asyncio
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
@@ -281,7 +280,7 @@ class _Command:
             values = value if isinstance(value, list) else [value]
             flag = f"--{name.replace('_', '-')}"
             words += [word for one in values if one is not None for word in (flag, str(one))]
-        return f"{self._client.settings.program} {shlex.join(words)}"
+        return self._client.settings.command(*words)
 
     async def _followed(self, evaluation: EvaluationJob) -> EvaluationJob:
         """An evaluation after its end. If interrupted, it is cancelled, and can be resumed.
@@ -322,7 +321,7 @@ class _Command:
             tell(f"cancelled after {done}, which are kept: {again} samples the rest")
 
     def _resumes(self, evaluation: EvaluationJob) -> str:
-        return f"{self._client.settings.program} eval --resume {evaluation.id}"
+        return self._client.settings.command("eval", "--resume", evaluation.id)
 
     def _judged(self, ended: EvaluationJob, than: EvaluationJob | None) -> int:
         """Print its result and the gates' outcome; returns the exit code."""

@@ -234,7 +234,8 @@ async def _read_run(args: argparse.Namespace, client: HudClient) -> Run:
     limits = thresholds()
     model = await (newest(client) if args.ref is None else named(client, args.ref))
     if model is None:
-        raise HudUsage("you have no model yet", "name one: hud-tui export MODEL")
+        example = client.settings.command(args.command, "MODEL")
+        raise HudUsage("you have no model yet", f"name one: {example}")
     evaluations = Evaluations(client, lambda: paths_of(args).state / "evaluations")
     tree, job, known = await asyncio.gather(
         client.checkpoints(model.id), client.known_job(model.id), evaluations.of_model(model)

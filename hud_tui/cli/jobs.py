@@ -10,8 +10,8 @@ from shutil import get_terminal_size
 from time import time
 from typing import Any
 
-from hud_tui.cli.connect import connector_of, paths_of, run_connected
-from hud_tui.cli.output import confirm, emit, plain, require_consent, tell
+from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
+from hud_tui.cli.output import confirm, emit, plain, require_consent, show, tell
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
@@ -39,7 +39,8 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
     """List the newest jobs; show, cancel or resume one."""
     if args.job is None:
         if args.cancel or args.resume:
-            raise HudUsage("no job given", "hud-tui --headless jobs lists them")
+            listed = client.settings.command("--headless", "jobs")
+            raise HudUsage("no job given", f"{listed} lists them")
         emit("jobs", {"jobs": await client.jobs()})
         return 0
     if args.cancel or args.resume:
@@ -66,14 +67,17 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
         tell(f"cancelled, but its status could not be read: {error.message}")
     if not result.cancelled and status is not None and has_ended(status.status):
         tell(f"nothing to cancel: job {job_id} had already ended ({status.status})")
-    emit("job", {"job_id": job_id, "cancelled": result.cancelled, "status": status})
+    said = f"cancelled job {job_id}" if result.cancelled else f"job {job_id} was not running"
+    show(args, "job", {"job_id": job_id, "cancelled": result.cancelled, "status": status}, said)
     return 0
 
 
 async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"resume job {job_id}?")
     status = await control.resume(client, paths_of(args).state, job_id)
-    emit("job", {"job_id": job_id, "status": status})
+    step = f", at step {status.step} of {status.steps}" if status.steps else ""
+    said = f"resumed job {job_id}: {status.status}{step}"
+    show(args, "job", {"job_id": job_id, "status": status}, said)
     return 0
 
 
@@ -169,7 +173,8 @@ def runs(args: argparse.Namespace) -> int:
         raise HudUsage(f"--limit {args.limit}: expected 1 or more")
     changed = args.name is not None or args.note is not None
     if changed and len(args.run) != 1:
-        raise HudUsage("--name and --note are for one run", "say which: hud-tui runs RUN --name X")
+        which = command_of(args, "runs", "RUN", "--name", "TEXT")
+        raise HudUsage("--name and --note are for one run", f"say which: {which}")
     chosen = columns(args.columns or "")
     sort_rows([], args.sort or "")
     keep = parse_filter(args.filter or "", time())

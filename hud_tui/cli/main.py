@@ -55,8 +55,10 @@ def _main(argv: Sequence[str]) -> int:
         if not command.view:
             code: int = command.load()(args)
             return code
+        if needs_no_app(args):
+            return _without_app(command, args)
         _fill_in(args)
-        return _headless(command, args) if headless else _app(args)
+        return _app(args)
     except HudError as error:
         return _fail(error, headless)
     except KeyboardInterrupt:
@@ -104,8 +106,6 @@ def start_of(args: argparse.Namespace) -> Start:
         model=given.get("model"),
         source=given.get("source"),
         ref=given.get("ref") or given.get("job"),
-        checkpoint=given.get("checkpoint"),
-        name=given.get("name"),
         parameters=parameters(args),
         swept=swept(args),
         at_once=given.get("at_once"),
@@ -115,17 +115,28 @@ def start_of(args: argparse.Namespace) -> Start:
     )
 
 
+def needs_no_app(args: argparse.Namespace) -> bool:
+    """Whether a command is done on the terminal, not in the app: with ``--headless``; and without
+    it if it changes something. A run is prepared in the app, unless ``-y`` says that it is not to
+    be looked at first."""
+    is_reviewed = args.command == "run" and not args.yes
+    return args.headless or (COMMANDS[args.command].changes(args) and not is_reviewed)
+
+
 DEMO_SPEED = 20.0
 """Playback speed of demos, which have two seconds per step."""
 
 
-def _headless(command: Command, args: argparse.Namespace) -> int:
+def _without_app(command: Command, args: argparse.Namespace) -> int:
     for flag in ("record", "demo"):
         if getattr(args, flag) is not None:
-            raise HudUsage(f"--{flag} needs the app", "remove --headless")
+            hint = "remove --headless" if args.headless else f"{args.command} does not open it"
+            raise HudUsage(f"--{flag} needs the app", hint)
     if not command.function:
         raise HudUsage(f"{args.command} needs the app", "remove --headless")
     from hud_tui.cli.connect import connector_of, run_command
+
+    _fill_in(args)
 
     return run_command(command.load(), args, connector_of(args))
 
@@ -182,7 +193,7 @@ def _fill_in(args: argparse.Namespace) -> None:
     """For ``preflight`` and ``run`` without SOURCE, use the lock file's primary data set.
 
     Raises:
-        HudUsage: A file cannot be read; or, headless, there is no SOURCE at all.
+        HudUsage: A file cannot be read; or, without the app, there is no SOURCE at all.
     """
     if args.command in ("preflight", "run") and args.source is None:
         from hud_tui.legacy.lock_file import primary_source
@@ -190,7 +201,7 @@ def _fill_in(args: argparse.Namespace) -> None:
         try:
             args.source = primary_source(Path())
         except HudUsage:
-            if args.headless:
+            if needs_no_app(args):
                 raise  # the app offers a choice
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from time import time
 from typing import Any
 
-from hud_tui.cli.connect import connector_of, paths_of
+from hud_tui.cli.connect import command_of, connector_of, paths_of
 from hud_tui.cli.output import (
     alarm_report,
     changes,
@@ -17,6 +17,7 @@ from hud_tui.cli.output import (
     plain,
     report_documents,
     require_consent,
+    show,
     tell,
     thresholds,
 )
@@ -24,7 +25,7 @@ from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
 from hud_tui.client.transport import LOOKS_S
 from hud_tui.errors import HudAmbiguous, HudConflict, HudError, HudProtected, HudUnclear, HudUsage
-from hud_tui.rl.checkpoint_tree import Tree, label
+from hud_tui.rl.checkpoint_tree import Tree, label, name_problem
 from hud_tui.rl.names import find_checkpoint, find_model
 from hud_tui.rl.run import Service, Status, current_model, job_document, last_metrics
 from hud_tui.rl.text import counted, one_line, seconds
@@ -78,7 +79,7 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     if not args.yes:
         await _same_head(client, model, tree)
     served = await _serve(client, model, tree, target)
-    _report(model, tree, target, served)
+    _report(client, args, model, tree, target, served)
     return 0
 
 
@@ -152,24 +153,37 @@ async def _look(
         if _took(tree, after, target):
             return after
         seen = f"the service says the head is {label(after.served)}"
-    again = f"hud-tui --headless head {model.model_name}"
+    again = client.settings.command("--headless", "head", model.model_name)
     failure.hint = f"{seen}; check again before you retry: {again}"
     raise failure
 
 
-def _report(model: Model, before: Tree, target: Checkpoint, after: Tree | None) -> None:
+def _report(
+    client: HudClient,
+    args: argparse.Namespace,
+    model: Model,
+    before: Tree,
+    target: Checkpoint,
+    after: Tree | None,
+) -> None:
     data = {"model": model.model_name, "previous": _id(before.served)}
+    moved = f"{model.model_name} serves {label(target)} instead of {label(before.served)}"
     if after is None:
         known = checkpoint_document(before, before.find(target.id)) or {}
-        emit("head", {**data, "head": {**known, "is_active": True}, "verified": False})
+        document = {**data, "head": {**known, "is_active": True}, "verified": False}
+        show(args, "head", document, f"{moved}; not verified")
         return
     if not _took(before, after, target):
         now, wanted = label(after.served), label(target)
-        hint = f"it was moved meanwhile: hud-tui --headless head {model.model_name}"
-        moved = _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
-        moved.outcome = "done"
-        raise moved
-    emit("head", {**data, "head": checkpoint_document(after, after.head), "verified": True})
+        shown = client.settings.command("--headless", "head", model.model_name)
+        hint = f"it was moved meanwhile: {shown}"
+        conflict = _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
+        conflict.outcome = "done"
+        raise conflict
+    if _id(before.served) == target.id:
+        moved = f"{model.model_name} serves {label(target)} already"
+    document = {**data, "head": checkpoint_document(after, after.head), "verified": True}
+    show(args, "head", document, f"{moved}; verified")
 
 
 def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
@@ -203,12 +217,16 @@ async def models(client: HudClient, args: argparse.Namespace) -> int:
 async def fork(client: HudClient, args: argparse.Namespace) -> int:
     """Fork a model and print the new one."""
     require_consent(args, client)
+    if problem := name_problem(args.name, ()):  # the service refuses names that are taken
+        raise HudUsage(f"--name {one_line(args.name, 40)}: {problem}")
     source = await client.model(args.source)
     start = await _start(client, source, args.checkpoint)
     at = "" if start is None else f" at {label(start)}"
     await confirm(args, f"fork {source.model_name}{at} as {args.name}?")
     model = await client.fork(source.id, args.name, None if start is None else start.id)
-    emit("model", {"model": model})
+    train = client.settings.command("run", "TASKS", "-m", model.model_name)
+    made = f"forked {source.model_name}{at} as {model.model_name}; train it: {train}"
+    show(args, "model", {"model": model}, made)
     return 0
 
 
@@ -239,7 +257,7 @@ def protect(args: argparse.Namespace) -> int:
     if args.model is not None:
         asyncio.run(_change(args, kept))
     elif args.off:
-        raise HudUsage("no model given", "hud-tui protect lists protected models")
+        raise HudUsage("no model given", f"{command_of(args, 'protect')} lists protected models")
     models = [{"id": id_, "name": name} for id_, name in kept.models.items()]
     if args.headless:
         emit("protect", {"protected": models})

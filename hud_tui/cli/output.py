@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from hud_tui.cli.parser import flag
+from hud_tui.cli.parser import COMMANDS, flag
 from hud_tui.client.client import HudClient
 from hud_tui.config import config_dir, read_config
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
@@ -37,6 +37,15 @@ def emit(kind: str, data: object) -> None:
         data: Wire models, dataclasses and plain values, nested as they come.
     """
     _print({"schema": SCHEMA, "kind": kind, "data": plain(data)})
+
+
+def show(args: argparse.Namespace, kind: str, data: object, *lines: str) -> None:
+    """Print a result: with ``--headless`` as a document, else as lines of text."""
+    if args.headless:
+        emit(kind, data)
+        return
+    for line in lines:
+        print(one_line(line, 400), flush=True)
 
 
 def emit_error(error: HudError, document: bool = True) -> int:
@@ -176,21 +185,7 @@ def require_consent(args: argparse.Namespace, client: "HudClient | None" = None)
 
 def changes(args: argparse.Namespace) -> bool:
     """Whether a command changes something."""
-    asked = vars(args)
-    match args.command:
-        case "head":
-            return asked.get("checkpoint") is not None or asked.get("back") is not None
-        case "jobs":
-            return bool(asked.get("cancel") or asked.get("resume"))
-        case "sweep":
-            return bool(asked.get("cancel") or asked.get("resume"))
-        case "run":
-            return not asked.get("dry_run")
-        case "train":
-            return not asked.get("check")
-        case "runs":
-            return asked.get("name") is not None
-    return bool(args.command == "fork")
+    return COMMANDS[args.command].changes(args)
 
 
 async def confirm(args: argparse.Namespace, question: str) -> None:

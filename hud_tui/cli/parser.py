@@ -810,6 +810,8 @@ class Command:
     for commands of the app only."""
     view: str = ""
     """The app's view without ``--headless``; empty if the app has no part in it."""
+    changes: Callable[[argparse.Namespace], bool] = lambda args: False
+    """Whether it changes something: then it is done on the terminal, without the app."""
 
     def load(self) -> Callable[..., Any]:
         """The function; only its module is imported."""
@@ -818,22 +820,37 @@ class Command:
         return found
 
 
+def _with(*flags: str) -> Callable[[argparse.Namespace], bool]:
+    """Changes something if one of these flags is given."""
+
+    def are_given(args: argparse.Namespace) -> bool:
+        values = [getattr(args, name) for name in flags]
+        return any(value is not None and value is not False for value in values)
+
+    return are_given
+
+
+def _without(flag: str) -> Callable[[argparse.Namespace], bool]:
+    """Changes something unless this flag is given."""
+    return lambda args: not getattr(args, flag)
+
+
 COMMANDS = {
     "status": Command(_status, "models:status", "live"),
     "models": Command(_models, "models:models", "models"),
-    "fork": Command(_fork, "models:fork", "models"),
+    "fork": Command(_fork, "models:fork", "models", _with("name")),
     "checkpoints": Command(_checkpoints, "models:checkpoints", "checkpoints"),
-    "head": Command(_head, "models:head", "checkpoints"),
+    "head": Command(_head, "models:head", "checkpoints", _with("checkpoint", "back")),
     "preflight": Command(_preflight, "runs:preflight", "launch"),
-    "run": Command(_run, "runs:run", "launch"),
-    "train": Command(_train, "train:train"),
+    "run": Command(_run, "runs:run", "launch", _without("dry_run")),
+    "train": Command(_train, "train:train", changes=_without("check")),
     "init-env": Command(_init_env, "train:init_env"),
     "eval": Command(_eval, "evaluate:evaluate"),
     "watch": Command(_watch, "watch:watch", "live"),
-    "sweep": Command(_sweep, "runs:sweep"),
-    "runs": Command(_runs, "jobs:runs"),
+    "sweep": Command(_sweep, "runs:sweep", changes=_with("cancel", "resume")),
+    "runs": Command(_runs, "jobs:runs", changes=_with("name")),
     "replay": Command(_replay, view="live"),
-    "jobs": Command(_jobs, "jobs:jobs", "jobs"),
+    "jobs": Command(_jobs, "jobs:jobs", "jobs", _with("cancel", "resume")),
     "traces": Command(_traces, "jobs:traces", "jobs"),
     "doctor": Command(_doctor, "doctor:doctor"),
     "keys": Command(_keys, "files:keys"),
@@ -866,7 +883,8 @@ def build_parser() -> Parser:
     parser = Parser(
         "hud-tui",
         description="A terminal cockpit for reinforcement-learning post-training on HUD. Without "
-        "--headless it opens the app on the command's screen.",
+        "--headless it opens the app on the command's screen; a command that changes something "
+        "asks first, and says what was done.",
         epilog="examples:\n  hud-tui --local\n  hud-tui --headless --local status\n\n" + EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

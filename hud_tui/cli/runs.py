@@ -16,10 +16,19 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from hud_tui.audit_log import Change, TaskSource
-from hud_tui.cli.connect import connector_of, paths_of, run_connected
-from hud_tui.cli.output import ask, bad_value, confirm, emit, require_consent, tell, thresholds
+from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
+from hud_tui.cli.output import (
+    ask,
+    bad_value,
+    confirm,
+    emit,
+    require_consent,
+    show,
+    tell,
+    thresholds,
+)
 from hud_tui.cli.parser import parameters, swept
-from hud_tui.cli.watch import AlarmPrinter, Follower
+from hud_tui.cli.watch import AlarmPrinter, Follower, print_event
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
@@ -37,7 +46,7 @@ from hud_tui.client.submit import (
     submit,
     sweep_to_resume,
 )
-from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
+from hud_tui.errors import HudAmbiguous, HudError, HudPreflightFailed, HudUsage
 from hud_tui.rl.names import find_model, setting_label
 from hud_tui.rl.progress import (
     DEFAULT,
@@ -90,8 +99,8 @@ async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
     if len(own) == 1:
         return own[0]
     if not own:
-        program = client.settings.program
-        hint = f"fork one: {program} fork SOURCE --name NAME; {program} models lists sources"
+        fork = client.settings.command("fork", "SOURCE", "--name", "NAME")
+        hint = f"fork one: {fork}; {client.settings.command('models')} lists sources"
         raise HudUsage("you have no trainable model", hint)
     if sys.stdin.isatty() and not getattr(args, "yes", False):
         return await _pick(own)
@@ -103,6 +112,7 @@ async def _pick(own: Sequence[Model]) -> Model:
     """Ask for a model by number or name.
 
     Raises:
+        HudAmbiguous: The number of one model, and the name of another.
         HudUsage: Invalid answer.
     """
     tell(f"{len(own)} trainable models:")
@@ -110,9 +120,15 @@ async def _pick(own: Sequence[Model]) -> Model:
         steps = f"{model.checkpoint_count} checkpoints" if model.checkpoint_count else "untrained"
         print(f"  {number:3}  {one_line(model.model_name, 60)}  {steps}", file=sys.stderr)
     answer = await ask(f"which? [1-{min(LISTED, len(own))}, or a name] ")
-    if answer.isascii() and answer.isdigit() and 1 <= int(answer[:9]) <= min(LISTED, len(own)):
-        return own[int(answer) - 1]
-    return find_model(answer, own)
+    is_number = answer.isascii() and answer.isdigit()
+    if not is_number or not 1 <= int(answer[:9]) <= min(LISTED, len(own)):
+        return find_model(answer, own)
+    numbered = own[int(answer) - 1]
+    named = [one for one in own if answer in (one.name, one.model_name)]
+    if named and numbered not in named:  # HUD has models with such names
+        hint = f"name it by -m: {one_line(numbered.model_name)} or {answer}"
+        raise HudAmbiguous(f"{answer} is a number in this list, and the name of a model", hint)
+    return numbered
 
 
 def say_what_is_sent(
@@ -219,7 +235,8 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         if loss_fn != asked.loss_fn:
             findings += map(_reported, await check_update(client, model.id, one))
     if _fails(args.fail_on, findings):
-        emit("preflight", _document(tasks, origin, findings))
+        document = _document(tasks, origin, findings)
+        show(args, "preflight", document, "nothing was submitted: preflight failed")
         return HudPreflightFailed.exit_code
     if several and args.leave_out:
         raise HudUsage("--leave-out is for one run", "write the tasks of a sweep to a file")
@@ -231,13 +248,14 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         size = size_of_runs([asked.model_dump(exclude_none=True)], 1, model, tasks, like)
         say_what_is_sent(model, tasks, origin, asked, findings, start, size)
         if args.dry_run:
-            emit("run", {**_unsent(model, tasks, origin, asked, size), "start": start})
+            document = {**_unsent(model, tasks, origin, asked, size), "start": start}
+            show(args, "run", document, "nothing was submitted: --dry-run")
             return 0
     await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
     once = partial(submit, client, _body(model, tasks, asked), source)
     if printer is not None:
         return await Follower(client, model, printer).run(once)
-    return await _submit(client, model, once)
+    return await _submit(client, args, model, once)
 
 
 def _body(model: Model, tasks: Sequence[Task], asked: JobParameters) -> SubmitJob:
@@ -249,16 +267,19 @@ def _body(model: Model, tasks: Sequence[Task], asked: JobParameters) -> SubmitJo
 
 
 async def _submit(
-    client: HudClient, model: Model, once: Callable[[], Awaitable[Submission]]
+    client: HudClient,
+    args: argparse.Namespace,
+    model: Model,
+    once: Callable[[], Awaitable[Submission]],
 ) -> int:
     """Submit a run and print its job, without following it."""
     submission = await once()
     _say_if_found(submission)
-    flags = "--headless --local" if client.settings.local else "--headless"
-    watch = f"hud-tui {flags} status {submission.job_id}"
+    watch = client.settings.command("--headless", "status", submission.job_id)
     web = {} if client.settings.local else {"url": _page(client, submission.job_id)}
-    said = {"job_id": submission.job_id, "model": model.model_name, "watch": watch}
-    emit("job", said | web)
+    document = {"job_id": submission.job_id, "model": model.model_name, "watch": watch}
+    submitted = f"submitted job {submission.job_id} of {model.model_name}; its status: {watch}"
+    show(args, "job", document | web, submitted)
     return 0
 
 
@@ -266,9 +287,11 @@ def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
     """The printer of alarms; None without ``--follow``."""
     alarms = [level for level in ("warn", "critical") if level in args.fail_on]
     if args.follow:
-        return AlarmPrinter(thresholds(), alarms[0] if alarms else None)
+        shown = emit if args.headless else print_event
+        return AlarmPrinter(thresholds(), alarms[0] if alarms else None, show=shown)
     if alarms:
-        hint = "add --follow, or use hud-tui watch"
+        watch = command_of(args, "--headless", "watch", "MODEL", "--fail-on", alarms[0])
+        hint = f"add --follow, or watch it: {watch}"
         raise HudUsage(f"--fail-on {alarms[0]} needs --follow", hint)
     return None
 
@@ -399,7 +422,7 @@ async def signal(
     if last.trouble:
         tell(f"a rollout failed: {last.trouble}")
     found = document(last.signals, size, last.pace, _said(model.model_name, asked))
-    return check_signal(last.signals, size), {"signal": found}
+    return check_signal(last.signals, size, client.settings.program), {"signal": found}
 
 
 def _said(model: str, asked: SampleRequest) -> dict[str, Any]:
@@ -465,13 +488,13 @@ async def begin(
     _say_sweep(sweep, size, model, tasks)
     said = _sweep_document(sweep) | {"size": size.document, "sent": not args.dry_run}
     if args.dry_run:
-        emit(SWEEP, said)
+        show(args, SWEEP, said, "nothing was submitted: --dry-run")
         return 0
     many = len(sweep.members)
     await confirm(args, f"fork {model.model_name} {many} times and train on {name}?")
     files.keep(sweep, cancelled=False)
-    emit(SWEEP, said)
-    return await _drive(client, sweep, tasks, files, args.follow, headless=True)
+    show(args, SWEEP, said)
+    return await _drive(client, sweep, tasks, files, args.follow, args.headless)
 
 
 def _at_once(args: argparse.Namespace) -> int | None:
@@ -523,8 +546,7 @@ async def _drive(
 
 
 def _again(client: HudClient, sweep: Sweep) -> str:
-    local = " --local" if client.settings.local else ""
-    return f"hud-tui{local} sweep {sweep.name} --resume -y"
+    return client.settings.command("sweep", sweep.name, "--resume", "-y")
 
 
 # ``sweep``.
@@ -540,7 +562,7 @@ def sweep(args: argparse.Namespace) -> int:
     files = SweepFiles(paths_of(args).state)
     if args.sweep is None:
         if args.cancel or args.resume:
-            raise HudUsage("say which sweep", "see hud-tui sweep")
+            raise HudUsage("say which sweep", f"{command_of(args, 'sweep')} lists them")
         return _list(args, _refreshed_all(args, files.all()))
     found = files.find(args.sweep)
 
@@ -613,7 +635,8 @@ def _list(args: argparse.Namespace, known: Sequence[Sweep]) -> int:
         when = age(one.created_at, time())
         print(one_line(f"{one.name}  {one.status}  {ended}  {one.model}  {when}", 200))
     if not known:
-        print("no sweeps on this machine; start one: hud-tui run … --lr 1e-4,3e-4")
+        start = command_of(args, "run", "TASKS", "-m", "MODEL", "--lr", "1e-4,3e-4")
+        print(f"no sweeps on this machine; start one: {start}")
     return 0
 
 

@@ -11,11 +11,11 @@ from shlex import quote
 from typing import Any
 
 from hud_tui.audit_log import Change
-from hud_tui.cli.connect import connector_of, paths_of, run_connected
+from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
 from hud_tui.cli.output import confirm, emit, require_consent, tell, thresholds
 from hud_tui.cli.parser import parameters
 from hud_tui.cli.runs import checked_parameters, choose_model
-from hud_tui.cli.watch import AlarmPrinter, Follower, result_at
+from hud_tui.cli.watch import AlarmPrinter, Follower, result_at, result_text
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
 from hud_tui.client.submit import Submission
@@ -40,7 +40,6 @@ from hud_tui.rollouts.environment import (
 from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess, failure_text
 from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, run_folder
 from hud_tui.rollouts.template import write_environment
-from hud_tui.settings import has_key
 from hud_tui.wire import JobParameters, Model
 
 LOOK_S = 0.5
@@ -58,7 +57,8 @@ def train(args: argparse.Namespace) -> int:
     asked = checked_parameters(parameters(args))
     alarms = [level for level in ("warn", "critical") if level in args.fail_on]
     if alarms and not (args.follow and args.headless):
-        hint = "add --headless --follow, or use hud-tui watch"
+        watch = command_of(args, "--headless", "watch", "MODEL", "--fail-on", alarms[0])
+        hint = f"add --headless --follow, or watch it: {watch}"
         raise HudUsage(f"--fail-on {alarms[0]} needs a run that is followed", hint)
 
     async def work(client: HudClient, args: argparse.Namespace) -> int:
@@ -134,7 +134,7 @@ class _Command:
         except EnvironmentFailed as error:
             self._tell_traceback(error.failure)
             raise
-        findings = check(loaded, model, order.parameters)
+        findings = check(loaded, model, order.parameters, self._client.settings.program)
         findings += await check_update(self._client, model.id, order.parameters)
         findings += check_room(model, order.parameters["steps"])
         for finding in findings:
@@ -158,8 +158,7 @@ class _Command:
 
     def _about(self, order: Order) -> dict[str, Any]:
         """What the files of a run tell beyond its status."""
-        local = "--local " if self._client.settings.local else ""
-        watch = f"hud-tui --headless {local}status {order.job_id}"
+        watch = self._client.settings.command("--headless", "status", order.job_id)
         return {"watch": watch, **control.report_of(run_folder(self._paths.state, order.job_id))}
 
     # Following.
@@ -191,7 +190,7 @@ class _Command:
             is_driven, state = folder.is_driven, folder.state()
             if state.step > shown:
                 result = await self._result(order, state.checkpoint_id)
-                said = _result_text(result) or "taken"
+                said = result_text(result) or "taken"
                 tell(f"step {state.step} of {order.parameters['steps']}: {said}")
                 shown = state.step
             if state.failed > lost:
@@ -216,19 +215,6 @@ class _Command:
             print(_check_text(document))
         else:
             print(_job_text(document))
-
-
-def _result_text(result: Mapping[str, Any] | None) -> str:
-    """E.g. ``reward 0.844 (32 rollouts), held-out 0.750 [0.468, 0.911] (12 tasks × 1)``."""
-    said = []
-    if result and result["reward"] is not None:
-        over = f" ({counted(result['rollouts'], 'rollout')})" if result["rollouts"] else ""
-        said.append(f"reward {result['reward']:.3f}{over}")
-    if result and result["heldout_reward"] is not None:
-        ends = "" if result["low"] is None else f" [{result['low']:.3f}, {result['high']:.3f}]"
-        over = f" ({result['over']})" if result["over"] else ""
-        said.append(f"held-out {result['heldout_reward']:.3f}{ends}{over}")
-    return ", ".join(said)
 
 
 def _tell(finding: Finding, always: bool = False) -> None:
@@ -316,7 +302,7 @@ def _job_text(document: Mapping[str, Any]) -> str:
         lines.append(f"last failure  {where} {failure.get('type')}: {failure.get('message')}")
         lines += str(failure.get("traceback") or "").splitlines()[-6:]
     lines.append(f"log  {document['logs']['environment']}")
-    if said := _result_text(document.get("result")):
+    if said := result_text(document.get("result")):
         lines.append(f"result  {document['result']['checkpoint']}: {said}")
     return "\n".join(one_line(line, 400) for line in lines)
 
@@ -329,8 +315,7 @@ def init_env(args: argparse.Namespace) -> int:
     files = write_environment(args.name, Path(args.output or "."))
     shown = [one_line(file) for file in files]
     folder, tests = (quote(one_line(path.parent)) for path in files)
-    local = "--local " if args.local or not has_key() else ""
-    begin = f"hud-tui {local}train {quote(shown[0])} -m MODEL"
+    begin = command_of(args, "train", shown[0], "-m", "MODEL")
     install = f"python3.11 -m venv {folder}/.venv && {folder}/.venv/bin/pip install {SDK_WORDS}"
     test = f"{folder}/.venv/bin/python -m unittest discover {tests}"
     if args.headless:

@@ -15,14 +15,14 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
 from hud_tui.client.submit import Submission
 from hud_tui.errors import HudAlarm, HudError, HudUnreachable, HudUsage
-from hud_tui.events import Event, JobChanged, TreeRead
+from hud_tui.events import Event, JobChanged, StepTaken, TreeRead
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import STALL
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.run import SUCCEEDED, Run, has_ended, is_active
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import JobStatus, Model
 
 # Listener: events of a feed, with connection problems on stderr and a timeout.
@@ -37,9 +37,14 @@ PATIENCE_S = 300.0
 class Listener:
     """Waits for the events of one feed."""
 
-    def __init__(self, feed: Feed, idle: Callable[[], object]) -> None:
-        """`idle` is called about every WATCH_S while nothing arrives."""
-        self._feed, self._idle = feed, idle
+    def __init__(self, feed: Feed, idle: Callable[[], object], listed: str) -> None:
+        """
+        Args:
+            feed: Of the run.
+            idle: Called about every WATCH_S while nothing arrives.
+            listed: The command that lists the jobs, for an error's hint.
+        """
+        self._feed, self._idle, self._listed = feed, idle, listed
         self._told = ""
 
     async def next(self, events: AsyncGenerator[Event, None]) -> Event:
@@ -70,25 +75,58 @@ class Listener:
         if feed.heard_at is not None and monotonic() - feed.heard_at > PATIENCE_S:
             raise HudUnreachable(
                 f"no answer from the service for {PATIENCE_S:.0f} s: {feed.trouble}",
-                "the run may still be active: hud-tui --headless jobs",
+                f"the run may still be active: {self._listed}",
             )
+
+
+def _jobs(client: HudClient) -> str:
+    return client.settings.command("--headless", "jobs")
+
+
+# Events and results as text, for `run -y --follow` without ``--headless``.
+
+
+Show = Callable[[str, Any], None]
+"""Prints one result: its kind and its data, as of `emit`."""
+
+
+def print_event(kind: str, data: Any) -> None:
+    """Print a step, an alarm or a run's end as a line of text; other events are left out."""
+    if isinstance(data, StepTaken):
+        reward = data.metrics.get("reward_mean")
+        line = f"step {data.step}" + ("" if reward is None else f": reward {reward:.3f}")
+    elif kind == "alarm":
+        line = f"{data['level']}: {data['headline']}: {data['summary']}"
+    elif kind == "job":
+        line = f"job {data['job_id']} {data['status'].status}"
+        if found := result_text(data["result"]):
+            line += f"; {data['result']['checkpoint']}: {found}"
+    else:
+        return
+    print(one_line(line, 400), flush=True)
 
 
 # AlarmPrinter: evaluates a run's events and prints its alarms.
 
 
 class AlarmPrinter:
-    """Prints an ``alarm`` document for each new alarm; may fail on a level."""
+    """Prints an ``alarm`` for each new alarm; may fail on a level."""
 
     def __init__(
-        self, limits: Thresholds, fail_on: str | None, job: JobStatus | None = None
+        self,
+        limits: Thresholds,
+        fail_on: str | None,
+        job: JobStatus | None = None,
+        show: Show = emit,
     ) -> None:
         """
         Args:
             limits: Thresholds of the detectors.
             fail_on: Lowest level that fails; None: no alarm fails.
             job: The model's run, if known before the first event.
+            show: Prints alarms and events.
         """
+        self.show = show
         self.report = Report()
         self.run = Run(job=job)
         self._fail_on = None if fail_on is None else Level(fail_on)
@@ -148,7 +186,7 @@ class AlarmPrinter:
         news = [alarm for alarm in self.report.alarms if self._is_news(alarm)]
         for alarm in news:
             self._told[alarm.id] = alarm.level
-            emit("alarm", alarm_document(alarm))
+            self.show("alarm", alarm_document(alarm))
         for alarm in news:
             if self._fails(alarm):
                 what = f"{alarm.headline}: {alarm.summary}"
@@ -193,7 +231,7 @@ class Follower:
         self._client, self._model, self._printer = client, model, printer
         self._about = about
         self._feed = client.feed(model.id)
-        self._listener = Listener(self._feed, printer.wait)
+        self._listener = Listener(self._feed, printer.wait, _jobs(client))
 
     async def run(self, begin: Callable[[], Awaitable[Submission]]) -> int:
         """Follow the run that `begin` begins; returns 0 if it succeeded, else 1.
@@ -221,7 +259,7 @@ class Follower:
             job = event.job if isinstance(event, JobChanged) else None
             is_ours = job is None or _is_submitted(job, submission)
             if is_ours:  # the feed begins with the model's latest run, which may be an older one
-                _say(event)
+                _show(event, self._printer.show)
             self._printer.process(event)
             if job is not None and is_ours and has_ended(job.status):
                 return await self._finish(submission, job)
@@ -229,7 +267,7 @@ class Follower:
     async def _finish(self, submission: Submission, job: JobStatus) -> int:
         result = await self._result()
         said = {"job_id": submission.job_id, "model": self._model.model_name, "status": job}
-        emit("job", {**said, "result": result, **self._about()})
+        self._printer.show("job", {**said, "result": result, **self._about()})
         return 0 if job.status in SUCCEEDED else 1
 
     async def _result(self) -> dict[str, Any] | None:
@@ -262,6 +300,19 @@ def result_at(tree: Tree, position: int | None) -> dict[str, Any] | None:
     }
 
 
+def result_text(result: Mapping[str, Any] | None) -> str:
+    """E.g. ``reward 0.844 (32 rollouts), held-out 0.750 [0.468, 0.911] (12 tasks × 1)``."""
+    parts = []
+    if result and result["reward"] is not None:
+        over = f" ({counted(result['rollouts'], 'rollout')})" if result["rollouts"] else ""
+        parts.append(f"reward {result['reward']:.3f}{over}")
+    if result and result["heldout_reward"] is not None:
+        ends = "" if result["low"] is None else f" [{result['low']:.3f}, {result['high']:.3f}]"
+        over = f" ({result['over']})" if result["over"] else ""
+        parts.append(f"held-out {result['heldout_reward']:.3f}{ends}{over}")
+    return ", ".join(parts)
+
+
 def _is_submitted(job: JobStatus, submission: Submission) -> bool:
     """Whether a status is of the submitted run; HUD does not name the run."""
     return job.id == submission.job_id if job.id else not submission.is_before(job)
@@ -292,14 +343,17 @@ async def watch(client: HudClient, args: argparse.Namespace) -> int:
     limits, model = thresholds(), await named(client, args.ref)
     job = await client.known_job(model.id)  # before the tree, which then has all its steps
     printer = AlarmPrinter(limits, args.fail_on, job)
-    _require_run(printer, model)
+    if printer.run.job is None:
+        start = client.settings.command("--headless", "run", "SOURCE", "-m", model.model_name)
+        hint = f"submit one: {start}"
+        raise HudUsage(f"{one_line(model.model_name)} has no run to wait for", hint)
     feed = client.feed(model.id)
-    listener = Listener(feed, printer.wait)
+    listener = Listener(feed, printer.wait, _jobs(client))
     async with aclosing(aiter(feed)) as events:
         printer.begin(await listener.next(events), news=True)
         while (reason := _reason(printer, goal)) is None:
             event = await listener.next(events)
-            _say(event)
+            _show(event, emit)
             printer.process(event)
     return _finish(printer, model, goal, reason)
 
@@ -332,12 +386,6 @@ def _step(printer: AlarmPrinter) -> int:
     return 0 if head is None or tree.head is None else head.step or tree.depth(tree.head)
 
 
-def _require_run(printer: AlarmPrinter, model: Model) -> None:
-    if printer.run.job is None:
-        hint = "submit one: hud-tui --headless run SOURCE -m MODEL"
-        raise HudUsage(f"{one_line(model.model_name)} has no run to wait for", hint)
-
-
 def _reason(printer: AlarmPrinter, goal: Goal) -> str | None:
     """Why watching ended; None while it continues."""
     if goal.reached(printer):
@@ -346,9 +394,9 @@ def _reason(printer: AlarmPrinter, goal: Goal) -> str | None:
     return "done" if job is not None and has_ended(job.status) else None
 
 
-def _say(event: Event) -> None:
+def _show(event: Event, show: Show) -> None:
     if not isinstance(event, TreeRead):
-        emit("event", event)
+        show("event", event)
 
 
 def _finish(printer: AlarmPrinter, model: Model, goal: Goal, reason: str) -> int:

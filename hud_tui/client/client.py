@@ -364,8 +364,8 @@ class CatalogCalls(Calls):
             new = (model for model in await self.models() if known and model.id not in known)
             return next((m for m in new if _same_name(m.name or m.model_name, name)), None)
 
-        program = self.settings.program
-        hint = f"check for a model of this name ({program} models) before you fork again"
+        listed = self.settings.command("models")
+        hint = f"check for a model of this name ({listed}) before you fork again"
         lookup = Lookup(self._settle_url(source_id), look, hint)
         made = await self.wire.write("POST", url, Model, change, body, lookup=lookup)
         self.wire.writing.know({made.id: made.model_name})
@@ -584,7 +584,7 @@ class TrainingCalls(Calls):
             run = await self.known_job(job_id)
             return None if run is None or has_ended(run.status) else run
 
-        shown = f"{self.settings.program} jobs {job_id}"
+        shown = self.settings.command("jobs", job_id)
         hint = f"check whether it is active before you resume it again: {shown}"
         lookup = Lookup(self.settle_job_url(job_id), look, hint)
         return await self.wire.write("POST", url, JobStatus, change, lookup=lookup)
@@ -706,7 +706,7 @@ class JobCalls(TrainingCalls):
                 return None
             return CancelJobResult(cancelled=int(status == "cancelled"), status=status)
 
-        shown = f"{self.settings.program} jobs {job_id}"
+        shown = self.settings.command("jobs", job_id)
         hint = f"check whether it is active before you cancel it again: {shown}"
         lookup, body = Lookup(self.settle_job_url(job_id), look, hint), CancelJob(job_id=job_id)
         return await self.wire.write("POST", url, CancelJobResult, change, body, lookup=lookup)

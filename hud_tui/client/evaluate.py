@@ -279,7 +279,7 @@ class Evaluations:
             omitted=omitted,
             source=source,
         )
-        listed = f"{client.settings.program} eval --list"
+        listed = client.settings.command("eval", "-m", model.model_name, "--list")
         lookup = Lookup[EvaluationJob](settle, hint=f"look at {listed} before you repeat")
         write = client.wire.write
         return await write("POST", url, EvaluationJob, change, body, SUBMIT_S, lookup=lookup)
@@ -460,7 +460,7 @@ class Evaluations:
         missing = [task for task in tasks for _ in range(samples - len(made.get(task.slug, ())))]
         if kept.environment is not None:
             if self._roll_out is None:
-                again = f"{self._client.settings.program} eval --resume {evaluation.id}"
+                again = self._client.settings.command("eval", "--resume", evaluation.id)
                 raise HudUsage("this evaluation is on an environment", again)
             of = evaluation.checkpoint_id or (BASE if self._offered else None)
             return self._roll_out(self._client, evaluation, kept.environment, of, missing)

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, 
 from contextlib import aclosing
 from os.path import expanduser
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from hud_tui.audit_log import TaskSource
@@ -49,7 +48,7 @@ from hud_tui.rl.tasks.checks import (
 )
 from hud_tui.rl.tasks.formats import MAX_BYTES, read_rows, try_file
 from hud_tui.rl.tasks.task import Task, form_of, places, rows_digest
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import command_line, one_line
 from hud_tui.settings import set_variables
 from hud_tui.storage import open_regular
 from hud_tui.wire import JobParameters, JobStatus, Model, RegistryItem, ScenarioRecord
@@ -156,7 +155,7 @@ async def load_source(client: HudClient, source: str) -> tuple[list[Task], dict[
         HudBadTasks: Invalid rows, with all problems.
         HudUsage: No such file or taskset.
     """
-    path = path_of(source)
+    path = path_of(source, client.settings.program)
     if path is not None and source == path.name and path.is_dir():
         path = await _prefer_taskset(client, path)
     if path is not None:
@@ -226,8 +225,12 @@ def choose_tasks(
     return chosen, TaskSource(place_of(origin), found, tuple(left_out))
 
 
-def path_of(source: str) -> Path | None:
+def path_of(source: str, program: str = "hud-tui") -> Path | None:
     """The file or directory that a source names; None if it is the name of a taskset.
+
+    Args:
+        source: As typed.
+        program: How commands for the service begin.
 
     Raises:
         HudUsage: A Python file, which is not executed; or an invalid path.
@@ -240,7 +243,8 @@ def path_of(source: str) -> Path | None:
         raise _unreadable(source, error) from error
     if suffix == ".py" and exists:
         name = one_line(source)
-        hint = f"train on it: hud-tui train {quote(name)} -m MODEL; or export its tasks:"
+        train = command_line(program, "train", name, "-m", "MODEL")
+        hint = f"train on it: {train}; or export its tasks:"
         hint += ' Taskset.from_file(…).to_file("tasks.jsonl")'
         raise HudUsage(f"{name} is Python, which this command does not execute", hint)
     return path if exists or suffix in SUFFIXES else None
@@ -450,7 +454,7 @@ async def _model(
     defaults = model.training_defaults
     group_size = asked.group_size or (defaults.group_size if defaults else None)
     per_step = asked.tasks_per_step or (defaults.tasks_per_step if defaults else None)
-    found = check_model(model)
+    found = check_model(model, client.settings.program)
     if found[0].level == "ok":
         found += await readiness(client, model)
     sizes = check_group_size(tasks, group_size, per_step)

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from shlex import quote
 from time import time
 from typing import Any
 from uuid import uuid4
@@ -107,7 +106,7 @@ async def _how_to_cancel(client: HudClient, model_id: str) -> str:
         return ""
     if job is None or not job.id or not is_active(job.status):
         return ""
-    return f"{client.settings.program} --headless jobs {quote(one_line(job.id, 60))} --cancel"
+    return client.settings.command("jobs", job.id, "--cancel")
 
 
 SOURCED = frozenset({"dataset", "tasks"})
@@ -230,8 +229,12 @@ class SweepFiles:
         return {m.job_id: s.name for s in self.all() for m in s.members if m.job_id}
 
     @contextmanager
-    def driving(self, sweep: Sweep) -> Iterator[None]:
+    def driving(self, sweep: Sweep, cancel: str) -> Iterator[None]:
         """Hold the sweep's lock, which allows one process to drive it.
+
+        Args:
+            sweep: The sweep.
+            cancel: The command that cancels it, for an error's hint.
 
         Raises:
             HudUsage: Another process holds it.
@@ -242,7 +245,7 @@ class SweepFiles:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                hint = f"wait for it, or end it: hud-tui sweep {sweep.name} --cancel -y"
+                hint = f"wait for it, or end it: {cancel}"
                 raise HudUsage(f"another process drives {sweep.name}", hint) from error
             yield
         finally:
@@ -388,7 +391,8 @@ class SweepDriver:
             HudError: The service does not answer, or the outcome of a request is unknown. The sweep
                 can be resumed.
         """
-        with self._files.driving(self.sweep):
+        cancel = self._client.settings.command("sweep", self.sweep.name, "--cancel", "-y")
+        with self._files.driving(self.sweep, cancel):
             self.sweep = self._files.keep(self.sweep)
             while not self.sweep.cancelled:
                 await self._look()

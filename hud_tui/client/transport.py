@@ -319,7 +319,8 @@ class Failures:
         if method != "GET" and not isinstance(error, UNSENT):
             return HudUnreachable(message, UNCLEAR)
         if self.settings.local:
-            return HudUnreachable(message, BY_ITSELF if self.settings.name else START_AGAIN)
+            start = START_AGAIN + self.settings.program
+            return HudUnreachable(message, BY_ITSELF if self.settings.name else start)
         return HudUnreachable(message, "check the network and HUD_API_URL, or use --local")
 
     def without_key(self, text: str) -> str:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime
 from math import inf, isfinite
+from shlex import quote
 
 # Ages in at most five characters.
 
@@ -143,6 +144,16 @@ def one_line(text: object, limit: int = 200) -> str:
     text = str(text)
     kept = clean(text[:limit], limit).replace("\n", "⏎").replace("\t", "⇥")
     return f"{kept}…" if len(text) > limit else kept
+
+
+def command_line(program: str, *words: object) -> str:
+    """A command of this program to paste into a shell: every word is quoted.
+
+    Args:
+        program: Its beginning, with the flags of the service in use: ``Settings.program``.
+        words: The command, its subject and its flags.
+    """
+    return " ".join([program, *(quote(one_line(word, 300)) for word in words)])
 
 
 def count_unsafe(text: str) -> int:

@@ -232,7 +232,7 @@ def require_absent_run(client: HudClient, state: Path, model_id: str) -> None:
     """Raises HudUsage: a driver on this machine trains the model already."""
     for job_id, folder in known_runs(state).items():
         if folder.is_driven and folder.order().model_id == model_id:
-            cancel = f"{client.settings.program} --headless jobs {job_id} --cancel"
+            cancel = client.settings.command("jobs", job_id, "--cancel")
             raise HudUsage(f"run {job_id} trains this model", f"cancel it first: {cancel}")
 
 

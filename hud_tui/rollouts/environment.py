@@ -239,10 +239,13 @@ def _without_args(environments: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     ]
 
 
-def check(loaded: Loaded, model: Model, parameters: Mapping[str, Any]) -> list[Finding]:
-    """All checks of tasks and model that need no rollout."""
+def check(
+    loaded: Loaded, model: Model, parameters: Mapping[str, Any], program: str
+) -> list[Finding]:
+    """All checks of tasks and model that need no rollout. `program`: how commands for this service
+    begin."""
     sizes = (parameters.get("group_size"), parameters.get("tasks_per_step"))
-    of_model = [*check_model(model), *check_tokens(model)]
+    of_model = [*check_model(model, program), *check_tokens(model)]
     unknown = [
         Finding("rows", "failure", "no task has this slug, which is left out", one_line(slug))
         for slug in loaded.unknown
@@ -399,10 +402,8 @@ async def prepare(
     try:
         loaded = await load(worker, client, order)
         yield loaded
-        found = [
-            *check(loaded, model, order.parameters),
-            *await check_update(client, model.id, order.parameters),
-        ]
+        found = check(loaded, model, order.parameters, client.settings.program)
+        found += await check_update(client, model.id, order.parameters)
         for finding in found:
             yield finding
         if verdict(found) != "failure":

@@ -58,7 +58,6 @@ async def ask_fork(
     session: RunSession,
     source: Model,
     models: Sequence[Model],
-    name: str | None = None,
     start: Checkpoint | None = None,
 ) -> Model | None:
     """Ask for a name, and fork; the dialog shows the service's errors.
@@ -68,7 +67,6 @@ async def ask_fork(
         session: The selected model.
         source: The model to fork.
         models: The catalog, for names that are taken.
-        name: Proposed name; None for a free one.
         start: Where it starts; None for the source's head.
 
     Returns:
@@ -89,7 +87,7 @@ async def ask_fork(
             f"Fork {source.model_name}",
             _what(source, start),
             "Fork",
-            value=name or free_name(source.model_name, models),
+            value=free_name(source.model_name, models),
             check=lambda text: name_problem(text, models),
             accept=accept,
             foresee=_slug if session.mode == "local" else lambda text: "",

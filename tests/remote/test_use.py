@@ -163,7 +163,9 @@ async def test_what_an_earlier_tunnel_said_is_not_said_again(
     assert refused.error["message"] == "box: opening the tunnel, for up to 0 s"
 
 
-@pytest.mark.parametrize(("name", "hint"), [("hud @ far", BY_ITSELF), ("", START_AGAIN)])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("hud @ far", BY_ITSELF), ("", f"{START_AGAIN}hud-tui --local")]
+)
 def test_a_service_behind_a_tunnel_is_not_to_be_started(name: str, hint: str) -> None:
     settings = replace(local_settings("http://h", "k", "http://h/t", "/d"), name=name)
     error = Failures(settings).unreachable("GET", "http://h/v2", httpx.ConnectError("refused"))

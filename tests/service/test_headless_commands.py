@@ -172,7 +172,7 @@ async def test_global_flags_stand_anywhere(hud: Command) -> None:
 async def test_a_busy_model_is_refused_with_the_command_that_cancels_its_run(hud: Command) -> None:
     job = (await hud("run", "arith", "--steps", "9000", "-y")).data["job_id"]
     refused = await hud("run", "arith", "--steps", "1", "-y")
-    cancel = f"hud-tui --headless jobs {job} --cancel"
+    cancel = f"hud-tui jobs {job} --cancel"
     assert (refused.code, refused.error["type"], refused.error["status"]) == (1, "conflict", 409)
     assert refused.error["message"].startswith(f"job {job} (")
     assert refused.error["hint"] == cancel

@@ -57,7 +57,6 @@ WRONG = [
     (("preflight", "t.jsonl"), rows(ROW, {"id": "a"}), 2, "usage", "line 2: field env"),
     (("run", "arith", "-m", "nobody", "-y"), "", 2, "usage", "no model named nobody"),
     (("run", "arith", "--steps", "0", "-y"), "", 2, "usage", "--steps: 0 is below the least"),
-    (("run", "arith", "--loss-fn", "x", "-y"), "", 1, "refused", "HTTP 4"),
     (("run", "arith"), "", 2, "usage", "add -y"),
     (("run", "arith", "--speed", "3", "-y"), "", 2, "usage", "--speed"),
     (("frobnicate",), "", 2, "usage", "frobnicate"),
@@ -153,6 +152,18 @@ async def test_a_loss_that_the_service_has_not_fails_preflight(
         [failed] = [f for f in result.data["findings"] if f["level"] == "failure"]
         assert failed["message"] == message
         assert await everything(served) == before
+
+
+@pytest.mark.parametrize("name", ["2", "007", "0.2", "-", " "])
+async def test_a_fork_needs_a_name_that_reads_as_one(
+    hud: Command, served: Served, name: str
+) -> None:
+    before = await everything(served)
+    refused = await hud("fork", "mine", f"--name={name}", "-y")
+    assert (refused.code, refused.error["type"]) == (2, "usage")
+    problem = "use at least one letter, e.g. arith-rl" if name.strip() else "enter a name"
+    assert refused.error["message"] == f"--name {name}: {problem}"
+    assert await everything(served) == before
 
 
 async def test_a_base_is_not_trained(hud: Command) -> None:

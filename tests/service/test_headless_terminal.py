@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.wire import Model
 from tests.conftest import PATIENCE_S, Served, until
 from tests.service.clients import fork_of, over_socket, run_of
+from tests.toy_engine import ToyEngine
 
 
 class Terminal:
@@ -45,11 +47,13 @@ class Terminal:
 
 
 @asynccontextmanager
-async def at_a_terminal(served: Served, *argv: str) -> AsyncIterator[Terminal]:
+async def at_a_terminal(
+    served: Served, *argv: str, headless: bool = True
+) -> AsyncIterator[Terminal]:
     keyboard, stdin = pty.openpty()
     urls = {f"HUD_{name}_URL": served.url for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hud_tui", "--headless", *argv),
+        *(sys.executable, "-m", "hud_tui", *(["--headless"] if headless else []), *argv),
         stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -173,3 +177,69 @@ async def test_an_answer_that_names_no_model_sends_nothing(
     assert terminal.process.returncode == 2
     assert json.loads(out)["error"]["message"] == "no model named 7"
     assert [await client.known_job(model.id) for model in models] == [None, None]
+
+
+async def asked_and_done(served: Served, *argv: str, question: str) -> str:
+    """Answer y to the question of a command without --headless; what it printed at its end."""
+    async with at_a_terminal(served, *argv, headless=False) as terminal:
+        assert question in await terminal.prompt()
+        terminal.type("y\n")
+        out = (await terminal.ended()).decode()
+    assert terminal.process.returncode == 0
+    return out
+
+
+async def test_without_headless_a_change_is_asked_for_done_and_told_in_a_line(
+    served: Served, client: HudClient
+) -> None:
+    model = await trained(client)
+    out = await asked_and_done(served, "head", "mine", "--back", "2", question="serve step-000001")
+    assert out == "mine serves step-000001 instead of step-000003; verified\n"
+    assert await head_of(client, model) == "step-000001"
+    out = await asked_and_done(
+        served, "head", "mine", "--set", "step-000001", question="serve step-000001"
+    )
+    assert out == "mine serves step-000001 already; verified\n"
+    out = await asked_and_done(served, "fork", "mine", "--name", "other", question="as other?")
+    assert out == "forked mine as other; train it: hud-tui run TASKS -m other\n"
+    assert "other" in [known.name for known in await client.models()]
+
+
+async def test_without_headless_a_job_is_cancelled_and_resumed(
+    served: Served, client: HudClient, engine: ToyEngine
+) -> None:
+    model = await fork_of(client, "mine")
+    engine.rest_after(1)
+    job_id = (await client.submit(await run_of(client, model, steps=3, group_size=2))).job_id
+    await until(lambda: engine.rests)
+    for flag, done in (("--cancel", "cancelled"), ("--resume", "resumed")):
+        out = await asked_and_done(served, "jobs", job_id[:8], flag, question=f"{flag[2:]} job")
+        assert out.startswith(f"{done} job {job_id}")
+    assert (await client.job_status(job_id)).status in ("queued", "running")
+    out = await asked_and_done(served, "jobs", job_id, "--cancel", question="cancel job")
+    assert out == f"cancelled job {job_id}\n"
+
+
+async def test_without_headless_a_change_that_is_refused_says_so_on_a_line(
+    served: Served, client: HudClient
+) -> None:
+    await trained(client)
+    async with at_a_terminal(served, "head", "mine", "--set", "nope", headless=False) as terminal:
+        assert "no checkpoint named nope" in await terminal.asked("\n")
+        assert await terminal.ended() == b""
+    assert terminal.process.returncode == 2
+
+
+async def test_a_run_that_is_confirmed_is_followed_in_lines(
+    served: Served, client: HudClient
+) -> None:
+    await fork_of(client, "mine")
+    words = ("run", "arith", "-m", "mine", "--steps", "2", "--group-size", "2", "-y")
+    async with at_a_terminal(served, *words, "--follow", headless=False) as terminal:
+        out = (await terminal.ended()).decode().splitlines()
+    assert terminal.process.returncode == 0
+    assert [line.partition(":")[0] for line in out[:-1]] == ["step 1", "step 2"]
+    assert re.match(r"job \S+ succeeded; step-000002: reward ", out[-1])
+    async with at_a_terminal(served, *words, headless=False) as terminal:
+        out = (await terminal.ended()).decode().splitlines()
+    assert re.fullmatch(r"submitted job \S+ of mine; its status: hud-tui .*", out[-1])

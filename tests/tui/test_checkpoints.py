@@ -616,19 +616,6 @@ async def test_details_fit_and_grow_older_and_the_line_below_the_tree_fits(serve
         await flown.until(lambda: "2 h ago" in details_of(flown))
 
 
-async def test_the_command_line_s_head_opens_its_dialog(served: Served) -> None:
-    async with caller(served) as http:
-        model_id = str((await grown(http, "arith rl", 3))["id"])
-    start = Start("head", model=model_id, checkpoint="step-000002")
-    async with cockpit(served, start) as flown:
-        said = await flown.until_dialog()
-        assert "step-000002" in said
-        assert "Rolls back 1 step" in said
-        await flown.press("y")
-        await flown.until(lambda: "head is step-000002 · verified" in note(flown))
-        assert await flown.head(model_id) == "step-000002"
-
-
 async def test_a_job_that_trains_is_named_and_its_next_step_branches(served: Served) -> None:
     model_id, job_id = await training(served, 3)
     async with cockpit(served, Start("checkpoints", model=model_id)) as flown:

@@ -199,16 +199,6 @@ async def test_a_hostile_name_is_only_text(served: Served) -> None:
         assert app.app._exception is None
 
 
-async def test_the_command_line_forks_by_name(served: Served) -> None:
-    start = Start("fork", source="toy/four", name="given")
-    async with opened(Connector(served), start) as app:
-        await app.until_dialog()
-        await app.press("enter")
-        await app.until_view("launch")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.name == "given"
-
-
 def _refusing() -> httpx.AsyncClient:
     answer = httpx.Response(403, json={"detail": "the catalog is closed"})
     return httpx.AsyncClient(transport=httpx.MockTransport(lambda request: answer))

@@ -25,9 +25,8 @@ def parse(line: str) -> Start:
         ("--local", Start(again=True)),
         ("status mine", Start("status", ref="mine")),
         ("models", Start("models", view="models")),
-        ("fork tiny --name mine", Start("fork", source="tiny", name="mine", view="models")),
         ("checkpoints mine", Start("checkpoints", model="mine", view="checkpoints")),
-        ("head mine --set c1", Start("head", model="mine", checkpoint="c1", view="checkpoints")),
+        ("head mine", Start("head", model="mine", view="checkpoints")),
         (
             "preflight t.jsonl -m mine",
             Start("preflight", model="mine", source="t.jsonl", view="launch"),

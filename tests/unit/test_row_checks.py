@@ -148,7 +148,7 @@ def test_a_model_is_ready_where_the_service_says_so() -> None:
     assert check_ready(model(), None) == []
     busy = check_ready(model(status="ready"), JobStatus(status="running", id="j-1"))
     assert only(busy) == ("warning", "j-1")
-    assert busy[0].fix == "wait until it ends, or cancel it: hud-tui --headless jobs j-1 --cancel"
+    assert busy[0].fix == "wait until it ends, or cancel it: hud-tui jobs j-1 --cancel"
     assert busy[0].place == ""  # the fix says it
     long = JobStatus(status="running", id="0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d")
     [busy] = check_ready(model(status="ready"), long)

@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from shlex import quote
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.tasks.legacy import VARIABLE, bare_keys, find_variables, has_variable
 from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
-from hud_tui.rl.text import count_unsafe, one_line, wrong_loss_config
+from hud_tui.rl.text import command_line, count_unsafe, one_line, wrong_loss_config
 from hud_tui.wire import JobParameters, JobStatus, Model
 from hud_tui.wire_training import Losses
 
@@ -217,14 +216,14 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def check_model(model: Model) -> list[Finding]:
-    """Whether the user can train the model."""
+def check_model(model: Model, program: str = "hud-tui") -> list[Finding]:
+    """Whether the user can train the model. `program`: how commands for this service begin."""
     name = one_line(model.model_name)
     if is_shared(model):
-        fix = f"fork it: hud-tui fork {name} --name NAME"
+        fix = f"fork it: {command_line(program, 'fork', name, '--name', 'NAME')}"
         return [Finding("model", "failure", f"{name} is a shared base", name, fix)]
     if not model.is_trainable:
-        fix = "choose a model that is trainable: hud-tui models"
+        fix = f"choose a model that is trainable: {command_line(program, 'models')}"
         return [Finding("model", "failure", f"{name} is not trainable", name, fix)]
     return [Finding("model", "ok", f"{name} is trainable", name)]
 
@@ -263,7 +262,7 @@ def check_ready(model: Model, job: JobStatus | None, program: str = "hud-tui") -
     if job is not None:
         which = one_line(job.id[:8] if job.id else job.name or "", 60)
         message = f"a run already trains {name}"
-        cancel = f"{program} --headless jobs {quote(which or 'JOB')} --cancel"
+        cancel = command_line(program, "jobs", which or "JOB", "--cancel")
         fix = f"wait until it ends, or cancel it: {cancel}"
         return [Finding("ready", "warning", message, which, fix)]
     if status == "ready":

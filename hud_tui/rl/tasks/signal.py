@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from hud_tui.rl.tasks.checks import Finding, Level, count, names
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import command_line, one_line
 
 SIZES = (4, 8, 16)
 """The group sizes that are compared."""
@@ -214,12 +214,14 @@ class Estimate:
     basis: str
 
 
-def check_signal(tasks: Sequence[TaskSignal], size: Size) -> Finding:
-    """The verdict on the whole taskset, at the run's group size."""
+def check_signal(tasks: Sequence[TaskSignal], size: Size, program: str = "") -> Finding:
+    """The verdict on the whole taskset, at the run's group size. `program`: how commands for this
+    service begin, for a hint with one."""
     seen = [task for task in tasks if task.rewards]
     if not seen:
         message = f"none of {count(sum(task.errors for task in tasks), 'rollout')} got a reward"
-        fix = "read the errors in Jobs: hud-tui --headless traces JOB"
+        listed = command_line(program, "--headless", "traces", "JOB") if program else ""
+        fix = f"read the errors in Jobs: {listed}".removesuffix(": ")
         return Finding("signal", "failure", message, fix=fix)
     group, able = size.group_size, with_signal(seen, size.group_size)
     share = expected_share(seen, group)

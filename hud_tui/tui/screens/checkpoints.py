@@ -34,7 +34,6 @@ from hud_tui.rl.head import (
     to_undo,
 )
 from hud_tui.rl.metrics import metrics_of
-from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.own_numbers import HELDOUT, NONE
 from hud_tui.rl.run import Run, has_ended
 from hud_tui.rl.text import counted, one_line, spaced
@@ -141,7 +140,6 @@ class CheckpointsScreen(HudScreen):
         self._steering = False
         self._beside: dict[int, Beside] = {}
         """Comparisons of the checkpoint under the cursor, by its position."""
-        self._opened = False
         self._wanted: str | None = None
         """Id of the checkpoint to move the cursor to."""
 
@@ -289,8 +287,8 @@ class CheckpointsScreen(HudScreen):
             return fold_details(self.run, lanes, at.position, at.oldest, width)
         note = "" if at.position == ROOT else self._note_of(self.run.tree[at.position])
         now, beside = self.context.clock(), self._beside.get(at.position, ())
-        shut = self.context.writes.read_only is not None
-        return details(self.run, lanes, at.position, now, width, note, beside, shut)
+        shut, program = self.context.writes.read_only is not None, self.client.settings.program
+        return details(self.run, lanes, at.position, now, width, note, beside, shut, program)
 
     @work(exclusive=True, group="paired")
     async def _compare_evaluations(self, position: int) -> None:
@@ -761,8 +759,6 @@ class CheckpointsScreen(HudScreen):
         return True
 
     def on_mount(self) -> None:
-        if self.context.start.command == "head":
-            self.watch(self, "run", self._open_start)
         self.tree_list.focus()
         self.set_interval(OLDER_S, self._grow_older)
 
@@ -845,11 +841,3 @@ class CheckpointsScreen(HudScreen):
         """Read the tree again."""
         if self.run.model is not None and await self.attempt(read_tree(self)) is not None:
             self.say(Content("tree refreshed"))
-
-    def _open_start(self, run: Run) -> None:
-        """The command line's ``head --set``: its dialog, once the tree is read."""
-        wanted = self.context.start.checkpoint
-        if wanted is None or not run.loaded or self._opened:
-            return
-        self._opened = True
-        self.move_head(lambda: HeadMove(find_checkpoint(wanted, list(run.tree)).id))

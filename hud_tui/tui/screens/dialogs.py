@@ -444,7 +444,7 @@ MOST_NOTICES = 3
 def tell(app: App[None], error: HudError) -> None:
     """Show a failure with what to do next."""
     message, hint = error.message, error.hint
-    if hint == START_AGAIN:  # the app can do that itself
+    if hint.startswith(START_AGAIN):  # the app can do that itself
         message, hint = "The service does not answer.", keyed("{app.reconnect} starts it")
     elif hint == BY_ITSELF:
         message = "The service on the machine in use does not answer."

@@ -23,7 +23,6 @@ from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import Kind, Tree, free_name, kind, label, origin, own
 from hud_tui.rl.export import Sheet, models_sheet
 from hud_tui.rl.metrics import short
-from hud_tui.rl.names import find_model
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.progress import retention_text
 from hud_tui.rl.run import Run
@@ -388,9 +387,6 @@ class ModelsScreen(HudScreen):
     def on_mount(self) -> None:
         self.rows.focus()
         self.watch_models()
-        start = self.context.start
-        if start.command == "fork" and start.source and self.context.writes.may_change():
-            self.fork_named(start.source, start.name)
         self.set_interval(QUEUE_S, self._read_queue)
         self.set_interval(GOING_S, self._refresh_going)
 
@@ -535,9 +531,9 @@ class ModelsScreen(HudScreen):
             await self.app.switch_mode("launch")
 
     @work(exclusive=True, group="act")
-    async def fork_from(self, source: Model, name: str | None = None) -> None:
+    async def fork_from(self, source: Model) -> None:
         """Ask for a name, fork, and go on to a run of the new model."""
-        model = await ask_fork(self.app, self.session, source, self.models or (), name)
+        model = await ask_fork(self.app, self.session, source, self.models or ())
         if model is None:
             self.read()
             return
@@ -545,17 +541,6 @@ class ModelsScreen(HudScreen):
             self.session.first_fork = model.id
         self.session.choose(model)
         await self.app.switch_mode("launch")
-
-    @work(exclusive=True, group="start")
-    async def fork_named(self, source: str, name: str | None) -> None:
-        """The command line's ``fork``: its dialog, filled in."""
-        models = await self.attempt(self.client.models())
-        if models is None:
-            return
-        try:
-            self.fork_from(find_model(source, models), name)
-        except HudError as error:
-            self.tell(error)
 
     def sheet(self) -> Sheet:
         heads = {id_: (one.head, one.steps, one.own) for id_, one in self.facts.items()}

@@ -21,7 +21,7 @@ from hud_tui.rl.evaluation import (
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD, Own
 from hud_tui.rl.run import SUCCEEDED, Run, has_ended
-from hud_tui.rl.text import age, counted, one_line, spaced
+from hud_tui.rl.text import age, command_line, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.theme import RAMP, eighth, ramp_index
@@ -121,12 +121,14 @@ def details(
     note: str = "",
     beside: Beside = (),
     read_only: bool = False,
+    program: str = "hud-tui",
 ) -> list[Content]:
     """A checkpoint's details, as lines of `width` cells; ROOT is the base weights. Where it is
-    read-only, no key is offered that would change something."""
+    read-only, no key is offered that would change something. `program`: how commands for this
+    service begin."""
+    evaluations = _evaluations(run, position, now, width, beside, read_only, program)
     if position == ROOT:
-        told = _evaluations(run, position, now, width, beside, read_only)
-        return [*_base(run), Content(), *(line.truncate(max(8, width)) for line in told)]
+        return [*_base(run), Content(), *(line.truncate(max(8, width)) for line in evaluations)]
     lines = [_title(run, position)]
     if note:
         lines += Content.styled(f"✎ {one_line(note, 400)}", "$warning").wrap(max(8, width))
@@ -136,7 +138,7 @@ def details(
         lines += Content.styled(said, "$text-muted").wrap(max(8, width))
     lines += [*_columns(list(_facts(run, position, now)), width)]
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
-    lines += [*_evaluations(run, position, now, width, beside, read_only), Content()]
+    lines += [*evaluations, Content()]
     lines += _columns(list(_metrics(run, position)), width)
     lines += [*_groups(run, position), Content(), _line("id", one_line(run.tree[position].id, 60))]
     return [line.truncate(max(8, width), ellipsis=True) for line in lines]
@@ -239,7 +241,7 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
 
 
 def _evaluations(
-    run: Run, position: int, now: float, width: int, beside: Beside, read_only: bool
+    run: Run, position: int, now: float, width: int, beside: Beside, read_only: bool, program: str
 ) -> Iterator[Content]:
     """Its evaluations, newest first, and the comparisons."""
     found = run.evaluations_of(position)[::-1]
@@ -256,9 +258,10 @@ def _evaluations(
         yield _line("eval", f"{one_line(one.split, 20)}, {sample_size(one)}{named}{ago}")
         yield from _columns(list(_figures(one)), width)
     if len(found) > EVALUATIONS_MOST:
-        model = one_line(run.model.model_name, 60) if run.model is not None else "MODEL"
-        said = f"and {len(found) - EVALUATIONS_MOST} more: hud-tui eval -m {model} --list"
-        yield from Content.styled(said, "$text-muted").wrap(max(8, width))
+        model = run.model.model_name if run.model is not None else "MODEL"
+        listed = command_line(program, "eval", "-m", model, "--list")
+        more = f"and {len(found) - EVALUATIONS_MOST} more: {listed}"
+        yield from Content.styled(more, "$text-muted").wrap(max(8, width))
 
 
 def _figures(one: Evaluation) -> Iterator[Content]:
