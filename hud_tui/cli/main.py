@@ -120,7 +120,7 @@ def needs_no_app(args: argparse.Namespace) -> bool:
     it if it changes something. A run is prepared in the app, unless ``-y`` says that it is not to
     be looked at first."""
     is_reviewed = args.command == "run" and not args.yes
-    return args.headless or (COMMANDS[args.command].changes(args) and not is_reviewed)
+    return args.headless or (args.changes(args) and not is_reviewed)
 
 
 DEMO_SPEED = 20.0

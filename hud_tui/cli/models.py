@@ -218,7 +218,7 @@ async def fork(client: HudClient, args: argparse.Namespace) -> int:
     """Fork a model and print the new one."""
     require_consent(args, client)
     if problem := name_problem(args.name, ()):  # the service refuses names that are taken
-        raise HudUsage(f"--name {one_line(args.name, 40)}: {problem}")
+        raise HudUsage(f"the name {one_line(args.name, 40)!r}: {problem}")
     source = await client.model(args.source)
     start = await _start(client, source, args.checkpoint)
     at = "" if start is None else f" at {label(start)}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from hud_tui.cli.parser import COMMANDS, flag
+from hud_tui.cli.parser import flag
 from hud_tui.client.client import HudClient
 from hud_tui.config import config_dir, read_config
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
@@ -185,7 +185,7 @@ def require_consent(args: argparse.Namespace, client: "HudClient | None" = None)
 
 def changes(args: argparse.Namespace) -> bool:
     """Whether a command changes something."""
-    return COMMANDS[args.command].changes(args)
+    return bool(args.changes(args))
 
 
 async def confirm(args: argparse.Namespace, question: str) -> None:

@@ -1,7 +1,7 @@
 """The command line: the commands and their flags, functions and views."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -93,7 +93,7 @@ def new_command(commands: "Subparsers[Parser]", name: str, about: str, *examples
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     global_flags(parser)
-    parser.set_defaults(command=name, again=False)
+    parser.set_defaults(command=name, again=False, changes=lambda args: False)
     return parser
 
 
@@ -144,13 +144,19 @@ def _short(text: str) -> str:
     return repr(one_line(text, 40))
 
 
-def consent(parser: Parser, protected: str = "model") -> None:
+def consent(
+    parser: Parser,
+    protected: str = "model",
+    changes: Callable[[argparse.Namespace], bool] = lambda args: True,
+) -> None:
     """The flags of a command that changes something.
 
     Args:
         parser: The command's.
         protected: What may be protected from it; empty: nothing.
+        changes: Whether these flags change something; ``args.changes`` has it.
     """
+    parser.set_defaults(changes=changes)
     parser.add_argument(
         "-y", "--yes", action="store_true", help="do not ask; required without a terminal"
     )
@@ -181,7 +187,7 @@ def _jobs(add: Add) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--cancel", action="store_true", help="cancel it between two rollouts")
     which.add_argument("--resume", action="store_true", help="resume an interrupted run")
-    consent(parser)
+    consent(parser, changes=lambda args: args.cancel or args.resume)
 
 
 def _traces(add: Add) -> None:
@@ -251,7 +257,7 @@ def _head(add: Add) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--set", dest="checkpoint", metavar="ID", help="by id or name")
     which.add_argument("--back", type=whole_number, metavar="N", help="roll back N steps")
-    consent(parser)
+    consent(parser, changes=lambda args: args.checkpoint is not None or args.back is not None)
 
 
 # Commands on files, without a service.
@@ -309,12 +315,7 @@ def _convert(add: Add) -> None:
     parser.add_argument("--private", action="store_true", help="make it private")
     parser.add_argument("--no-push", action="store_true", help="write it locally only")
     parser.add_argument("-o", "--output", metavar="DIR", help="default: NAME, here")
-    parser.add_argument(
-        "-y",
-        "--yes",
-        action="store_true",
-        help="do not ask for confirmation; required to push without a terminal",
-    )
+    consent(parser, "", lambda args: not args.no_push)
 
 
 def _export(add: Add) -> None:
@@ -365,27 +366,97 @@ def _protect(add: Add) -> None:
 # Commands that check, submit and follow a run; parameters of a run.
 
 
-PARAMETERS = (
-    "reasoning_effort",
-    "steps",
-    "group_size",
-    "tasks_per_step",
-    "learning_rate",
-    "loss_fn",
-    "loss_fn_config",
-    "reward_scale",
-    "norm_adv_by_std",
-    "beta1",
-    "beta2",
-    "eps",
-    "weight_decay",
-    "temperature",
-    "max_tokens",
-    "seed",
-    "eval_every",
-    "eval_samples",
-    "baseline",
+Row = tuple[str, Callable[[str], Any], str, str]
+"""A flag that takes a value: its names (space-separated), type, metavar and help."""
+
+
+def _add_flags(parser: Parser | argparse._ArgumentGroup, rows: Iterable[Row]) -> None:
+    for names, kind, metavar, about in rows:
+        parser.add_argument(*names.split(), type=kind, metavar=metavar, help=about)
+
+
+EFFORTS = ("low", "medium", "high")
+
+
+def _effort(text: str) -> str:
+    if text not in EFFORTS:
+        raise argparse.ArgumentTypeError(f"{_short(text)}: choose from {', '.join(EFFORTS)}")
+    return text
+
+
+EFFORT: Row = (
+    *("--reasoning-effort", _effort, "X"),
+    f"{', '.join(EFFORTS)}: how long an answer may be",
 )
+UPDATE: tuple[Row, ...] = (
+    ("--steps", whole_number, "N", "optimizer steps"),
+    ("--group-size", whole_number, "N", "rollouts per task and step"),
+    ("--tasks-per-step", whole_number, "N", "groups per step"),
+    ("--learning-rate --lr", finite_number, "X", "Adam's"),
+    ("--loss-fn", str, "NAME", "e.g. importance_sampling, ppo, cispo"),
+    ("--reward-scale", finite_number, "X", "multiply advantages by this; 1"),
+    ("--beta1", finite_number, "X", "Adam's; .9"),
+    ("--beta2", finite_number, "X", "Adam's; .95"),
+    ("--eps", finite_number, "X", "Adam's; 1e-8"),
+    ("--weight-decay", finite_number, "X", "Adam's; 0"),
+    ("--temperature", finite_number, "X", "of the rollouts; 1"),
+    ("--max-tokens", whole_number, "N", "of one answer, or of one turn"),
+    ("--seed", whole_number, "N", "of the order of the tasks; of managed rollouts, too; 0"),
+)
+"""Parameters of a run that may be swept, managed or not."""
+EVALUATION: tuple[Row, ...] = (
+    (
+        *("--eval-every", whole_number, "N"),
+        "evaluate the newest checkpoint on the held-out tasks every N steps",
+    ),
+    ("--eval-samples", whole_number, "K", "rollouts per task of an evaluation; 1"),
+)
+PARAMETERS = (
+    *(row[0].split()[0][2:].replace("-", "_") for row in (EFFORT, *UPDATE, *EVALUATION)),
+    *("loss_fn_config", "norm_adv_by_std", "baseline"),
+)
+"""Wire names of the parameters."""
+
+
+def _add_parameters(parser: Parser, managed: bool) -> None:
+    """The flags of a run's parameters; those of a managed run take several values."""
+    of_run = several if managed else single
+    rows = (EFFORT, *UPDATE) if managed else UPDATE
+    _add_flags(parser, ((names, of_run(kind), value, about) for names, kind, value, about in rows))
+    about = "the loss's own keys, e.g. clip_high_threshold=1.28,clip_low_threshold=.8"
+    parser.add_argument("--loss-fn-config", type=_config, metavar="KEY=X,…", help=about)
+    _add_flags(parser, EVALUATION)
+    if managed:
+        switches = {
+            "--norm-adv-by-std": "divide a group's advantages by its rewards' standard deviation",
+            "--baseline": "evaluate what the first step is taken from, too",
+        }
+        for name, about in switches.items():
+            action = argparse.BooleanOptionalAction
+            parser.add_argument(name, action=action, help=f"{about}; off")
+
+
+def _config(text: str) -> dict[str, float]:
+    try:
+        return read_loss_config(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _followed(parser: Parser) -> None:
+    """Flags of a command that starts a run and may follow it."""
+    about = "do not use this task; may be given again"
+    parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
+    about = "print events until the run ends; it continues if this is interrupted"
+    parser.add_argument("--follow", action="store_true", help=about)
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=("warning", "failure", "warn", "critical"),
+        help="warning: exit code 5 at a preflight warning; warn, critical: exit code 6 at an alarm "
+        "of the followed run; may be given twice",
+    )
 
 
 def parameters(args: argparse.Namespace) -> dict[str, Any]:
@@ -427,23 +498,14 @@ def single(kind: Callable[[str], T]) -> Callable[[str], T]:
     return read
 
 
-def _effort(text: str) -> str:
-    if text not in EFFORTS:
-        raise argparse.ArgumentTypeError(f"{_short(text)}: choose from {', '.join(EFFORTS)}")
-    return text
-
-
-EFFORTS = ("low", "medium", "high")
-
-
 def _preflight(add: Add) -> None:
     about = "check a taskset, and a model for it, before a run"
     parser = add(about, "--headless preflight tasks.jsonl -m arith-rl")
     _source(parser)
-    _fail_on(parser)
-    parser.add_argument(
-        "--group-size", type=whole_number, metavar="N", help="group size of the planned run"
-    )
+    choices, about = ("warning", "failure"), "lowest level with exit code 5"
+    parser.add_argument("--fail-on", choices=choices, default="failure", help=about)
+    about = "group size of the planned run"
+    parser.add_argument("--group-size", type=whole_number, metavar="N", help=about)
     about = "also roll out K groups with the model, to see which tasks give signal"
     parser.add_argument("--sample", type=whole_number, metavar="K", help=about)
     parser.add_argument("--fresh", action="store_true", help="ignore cached rollouts")
@@ -457,38 +519,14 @@ def _run(add: Add) -> None:
         "--headless --local run arith -m arith-rl --lr 1e-4,3e-4 --group-size 8,16 --dry-run",
     )
     _source(parser)
-    whole, number = several(whole_number), several(finite_number)
-    about = f"{', '.join(EFFORTS)}: how long an answer may be"
-    parser.add_argument("--reasoning-effort", type=several(_effort), metavar="X", help=about)
-    parser.add_argument("--steps", type=whole, metavar="N", help="optimizer steps")
-    about = "rollouts per task and step"
-    parser.add_argument("--group-size", type=whole, metavar="N", help=about)
-    parser.add_argument("--tasks-per-step", type=whole, metavar="N", help="groups per step")
-    parser.add_argument("--learning-rate", "--lr", type=number, metavar="X")
-    about = "e.g. importance_sampling, ppo, cispo"
-    parser.add_argument("--loss-fn", type=several(str), metavar="NAME", help=about)
-    _update(parser)
-    parser.add_argument("--temperature", type=number, metavar="X", help="of the rollouts")
-    parser.add_argument("--max-tokens", type=whole, metavar="N", help="of one answer")
-    parser.add_argument("--seed", type=whole, metavar="N")
-    _evaluated(parser)
-    about = "do not use this task of SOURCE; may be given again"
-    parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
+    _add_parameters(parser, managed=True)
     _digest(parser)
     about = "of a sweep (comma-separated values): concurrent runs, each on its own fork; 2"
     parser.add_argument("--at-once", type=whole_number, metavar="N", help=about)
     about = "check, and say what would be sent and what it costs; send nothing"
     parser.add_argument("--dry-run", action="store_true", help=about)
-    parser.add_argument("--follow", action="store_true", help="print events until the run ends")
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        choices=("warning", "failure", "warn", "critical"),
-        help="warning: exit code 5 at a preflight warning; warn, critical: exit code 6 at an alarm "
-        "of the followed run; may be given twice",
-    )
-    consent(parser)
+    _followed(parser)
+    consent(parser, changes=lambda args: not args.dry_run)
 
 
 def _digest(parser: Parser) -> None:
@@ -506,41 +544,18 @@ def _train(add: Add) -> None:
     )
     about = "a Python file with a hud Environment, or a directory of them"
     parser.add_argument("source", metavar="ENV", help=about)
-    about = "by name or id; default: your only trainable model"
-    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
+    _trained_model(parser)
     _rolled_out(parser)
     about = "drop the group of a failed rollout (default), resample it, or stop:N after N failures"
     parser.add_argument("--failed", default="drop", metavar="POLICY", help=about)
-    about = "do not use this task; may be given again"
-    parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
-    whole, number = single(whole_number), single(finite_number)
-    parser.add_argument("--steps", type=whole, metavar="N", help="optimizer steps")
-    about = "rollouts per task and step"
-    parser.add_argument("--group-size", type=whole, metavar="N", help=about)
-    parser.add_argument("--tasks-per-step", type=whole, metavar="N", help="groups per step")
-    parser.add_argument("--learning-rate", "--lr", type=number, metavar="X")
-    about = "e.g. importance_sampling, ppo, cispo"
-    parser.add_argument("--loss-fn", type=single(str), metavar="NAME", help=about)
-    _update(parser, of_managed=False)
-    parser.add_argument("--temperature", type=number, metavar="X", help="of the rollouts")
-    parser.add_argument("--max-tokens", type=whole, metavar="N", help="of one turn")
-    parser.add_argument("--seed", type=whole, metavar="N", help="of the order of the tasks")
-    _evaluated(parser, of_managed=False)
+    _add_parameters(parser, managed=False)
     parser.add_argument("--name", metavar="TEXT", help="name of the run")
     about = "check, and roll out once with the head; train nothing"
     parser.add_argument("--check", action="store_true", help=about)
     about = "skip the one rollout before the run"
     parser.add_argument("--no-trial", action="store_true", help=about)
-    about = "print events until the run ends; it continues if this is interrupted"
-    parser.add_argument("--follow", action="store_true", help=about)
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        choices=("warning", "failure", "warn", "critical"),
-        help="as of run",
-    )
-    consent(parser)
+    _followed(parser)
+    consent(parser, changes=lambda args: not args.check)
 
 
 def _init_env(add: Add) -> None:
@@ -550,65 +565,35 @@ def _init_env(add: Add) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="where to; default: here")
 
 
+ROLLOUTS: tuple[Row, ...] = (
+    (
+        *("--tasks", str, "SOURCE"),
+        "task file, .py file or taskset; default: the tasks in the environment",
+    ),
+    (
+        *("--python", str, "PATH"),
+        "interpreter that has the environment and hud, or its virtual environment; default: the "
+        ".venv beside ENV, else uv run, else this one",
+    ),
+    (
+        *("--runtime", str, "WHERE"),
+        "subprocess (default), local, docker:IMAGE, tcp://HOST:PORT, hud or hosted",
+    ),
+    ("--turns", whole_number, "N", "most turns of a rollout; 10"),
+    ("--rollout-timeout", finite_number, "S", "seconds after which a rollout has failed; 300"),
+    ("--at-once", whole_number, "N", "rollouts at a time; 8"),
+    (
+        *("--memory-mb", whole_number, "N"),
+        "memory that one rollout's processes may use; 4096, 0 for no limit",
+    ),
+)
+
+
 def _rolled_out(parser: Parser | argparse._ArgumentGroup) -> None:
     """Flags for where and how rollouts are made."""
-    about = "task file, .py file or taskset; default: the tasks in the environment"
-    parser.add_argument("--tasks", metavar="SOURCE", help=about)
-    about = "interpreter that has the environment and hud, or its virtual environment; default: "
-    about += "the .venv beside ENV, else uv run, else this one"
-    parser.add_argument("--python", metavar="PATH", help=about)
+    _add_flags(parser, ROLLOUTS)
     about = "a variable that the environment gets; its value is shown nowhere; may be given again"
     parser.add_argument("--env", action="append", metavar="NAME", help=about)
-    about = "subprocess (default), local, docker:IMAGE, tcp://HOST:PORT, hud or hosted"
-    parser.add_argument("--runtime", metavar="WHERE", help=about)
-    about = "most turns of a rollout; 10"
-    parser.add_argument("--turns", type=whole_number, metavar="N", help=about)
-    about = "seconds after which a rollout has failed; 300"
-    parser.add_argument("--rollout-timeout", type=finite_number, metavar="S", help=about)
-    about = "rollouts at a time; 8"
-    parser.add_argument("--at-once", type=whole_number, metavar="N", help=about)
-    about = "memory that one rollout's processes may use; 4096, 0 for no limit"
-    parser.add_argument("--memory-mb", type=whole_number, metavar="N", help=about)
-
-
-def _update(parser: Parser, of_managed: bool = True) -> None:
-    """Flags for the steps; some apply only to managed runs."""
-    about = "the loss's own keys, e.g. clip_high_threshold=1.28,clip_low_threshold=.8"
-    parser.add_argument("--loss-fn-config", type=_config, metavar="KEY=X,…", help=about)
-    about = "multiply advantages by this; 1"
-    number = several(finite_number) if of_managed else single(finite_number)
-    parser.add_argument("--reward-scale", type=number, metavar="X", help=about)
-    if of_managed:
-        parser.add_argument(
-            "--norm-adv-by-std",
-            action=argparse.BooleanOptionalAction,
-            help="divide a group's advantages by its rewards' standard deviation; off",
-        )
-    usual = {"beta1": ".9", "beta2": ".95", "eps": "1e-8", "weight_decay": "0"}
-    for name, value in usual.items():
-        about = f"Adam's; {value}"
-        parser.add_argument(flag(name), type=number, metavar="X", help=about)
-
-
-def _evaluated(parser: Parser, of_managed: bool = True) -> None:
-    """Flags for evaluation on held-out tasks."""
-    about = "evaluate the newest checkpoint on the held-out tasks every N steps"
-    parser.add_argument("--eval-every", type=whole_number, metavar="N", help=about)
-    about = "rollouts per task of an evaluation; 1"
-    parser.add_argument("--eval-samples", type=whole_number, metavar="K", help=about)
-    if of_managed:
-        parser.add_argument(
-            "--baseline",
-            action=argparse.BooleanOptionalAction,
-            help="evaluate what the first step is taken from, too; off",
-        )
-
-
-def _config(text: str) -> dict[str, float]:
-    try:
-        return read_loss_config(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _eval(add: Add) -> None:
@@ -625,35 +610,36 @@ def _eval(add: Add) -> None:
     about = "file, directory, or taskset, or an environment of your own (.py); default: the tasks "
     about += "of the model's latest run"
     parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
-    about = "by name or id; default: your only trainable model"
-    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
+    _trained_model(parser)
     about = (
         "an id, a name, head (the default), best, or base: what the model started from; given "
         "again, each is compared with the first"
     )
     parser.add_argument("--checkpoint", action="append", metavar="ID", help=about)
-    parser.add_argument("--samples", type=whole_number, metavar="K", help="rollouts per task; 4")
     about = "default: heldout, or all if no task is held out"
     parser.add_argument("--split", choices=("heldout", "train", "all"), help=about)
-    parser.add_argument("--max-tokens", type=whole_number, metavar="N", help="of one answer")
-    parser.add_argument("--temperature", type=finite_number, metavar="X", help="1")
-    about = "0; with the same seed, checkpoints get the same random numbers"
-    parser.add_argument("--seed", type=whole_number, metavar="N", help=about)
-    about = "the reward from which on a rollout counts as solved; 1"
-    parser.add_argument("--solved-at", type=finite_number, metavar="X", help=about)
     _digest(parser)
-    about = "exit code 6 where the mean reward is less"
-    parser.add_argument("--fail-under", type=finite_number, metavar="X", help=about)
-    about = (
-        "exit code 6 where the mean reward is lower than this evaluation's or checkpoint's beyond "
-        "chance: the whole interval of the difference on the tasks of both is below 0"
-    )
-    parser.add_argument("--fail-if-worse-than", metavar="ID", help=about)
+    _add_flags(parser, OF_EVAL)
     _rolled_out(parser.add_argument_group("on an environment of your own"))
     which = parser.add_mutually_exclusive_group()
     about = "resume a cancelled or interrupted evaluation; nothing is sampled twice"
     which.add_argument("--resume", metavar="ID", help=about)
     which.add_argument("--list", action="store_true", help="the model's evaluations, oldest first")
+
+
+OF_EVAL: tuple[Row, ...] = (
+    ("--samples", whole_number, "K", "rollouts per task; 4"),
+    ("--max-tokens", whole_number, "N", "of one answer"),
+    ("--temperature", finite_number, "X", "1"),
+    ("--seed", whole_number, "N", "0; with the same seed, checkpoints get the same random numbers"),
+    ("--solved-at", finite_number, "X", "the reward from which on a rollout counts as solved; 1"),
+    ("--fail-under", finite_number, "X", "exit code 6 where the mean reward is less"),
+    (
+        *("--fail-if-worse-than", str, "ID"),
+        "exit code 6 where the mean reward is lower than this evaluation's or checkpoint's beyond "
+        "chance: the whole interval of the difference on the tasks of both is below 0",
+    ),
+)
 
 
 def _runs(add: Add) -> None:
@@ -679,7 +665,7 @@ def _runs(add: Add) -> None:
     parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="rows; 50")
     parser.add_argument("--name", metavar="TEXT", help="rename one run")
     parser.add_argument("--note", metavar="TEXT", help="note on one run, kept on this machine")
-    consent(parser)
+    consent(parser, changes=lambda args: args.name is not None)
 
 
 def _sweep(add: Add) -> None:
@@ -699,7 +685,7 @@ def _sweep(add: Add) -> None:
     which.add_argument("--resume", action="store_true", help=about)
     parser.add_argument("--follow", action="store_true", help="stay until all runs have ended")
     parser.add_argument("--at-once", type=whole_number, metavar="N", help="from now on")
-    consent(parser)
+    consent(parser, changes=lambda args: args.cancel or args.resume)
 
 
 def _watch(add: Add) -> None:
@@ -728,17 +714,12 @@ def _replay(add: Add) -> None:
 def _source(parser: Parser) -> None:
     about = "file, directory, or taskset; default: the primary_dataset of hud.lock.yaml here"
     parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
+    _trained_model(parser)
+
+
+def _trained_model(parser: Parser) -> None:
     about = "by name or id; default: your only trainable model"
     parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
-
-
-def _fail_on(parser: Parser) -> None:
-    parser.add_argument(
-        "--fail-on",
-        choices=("warning", "failure"),
-        default="failure",
-        help="lowest level with exit code 5",
-    )
 
 
 # Commands on the embedded service.
@@ -810,8 +791,6 @@ class Command:
     for commands of the app only."""
     view: str = ""
     """The app's view without ``--headless``; empty if the app has no part in it."""
-    changes: Callable[[argparse.Namespace], bool] = lambda args: False
-    """Whether it changes something: then it is done on the terminal, without the app."""
 
     def load(self) -> Callable[..., Any]:
         """The function; only its module is imported."""
@@ -820,37 +799,22 @@ class Command:
         return found
 
 
-def _with(*flags: str) -> Callable[[argparse.Namespace], bool]:
-    """Changes something if one of these flags is given."""
-
-    def are_given(args: argparse.Namespace) -> bool:
-        values = [getattr(args, name) for name in flags]
-        return any(value is not None and value is not False for value in values)
-
-    return are_given
-
-
-def _without(flag: str) -> Callable[[argparse.Namespace], bool]:
-    """Changes something unless this flag is given."""
-    return lambda args: not getattr(args, flag)
-
-
 COMMANDS = {
     "status": Command(_status, "models:status", "live"),
     "models": Command(_models, "models:models", "models"),
-    "fork": Command(_fork, "models:fork", "models", _with("name")),
+    "fork": Command(_fork, "models:fork", "models"),
     "checkpoints": Command(_checkpoints, "models:checkpoints", "checkpoints"),
-    "head": Command(_head, "models:head", "checkpoints", _with("checkpoint", "back")),
+    "head": Command(_head, "models:head", "checkpoints"),
     "preflight": Command(_preflight, "runs:preflight", "launch"),
-    "run": Command(_run, "runs:run", "launch", _without("dry_run")),
-    "train": Command(_train, "train:train", changes=_without("check")),
+    "run": Command(_run, "runs:run", "launch"),
+    "train": Command(_train, "train:train"),
     "init-env": Command(_init_env, "train:init_env"),
     "eval": Command(_eval, "evaluate:evaluate"),
     "watch": Command(_watch, "watch:watch", "live"),
-    "sweep": Command(_sweep, "runs:sweep", changes=_with("cancel", "resume")),
-    "runs": Command(_runs, "jobs:runs", changes=_with("name")),
+    "sweep": Command(_sweep, "runs:sweep"),
+    "runs": Command(_runs, "jobs:runs"),
     "replay": Command(_replay, view="live"),
-    "jobs": Command(_jobs, "jobs:jobs", "jobs", _with("cancel", "resume")),
+    "jobs": Command(_jobs, "jobs:jobs", "jobs"),
     "traces": Command(_traces, "jobs:traces", "jobs"),
     "doctor": Command(_doctor, "doctor:doctor"),
     "keys": Command(_keys, "files:keys"),
@@ -899,7 +863,7 @@ def build_parser() -> Parser:
         help="play a demo run; no service needed; without a name, list them",
     )
     parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
-    parser.set_defaults(again=True)
+    parser.set_defaults(again=True, changes=lambda args: False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in COMMANDS.items():
         command.add(partial(new_command, commands, name))

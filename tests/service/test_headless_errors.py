@@ -74,7 +74,7 @@ WRONG = [
     (("jobs", "no-such-job"), "", 2, "usage", "no job named no-such-job|mine"),
     (("jobs", "no-such-job", "--resume", "-y"), "", 2, "usage", "no job named"),
     (("jobs", "--cancel", "-y"), "", 2, "usage", "no job given"),
-    (("fork", "mine", "--name", "", "-y"), "", 2, "usage", "the name ''|at least 1"),
+    (("fork", "mine", "--name", "", "-y"), "", 2, "usage", "the name ''|enter a name"),
     (("fork", "mine", "--name", "x" * 101, "-y"), "", 2, "usage", "at most 100"),
     (("fork", "mine", "--name", "a\udcffb", "-y"), "", 2, "usage", "argument 5 is not UTF-8"),
     (("traces", "\udcff"), "", 2, "usage", "argument 3 is not UTF-8"),
@@ -162,7 +162,7 @@ async def test_a_fork_needs_a_name_that_reads_as_one(
     refused = await hud("fork", "mine", f"--name={name}", "-y")
     assert (refused.code, refused.error["type"]) == (2, "usage")
     problem = "use at least one letter, e.g. arith-rl" if name.strip() else "enter a name"
-    assert refused.error["message"] == f"--name {name}: {problem}"
+    assert refused.error["message"] == f"the name {name!r}: {problem}"
     assert await everything(served) == before
 
 
