@@ -58,6 +58,7 @@ SHORTEST_ID = 4
 """Shortest text that is searched for in ids."""
 NUMBERED = re.compile(r"(|.*[^0-9])0*([0-9]{1,12})")
 """A search that ends with a number: what is before it, and the number without zeros."""
+DIGITS = tuple("0123456789")
 SLICE_S = 0.004
 """Longest search without yielding to keys, seconds."""
 BEGINS = " -_/.:,("
@@ -184,6 +185,21 @@ def _places(text: str, part: str) -> Iterator[int]:
         at = text.find(part, text.find("\n", at))
 
 
+def _matches(pattern: str, text: str) -> Iterator[tuple[int, re.Match[str]]]:
+    """The first match in each line, with the line's number.
+
+    A pattern should begin with plain characters and look back from there: those are found at the
+    speed of `str.find`; one that begins with a choice is tried at every character.
+    """
+    line, counted, last = -1, 0, -2
+    for found in re.finditer(pattern, text):
+        line += text.count("\n", counted, found.start())
+        counted = found.start()
+        if line != last:
+            yield line, found
+        last = line
+
+
 def _whole(block: Block, phrase: str) -> Iterator[int]:
     return _places(block.names, f"\n{phrase}\n")
 
@@ -194,12 +210,12 @@ def _number(block: Block, phrase: str) -> Iterator[int]:
     asked = NUMBERED.fullmatch(phrase)
     if asked is None:
         return
-    letters, line, counted = asked[1].replace(" ", ""), -1, 0
-    for found in re.finditer(rf"(?<!\d)0*{asked[2]}(?=\n)", block.names, re.ASCII):
-        line += block.names.count("\n", counted, found.start())
-        counted = found.start()
-        name = iter(block.names[block.names.rfind("\n", 0, counted) : counted])
-        if all(letter in name for letter in letters):
+    letters = asked[1].replace(" ", "")
+    for line, found in _matches(rf"{asked[2]}\n(?<![1-9]{asked[2]}\n)", block.names):
+        at = found.start()
+        before = block.names[block.names.rfind("\n", 0, at) : at].rstrip("0")
+        name = iter(before)
+        if not before.endswith(DIGITS) and all(letter in name for letter in letters):
             yield line
 
 
@@ -208,8 +224,9 @@ def _beginning(block: Block, phrase: str) -> Iterator[int]:
 
 
 def _word(block: Block, phrase: str) -> Iterator[int]:
-    for before in BEGINS:
-        yield from _places(block.names, before + phrase)
+    text = re.escape(phrase)
+    for line, _ in _matches(rf"{text}(?<=[{re.escape(BEGINS)}]{text})", block.names):
+        yield line
 
 
 def _part(block: Block, phrase: str) -> Iterator[int]:
@@ -248,13 +265,8 @@ def _letters(block: Block, phrase: str) -> Iterator[int]:
     """Names with the letters closest together come first."""
     first, *others = list(phrase.replace(" ", ""))
     steps = (f"[^\n{re.escape(one)}]*{re.escape(one)}" for one in others)
-    pattern = re.compile(re.escape(first) + "".join(steps))
-    spans: dict[int, int] = {}
-    line, counted = -1, 0
-    for found in islice(pattern.finditer(block.names), MOST_LETTERS):
-        line += block.names.count("\n", counted, found.start())
-        counted = found.start()
-        spans.setdefault(line, found.end() - found.start())
+    found = _matches(re.escape(first) + "".join(steps), block.names)
+    spans = {line: one.end() - one.start() for line, one in islice(found, MOST_LETTERS)}
     return iter(sorted(spans, key=spans.__getitem__))
 
 
