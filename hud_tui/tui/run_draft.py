@@ -538,7 +538,7 @@ class Draft:
 
         Args:
             first: Whether this is the first start's run.
-            listed: Whether there are tasksets to choose.
+            listed: Whether there are tasksets to choose, as far as is known.
             blocked: Why the run cannot be submitted; empty if it can.
         """
         if self.trial.running:

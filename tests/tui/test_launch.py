@@ -358,7 +358,27 @@ async def test_the_whole_form_has_room_for_what_is_allowed(
             one.complain(True)
             [limits] = one.query(".limits")
             assert limits.size.width >= len(f"✘ {one.limits}"), one.label
+        for one in view(app).query(Field).results(Field):
+            label = one.children[0].region
+            assert not one.display or one.field.region.x > label.x + len(one.label), one.label
         assert view(app).tasks.size.height > 2 or size[1] < 30
+
+
+async def test_tasksets_that_are_still_read_are_not_said_to_be_missing(served: Served) -> None:
+    async with caller(served) as http:
+        await fork(http, "arith rl")
+    async with opened(Connector(served), Start()) as app:
+        await app.until_view("live")
+        app.net.free = lambda: False
+        await app.press("2")
+        await app.until_view("launch")
+        await app.until(lambda: app.net.held and said(app, "#lead"))
+        assert "checks the taskset under the cursor" in said(app, "#lead")
+        view(app).tasksets = []
+        view(app).show_state()
+        assert "lists no tasksets" in said(app, "#lead")
+        app.net.free = lambda: True
+        await app.until(lambda: "checks the taskset" in said(app, "#lead"))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (80, 30), (120, 40)])

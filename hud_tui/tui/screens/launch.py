@@ -187,7 +187,8 @@ class LaunchScreen(HudScreen):
         self._trial: Worker[None] | None = None
         self._wanted: str | None = None
         """Slug of the task to move the cursor to."""
-        self.tasksets: list[Taskset] = []
+        self.tasksets: list[Taskset] | None = None
+        """Those that the service lists; None before it has answered."""
         self._checked_for: str | None = None
         """Id of the model that the taskset was checked for."""
         self._checked_options: dict[str, Any] = {}
@@ -306,14 +307,16 @@ class LaunchScreen(HudScreen):
     async def read(self) -> None:
         """Read the list of tasksets; check the one from the command line."""
         tasksets = await self.attempt(self.client.tasksets())
-        self.tasksets = tasksets or []
+        if tasksets is not None:
+            self.tasksets = tasksets
         self._list_sources()
+        self.show_state()
         self.sources.select(self.draft.source or FIRST_TASKSET)
         if self.context.start.source and self.context.start.command in ("preflight", "run"):
             self._take(self.context.start.source)
 
     def _list_sources(self) -> None:
-        self.sources.show(taskset_rows(self.tasksets, self.draft.source))
+        self.sources.show(taskset_rows(self.tasksets or (), self.draft.source))
 
     def action_choose(self) -> None:
         """Enter on a taskset: check it, and go to the button; on a button: press it."""
@@ -341,7 +344,7 @@ class LaunchScreen(HudScreen):
         """Show what the taskset under the cursor is about, if the list has no room for it."""
         if not self.is_built:
             return
-        chosen = next((one for one in self.tasksets if one.name == self.sources.key), None)
+        chosen = next((one for one in self.tasksets or () if one.name == self.sources.key), None)
         text = one_line(chosen.description or "", 1000) if chosen is not None else ""
         shown = fold(TASKSET_COLUMNS, self.sources.size.width, LEAST_ABOUT)
         room = next((width for one, width, _ in shown if not one.width), 0)
@@ -687,7 +690,7 @@ class LaunchScreen(HudScreen):
         if not blocked and self._is_outdated:
             summary = Content.styled(OUTDATED, "$accent")
         self.query_one("#summary", Static).update(summary)
-        lead = draft.lead(self.first, bool(self.tasksets), blocked)
+        lead = draft.lead(self.first, self.tasksets != [], blocked)
         if self.session.replays:
             lead = keyed(LEADS["replay"])
         self.query_one("#lead", Static).update(lead)
