@@ -386,10 +386,14 @@ def to_redo(journal: Journal) -> HeadMove:
     return HeadMove(journal.undone[-1].after, Act.REDO)
 
 
+SOMEBODY_ELSE = "Another window or program"
+"""Who made a move of the head that was not made here."""
+
+
 def undo_note(run: Run, move: Move) -> str:
     """Text for the undo preview: where the head was set, and what happened since."""
     set_to, now = named(run, move.after), name(run.head)
-    by = "" if move.ours else f"The head was set to {set_to} elsewhere. "
+    by = "" if move.ours else f"{SOMEBODY_ELSE} set the head to {set_to}. "
     if run.head is not None and run.head.id == move.after:
         return by.strip()
     if _carries(run, move):
@@ -411,8 +415,7 @@ def moved_note(seen: Run, run: Run, journal: Journal, now: float) -> str:
     if move is None or not _carries(run, move):
         return f"The head is now {head}; it was {was} when you last saw it."
     to, when = named(run, move.after), f" {age(move.at, now)} ago" if move.at else ""
-    set_ = f"You set the head to {to}" if move.ours else f"The head was set to {to} elsewhere"
-    said = f"{set_}{when}; it was {was}."
+    said = f"{'You' if move.ours else SOMEBODY_ELSE} set the head to {to}{when}; it was {was}."
     grown = run.head is not None and run.head.id != move.after
     return f"{said} Training has continued to {head}." if grown else said
 

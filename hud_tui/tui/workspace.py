@@ -29,7 +29,7 @@ from hud_tui.remote.machines import machines_in
 from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import own
-from hud_tui.rl.head import Move, named
+from hud_tui.rl.head import SOMEBODY_ELSE, Move, named
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
@@ -230,7 +230,7 @@ class Workspace:
     def head_moved_elsewhere(self, move: Move) -> None:
         to = named(self.session.run, move.after)
         undo = keyed("{checkpoints.undo} in Checkpoints undoes it.")
-        say(self._app, f"The head was set to {to} elsewhere. {undo}")
+        say(self._app, f"{SOMEBODY_ELSE} set the head to {to}. {undo}")
 
     def service_came_back(self) -> None:
         if self.view is not None:

@@ -144,7 +144,7 @@ async def test_a_head_that_moves_while_we_ask_is_shown_and_asked_again(served: S
         await flown.press("G", "up", "H")
         assert "step-000006" in await flown.until_dialog()
         await put_head(flown.http, model_id, nodes[3].id)
-        moved = "The head was set to step-000004 elsewhere 0 s ago; it was step-000006."
+        moved = "Another window or program set the head to step-000004 0 s ago; it was step-000006."
         await flown.until(lambda: moved in flown.dialog)
         await flown.press("y")
         await flown.until(lambda: "head is step-000001 · verified" in note(flown))
@@ -167,7 +167,7 @@ async def test_a_head_that_moves_unseen_before_sending_is_not_overwritten(
         await flown.until(lambda: flown.app.screen is not first)
         said = await flown.until_dialog()
         # Where it was moved is known only where the event has come by now.
-        assert re.search("The head (was set to|is) step-000004", said), said
+        assert re.search("(set the head to|The head is) step-000004", said), said
         assert "it was step-000006" in said
         assert flown.net.sent == []
         await flown.press("escape")
@@ -226,11 +226,14 @@ async def test_somebody_else_s_move_is_announced_and_can_be_undone(served: Serve
     async with tree_of(served) as (flown, model_id):
         nodes = await flown.tree(model_id)
         await put_head(flown.http, model_id, nodes[1].id)
-        await flown.until(lambda: any("elsewhere" in notice for notice in flown.told))
-        assert any("step-000002" in notice for notice in flown.told)
+        moved = "Another window or program set the head to step-000002."
+        await flown.until(lambda: any(moved in notice for notice in flown.told))
+        await grow(flown.http, model_id)
+        await flown.until(lambda: len(tree(flown).checkpoints) == 7)
+        assert sum("set the head" in notice for notice in flown.told) == 1
         await flown.press("u")
         said = await flown.until_dialog()
-        assert "The head was set to step-000002 elsewhere" in said
+        assert moved in said
         await flown.press("y")
         await flown.until(lambda: "head is step-000006 · verified" in note(flown))
         assert await flown.head(model_id) == "step-000006"
@@ -241,7 +244,7 @@ async def test_our_own_move_is_not_announced(served: Served) -> None:
         await set_head(flown, "b")
         await grow(flown.http, model_id)
         await flown.until(lambda: len(tree(flown).checkpoints) == 7)
-        assert not [notice for notice in flown.told if "elsewhere" in notice]
+        assert not [notice for notice in flown.told if "set the head" in notice]
 
 
 async def test_the_cursor_stays_on_its_checkpoint_while_steps_arrive(served: Served) -> None:

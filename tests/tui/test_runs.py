@@ -23,6 +23,7 @@ from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import MetricList, RunComparison
 from hud_tui.tui.screens.runs import EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.row_list import RunTable
+from hud_tui.tui.widgets.run_curves import shared_ends
 from hud_tui.wire import RunPage
 from tests.conftest import Served, ended, fork, submit
 from tests.service.calls import optim, pass_
@@ -379,6 +380,39 @@ async def test_three_runs_are_compared_with_five_keys(served: Served, three: lis
             ):
                 assert word in text
             assert any(chr(0x2801) <= char <= chr(0x28FF) for char in text)
+
+
+@pytest.mark.parametrize(
+    ("names", "ends"),
+    [
+        (["mixed on mixed-rl 1f2e", "mixed on mixed-rl 9a8b"], ("mixed on mixed-rl ", "")),
+        (["arith on x-sweep-lr1e-4", "arith on x-sweep-lr3e-4"], ("arith on x-sweep-", "")),
+        (["arith on arith-rl", "text on arith-rl"], ("", " on arith-rl")),
+        (["mixed", "mixed on mixed-rl"], ("", "")),
+        (["arith on a", "arith on b", "text on c"], ("", "")),
+        (["equal names", "equal names"], ("equal ", "")),
+        (["one alone"], ("", "")),
+        ([], ("", "")),
+    ],
+)
+def test_what_all_names_have_in_common_is_whole_words(
+    names: list[str], ends: tuple[str, str]
+) -> None:
+    assert shared_ends(names) == ends
+
+
+async def test_the_legend_shows_what_names_differ_in_and_once_what_they_share(
+    served: Served, three: list[str]
+) -> None:
+    async with compared(served, 3) as (flown, screen):
+        begin, end = shared_ends(list(screen.names.values()))
+        assert begin == "arith on model-"
+        await flown.until(lambda: screen.legend.rows)
+        *rows, shared = text_of(screen).partition("same in all: ")
+        assert begin.strip() not in rows[0]
+        assert shared.startswith(f"name {begin}…{end}"[:20])
+        for row, _ in screen.legend.rows:
+            assert screen.names[row.id].removeprefix(begin).removesuffix(end) in rows[0]
 
 
 async def test_the_legend_says_that_tasks_differ_and_cuts_no_title(

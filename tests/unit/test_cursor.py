@@ -133,7 +133,7 @@ def test_undo_says_who_moved_the_head_and_what_came_since() -> None:
         run(2), Move(None, "c0")
     )
     assert "it was set to step-000003 and is now step-000001" in undo_note(run(0), Move("c1", "c2"))
-    assert "elsewhere" in undo_note(run(0), Move("c2", "c0", ours=False))
+    assert "Another window or program" in undo_note(run(0), Move("c2", "c0", ours=False))
 
 
 def test_pinned_and_noted_checkpoints_are_listed_by_themselves() -> None:

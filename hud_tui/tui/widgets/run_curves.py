@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from math import isfinite, nan
 from string import ascii_letters
 
@@ -357,6 +359,9 @@ class RunLegend(LinesView, can_focus=True):
         """The runs with their values, best first."""
         self.differences = Differences((), (), ())
         self.names: Mapping[str, str] = {}
+        """Whole names, by the run's id."""
+        self._shared = "", ""
+        """How all names begin, and how they end."""
         self.cursor = 0
 
     @property
@@ -375,13 +380,15 @@ class RunLegend(LinesView, can_focus=True):
             return []
         warning = OTHER_TASKS if "taskset" in self.differences.keys else ""
         shared = [(key, text) for key, text in self.differences.same if text != "–"]
-        said = " · ".join(f"{short_label(key)} {text}" for key, text in shared)
+        named = [f"name {'…'.join(self._shared)}"] if any(self._shared) else []
+        said = " · ".join([*named, *(f"{short_label(key)} {text}" for key, text in shared)])
         wide = max(12, self.width - 2)
         told = [text for text in (warning, f"same in all: {said or 'nothing'}") if text]
         return ["", *(one.plain for text in told for one in Content(text).wrap(wide))]
 
     def show(self, rows: list[tuple[RunRow, float]], names: Mapping[str, str]) -> None:
         self.rows, self.names = rows, names
+        self._shared = shared_ends([names[row.id] for row, _ in rows if row.id in names])
         self.differences = differences([row for row, _ in rows])
         self.cursor = min(self.cursor, max(0, len(rows) - 1))
         self.redraw()
@@ -400,11 +407,16 @@ class RunLegend(LinesView, can_focus=True):
         is_named = all(row.model in self.names.get(row.id, "") for row, _ in self.rows)
         return [key for key in self.differences.keys if key != "model" or not is_named]
 
+    def _short_name(self, row: RunRow) -> str:
+        """What its name has that the others' do not."""
+        begin, end = self._shared
+        return self.names.get(row.id, row.title).removeprefix(begin).removesuffix(end).strip(" -/_")
+
     def _layout(self, width: int) -> tuple[int, list[tuple[int, str, int]]]:
         """Width of the name; and index, title and width of each difference that fits."""
         table = dict(self.differences.rows)
         width -= INTERVAL * self.curves.compared.of_scores
-        wide = max((cell_len(self.names.get(row.id, "")) for row, _ in self.rows), default=0)
+        wide = max((cell_len(self._short_name(row)) for row, _ in self.rows), default=0)
         columns, room = [], width - 12 - NAME_CELLS[0]
         keys = self._keys
         for number, key in enumerate(keys, 1):
@@ -417,7 +429,7 @@ class RunLegend(LinesView, can_focus=True):
                 break
             columns.append((place, said, cells))
             room -= cells + 2
-        return max(1, min(wide, NAME_CELLS[1], NAME_CELLS[0] + room)), columns
+        return max(1, min(max(wide, NAME_CELLS[0]), NAME_CELLS[1], NAME_CELLS[0] + room)), columns
 
     def heading(self, width: int) -> Strip:
         wide, columns = self._layout(width)
@@ -458,7 +470,7 @@ class RunLegend(LinesView, can_focus=True):
         tone = self.tone("faint" if hidden else "plain")
         hue = self.tone("faint") if hidden else self.curves.hue(place_)
         texts = [f"  {fit_text(table[row.id][place], cells)}" for place, _, cells in columns]
-        name_ = fit_text(_middle(self.names.get(row.id, row.title), wide), wide)
+        name_ = fit_text(_middle(self._short_name(row), wide), wide)
         if one.of_scores:
             texts.insert(0, f"{_interval(one.score(one.series(row.id))):>{INTERVAL}}")
         parts = [
@@ -481,6 +493,28 @@ def _interval(score: Score | None) -> str:
     if score is None or score.low is None or score.high is None:
         return ""
     return f"{short(score.low)}–{short(score.high)}"
+
+
+WORD = re.compile(r"(?<=[ /_])|(?<=-)(?<!\de-)")
+"""The end of a word of a name; ``3e-4`` is one word."""
+
+
+def shared_ends(names: Sequence[str]) -> tuple[str, str]:
+    """How all names begin and how they end, in whole words; at least one word of each is left.
+
+    E.g. ``("arith on arith-rl-", "")`` of ``arith on arith-rl-lr1e-4`` and ``…-lr3e-4``.
+    """
+    if len(names) < 2:
+        return "", ""
+    begin = "".join(_common([WORD.split(name)[:-1] for name in names]))
+    rests = [name.removeprefix(begin).split(" ")[:0:-1] for name in names]
+    return begin, "".join(f" {word}" for word in reversed(_common(rests)))
+
+
+def _common(names: Sequence[Sequence[str]]) -> list[str]:
+    """The words that all begin with."""
+    each = zip(*names, strict=False)
+    return [first for first, *_ in takewhile(lambda words: len(set(words)) == 1, each)]
 
 
 def _middle(text: str, width: int) -> str:
