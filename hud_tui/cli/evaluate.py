@@ -48,6 +48,7 @@ from hud_tui.rollouts.evaluate import (
     order_of_run,
     roll_out_in,
     tasks_of,
+    with_own_tasks,
 )
 from hud_tui.rollouts.run_files import Options, Order
 from hud_tui.wire import (
@@ -197,11 +198,11 @@ class _Command:
                 name = next(iter(given)).replace("_", "-")
                 raise HudUsage(f"--{name} is for an environment: SOURCE is no .py file")
             return None
+        if source is not None and last is not None:
+            last = with_own_tasks(last)
         options: dict[str, Any] = (
             {} if last is None else last.model_dump(include=set(Options.model_fields))
         )
-        if source is not None:  # its own tasks
-            options |= {"tasks": None, "left_out": []}
         sampling = {} if last is None else {key: last.parameters.get(key) for key in SAMPLED}
         asked = {key: getattr(args, key) for key in SAMPLED}
         sampling |= {key: one for key, one in asked.items() if one is not None}
@@ -227,6 +228,7 @@ class _Command:
     ) -> tuple[list[dict[str, Any]] | None, str | None, TaskSource]:
         """The tasks of an environment, as of `_tasks`."""
         loaded = await tasks_of(self._client, order, self._state)
+        tell(f"{counted(len(loaded.tasks), 'task')} from {loaded.origin}")
         source = TaskSource(order.source)
         return [task.row() for task in loaded.tasks], loaded.name, source
 

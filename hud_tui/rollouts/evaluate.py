@@ -64,6 +64,11 @@ def latest_order(state: Path, model_id: str, source: Path) -> Order | None:
     return max(found, key=lambda one: one[0], default=(0.0, None))[1]
 
 
+def with_own_tasks(order: Order) -> Order:
+    """The order with all tasks of its environment's file, instead of the run's taskset."""
+    return order.model_copy(update={"tasks": None, "left_out": []})
+
+
 def filled(asked: EvaluationParameters, order: Order) -> EvaluationParameters:
     """The parameters of an evaluation's rollouts: those that were not given are the order's. They
     are what an evaluation can be compared by."""

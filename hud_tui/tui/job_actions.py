@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from textual import on, work
@@ -34,7 +35,14 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import environment_at
-from hud_tui.rollouts.evaluate import environment_of, filled, order_of_run, tasks_of
+from hud_tui.rollouts.evaluate import (
+    environment_of,
+    filled,
+    latest_order,
+    order_of_run,
+    tasks_of,
+    with_own_tasks,
+)
 from hud_tui.rollouts.run_files import Order
 from hud_tui.tui.screens.base import WritePolicy, duration
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog, say, tell
@@ -150,14 +158,22 @@ class _Tasks:
     """File or taskset of the rows."""
     order: Order | None = None
     """How to roll them out on an environment of the user's own; None if the service does it."""
+    origin: str = ""
+    """File or taskset that an environment's tasks come from."""
 
     def count(self, split: str) -> int:
         held, train = self.known.heldout, self.known.train
         return {"heldout": held, "train": train}.get(split, held + train)
 
     @property
-    def told(self) -> str:
-        return f"{self.known.heldout} held out, {self.known.train} to train on"
+    def summary(self) -> str:
+        counts = f"{self.known.heldout} held out, {self.known.train} to train on"
+        return f"{counts}, from {one_line(self.origin, 60)}" if self.origin else counts
+
+
+def _from(origin: str) -> str:
+    """A file's folder and name; the name of a taskset."""
+    return "/".join(Path(origin).parts[-2:])
 
 
 class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
@@ -228,6 +244,14 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         job = self.session.run.job
         return order_of_run(self.session.store.directory, None if job is None else job.id)
 
+    def _order_on(self, environment: Path) -> Order:
+        """How to roll out an environment's own tasks: as in the model's latest run on it."""
+        state = self.session.store.directory
+        last = None if state is None else latest_order(state, self.model.id, environment)
+        if last is None:
+            return control.order_of(self.session.client, self.model, environment, {})
+        return with_own_tasks(last)
+
     async def _on_environment(self, order: Order) -> _Tasks:
         """The tasks of an environment, which its own interpreter imports. Raises HudError."""
         state = self.session.store.directory
@@ -237,7 +261,8 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         loaded = await tasks_of(self.session.client, order, state)
         held = sum(task.heldout for task in loaded.tasks)
         known = UsualTasks(name=loaded.name, heldout=held, train=len(loaded.tasks) - held)
-        return _Tasks(known, [task.row() for task in loaded.tasks], order.source, order)
+        rows, origin = [task.row() for task in loaded.tasks], _from(loaded.origin)
+        return _Tasks(known, rows, order.source, order, origin)
 
     @property
     def tasks(self) -> _Tasks | None:
@@ -278,7 +303,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         pace = rollout_seconds(self.session.run.evaluations.values())
         takes = "time unknown" if pace is None else f"about {duration(max(1.0, pace * of * each))}"
         sized = f"{size(count, asked.samples)} = {counted(each, 'rollout')}{total}"
-        text = f"{tasks.told}\n{sized} · {takes}"
+        text = f"{tasks.summary}\n{sized} · {takes}"
         text += "" if tasks.order is None else f"\n{keyed(OPEN)}"
         known = [label(one) for one in self._chosen.of if self._has(one, asked, tasks)]
         if known and tasks.order is None:  # environments of the user's own have no seed
@@ -364,11 +389,9 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         if not typed:
             raise HudUsage(NO_TASKS)
         if (environment := environment_at(typed)) is not None:
-            last = self._order_of_run()
-            if last is None or last.source != str(environment):
-                last = control.order_of(self.session.client, self.model, environment, {})
-            found = await self._on_environment(last)
-            self._typed, self._source = replace(found, source=typed), TaskSource(last.source)
+            order = self._order_on(environment)
+            found = await self._on_environment(order)
+            self._typed, self._source = replace(found, source=typed), TaskSource(order.source)
             self._offer_splits()
             return
         self.complain("reading the tasks …")

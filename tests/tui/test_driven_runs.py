@@ -121,10 +121,13 @@ async def test_e_evaluates_on_the_environment_of_the_run(
         row["columns"] = {"split": "heldout"}
     source = write_sums(tmp_path / "env", rows)
     stand_in_venv(tmp_path / "env")
+    fewer = tmp_path / "fewer.json"  # the run's taskset
+    fewer.write_text(json.dumps([{"env": "sums", "id": "add", **row} for row in rows[:5]]))
     async with over_socket(served) as client:
         model = await fork_of(client)
         parameters = {"steps": 2, "tasks_per_step": 3, "eval_every": 1}
-        order = order_for(model, source, served.service.data_dir, parameters=parameters)
+        more = {"parameters": parameters, "tasks": str(fewer)}
+        order = order_for(model, source, served.service.data_dir, **more)
         folder = begun(state, order)
         driver = driver_of(folder, settings_of(served.url, served.api_key))
         assert await asyncio.wait_for(driver.run(), 120) == "succeeded"
@@ -141,7 +144,14 @@ async def test_e_evaluates_on_the_environment_of_the_run(
         assert not flown.view.run.rollouts.keys() & heldout
         await flown.press("E")
         await flown.until_dialog()
-        await flown.until(lambda: "2 held out, 4 to train on" in asks(flown))
+        await flown.until(lambda: "2 held out, 3 to train on" in asks(flown))
+        assert "fewer.json" in asks(flown)
+        typed = flown.screen.query_one("#evaluate-source", Input)
+        typed.focus()
+        typed.value = str(source)
+        await flown.press("enter")  # the file's own tasks, not those of its run
+        await flown.until(lambda: "2 held out, 4 to train on, from env/sums.py" in asks(flown))
+        flown.screen.query_one("#samples").focus()
         await flown.press("end", "backspace", "3", "enter")
 
         def own() -> list[EvaluationJob]:
