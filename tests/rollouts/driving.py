@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +15,7 @@ from hud_tui.rollouts.process import OnRollout, Setting, WorkerProcess
 from hud_tui.rollouts.run_files import Order, RunFolder, run_folder
 from hud_tui.settings import Settings, local_settings
 from hud_tui.wire import Model
+from tests.conftest import Served
 
 SUMS = [{"args": {"a": a, "b": b}} for a in range(2, 6) for b in range(1, 4)]
 
@@ -96,6 +97,32 @@ def driver_of(
         return made
 
     return Driver(folder, connect, make)
+
+
+@dataclass(frozen=True)
+class Driven:
+    """A model of a service, and runs that train it from this process."""
+
+    served: Served
+    client: HudClient
+    model: Model
+    directory: Path
+    """Holds the environment and the runs' state."""
+
+    def begin(self, rows: list[dict[str, Any]] = SUMS, **more: Any) -> RunFolder:
+        """An order to train on these tasks; `more` as `order_for` takes it."""
+        source = write_sums(self.directory / "env", rows)
+        order = order_for(self.model, source, self.served.service.data_dir, **more)
+        return begun(self.directory / "state", order)
+
+    async def drive(self, folder: RunFolder, workers: list[WorkerProcess] | None = None) -> str:
+        """Drive it to its end; the status that it came to."""
+        settings = settings_of(self.served.url, self.served.api_key)
+        return await driver_of(folder, settings, workers).run()
+
+    async def check(self, steps: int) -> None:
+        """`check_tree` of the model."""
+        await check_tree(self.client, self.model.id, steps)
 
 
 def settings_of(url: str, api_key: str) -> Settings:

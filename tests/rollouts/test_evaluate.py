@@ -1,7 +1,9 @@
 """``eval`` on an environment of one's own: kept beside the checkpoint, cancelled and resumed."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,21 +14,33 @@ from hud_tui.rollouts.evaluate import roll_out_in
 from hud_tui.wire import Evaluation
 from tests.conftest import Served
 from tests.rollouts.driving import SUMS, write_sums
-from tests.rollouts.test_train import FLAGS, hud, source
+from tests.rollouts.test_train import FLAGS
+from tests.service.calls import Json
 from tests.service.clients import over_socket
 from tests.service.headless import Command
 
-__all__ = ["hud", "source"]
 MODEL = ("-m", "arith-rl")
 EVAL = (*MODEL, "--max-tokens", "20")
 
 
-async def trained(hud: Command, source: Path) -> None:
-    """Two steps; the model's checkpoints are step-000001 and step-000002."""
-    done = await hud(
-        "train", str(source), *MODEL, "-y", "--follow", "--no-trial", "--steps", "2", *FLAGS
-    )
+async def trained(hud: Command, source: Path, *flags: str) -> None:
+    """Two steps, or what the flags say; the checkpoints are step-000001 and step-000002."""
+    train = ("train", str(source), *MODEL, "-y", "--follow", "--no-trial", "--steps", "2")
+    done = await hud(*train, *FLAGS, *flags)
     assert done.code == 0, done.err
+
+
+async def evaluated(hud: Command, source: Path, *flags: str) -> Json:
+    """One evaluation of the head."""
+    done = await hud("eval", str(source), *EVAL, "--samples", "1", *flags)
+    assert done.code == 0, done.err
+    return dict(done.data["evaluation"])
+
+
+def edit(file: Path, **evaluation: Any) -> None:
+    """Write something else of an evaluation into the file that keeps it."""
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps(told | {"evaluation": told["evaluation"] | evaluation}))
 
 
 async def test_any_checkpoint_is_evaluated_and_compared_by_task(
@@ -105,31 +119,32 @@ async def test_one_that_is_left_is_cancelled_and_goes_on_where_it_was(
     hud: Command, served: Served, tmp_path: Path, source: Path
 ) -> None:
     await trained(hud, source)
-    begun = await hud("eval", str(source), *EVAL, "--samples", "1")
+    begun = await evaluated(hud, source)
     state = tmp_path / "state"
+    id_ = "3f2a91bc-0000-4000-8000-000000000000"
+    file = state / "evaluations" / f"{id_}.json"
+    shutil.copy(file.with_name(f"{begun['id']}.json"), file)
+    edit(file, id=id_, status="queued", done=0, groups=[], result=None)
+    told = json.loads(file.read_text())
+    for task in told["tasks"][-4:]:
+        task["args"]["fault"] = "wait"
+    file.write_text(json.dumps(told))
     async with over_socket(served) as client:
-        evaluations = Evaluations(client, lambda: state / "evaluations", roll_out_in(state))
-        file = state / "evaluations" / f"{begun.data['evaluation']['id']}.json"
-        told = json.loads(file.read_text())
-        told["evaluation"] |= {"id": "3f2a91bc-0000-4000-8000-000000000000", "status": "queued"}
-        told["evaluation"] |= {"done": 0, "groups": [], "result": None}
-        for task in told["tasks"][-4:]:
-            task["args"]["fault"] = "wait"
-        (file.parent / f"{told['evaluation']['id']}.json").write_text(json.dumps(told))
-        following = evaluations.follow(told["evaluation"]["id"])
+        evaluations = Evaluations(client, lambda: file.parent, roll_out_in(state))
+        following = evaluations.follow(id_)
         async for now in following:
             if now.done >= 3:
                 break
         await following.aclose()
-        left = await evaluations.get(told["evaluation"]["id"])
+        left = await evaluations.get(id_)
         assert left.status == "cancelled"
         assert 3 <= left.done <= 8
         source.with_name("go").touch()
-        await evaluations.resume(left.id)
-        done = [now.done async for now in evaluations.follow(left.id)]
+        await evaluations.resume(id_)
+        done = [now.done async for now in evaluations.follow(id_)]
         assert done[0] >= left.done
         assert done[-1] == 12
-        traces = await client.job_traces(left.id)
+        traces = await client.job_traces(id_)
         graded = [one for one in traces if one.reward is not None]
         assert 12 <= len(graded) <= 12 + 8, "those that were under way were lost at most"
 
@@ -138,16 +153,14 @@ async def test_one_whose_program_was_killed_goes_on_with_what_the_service_has(
     hud: Command, served: Served, tmp_path: Path, source: Path
 ) -> None:
     await trained(hud, source)
-    begun = await hud("eval", str(source), *EVAL, "--samples", "1")
-    file = tmp_path / "state" / "evaluations" / f"{begun.data['evaluation']['id']}.json"
-    told = json.loads(file.read_text())
-    told["evaluation"] |= {"status": "running", "done": 3, "groups": [], "result": None}
-    file.write_text(json.dumps(told))
+    id_ = (await evaluated(hud, source))["id"]
+    file = tmp_path / "state" / "evaluations" / f"{id_}.json"
+    edit(file, status="running", done=3, groups=[], result=None)
     async with over_socket(served) as client:
-        made = len(await client.job_traces(file.stem))
-        done = await hud("eval", "--resume", file.stem)
+        made = len(await client.job_traces(id_))
+        done = await hud("eval", "--resume", id_)
         assert (done.code, done.data["evaluation"]["done"]) == (0, 12), done.err
-        assert len(await client.job_traces(file.stem)) == made, "none is made twice"
+        assert len(await client.job_traces(id_)) == made, "none is made twice"
 
 
 async def test_what_cannot_be_evaluated_is_refused(
@@ -162,14 +175,11 @@ async def test_what_cannot_be_evaluated_is_refused(
         refused = await hud("eval", *(word.format(source) for word in flags), *EVAL)
         assert refused.code == 2
         assert said in refused.error["message"] + refused.error["hint"]
-    begun = await hud("eval", str(source), *EVAL, "--samples", "1")
+    id_ = (await evaluated(hud, source))["id"]
     folder = tmp_path / "state" / "evaluations"
-    file = folder / f"{begun.data['evaluation']['id']}.json"
-    told = json.loads(file.read_text())
-    told["evaluation"] |= {"status": "queued", "done": 0}
-    file.write_text(json.dumps(told))
+    edit(folder / f"{id_}.json", status="queued", done=0)
     async with over_socket(served) as client:
-        following = Evaluations(client, lambda: folder).follow(file.stem)
+        following = Evaluations(client, lambda: folder).follow(id_)
         with pytest.raises(HudUsage, match="on an environment"):  # nobody to roll it out
             await anext(following)
 
@@ -194,26 +204,10 @@ async def test_without_a_source_it_is_on_the_environment_of_the_latest_run(
 
 async def test_it_counts_with_what_the_run_evaluated_itself(hud: Command, source: Path) -> None:
     write_sums(source.parent, HELD)
-    sampled = ("--turns", "4", "--temperature", "0.5")
-    done = await hud(
-        "train",
-        str(source),
-        *MODEL,
-        "-y",
-        "--follow",
-        "--no-trial",
-        "--steps",
-        "1",
-        *FLAGS,
-        *sampled,
-    )
-    assert done.code == 0, done.err
+    await trained(hud, source, "--steps", "1", "--turns", "4", "--temperature", "0.5")
     done = await hud("eval", str(source), *MODEL, "--samples", "4")
-    found = done.data["evaluation"]
-    assert {key: found["parameters"][key] for key in ("max_tokens", "temperature")} == {
-        "max_tokens": 20,
-        "temperature": 0.5,
-    }
+    parameters = done.data["evaluation"]["parameters"]
+    assert (parameters["max_tokens"], parameters["temperature"]) == (20, 0.5)
     [node] = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     own, asked = map(Evaluation.model_validate, node["evaluations"])
     assert conditions(own) == conditions(asked)
@@ -223,7 +217,6 @@ async def test_it_counts_with_what_the_run_evaluated_itself(hud: Command, source
 async def test_evaluations_are_listed_by_when_they_were_made(hud: Command, source: Path) -> None:
     write_sums(source.parent, HELD)
     await trained(hud, source)
-    on_environment = (await hud("eval", str(source), *EVAL, "--samples", "1")).data["evaluation"]
-    by_service = (await hud("eval", "arith", *EVAL, "--samples", "1")).data["evaluation"]
+    made = [(await evaluated(hud, place))["id"] for place in (source, Path("arith"))]
     listed = (await hud("eval", *MODEL, "--list")).data["evaluations"]
-    assert [one["id"] for one in listed[-2:]] == [on_environment["id"], by_service["id"]]
+    assert [one["id"] for one in listed[-2:]] == made

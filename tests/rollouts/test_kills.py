@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 import signal
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -16,69 +16,48 @@ from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.settings import local_settings
 from hud_tui.wire import Model
-from tests.conftest import PATIENCE_S, Process, Served, serve_process, until
+from tests.conftest import PATIENCE_S, Process, serve_process, until
 from tests.rollouts.drive import MOMENTS, driving
-from tests.rollouts.driving import (
-    begun,
-    check_tree,
-    driver_of,
-    order_for,
-    settings_of,
-    write_sums,
-)
-from tests.service.clients import fork_of, over_socket
+from tests.rollouts.driving import Driven, begun, check_tree, order_for, write_sums
 from tests.service.headless import point_at
 
 KILLS = 50
 
 
 async def test_the_worker_is_killed_fifty_times(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_module, "DEATHS_IN_A_ROW", KILLS)
     workers: list[WorkerProcess] = []
     chance = random.Random(5)
-    async with over_socket(served) as client:
-        model = await fork_of(client)
-        order = order_for(
-            model, write_sums(tmp_path / "env"), served.service.data_dir, parameters={"steps": 9}
-        )
-        folder = begun(tmp_path / "state", order)
-        settings = settings_of(served.url, served.api_key)
-        running = asyncio.create_task(driver_of(folder, settings, workers).run())
-        for kill in range(1, KILLS + 1):
-            await until(lambda kill=kill: len(workers) >= kill or running.done())
-            await asyncio.sleep(chance.uniform(0, 0.4))  # where in its life it dies is the point
-            pid = workers[-1].pid
-            if pid is not None:
-                with suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)
-            if running.done():
-                break
-        assert await running == "succeeded"
-        await check_tree(client, model.id, 9)
-    assert (
-        len(workers) > 3
-    )  # how often depends on how fast it is; often enough to die in each phase
+    running = asyncio.create_task(driven.drive(driven.begin(parameters={"steps": 9}), workers))
+    for kill in range(1, KILLS + 1):
+        await until(lambda kill=kill: len(workers) >= kill or running.done())
+        await asyncio.sleep(chance.uniform(0, 0.4))  # where in its life it dies is the point
+        pid = workers[-1].pid
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        if running.done():
+            break
+    assert await running == "succeeded"
+    await driven.check(9)
+    assert len(workers) > 3, "often enough to die in each phase; how often, its speed decides"
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_the_driver_is_killed(
-    served: Served, tmp_path: Path, moment: str, when: str, monkeypatch: pytest.MonkeyPatch
+    driven: Driven, moment: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    point_at(monkeypatch, served.url, served.api_key)
-    async with over_socket(served) as client:
-        model = await fork_of(client)
-        source = write_sums(tmp_path / "env")
-        order = order_for(model, source, served.service.data_dir, mode="hud")
-        folder = begun(tmp_path / "state", order)
-        assert await _end_of(driving(folder, moment, when)) == -signal.SIGKILL
-        assert await _end_of(driving(folder)) == 0
-        await check_tree(client, model.id, 3)
-        job = await client.job_status(order.job_id)
-        assert (job.status, job.step) == ("succeeded", 3)
-        assert folder.state().step == 3
+    point_at(monkeypatch, driven.served.url, driven.served.api_key)
+    folder = driven.begin(mode="hud")
+    assert await _end_of(driving(folder, moment, when)) == -signal.SIGKILL
+    assert await _end_of(driving(folder)) == 0
+    await driven.check(3)
+    job = await driven.client.job_status(folder.order().job_id)
+    assert (job.status, job.step) == ("succeeded", 3)
+    assert folder.state().step == 3
 
 
 async def test_the_service_is_killed_and_comes_back_at_another_port(tmp_path: Path) -> None:
@@ -114,20 +93,9 @@ async def _arith(client: HudClient) -> Model:
     return await client.fork(base.id, "sums")
 
 
-def _client(process: Process) -> "_Closing":
+def _client(process: Process) -> aclosing[HudClient]:
     ready = process.ready
-    return _Closing(HudClient(local_settings(ready.url, ready.api_key, ready.telemetry_url)))
-
-
-class _Closing:
-    def __init__(self, client: HudClient) -> None:
-        self._client = client
-
-    async def __aenter__(self) -> HudClient:
-        return self._client
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self._client.aclose()
+    return aclosing(HudClient(local_settings(ready.url, ready.api_key, ready.telemetry_url)))
 
 
 async def _end_of(driver: ForkServerProcess) -> int | None:

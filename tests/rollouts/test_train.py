@@ -2,11 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from shlex import split
+from typing import Any
 
 import httpx
 import pytest
@@ -22,66 +22,26 @@ from hud_tui.rollouts.environment import Trial, setting_of
 from hud_tui.service.routes import training
 from hud_tui.wire import Model
 from tests.conftest import Served, until
-from tests.rollouts.driving import (
-    SUMS,
-    begun,
-    check_tree,
-    order_for,
-    settings_of,
-    stand_in_venv,
-    write_sums,
-)
+from tests.rollouts.driving import SUMS, begun, check_tree, order_for, settings_of, write_sums
 from tests.service.clients import answered, over_socket
-from tests.service.headless import Command, commands
+from tests.service.headless import Command
 
 FLAGS = ("--group-size", "4", "--tasks-per-step", "3", "--lr", "0.3", "--max-tokens", "20")
-
-
-@pytest.fixture
-async def hud(
-    served: Served,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Command:
-    """Runs headless commands; a fork called arith-rl is there."""
-    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
-    hud = commands(served, monkeypatch, capsys)
-    base = (await hud("models")).data["models"][0]["model_name"]
-    await hud("fork", base, "--name", "arith-rl", "-y")
-    return hud
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Iterator[Path]:
-    """The stand-in's environment with its interpreter beside it; no driver outlives the test."""
-    stand_in_venv(tmp_path / "env")
-    yield write_sums(tmp_path / "env")
-    for folder in known_runs(tmp_path / "state").values():
-        folder.ask_to_cancel()
 
 
 async def test_check_says_what_is_in_it_and_how_one_rollout_went(
     hud: Command, source: Path
 ) -> None:
     done = await hud("train", str(source), "-m", "arith-rl", "--check", *FLAGS)
-    assert (done.code, done.kind) == (0, "train")
-    assert done.data["tasks"] == 12
+    assert (done.code, done.kind, done.data["tasks"]) == (0, "train", 12)
     assert done.data["environments"][0]["templates"][0]["id"] == "add"
     assert done.data["interpreter"]["found"].startswith(".venv of")
-    assert done.data["verdict"] in ("ok", "warning")
     run = done.data["rollout"]["run"]
-    assert run["turns"] == 1
-    assert run["tokens"] > 0
-    assert "samples" not in run
-
-
-async def test_check_warns_of_a_model_that_calls_none_of_the_tools(
-    hud: Command, source: Path
-) -> None:
-    done = await hud("train", str(source), "-m", "arith-rl", "--check", *FLAGS)
+    assert (run["turns"], run["tokens"] > 0, "samples" in run) == (1, True, False)
     [warned] = [one for one in done.data["findings"] if "made no call" in one["message"]]
-    assert (warned["check"], warned["level"]) == ("rollout", "warning")
+    assert (warned["check"], warned["level"], done.data["verdict"]) == (
+        *("rollout", "warning", "warning"),
+    )
     assert warned["message"] == "the environment has tools, but arith-rl made no call"
     assert "taught to call them" in warned["fix"]
     assert warned["message"] in done.err
@@ -126,28 +86,25 @@ def test_hud_s_runtime_needs_hud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert setting.variables["HUD_RUNTIME_URL"] == "http://127.0.0.1:2"
 
 
-async def test_args_that_do_not_fit_end_it_before_anything_is_spent(
+async def test_what_fails_a_check_ends_it_before_anything_is_spent(
     hud: Command, tmp_path: Path, source: Path
 ) -> None:
-    write_sums(source.parent, [{"args": {"a": "three", "b": 1}}])
-    done = await hud("train", str(source), "-m", "arith-rl", "-y", *FLAGS)
-    assert done.code == 5
-    assert done.data["rollout"] is None
-    assert any("invalid args" in one["message"] for one in done.data["findings"])
-    assert known_runs(tmp_path / "state") == {}
+    async def failed(*flags: str) -> dict[str, Any]:
+        done = await hud("train", str(source), "-m", "arith-rl", "-y", *FLAGS, *flags)
+        assert (done.code, done.data["rollout"]) == (5, None)
+        [found] = [one for one in done.data["findings"] if one["level"] == "failure"]
+        return dict(found)
 
-
-@pytest.mark.parametrize(
-    ("flags", "said", "fix"),
-    [
+    ppo = ("--loss-fn", "ppo", "--loss-fn-config")
+    for flags, said, fix in (
         (("--loss-fn", "magic"), "there is no loss magic", "choose from importance_sampling, ppo"),
         (
-            ("--loss-fn", "ppo", "--loss-fn-config", "clip=1"),
+            (*ppo, "clip=1"),
             "ppo has no config key 'clip'",
             "its keys, with their defaults: clip_low_threshold (0.8), clip_high_threshold (1.2)",
         ),
         (
-            ("--loss-fn", "ppo", "--loss-fn-config", "clip_low_threshold=7"),
+            (*ppo, "clip_low_threshold=7"),
             "clip_low_threshold must not exceed clip_high_threshold: 7 is above 1.2",
             "its keys, with their defaults: ",
         ),
@@ -156,50 +113,35 @@ async def test_args_that_do_not_fit_end_it_before_anything_is_spent(
             "beta must be a finite number from 0, not -3",
             "its keys, with their defaults: beta (0.05)",
         ),
-    ],
-)
-async def test_a_loss_that_there_is_not_ends_it_before_anything_is_spent(
-    hud: Command, tmp_path: Path, source: Path, flags: tuple[str, ...], said: str, fix: str
-) -> None:
-    done = await hud("train", str(source), "-m", "arith-rl", "-y", *FLAGS, *flags)
-    assert (done.code, done.data["rollout"]) == (5, None)
-    [found] = [one for one in done.data["findings"] if one["level"] == "failure"]
-    assert (found["message"], found["fix"][: len(fix)]) == (said, fix)
+    ):
+        found = await failed(*flags)
+        assert (found["message"], found["fix"][: len(fix)]) == (said, fix)
+    assert (await failed("--leave-out", "no-such-task"))["where"] == "no-such-task"
+    write_sums(source.parent, [{"args": {"a": "three", "b": 1}}])
+    assert "invalid args" in (await failed())["message"]
     assert known_runs(tmp_path / "state") == {}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        httpx.Response(404),
-        httpx.Response(200, json=["ppo"]),
-        httpx.Response(200, json={"losses": []}),
-    ],
-    ids=["unknown", "of another form", "none"],
-)
-async def test_a_service_that_lists_no_losses_decides_itself(answer: httpx.Response) -> None:
-    async with answered(lambda request: answer) as client:
-        assert await check_update(client, "1", {"loss_fn": "its own"}) == []
+async def test_a_service_that_lists_no_losses_decides_itself() -> None:
+    for status, body in ((404, None), (200, ["ppo"]), (200, {"losses": []})):
+        answer = httpx.Response(status, json=body)
+        async with answered(lambda request, answer=answer: answer) as client:
+            assert await check_update(client, "1", {"loss_fn": "its own"}) == []
 
 
-@pytest.mark.parametrize("flags", [(), ("--follow",)], ids=["begun", "followed"])
 async def test_a_run_that_the_service_refuses_says_why(
-    hud: Command,
-    source: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    flags: tuple[str, ...],
+    hud: Command, source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "CONFIG_DEFAULTS", None)  # it does not list the losses' keys
     wrong = ("--loss-fn", "ppo", "--loss-fn-config", "clip_low_threshold=2")
-    words = ["train", str(source), "-m", "arith-rl", "-y", "--no-trial", *FLAGS, *wrong, *flags]
-    capsys.readouterr()
-    assert await asyncio.to_thread(main, words) == 1
-    said = capsys.readouterr().out
-    assert re.search(r"^job \S+  failed  step 0 of", said)
-    assert (
-        "why  HTTP 422: body.parameters.loss_fn_config: clip_low_threshold must not exceed" in said
-    )
+    words = ["train", str(source), "-m", "arith-rl", "-y", "--no-trial", *FLAGS, *wrong]
+    why = "HTTP 422: body.parameters.loss_fn_config: clip_low_threshold must not exceed"
+    for flags in ([], ["--follow"]):
+        capsys.readouterr()
+        assert await asyncio.to_thread(main, words + flags) == 1
+        said = capsys.readouterr().out
+        assert re.search(r"^job \S+  failed  step 0 of", said)
+        assert f"why  {why}" in said
 
 
 async def test_a_check_that_may_not_write_makes_no_rollout(hud: Command, source: Path) -> None:
@@ -222,35 +164,14 @@ async def test_a_check_whose_rollout_failed_shows_no_reward(
     ), line
 
 
-async def test_a_task_that_is_left_out_must_be_there(
-    hud: Command, tmp_path: Path, source: Path
-) -> None:
-    flags = (*FLAGS, "--leave-out", "no-such-task")
-    done = await hud("train", str(source), "-m", "arith-rl", "-y", *flags)
-    assert done.code == 5
-    assert [one["where"] for one in done.data["findings"] if one["level"] == "failure"] == [
-        "no-such-task"
-    ]
-    assert known_runs(tmp_path / "state") == {}
-
-
-async def test_it_trains_and_follows_to_the_end(hud: Command, served: Served, source: Path) -> None:
-    flags = ("-y", "--follow", "--no-trial", "--steps", "2", *FLAGS)
-    done = await hud("train", str(source), "-m", "arith-rl", *flags)
-    assert (done.code, done.kind) == (0, "job"), done.err
-    assert (done.data["status"]["status"], done.data["status"]["step"]) == ("succeeded", 2)
-    assert re.search(r"step 2 of 2: reward \d\.\d{3} \(12 rollouts\)", done.err)
-    async with over_socket(served) as client:
-        await check_tree(client, (await client.model("arith-rl")).id, 2)
-
-
 async def _has_driven_runs(self: _Command) -> bool:
     return True
 
 
 @pytest.mark.parametrize("is_told_of", [False, True], ids=["by its files", "by the service"])
-async def test_it_ends_with_what_the_run_came_to(
+async def test_it_trains_follows_to_the_end_and_says_what_it_came_to(
     hud: Command,
+    served: Served,
     source: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -260,22 +181,26 @@ async def test_it_ends_with_what_the_run_came_to(
         monkeypatch.setattr(_Command, "_has_driven_runs", _has_driven_runs)
     held = [{**row, "columns": {"split": "heldout"}} for row in SUMS[:2]]
     write_sums(source.parent, [*held, *SUMS[2:]])
-    flags = ("--follow", "--no-trial", "--steps", "1", "--eval-every", "1", *FLAGS)
+    flags = ("--follow", "--no-trial", "--steps", "2", "--eval-every", "1", *FLAGS)
     done = await hud("train", str(source), "-m", "arith-rl", "-y", *flags)
-    assert done.code == 0, done.err
-    assert (done.kind, done.data["status"]["status"]) == ("job", "succeeded")
+    assert (done.code, done.kind) == (0, "job"), done.err
+    assert (done.data["status"]["status"], done.data["status"]["step"]) == ("succeeded", 2)
+    if not is_told_of:
+        assert re.search(r"step 2 of 2: reward \d\.\d{3} \(12 rollouts\)", done.err)
     assert (done.data["failed_rollouts"], done.data["failures"]) == (0, [])
     assert ("event" in {one["kind"] for one in done.documents}) == is_told_of
     result = done.data["result"]
-    assert (result["checkpoint"], result["rollouts"]) == ("step-000001", 12)
+    assert (result["checkpoint"], result["rollouts"]) == ("step-000002", 12)
     assert (result["heldout_tasks"], result["heldout_rollouts"]) == (2, 2)
     assert result["low"] <= result["heldout_reward"] <= result["high"]
+    async with over_socket(served) as client:
+        await check_tree(client, (await client.model("arith-rl")).id, 2)
     capsys.readouterr()
     words = ["train", str(source), "-m", "arith-rl", "-y", *flags]
     assert await asyncio.to_thread(main, words) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert re.fullmatch(
-        r"result  step-000002: reward \d\.\d{3} \(12 rollouts\),"
+        r"result  step-000004: reward \d\.\d{3} \(12 rollouts\),"
         r" held-out \d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\] \(2 tasks × 1\)",
         last,
     ), last
@@ -287,14 +212,8 @@ async def test_a_line_of_the_command_log_orders_the_same_again(
     monkeypatch.setenv("SHOP_TOKEN", "sk-4711")
     flags = (*FLAGS, "--steps", "1", "--turns", "4", "--failed", "stop:3", "--env", "SHOP_TOKEN")
     flags += ("--rollout-timeout", "60", "--at-once", "2", "--eval-every", "5", "--no-trial")
-    flags += (
-        "--leave-out",
-        "add-bfb36f31",
-        "--loss-fn",
-        "ppo",
-        "--loss-fn-config",
-        "clip_high_threshold=1.3",
-    )
+    flags += ("--leave-out", "add-bfb36f31")
+    flags += ("--loss-fn", "ppo", "--loss-fn-config", "clip_high_threshold=1.3")
     done = await hud("train", str(source), "-m", "arith-rl", "-y", "--follow", *flags)
     assert done.code == 0, done.err
     [logged] = [one for one in CommandLog(tmp_path / "state").read()[0] if one.verb == "train"]

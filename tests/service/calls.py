@@ -1,5 +1,6 @@
 """Short ways to say what the service's tests say often."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -86,11 +87,39 @@ async def reach(http: httpx.AsyncClient, job_id: str, step: int = 1) -> None:
     """Wait until a run has taken so many steps."""
 
     async def reached() -> bool:
-        status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
+        status = await status_of(http, job_id)
         assert status["status"] in ("queued", "running", "succeeded"), status
         return bool((status["step"] or 0) >= step)
 
     await until(reached)
+
+
+async def status_of(http: httpx.AsyncClient, job_id: str) -> Json:
+    """The status of a run, by its own id or its model's."""
+    answer = await http.get(f"/v1/training/jobs/{job_id}/raw-status")
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def cancel(http: httpx.AsyncClient, job_id: str) -> httpx.Response:
+    """POST cancel_job."""
+    return await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
+
+
+async def resume(http: httpx.AsyncClient, job_id: str) -> httpx.Response:
+    """POST resume."""
+    return await http.post(f"/v1/training/jobs/{job_id}/resume")
+
+
+async def traces_of(http: httpx.AsyncClient, job_id: str, **where: Any) -> list[Json]:
+    """Every rollout of a job."""
+    params = {"limit": 10_000, **where}
+    return list((await http.get(f"/v2/jobs/{job_id}/traces", params=params)).json()["items"])
+
+
+async def conversation(http: httpx.AsyncClient, trace_id: str) -> list[Json]:
+    """What was asked and said in a rollout."""
+    return list((await http.get(f"/v2/trace/{trace_id}/events")).json()["events"])
 
 
 def detail(answer: httpx.Response) -> str:
@@ -105,3 +134,18 @@ def says(engine: Any, monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], reaso
         return [Sampled(list(ids), [-0.1] * len(ids), reason) for _ in requests]
 
     monkeypatch.setattr(engine, "sample", sample)
+
+
+class Held:
+    """Calls of one verb of an engine's, from now on: they begin, and wait until they may go on."""
+
+    def __init__(self, engine: Any, verb: str) -> None:
+        self.begun, self.go_on, self.calls = asyncio.Event(), asyncio.Event(), 0
+        self._call = getattr(engine, verb)
+        setattr(engine, verb, self)
+
+    async def __call__(self, *given: Any) -> Any:
+        self.calls += 1
+        self.begun.set()
+        await self.go_on.wait()
+        return await self._call(*given)

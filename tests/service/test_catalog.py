@@ -4,18 +4,12 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import httpx
-import pytest
 
 from hud_tui.service.service import Service
 from hud_tui.wire import Identity, Model, Page
 from tests.conftest import calling, ended, fork, submit, tasks_of
 from tests.service.calls import chat, detail, set_head, step, tree
 from tests.toy_engine import ToyEngine
-
-
-async def test_me_is_two_uuids(http: httpx.AsyncClient) -> None:
-    me = Identity.model_validate((await http.get("/v2/auth/me")).json())
-    assert UUID(me.user_id) != UUID(me.team_id)
 
 
 async def test_a_base_says_what_a_run_starts_from(http: httpx.AsyncClient) -> None:
@@ -42,32 +36,27 @@ async def test_the_catalog_pages_to_its_total(http: httpx.AsyncClient) -> None:
 
 
 async def test_a_fork_is_trainable_and_private(http: httpx.AsyncClient) -> None:
+    me = Identity.model_validate((await http.get("/v2/auth/me")).json())
+    assert UUID(me.user_id) != UUID(me.team_id)
     record = Model.model_validate(await fork(http, "My First Model!"))
     assert (record.model_name, record.name) == ("my-first-model", "My First Model!")
     assert (record.base_model, record.forked_from) == ("toy/four", "toy/four")
-    assert record.context_length == 128
-    assert record.checkpoint_count == 0
+    assert (record.context_length, record.checkpoint_count) == (128, 0)
     assert (await tree(http, record.id)) == []
 
 
-@pytest.mark.parametrize("name", ["arith rl", "ARITH  RL", "arith-rl", "Toy/Four"])
-async def test_a_taken_name_is_a_conflict(http: httpx.AsyncClient, name: str) -> None:
+async def test_a_taken_name_is_a_conflict_and_a_taken_slug_gets_a_suffix(
+    http: httpx.AsyncClient,
+) -> None:
     await fork(http, "arith rl")
     base = (await http.get("/v2/models")).json()["items"][0]
-    body = {"source_model_id": base["id"], "name": name}
-    answer = await http.post("/v2/models/fork", json=body)
-    assert (answer.status_code, "exists already" in detail(answer)) == (409, True)
-
-
-async def test_a_taken_slug_gets_a_suffix(http: httpx.AsyncClient) -> None:
-    first, second = await fork(http, "a b"), await fork(http, "a  +  b")
-    assert first["model_name"] == "a-b"
-    assert second["model_name"].startswith("a-b-")
-
-
-async def test_a_fork_of_nothing_is_404(http: httpx.AsyncClient) -> None:
-    body = {"source_model_id": str(uuid4()), "name": "x"}
-    assert (await http.post("/v2/models/fork", json=body)).status_code == 404
+    for name in ("arith rl", "ARITH  RL", "arith-rl", "Toy/Four"):
+        body = {"source_model_id": base["id"], "name": name}
+        answer = await http.post("/v2/models/fork", json=body)
+        assert (answer.status_code, "exists already" in detail(answer)) == (409, True)
+    assert (await fork(http, "arith  +  rl"))["model_name"].startswith("arith-rl-")
+    nothing = {"source_model_id": str(uuid4()), "name": "x"}
+    assert (await http.post("/v2/models/fork", json=nothing)).status_code == 404
 
 
 async def test_every_name_finds_the_model(http: httpx.AsyncClient) -> None:
@@ -133,28 +122,18 @@ async def test_a_head_must_be_the_models_own(http: httpx.AsyncClient) -> None:
         answer = await set_head(http, mine["id"], wrong)
         assert (answer.status_code, "no such checkpoint" in detail(answer)) == (404, True)
     assert (await set_head(http, str(uuid4()), theirs["checkpoint_id"])).status_code == 404
-
-
-async def test_a_bases_head_stays(http: httpx.AsyncClient) -> None:
     answer = await set_head(http, "toy/four", str(uuid4()))
     assert (answer.status_code, "fork it first" in detail(answer)) == (409, True)
 
 
 async def test_checkpoint_traces_name_task_and_rollout(http: httpx.AsyncClient) -> None:
     model = await fork(http)
-    rows = (await tasks_of(http))[:1]
-    body = {
-        "model_id": model["id"],
-        "dataset": {"tasks": rows},
-        "config": {"parameters": {"steps": 1, "group_size": 4}},
-    }
-    submitted = await http.post("/v1/training/jobs", json=body)
-    await ended(http, submitted.json()["job_id"])
+    await ended(http, await submit(http, model["id"], steps=1, group_size=4, tasks_per_step=1))
     [row] = await tree(http, model["id"])
     url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
     found = (await http.get(url)).json()
     assert [row["rollout"] for row in found] == [0, 1, 2, 3]
-    assert {row["task_slug"] for row in found} == {rows[0]["name"]}
+    assert {row["task_slug"] for row in found} < {row["name"] for row in await tasks_of(http)}
     assert len({row["group_id"] for row in found}) == 1
     url = f"/v2/models/{model['id']}/checkpoints/{uuid4()}/traces"
     assert (await http.get(url)).status_code == 404

@@ -131,18 +131,6 @@ async def trained(http: httpx.AsyncClient, steps: int = 2) -> tuple[Json, list[J
     return model, await tree(http, model["id"])
 
 
-async def test_what_is_evaluated_where_no_tasks_are_named_can_be_asked(
-    http: httpx.AsyncClient,
-) -> None:
-    model = await fork(http)
-    url = f"/v1/models/{model['id']}/evaluations/tasks"
-    assert (await http.get(url)).status_code == 404
-    await ended(http, await submit(http, model["id"], steps=1))
-    found = (await http.get(url)).json()
-    assert (found["heldout"], found["train"]) == (HELDOUT, 96)
-    assert found["name"]
-
-
 async def test_each_held_out_task_is_rolled_out_k_times_from_exactly_those_weights(
     http: httpx.AsyncClient, service: Service, engine: ToyEngine
 ) -> None:
@@ -171,28 +159,23 @@ async def test_each_held_out_task_is_rolled_out_k_times_from_exactly_those_weigh
         assert await engine.forward(own, [datum]) == [pytest.approx(said["output_logprobs"])]
 
 
-async def test_what_it_found_is_kept_beside_the_checkpoint_and_nothing_else_changes(
+async def test_what_it_found_is_kept_beside_the_checkpoint_and_its_job_is_listed(
     http: httpx.AsyncClient,
 ) -> None:
     model, before = await trained(http)
     found = await over(http, await evaluate(http, model, before[0], name="arith"))
     after = await tree(http, model["id"])
     [kept] = after[0].pop("evaluations")
-    assert after == before
+    assert after == before, "nothing else has changed"
     assert kept == found["result"]
     assert (kept["id"], kept["name"], kept["samples"]) == (found["id"], "arith", 2)
-
-
-async def test_its_job_is_listed_with_its_progress(http: httpx.AsyncClient) -> None:
-    model, [first, _] = await trained(http)
-    found = await over(http, await evaluate(http, model, first, name="arith"))
     [job] = (await http.get("/v2/jobs?limit=1")).json()["items"]
     assert (job["id"], job["status"], job["num_traces"]) == (found["id"], "succeeded", 72)
     assert job["name"] == f"evaluation of step-000001 of {model['model_name']} on arith"
     assert job["metadata"] == {
-        "kind": "evaluation", "model": model["model_name"], "checkpoint_id": first["id"],
+        "kind": "evaluation", "model": model["model_name"], "checkpoint_id": before[0]["id"],
         "done": 72, "total": 72, "reason": None,
-        "tasks": HELDOUT, "samples": 2, "mean": found["result"]["mean"],
+        "tasks": HELDOUT, "samples": 2, "mean": kept["mean"],
     }  # fmt: skip
 
 
@@ -207,7 +190,7 @@ async def test_the_start_of_a_fork_and_a_base_can_be_evaluated(http: httpx.Async
     assert starts[0] == starts[1], "the fork starts at the base's weights"
 
 
-async def test_a_split_is_chosen_and_one_without_tasks_is_refused(http: httpx.AsyncClient) -> None:
+async def test_a_split_is_chosen(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     rows = await tasks_of(http)
     for split, count in (("train", len(rows) - HELDOUT), ("all", len(rows)), (None, HELDOUT)):
@@ -215,10 +198,6 @@ async def test_a_split_is_chosen_and_one_without_tasks_is_refused(http: httpx.As
         assert found["num_tasks"] == count
     train = [row for row in rows if not row.get("columns")]
     assert (await evaluate(http, model, tasks=train))["split"] == "all"
-    path = f"/v1/models/{model['id']}/evaluations"
-    refused = await http.post(path, json={"tasks": train, "split": "heldout"})
-    assert refused.status_code == 422
-    assert refused.json()["detail"][0]["msg"] == f"none of the {len(train)} tasks is in heldout"
 
 
 async def test_the_tasks_are_those_of_the_latest_run_where_none_are_named(
@@ -226,32 +205,39 @@ async def test_the_tasks_are_those_of_the_latest_run_where_none_are_named(
 ) -> None:
     model = await fork(http)
     path = f"/v1/models/{model['id']}/evaluations"
+    assert (await http.get(f"{path}/tasks")).status_code == 404
     refused = await http.post(path, json={})
     assert refused.status_code == 422
     assert "no managed run" in refused.json()["detail"][0]["msg"]
     await ended(http, await submit(http, model["id"], steps=1))
+    told = (await http.get(f"{path}/tasks")).json()
+    assert (told["name"], told["heldout"], told["train"]) == ("arith", HELDOUT, 96)
     found = await over(http, (await http.post(path, json={})).json())
     assert (found["num_tasks"], found["samples"], found["name"]) == (HELDOUT, 4, "arith")
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "said"),
-    [
+async def test_what_cannot_be_evaluated_is_refused_and_nothing_is_queued(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    model, [first, _] = await trained(http)
+    gone = "UPDATE checkpoint SET state = 'expired' WHERE id = ?"
+    await service.parts.store.write(lambda db: db.execute(gone, (first["id"],)))
+    rows = await tasks_of(http)
+    train = [row for row in rows if not row.get("columns")]
+    many = [{**train[0], "slug": f"t{number}"} for number in range(400)]
+    for body, status, said in (
         ({"checkpoint_id": "nope"}, 404, "no such checkpoint"),
+        ({"checkpoint_id": first["id"]}, 410, "has expired"),
         ({"parameters": {"samples": 0}}, 422, "greater than or equal to 1"),
         ({"tasks": [{"env": "nope", "id": "x"}]}, 422, "no such environment"),
-        ({"tasks": [{"env": "arith"}]}, 422, ""),
+        ({"tasks": [{"env": "arith"}]}, 422, "field id"),
+        ({"tasks": many, "parameters": {"samples": 256}}, 422, "102400 rollouts"),
         ({"split": "test"}, 422, "'heldout', 'train' or 'all'"),
-    ],
-)
-async def test_what_cannot_be_evaluated_is_refused_and_nothing_is_queued(
-    http: httpx.AsyncClient, body: Json, status: int, said: str
-) -> None:
-    model = await fork(http)
-    rows = {"tasks": await tasks_of(http)}
-    answer = await http.post(f"/v1/models/{model['id']}/evaluations", json=rows | body)
-    assert answer.status_code == status
-    assert said in answer.text
+        ({"tasks": train, "split": "heldout"}, 422, f"none of the {len(train)} tasks is in held"),
+    ):
+        path = f"/v1/models/{model['id']}/evaluations"
+        answer = await http.post(path, json={"tasks": rows} | body)
+        assert (answer.status_code, said in answer.text) == (status, True), answer.text
     assert await listed(http, model) == []
 
 
@@ -304,15 +290,6 @@ async def test_one_that_is_cancelled_at_once_gives_its_turn_back(
     assert await service.evaluator.cancel(begun.id)
     assert (await over(http, {"id": begun.id}))["status"] == "cancelled"
     assert (await over(http, await evaluate(http, model)))["status"] == "succeeded"
-
-
-async def test_more_rollouts_than_anybody_waits_for_are_refused(http: httpx.AsyncClient) -> None:
-    model, row = await fork(http), (await tasks_of(http))[0]
-    tasks = [{**row, "slug": f"t{number}", "columns": {}} for number in range(400)]
-    body = {"tasks": tasks, "parameters": {"samples": 256}}
-    answer = await http.post(f"/v1/models/{model['id']}/evaluations", json=body)
-    assert answer.status_code == 422
-    assert "102400 rollouts" in answer.text
 
 
 async def test_cancelled_and_resumed_it_samples_nothing_twice(
@@ -401,15 +378,6 @@ async def test_an_engine_that_stops_once_costs_nothing_and_one_that_fails_ends_i
     assert (failed["status"], failed["error"]["message"]) == ("failed", "it cannot")
     assert (await http.post(f"/v1/evaluations/{failed['id']}/resume")).status_code == 200
     assert (await over(http, failed))["status"] == "succeeded"
-
-
-async def test_an_expired_checkpoint_is_refused(http: httpx.AsyncClient, service: Service) -> None:
-    model, [first, _] = await trained(http)
-    gone = "UPDATE checkpoint SET state = 'expired' WHERE id = ?"
-    await service.parts.store.write(lambda db: db.execute(gone, (first["id"],)))
-    body = {"checkpoint_id": first["id"], "tasks": await tasks_of(http)}
-    answer = await http.post(f"/v1/models/{model['id']}/evaluations", json=body)
-    assert answer.status_code == 410
 
 
 # Beside a run.

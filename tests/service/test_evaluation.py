@@ -15,8 +15,17 @@ from hud_tui.service import managed_run as managed
 from hud_tui.service.batches import IN_A_ROW
 from hud_tui.service.engines.base import Datum, EngineLost, Sampled, SampleRequest, StateGone
 from hud_tui.service.service import Service
-from tests.conftest import Served, calling, ended, fork, submit, tasks_of, until
-from tests.service.calls import Json, set_head, step, tree
+from tests.conftest import Served, calling, ended, fork, submit, tasks_of
+from tests.service.calls import (
+    cancel,
+    conversation,
+    resume,
+    set_head,
+    status_of,
+    step,
+    traces_of,
+    tree,
+)
 from tests.service.clients import over_socket
 from tests.toy_engine import ToyEngine
 
@@ -50,14 +59,6 @@ def gate(engine: ToyEngine) -> Gate:
     return Gate(engine)
 
 
-async def traces_of(http: httpx.AsyncClient, job: str) -> list[Json]:
-    return list((await http.get(f"/v2/jobs/{job}/traces?limit=10000")).json()["items"])
-
-
-async def resume(http: httpx.AsyncClient, job: str) -> httpx.Response:
-    return await http.post(f"/v1/training/jobs/{job}/resume")
-
-
 async def test_the_last_checkpoint_is_evaluated_from_its_own_weights(
     http: httpx.AsyncClient, service: Service, engine: ToyEngine
 ) -> None:
@@ -78,8 +79,7 @@ async def test_the_last_checkpoint_is_evaluated_from_its_own_weights(
     own = await engine.open(service.data_dir / last["checkpoint_name"])
     parents = await engine.open(service.data_dir / before[-1]["checkpoint_name"])
     for row in rows[:5]:
-        events = (await http.get(f"/v2/trace/{row['id']}/events")).json()["events"]
-        said = events[1]["sample"]
+        said = (await conversation(http, row["id"]))[1]["sample"]
         datum = Datum(said["prompt_token_ids"], said["output_token_ids"])
         assert await engine.forward(own, [datum]) == [pytest.approx(said["output_logprobs"])]
         assert await engine.forward(parents, [datum]) != [pytest.approx(said["output_logprobs"])]
@@ -111,35 +111,26 @@ async def test_a_run_without_held_out_tasks_is_not_evaluated(http: httpx.AsyncCl
     assert not row.get("evaluations")
 
 
-async def test_it_runs_until_it_is_evaluated_and_says_so(
+async def test_it_runs_until_it_is_evaluated_and_says_so_wherever_the_head_is_set_meanwhile(
     http: httpx.AsyncClient, gate: Gate
 ) -> None:
     model = await fork(http)
     job = await submit(http, model["id"], steps=2)
     await gate.reached.wait()
-    etag = (await http.get(f"/v2/models/{model['id']}/checkpoints")).headers["etag"]
-    status = (await http.get(f"/v1/training/jobs/{job}/raw-status")).json()
+    first, _ = await tree(http, model["id"])
+    assert (await set_head(http, model["id"], first["id"])).status_code == 200
+    path = f"/v2/models/{model['id']}/checkpoints"
+    etag = (await http.get(path)).headers["etag"]
+    status = await status_of(http, job)
     assert (status["status"], status["step"], status["estimated_finish"]) == ("running", 2, None)
     assert status["note"] == "evaluation of step-000002 on the held-out tasks: 36 tasks"
     gate.open.set()
     after = await ended(http, job)
     assert (after["status"], after["note"]) == ("succeeded", None)
-    again = await http.get(f"/v2/models/{model['id']}/checkpoints", headers={"If-None-Match": etag})
-    assert (again.status_code, len(again.json()[-1]["evaluations"])) == (200, 1)
-
-
-async def test_the_head_may_be_set_elsewhere_meanwhile(http: httpx.AsyncClient, gate: Gate) -> None:
-    model = await fork(http)
-    job = await submit(http, model["id"], steps=2)
-    await gate.reached.wait()
-    first, last = await tree(http, model["id"])
-    assert (await set_head(http, model["id"], first["id"])).status_code == 200
-    gate.open.set()
-    await ended(http, job)
-    first, last = await tree(http, model["id"])
-    assert (first["is_active"], first.get("evaluations"), len(last["evaluations"])) == (
-        True, None, 1,
-    )  # fmt: skip
+    again = await http.get(path, headers={"If-None-Match": etag})
+    first, last = again.json()
+    assert (again.status_code, first["is_active"], len(last["evaluations"])) == (200, True, 1)
+    assert not first.get("evaluations")
 
 
 async def test_others_get_their_turn_between_its_parts(
@@ -160,11 +151,11 @@ async def test_cancelled_in_its_evaluation_it_ends_at_once_and_resuming_does_onl
     model = await fork(http)
     job = await submit(http, model["id"], steps=2)
     await gate.reached.wait()
-    await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
+    await cancel(http, job)
     status = await ended(http, job)
     assert (status["status"], status["step"]) == ("cancelled", 2)
     assert not (await tree(http, model["id"]))[-1].get("evaluations")
-    before = await traces_of(http, job)
+    before = {row["id"] for row in await traces_of(http, job)}
     engine.kill_next = "forward_backward"
     gate.open.set()
     assert (await resume(http, job)).status_code == 200
@@ -172,39 +163,28 @@ async def test_cancelled_in_its_evaluation_it_ends_at_once_and_resuming_does_onl
     assert engine.kill_next == "forward_backward", "no step was taken"
     rows = await tree(http, model["id"])
     assert (len(rows), len(rows[-1]["evaluations"])) == (2, 1)
-    more = [row for row in await traces_of(http, job) if row["id"] not in {r["id"] for r in before}]
+    more = [row for row in await traces_of(http, job) if row["id"] not in before]
     assert len(more) == HELDOUT
     assert all(row["evaluates"] for row in more)
 
 
-async def test_killed_in_its_evaluation_it_can_be_resumed(tmp_path: Path) -> None:
+async def test_a_service_that_ends_in_an_evaluation_interrupts_it_and_it_can_be_resumed(
+    tmp_path: Path,
+) -> None:
     engine = ToyEngine()
     gate = Gate(engine)
     async with Service(tmp_path, engine) as service, calling(service) as http:
         model = await fork(http)
         job = await submit(http, model["id"], steps=1)
         await gate.reached.wait()
-        await service.runner.cancel(job)
-        alive = "UPDATE job SET status = 'running' WHERE id = ?"  # as a crash leaves it
-        await service.parts.store.write(lambda db: db.execute(alive, (job,)))
     async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        assert (await ended(http, job))["status"] == "interrupted"
+        status = await ended(http, job)
+        assert (status["status"], status["error"]["code"]) == ("interrupted", "interrupted")
         await resume(http, job)
         status = await ended(http, job)
         assert (status["status"], status["step"]) == ("succeeded", 1)
         [row] = await tree(http, model["id"])
         assert len(row["evaluations"]) == 1
-
-
-async def test_a_service_that_ends_in_an_evaluation_interrupts_it(tmp_path: Path) -> None:
-    engine = ToyEngine()
-    gate = Gate(engine)
-    async with Service(tmp_path, engine) as service, calling(service) as http:
-        job = await submit(http, (await fork(http))["id"], steps=1)
-        await gate.reached.wait()
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        status = await ended(http, job)
-        assert (status["status"], status["error"]["code"]) == ("interrupted", "interrupted")
 
 
 async def test_an_engine_that_stops_is_asked_again_and_a_few_times_only(
@@ -239,44 +219,30 @@ async def test_a_checkpoint_that_its_server_lost_is_not_evaluated(
     assert "step-000001 is not evaluated" in caplog.text
 
 
-async def _solved_after_one_step(http: httpx.AsyncClient, engine: ToyEngine) -> tuple[Json, str]:
-    """A run whose tasks are solved once it has taken a step."""
-    model = await fork(http)
-    step_, taken = engine.optim_step, asyncio.Event()
+async def test_a_solved_run_is_evaluated_too_and_one_that_is_resumed_only_that(
+    http: httpx.AsyncClient, engine: ToyEngine, gate: Gate
+) -> None:
+    optim_step = engine.optim_step
 
     async def then_solved(*args: Any) -> Any:
-        saved = await step_(*args)
+        saved = await optim_step(*args)
         engine.flatten(solved=True)
-        taken.set()
         return saved
 
     engine.optim_step = then_solved  # type: ignore[method-assign]
-    return model, await submit(http, model["id"], steps=3)
-
-
-async def test_a_solved_run_is_evaluated_too(http: httpx.AsyncClient, engine: ToyEngine) -> None:
-    model, job = await _solved_after_one_step(http, engine)
-    status = await ended(http, job)
-    assert (status["status"], status["step"], status["reason"][:6]) == ("succeeded", 1, "solved")
-    [row] = await tree(http, model["id"])
-    assert row["evaluations"][0]["mean_reward"] == 1.0
-
-
-async def test_a_solved_run_that_is_resumed_only_evaluates(
-    http: httpx.AsyncClient, engine: ToyEngine, gate: Gate
-) -> None:
-    model, job = await _solved_after_one_step(http, engine)
+    model = await fork(http)
+    job = await submit(http, model["id"], steps=3)
     await gate.reached.wait()
-    await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
+    await cancel(http, job)
     cancelled = await ended(http, job)
     assert (cancelled["status"], cancelled["attempt"]) == ("cancelled", IN_A_ROW + 1)
     gate.open.set()
     await resume(http, job)
     status = await ended(http, job)
-    assert (status["status"], status["attempt"]) == ("succeeded", IN_A_ROW + 1)
-    assert status["reason"].startswith("solved")
+    assert (status["status"], status["step"]) == ("succeeded", 1)
+    assert (status["attempt"], status["reason"][:6]) == (IN_A_ROW + 1, "solved")
     [row] = await tree(http, model["id"])
-    assert len(row["evaluations"]) == 1
+    assert [one["mean_reward"] for one in row["evaluations"]] == [1.0]
 
 
 async def test_a_run_that_took_no_step_evaluates_nobody_else_s_checkpoint(
@@ -307,17 +273,3 @@ async def test_who_follows_renews_the_checkpoint(served: Served) -> None:
     assert run.head is not None
     assert run.head.evaluations[0].num_tasks == HELDOUT
     assert run.series.length == 2
-
-
-async def test_the_evaluation_is_seen_by_who_reads_the_tree_as_well(
-    http: httpx.AsyncClient,
-) -> None:
-    model = await fork(http)
-    job = await submit(http, model["id"], steps=2)
-
-    async def scored() -> bool:
-        rows = await tree(http, model["id"])
-        return bool(rows and rows[-1].get("evaluations"))
-
-    await until(scored)
-    await ended(http, job)

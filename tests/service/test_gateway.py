@@ -1,21 +1,29 @@
 """Chat completions."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
-from hud_tui.service.engines.base import Adam, Sampled, SampleRequest, Saved
 from hud_tui.service.engines.tiny.tokenizer import CALL, END, CharTokenizer
 from hud_tui.service.service import Service
 from hud_tui.wire_training import ChatReply
 from tests.conftest import fork, until
-from tests.service.calls import QUESTION, chat, detail, optim, pass_, payloads, says, set_head, step
+from tests.service.calls import (
+    QUESTION,
+    Held,
+    chat,
+    conversation,
+    detail,
+    optim,
+    pass_,
+    payloads,
+    says,
+    set_head,
+    step,
+)
 from tests.toy_engine import ToyEngine
 
 
@@ -40,18 +48,10 @@ async def test_a_reply_carries_the_exact_tokens(http: httpx.AsyncClient) -> None
 
 async def test_tokens_come_only_when_asked_for(http: httpx.AsyncClient) -> None:
     model = await fork(http)
-    choice = (await chat(http, model["id"]))["choices"][0]
-    assert "token_ids" not in choice
-    assert choice["logprobs"] is None
-    choice = (await chat(http, model["id"], logprobs=True))["choices"][0]
-    assert "token_ids" not in choice
-    assert choice["logprobs"]["content"]
-
-
-async def test_both_paths_and_bases_answer(http: httpx.AsyncClient) -> None:
-    body = {"model": "toy/four", "messages": [{"role": "user", "content": QUESTION}]}
-    for path in ("/chat/completions", "/v1/chat/completions"):
-        assert (await http.post(path, json=body)).status_code == 200
+    for asked, has_logprobs in (({}, False), ({"logprobs": True}, True)):
+        choice = (await chat(http, model["id"], **asked))["choices"][0]
+        assert "token_ids" not in choice
+        assert bool(choice["logprobs"] and choice["logprobs"]["content"]) == has_logprobs
 
 
 async def test_a_seed_repeats_and_n_differ(http: httpx.AsyncClient) -> None:
@@ -66,13 +66,13 @@ async def test_a_seed_repeats_and_n_differ(http: httpx.AsyncClient) -> None:
     assert (await chat(http, model["id"], seed=-(2**70)))["choices"]
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-async def test_max_tokens_cuts(http: httpx.AsyncClient, name: str) -> None:
+async def test_max_tokens_cuts(http: httpx.AsyncClient) -> None:
     model = await fork(http)
-    body = {name: 1, "n": 8, "return_token_ids": True}
-    choices = (await chat(http, model["id"], **body))["choices"]
-    assert {len(choice["token_ids"]) for choice in choices} == {1}
-    assert {choice["finish_reason"] for choice in choices} == {"length"}
+    for name in ("max_tokens", "max_completion_tokens"):
+        body = {name: 1, "n": 8, "return_token_ids": True}
+        choices = (await chat(http, model["id"], **body))["choices"]
+        assert {len(choice["token_ids"]) for choice in choices} == {1}
+        assert {choice["finish_reason"] for choice in choices} == {"length"}
 
 
 @pytest.mark.parametrize("stop", [" ", ["xyz", " "]])
@@ -132,15 +132,15 @@ async def test_what_is_asked_during_a_step_names_the_weights_it_sampled(
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     optim_step, stepped, go = engine.optim_step, asyncio.Event(), asyncio.Event()
 
-    async def slowly(handle: str, adam: Adam, directory: Path) -> Saved:
-        saved = await optim_step(handle, replace(adam, learning_rate=5.0), directory)
+    async def slowly(*given: Any) -> Any:
+        saved = await optim_step(*given)
         stepped.set()
         await go.wait()
         return saved
 
     monkeypatch.setattr(engine, "optim_step", slowly)
     await pass_(http, model["id"], inputs)
-    stepping = asyncio.create_task(optim(http, model["id"]))
+    stepping = asyncio.create_task(optim(http, model["id"], learning_rate=5.0))
     await stepped.wait()
     during = await chat(http, model["id"], **ask)
     go.set()
@@ -152,25 +152,18 @@ async def test_what_is_asked_during_a_step_names_the_weights_it_sampled(
 
 
 async def test_a_step_waits_for_those_who_sample_the_weights_that_it_changes(
-    http: httpx.AsyncClient, service: Service, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, service: Service, engine: ToyEngine
 ) -> None:
     model, ask = await fork(http), {"seed": 2, "n": 20, "return_token_ids": True}
     first = await step(http, model)
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     then = await chat(http, model["id"], **ask)
-    sample, asked, go = engine.sample, asyncio.Event(), asyncio.Event()
-
-    async def slowly(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        asked.set()
-        await go.wait()
-        return await sample(handle, requests)
-
-    monkeypatch.setattr(engine, "sample", slowly)
+    sample = Held(engine, "sample")
     sampling = asyncio.create_task(chat(http, model["id"], **ask))
-    await asked.wait()
+    await sample.begun.wait()
     stepping = asyncio.create_task(optim(http, model["id"], learning_rate=5.0))
     await until(lambda: any(policy.t == 2 for policy in engine.policies.values()) or held(service))
-    go.set()
+    sample.go_on.set()
     assert (await sampling)["choices"] == then["choices"]
     assert (await sampling)["checkpoint"] == first["checkpoint_id"]
     assert (await stepping).status_code == 200
@@ -191,24 +184,17 @@ async def test_many_pins_close_the_oldest(http: httpx.AsyncClient, engine: Any) 
 
 
 async def test_a_later_turn_continues_the_exact_tokens(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+    model, ids = await fork(http), {"return_token_ids": True}
     for system in ([], [{"role": "system", "content": "Be short."}]):
         messages = [*system, {"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
-        first = await chat(http, model["id"], messages=messages, return_token_ids=True)
-        [choice] = first["choices"]
+        [choice] = (await chat(http, model["id"], messages=messages, **ids))["choices"]
         prior = [*choice["prompt_token_ids"], *choice["token_ids"]]
         messages += [choice["message"], {"role": "tool", "tool_call_id": "x", "content": "9"}]
-        second = await chat(
-            http,
-            model["id"],
-            messages=messages,
-            prompt_token_ids=prior,
-            continuation_from=2,
-            return_token_ids=True,
-        )
+        more = {"prompt_token_ids": prior, "continuation_from": 2}
+        second = await chat(http, model["id"], messages=messages, **more, **ids)
         got = second["choices"][0]["prompt_token_ids"]
         assert got[: len(prior)] == prior
-        rest = await chat(http, model["id"], messages=messages[-1:], return_token_ids=True)
+        rest = await chat(http, model["id"], messages=messages[-1:], **ids)
         assert got[len(prior) :] == rest["choices"][0]["prompt_token_ids"]
 
 
@@ -232,10 +218,8 @@ async def test_a_call_is_answered_as_one_and_the_turn_after_it_goes_on(
     [choice] = (await chat(http, model["id"], tools=[tool], **ask))["choices"]
     [call] = choice["message"]["tool_calls"]
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", "So:")
-    assert (call["type"], call["function"]) == (
-        "function",
-        {"name": "plus", "arguments": '{"x":2}'},
-    )
+    assert call["type"] == "function"
+    assert call["function"] == {"name": "plus", "arguments": '{"x":2}'}
     before = [*choice["prompt_token_ids"], *choice["token_ids"]]
     answer = {"role": "tool", "tool_call_id": call["id"], "content": "5"}
     ask["messages"] = [*ask["messages"], choice["message"], answer]
@@ -259,15 +243,6 @@ async def test_what_was_cut_off_or_not_offered_is_no_call(
             reason,
             {"role": "assistant", "content": 'plus{"x"'},
         )
-
-
-async def test_a_prompt_beyond_the_context_says_so(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    body = {"model": model["id"], "messages": [{"role": "user", "content": "x" * 200}]}
-    answer = await http.post("/chat/completions", json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == "context_length_exceeded"
-    assert "128 tokens" in detail(answer)
 
 
 @pytest.mark.parametrize(
@@ -302,16 +277,19 @@ async def test_what_cannot_be_answered(
     assert "{" not in message
 
 
-async def test_a_trace_id_must_be_one(http: httpx.AsyncClient) -> None:
-    body = {"model": "toy/four", "messages": [{"role": "user", "content": "x"}]}
-    answer = await http.post("/chat/completions", json=body, headers={"Trace-Id": "nope"})
-    assert (answer.status_code, "Trace-Id" in detail(answer)) == (400, True)
+async def test_a_prompt_must_fit_and_a_trace_id_be_one(http: httpx.AsyncClient) -> None:
+    body = {"model": "toy/four", "messages": [{"role": "user", "content": "x" * 200}]}
+    long = await http.post("/chat/completions", json=body)
+    assert (long.status_code, "128 tokens" in detail(long)) == (400, True)
+    assert long.json()["error"]["code"] == "context_length_exceeded"
+    odd = await http.post("/chat/completions", json=body, headers={"Trace-Id": "nope"})
+    assert (odd.status_code, "Trace-Id" in detail(odd)) == (400, True)
 
 
 async def test_a_turn_asked_again_counts_once(http: httpx.AsyncClient) -> None:
     model, headers = await fork(http), {"Trace-Id": uuid4().hex}
     for seed in (1, 2):
         reply = await chat(http, model["id"], seed=seed, headers=headers, return_token_ids=True)
-    events = (await http.get(f"/v2/trace/{headers['Trace-Id']}/events")).json()["events"]
+    events = await conversation(http, headers["Trace-Id"])
     assert [event["kind"] for event in events] == ["user_message", "agent_message"]
     assert events[1]["sample"]["output_token_ids"] == reply["choices"][0]["token_ids"]

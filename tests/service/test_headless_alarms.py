@@ -54,15 +54,13 @@ async def test_the_status_has_alarms_and_says_which_detectors_were_skipped(
     assert alarm["advice"]
 
 
-@pytest.mark.parametrize("argv", [("status",), (*RUN, "1", "--follow"), ("watch", "arith-rl")])
-async def test_a_config_that_cannot_be_used_is_named(
-    hud: Command, configure: Configure, argv: tuple[str, ...]
-) -> None:
+async def test_a_config_that_cannot_be_used_is_named(hud: Command, configure: Configure) -> None:
     configure("[alarms.truncation]\nwarn = 'low'\n")
-    result = await hud(*argv)
-    assert (result.code, result.error["type"]) == (2, "usage")
-    assert "config.toml: alarms.truncation.warn: expected a number" in result.error["message"]
-    assert result.error["hint"]
+    for argv in (("status",), (*RUN, "1", "--follow"), ("watch", "arith-rl")):
+        result = await hud(*argv)
+        assert (result.code, result.error["type"]) == (2, "usage")
+        assert "config.toml: alarms.truncation.warn: expected a number" in result.error["message"]
+        assert result.error["hint"]
 
 
 async def test_a_followed_run_prints_its_alarms_and_fails_on_them(
@@ -90,11 +88,6 @@ async def test_a_followed_run_prints_no_status_of_the_run_before(hud: Command) -
     told = [d["data"] for d in followed.documents if d["kind"] == "event"]
     jobs = {one["job"]["id"] for one in told if one["type"] == "job"}
     assert jobs == {followed.data["job_id"]}
-
-
-async def test_fail_on_is_for_a_run_that_is_followed(hud: Command) -> None:
-    result = await hud(*RUN, "1", "--fail-on", "warn")
-    assert (result.code, result.error["message"]) == (2, "--fail-on warn needs --follow")
 
 
 async def test_watching_ends_with_the_run(hud: Command) -> None:
@@ -130,20 +123,16 @@ async def test_watching_ends_with_an_alarm(hud: Command, configure: Configure) -
     assert (failed.code, failed.error["type"]) == (6, "alarm")
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (("--until", "step=x"), "--until step=x: expected done, step=N or alarm"),
-        (("--until", "never\x1b"), "--until never␛: expected"),
-        ((), "arith-rl has no run"),
-    ],
-)
-async def test_what_cannot_be_waited_for_is_said(
-    hud: Command, argv: tuple[str, ...], said: str
-) -> None:
-    result = await hud("watch", "arith-rl", *argv)
-    assert result.code == 2
-    assert said in result.error["message"]
+async def test_what_cannot_be_waited_for_is_said(hud: Command) -> None:
+    for argv, said in (
+        (("watch", "arith-rl", "--until", "step=x"), "--until step=x: expected done, step=N or"),
+        (("watch", "arith-rl", "--until", "never\x1b"), "--until never␛: expected"),
+        (("watch", "arith-rl"), "arith-rl has no run"),
+        ((*RUN, "1", "--fail-on", "warn"), "--fail-on warn needs --follow"),
+    ):
+        result = await hud(*argv)
+        assert result.code == 2
+        assert said in result.error["message"]
 
 
 def test_the_config_s_place_is_the_one_of_the_other_directories(

@@ -16,19 +16,16 @@ from tests.service.headless import Command, as_hud, forked, model_of
 RUN = ("run", "arith", "-y", "--follow", "--group-size", "2", "--steps")
 
 
-async def test_a_service_without_a_fork_has_a_status_too(bare: Command) -> None:
-    result = await bare("status")
-    assert (result.code, result.kind) == (0, "status")
-    assert result.data["model"] is None
-    assert result.data["service"]["label"] == "HUD"
-
-
-async def test_models_and_a_fork(bare: Command) -> None:
+async def test_a_service_without_a_fork_and_with_one(bare: Command) -> None:
+    empty = await bare("status")
+    assert (empty.code, empty.kind, empty.data["model"]) == (0, "status", None)
+    assert empty.data["service"]["label"] == "HUD"
     model = await forked(bare)
-    result = await bare("models")
+    result = await bare("models", "--headless")
     assert (result.code, result.kind, len(result.documents)) == (0, "models", 1)
     assert model in result.data["models"]
     assert result.err == ""
+    assert (await bare("--version")).data["version"]
 
 
 async def test_a_run_is_followed_to_its_result(hud: Command) -> None:
@@ -51,15 +48,6 @@ async def test_a_run_is_followed_to_its_result(hud: Command) -> None:
     assert by_job.data["model"]["id"] == model["id"]
 
 
-async def test_a_submitted_run_says_how_to_watch_it(hud: Command) -> None:
-    result = await hud("run", "arith", "-y", "--steps", "1", "--seed", "3")
-    assert (result.code, result.kind, len(result.documents)) == (0, "job", 1)
-    assert result.data["job_id"] in result.data["watch"]
-    job = (await hud("jobs", result.data["job_id"])).data
-    assert job["status"]["parameters"]["seed"] == 3
-    assert [one["id"] for one in (await hud("jobs")).data["jobs"]] == [result.data["job_id"]]
-
-
 async def test_the_head_goes_back_and_is_set_and_the_tree_branches(hud: Command) -> None:
     await hud(*RUN, "3")
     tree = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
@@ -75,13 +63,6 @@ async def test_the_head_goes_back_and_is_set_and_the_tree_branches(hud: Command)
     assert put.data["head"]["id"] == second
 
 
-async def test_the_rollouts_of_a_job(hud: Command) -> None:
-    job_id = (await hud(*RUN, "1")).data["job_id"]
-    result = await hud("traces", job_id)
-    assert (result.code, result.kind) == (0, "traces")
-    assert {trace["job_id"] for trace in result.data["traces"]} == {job_id}
-
-
 async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     hud: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,12 +70,17 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     monkeypatch.setattr(headless_traces, "MOST", 10)
     job_id = (await hud(*RUN, "2")).data["job_id"]
     whole = await hud("traces", job_id, "--all")
-    ids = [trace["id"] for page in whole.documents for trace in page["data"]["traces"]]
-    sizes = [len(page["data"]["traces"]) for page in whole.documents]
+    traces = [trace for page in whole.documents for trace in page["data"]["traces"]]
+    ids, sizes = (
+        [one["id"] for one in traces],
+        [len(page["data"]["traces"]) for page in whole.documents],
+    )
+    assert {one["job_id"] for one in traces} == {job_id}
     assert sizes[:-1] == [7] * (len(sizes) - 1)
     assert (len(ids), len(set(ids))) == (whole.data["total"], whole.data["total"])
     assert [page["data"]["offset"] for page in whole.documents[:2]] == [0, 7]
     newest = await hud("traces", job_id)
+    assert (newest.code, newest.kind) == (0, "traces")
     assert [trace["id"] for trace in newest.data["traces"]] == ids[-10:]
     assert newest.data["omitted"] == newest.data["offset"] == len(ids) - 10
     assert f"{len(ids) - 10} older rollouts omitted" in newest.err
@@ -102,11 +88,10 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     assert [trace["id"] for trace in last.data["traces"]] == ids[-1:]
     step = await hud("traces", job_id, "--step", "1", "--limit", "1000")
     assert {trace["step"] for trace in step.data["traces"]} == {1}
-    assert (step.data["total"], step.data["omitted"], step.err) == (
-        len(step.data["traces"]), 0, "",
-    )  # fmt: skip
+    total = len(step.data["traces"])
+    assert (step.data["total"], step.data["omitted"], step.err) == (total, 0, "")
     pages = await hud("traces", job_id, "--step", "1", "--all")
-    assert sum(len(page["data"]["traces"]) for page in pages.documents) == step.data["total"]
+    assert sum(len(page["data"]["traces"]) for page in pages.documents) == total
     none = await hud("traces", job_id, "--step", "99")
     assert (none.code, none.data["traces"], none.data["total"]) == (0, [], 0)
 
@@ -133,8 +118,13 @@ async def test_a_job_is_named_by_how_its_id_begins_or_by_its_model(
         assert (await hud(command, "dcbadcba")).code == 2
 
 
-async def test_a_run_is_cancelled(hud: Command) -> None:
-    job_id = (await hud("run", "arith", "-y", "--steps", "5000")).data["job_id"]
+async def test_a_run_is_submitted_seen_and_cancelled(hud: Command) -> None:
+    submitted = await hud("run", "arith", "-y", "--steps", "5000", "--seed", "3")
+    assert (submitted.code, submitted.kind, len(submitted.documents)) == (0, "job", 1)
+    job_id = submitted.data["job_id"]
+    assert job_id in submitted.data["watch"]
+    assert (await hud("jobs", job_id)).data["status"]["parameters"]["seed"] == 3
+    assert [one["id"] for one in (await hud("jobs")).data["jobs"]] == [job_id]
     result = await hud("jobs", job_id, "--cancel", "-y")
     assert (result.code, result.data["cancelled"]) == (0, 1)
     again = await hud("jobs", job_id, "--cancel", "-y")
@@ -164,11 +154,6 @@ async def test_preflight_of_a_good_set_and_of_a_bad_one(hud: Command, tmp_path: 
     }
 
 
-async def test_global_flags_stand_anywhere(hud: Command) -> None:
-    assert (await hud("--version")).data["version"]
-    assert (await hud("models", "--headless")).kind == "models"
-
-
 async def test_a_busy_model_is_refused_with_the_command_that_cancels_its_run(hud: Command) -> None:
     job = (await hud("run", "arith", "--steps", "9000", "-y")).data["job_id"]
     refused = await hud("run", "arith", "--steps", "1", "-y")
@@ -191,26 +176,34 @@ async def test_a_job_has_a_status_of_its_own_and_the_whole_tree(hud: Command) ->
 
 
 def test_an_error_is_always_code_message_and_param() -> None:
-    job = JobStatus.model_validate({"status": "failed", "error": "out of memory"})
     said = {"code": None, "message": "out of memory", "param": None}
-    assert job_document(job)["error"] == said
-    whole = JobStatus.model_validate({"status": "failed", "error": {**said, "code": "oom"}})
-    assert job_document(whole)["error"] == {**said, "code": "oom"}
-    assert job_document(JobStatus(status="running"))["error"] is None
+    for given, told in (
+        ("out of memory", said),
+        ({**said, "code": "oom"}, {**said, "code": "oom"}),
+        (None, None),
+    ):
+        job = JobStatus.model_validate({"status": "failed", "error": given})
+        assert job_document(job)["error"] == told
 
 
 async def test_hud_is_told_an_effort_and_what_it_does_not_define_is_warned_of(
     hud: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = await model_of(hud)
+    async def begun(*flags: str) -> tuple[str, str | None]:
+        """What is said of a run, and the effort that it has."""
+        result = await hud("run", "arith", "-m", "arith-rl", "-y", *flags)
+        assert result.code == 0
+        job_id = result.data["job_id"]
+        status = (await hud("jobs", job_id)).data["status"]
+        await hud("jobs", job_id, "--cancel", "-y")
+        return result.err, status["parameters"]["reasoning_effort"]
+
+    err, effort = await begun("--steps", "1")
+    assert ("HUD defines" in err, effort) == (False, None), "the embedded service defines them all"
     as_hud(monkeypatch)
-    result = await hud("run", "arith", "--model-id", model["id"], "-y", "--fail-on", "warning")
-    assert result.code == 0
-    status = (await hud("jobs", result.data["job_id"])).data["status"]
-    assert status["parameters"]["reasoning_effort"] == "medium"
-    assert "HUD defines" not in result.err
-    await hud("jobs", result.data["job_id"], "--cancel", "-y")
-    beyond = ("run", "arith", "-m", model["id"], "-y", "--steps", "1", "--reasoning-effort", "low")
+    err, effort = await begun("--fail-on", "warning")
+    assert ("HUD defines" in err, effort) == (False, "medium")
+    beyond = ("run", "arith", "-m", "arith-rl", "-y", "--steps", "1", "--reasoning-effort", "low")
     strict = await hud(*beyond, "--seed", "3", "--fail-on", "warning")
     assert (strict.code, strict.kind) == (5, "preflight")
     said = "HUD defines reasoning_effort only; it may refuse or ignore steps, seed"
@@ -218,33 +211,14 @@ async def test_hud_is_told_an_effort_and_what_it_does_not_define_is_warned_of(
     assert said in [finding["message"] for finding in strict.data["findings"]]
 
 
-async def test_the_embedded_service_defines_them_all(hud: Command) -> None:
-    model = await model_of(hud)
-    result = await hud("run", "arith", "--model-id", model["id"], "--steps", "1", "-y")
-    assert "HUD defines" not in result.err
-    status = (await hud("jobs", result.data["job_id"])).data["status"]
-    assert status["parameters"]["reasoning_effort"] is None
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+async def test_a_value_beyond_its_flag_s_bound_is_refused_with_the_bound(hud: Command) -> None:
+    for flags, said in (
         (("--lr", "3"), "--learning-rate: 3 is above the most, 1 (write e.g. 1e-4)"),
         (("--lr", "0"), "--learning-rate: 0 is not above 0 (write e.g. 1e-4)"),
         (("--beta1", "1"), "--beta1: 1 is not below 1 (write e.g. .9)"),
         (("--group-size", "1"), "--group-size: 1 is below the least, 2 (write e.g. 8)"),
         (("--temperature", "9", "--steps", "3"), "--temperature: 9 is above the most, 5"),
-    ],
-)
-async def test_a_value_beyond_its_flag_s_bound_is_refused_with_the_bound(
-    hud: Command, flags: tuple[str, ...], said: str
-) -> None:
-    refused = await hud("run", "arith", "-m", "arith-rl", *flags, "-y")
-    assert (refused.code, refused.error["type"]) == (2, "usage")
-    assert said in refused.err
-
-
-async def test_a_value_beyond_an_evaluation_s_bound_is_refused_with_the_bound(hud: Command) -> None:
-    refused = await hud("eval", "arith", "-m", "arith-rl", "--samples", "300")
-    assert refused.code == 2
-    assert "--samples: 300 is above the most, 256 (write e.g. 4)" in refused.err
+    ):
+        refused = await hud("run", "arith", "-m", "arith-rl", *flags, "-y")
+        assert (refused.code, refused.error["type"]) == (2, "usage")
+        assert said in refused.err

@@ -16,7 +16,7 @@ from hud_tui.errors import HudNotFound
 from hud_tui.settings import Settings
 from tests.conftest import Served
 from tests.service.clients import in_process
-from tests.service.headless import Command, Result, forked, point_at
+from tests.service.headless import Command, forked, point_at
 
 pytestmark = pytest.mark.usefixtures("hurried")
 ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}, "slug": "one"}
@@ -62,13 +62,7 @@ WRONG = [
     (("frobnicate",), "", 2, "usage", "frobnicate"),
     (("fork", "mine", "--name", "mine", "-y"), "", 1, "conflict", "mine exists"),
     (("head", "mine", "--set", "step-9", "-y"), "", 2, "usage", "no checkpoint named"),
-    (
-        ("head", "mine", "--back", "3", "-y"),
-        "",
-        2,
-        "usage",
-        "the head is only 2 steps from the base",
-    ),
+    (("head", "mine", "--back", "3", "-y"), "", 2, "usage", "the head is only 2 steps from the"),
     (("head", "mine", "--back", "0", "-y"), "", 2, "usage", "expected 1 or more"),
     (("head", "mine", "--back", "1"), "", 2, "usage", "add -y"),
     (("jobs", "no-such-job"), "", 2, "usage", "no job named no-such-job|mine"),
@@ -130,43 +124,45 @@ async def test_a_run_that_fails_preflight_is_not_submitted(hud: Command, served:
         assert await everything(served) == before
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+async def test_a_loss_that_the_service_has_not_fails_preflight(
+    hud: Command, served: Served
+) -> None:
+    before = await everything(served)
+    ppo = ("--loss-fn", "ppo", "--loss-fn-config")
+    for flags, message in (
         (("--loss-fn", "nope"), "there is no loss nope"),
         (("--loss-fn", "ppo,nope"), "there is no loss nope"),
         (("--loss-fn-config", "beta=1"), "importance_sampling has no config key 'beta'"),
         (
-            ("--loss-fn", "ppo", "--loss-fn-config", "clip_low_threshold=7"),
+            (*ppo, "clip_low_threshold=7"),
             "clip_low_threshold must not exceed clip_high_threshold: 7 is above 1.2",
         ),
-    ],
-)
-async def test_a_loss_that_the_service_has_not_fails_preflight(
-    hud: Command, served: Served, flags: tuple[str, ...], message: str
-) -> None:
-    before = await everything(served)
-    for last in ("--dry-run", "-y"):
-        result = await hud("run", "arith", "-m", "mine", *flags, last)
-        assert (result.code, result.kind) == (5, "preflight")
-        [failed] = [f for f in result.data["findings"] if f["level"] == "failure"]
-        assert failed["message"] == message
-        assert await everything(served) == before
-
-
-@pytest.mark.parametrize("name", ["2", "007", "0.2", "-", " "])
-async def test_a_fork_needs_a_name_that_reads_as_one(
-    hud: Command, served: Served, name: str
-) -> None:
-    before = await everything(served)
-    refused = await hud("fork", "mine", f"--name={name}", "-y")
-    assert (refused.code, refused.error["type"]) == (2, "usage")
-    problem = "use at least one letter, e.g. arith-rl" if name.strip() else "enter a name"
-    assert refused.error["message"] == f"the name {name!r}: {problem}"
+    ):
+        for last in ("--dry-run", "-y"):
+            result = await hud("run", "arith", "-m", "mine", *flags, last)
+            assert (result.code, result.kind) == (5, "preflight")
+            [failed] = [f for f in result.data["findings"] if f["level"] == "failure"]
+            assert failed["message"] == message
     assert await everything(served) == before
 
 
-async def test_a_base_is_not_trained(hud: Command) -> None:
+async def test_a_fork_needs_a_name_that_reads_as_one(hud: Command, served: Served) -> None:
+    before = await everything(served)
+    for name in ("2", "007", "0.2", "-", " "):
+        refused = await hud("fork", "mine", f"--name={name}", "-y")
+        assert (refused.code, refused.error["type"]) == (2, "usage")
+        problem = "use at least one letter, e.g. arith-rl" if name.strip() else "enter a name"
+        assert refused.error["message"] == f"the name {name!r}: {problem}"
+    assert await everything(served) == before
+
+
+async def test_a_model_must_be_named_where_there_are_several_and_a_base_is_not_trained(
+    hud: Command,
+) -> None:
+    await hud("fork", "mine", "--name", "other", "-y")
+    result = await hud("run", "arith", "-y")
+    assert (result.code, result.error["type"]) == (2, "usage")
+    assert "mine" in result.error["hint"]
     base = (await hud("models")).data["models"][0]["model_name"]
     result = await hud("preflight", "arith", "-m", base)
     [failed] = [f for f in result.data["findings"] if f["level"] == "failure"]
@@ -174,47 +170,35 @@ async def test_a_base_is_not_trained(hud: Command) -> None:
     assert "hud-tui fork" in failed["fix"]
 
 
-async def test_a_model_must_be_named_where_there_are_several(hud: Command) -> None:
-    await hud("fork", "mine", "--name", "other", "-y")
-    result = await hud("run", "arith", "-y")
-    assert (result.code, result.error["type"]) == (2, "usage")
-    assert "mine" in result.error["hint"]
-
-
-async def test_a_service_that_is_down(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    point_at(monkeypatch, "http://127.0.0.1:9", "k")
-    result = await hud("status")
-    assert (result.code, result.error["type"], result.error["status"]) == (3, "unreachable", None)
-    assert result.error["hint"]
-
-
-async def test_a_key_that_is_wrong(
-    hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+async def test_a_service_that_is_down_or_refuses_the_key_or_finds_none(
+    hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    point_at(monkeypatch, "http://127.0.0.1:9", "k")
+    down = await hud("status")
+    assert (down.code, down.error["type"], down.error["status"]) == (3, "unreachable", None)
+    assert down.error["hint"]
     point_at(monkeypatch, served.url, "wrong-key")
-    result = await hud("models")
-    assert (result.code, result.error["type"], result.error["status"]) == (4, "unauthorized", 401)
-    assert "wrong-key" not in json.dumps(result.documents) + result.err
-
-
-async def test_no_key_at_all(hud: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wrong = await hud("models")
+    assert (wrong.code, wrong.error["type"], wrong.error["status"]) == (4, "unauthorized", 401)
+    assert "wrong-key" not in json.dumps(wrong.documents) + wrong.err
     monkeypatch.delenv("HUD_API_KEY")
     monkeypatch.setenv("HOME", str(tmp_path))
-    result = await hud()
-    assert (result.code, result.error["type"]) == (4, "no_key")
-    assert "HUD_API_KEY" in result.error["hint"]
+    none = await hud()
+    assert (none.code, none.error["type"]) == (4, "no_key")
+    assert "HUD_API_KEY" in none.error["hint"]
 
 
-@pytest.mark.parametrize("place", ["--state-dir", "--data-dir"])
-async def test_a_directory_that_cannot_be_used(hud: Command, tmp_path: Path, place: str) -> None:
+async def test_a_directory_that_cannot_be_used(hud: Command, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
-    places = {"--state-dir": tmp_path / "s", "--data-dir": tmp_path / "d", place: blocked / "x"}
-    flags = (str(part) for pair in places.items() for part in pair)
-    result = await hud("--local", "models", *flags)
-    assert (result.code, result.error["type"]) == (2, "usage")
-    assert f"{blocked / 'x'}: " in result.error["message"]
-    assert "Traceback" not in result.err
+    for place in ("--state-dir", "--data-dir"):
+        places = {"--state-dir": tmp_path / "s", "--data-dir": tmp_path / "d"}
+        places[place] = blocked / "x"
+        flags = (str(part) for pair in places.items() for part in pair)
+        result = await hud("--local", "models", *flags)
+        assert (result.code, result.error["type"]) == (2, "usage")
+        assert f"{blocked / 'x'}: " in result.error["message"]
+        assert "Traceback" not in result.err
 
 
 async def test_a_bug_is_a_document_too(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,19 +246,6 @@ async def test_a_body_that_is_not_json(hud: Command, monkeypatch: pytest.MonkeyP
     assert (result.code, result.error["type"]) == (1, "malformed")
 
 
-async def test_a_lost_answer_to_set_head_is_made_up_for(
-    hud: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lose(request: httpx.Request) -> None:
-        if request.method == "PUT":
-            raise httpx.ReadError("cut", request=request)
-
-    meddle(monkeypatch, lose)
-    result = await hud("head", "mine", "--back", "1", "-y")
-    assert (result.code, result.data["verified"]) == (0, True)
-    assert result.data["head"]["name"] == "step-000002"
-
-
 async def test_a_head_that_is_set_late_is_looked_for_again(
     hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,47 +287,20 @@ async def test_a_head_that_moves_meanwhile(hud: Command, monkeypatch: pytest.Mon
     assert "the head is step-000001, not step-000002" in result.error["message"]
 
 
-def jobs_of(result: Result) -> list[str]:
-    return [job["id"] for job in result.data["jobs"]]
-
-
-async def test_a_lost_answer_to_a_submission_is_looked_up_and_never_repeated(
+async def test_a_submission_that_never_arrived_says_so(
     hud: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose(request: httpx.Request) -> None:
         if request.method == "POST":
-            raise httpx.ReadError("cut", request=request)
+            raise httpx.WriteError("cut", request=request)
 
-    before = jobs_of(await hud("jobs"))
-    meddle(monkeypatch, lose)
-    result = await hud("run", "arith", "--steps", "1", "-y")
-    assert (result.code, result.kind) == (0, "job")
-    after = jobs_of(await hud("jobs"))
-    assert len(after) == len(before) + 1
-    assert result.data["job_id"] in set(after) - set(before)
-
-
-async def test_a_submission_that_never_arrived_says_so(
-    hud: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(submit, "LOOK_S", 0.0)
-    before = jobs_of(await hud("jobs"))
-
-    class Deaf(httpx.AsyncHTTPTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            if request.method == "POST":
-                raise httpx.WriteError("cut", request=request)
-            return await super().handle_async_request(request)
-
-    class DeafClient(HudClient):
-        def __init__(self, settings: Settings, transport: None, *more: Any) -> None:
-            super().__init__(settings, Deaf(), *more)
-
-    monkeypatch.setattr(connect, "HudClient", DeafClient)
+    before = (await hud("jobs")).data["jobs"]
+    meddle(monkeypatch, before=lose)
     result = await hud("run", "arith", "--steps", "1", "-y")
     assert (result.code, result.error["type"]) == (7, "unclear")
     assert (result.error["outcome"], "no new run" in result.error["hint"]) == ("unknown", True)
-    assert jobs_of(await hud("jobs")) == before
+    assert (await hud("jobs")).data["jobs"] == before
 
 
 async def test_what_the_service_no_longer_has_is_not_found(hud: Command, served: Served) -> None:
@@ -366,6 +310,3 @@ async def test_what_the_service_no_longer_has_is_not_found(hud: Command, served:
     result = await hud("head", "mine", "--set", first["id"], "-y")
     assert (result.code, result.error["type"]) == (HudNotFound.exit_code, "not_found")
     assert result.error["status"] == 410
-    async with in_process(served.service) as client:
-        with pytest.raises(HudNotFound):
-            await client.set_head((await client.model("mine")).id, first["id"])

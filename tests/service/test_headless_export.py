@@ -87,12 +87,10 @@ async def test_the_config_says_where_and_people_get_a_line(
     assert file.is_file()
 
 
-async def test_a_name_that_nothing_has(hud: Command) -> None:
-    assert (await hud("export", "nope")).code == 2
-    assert os.listdir() == []
-
-
 async def test_a_report_in_a_new_folder(hud: Command, tmp_path: Path) -> None:
+    for command in ("export", "report"):
+        assert (await hud(command, "nope")).code == 2
+    assert os.listdir() == []
     model = (await hud("status", "arith-rl")).data["model"]["id"]
     [node, *_] = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     Notebook(notebook_file(tmp_path / "state", model)).write(node["id"], "a good start")
@@ -103,4 +101,3 @@ async def test_a_report_in_a_new_folder(hud: Command, tmp_path: Path) -> None:
     assert "a good start" in page
     assert len(os.listdir("arith-rl-report")) == done.data["charts"] + 1
     assert (await hud("report", "-o", "out")).data["file"] == "out/arith-rl-report/report.md"
-    assert (await hud("report", "nope")).code == 2

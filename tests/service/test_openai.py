@@ -11,15 +11,13 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from hud_tui.service.engines.base import Sampled, SampleRequest
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.engines.tiny.tokenizer import CALL, END, CharTokenizer
 from hud_tui.service.service import Service
-from tests.conftest import Served, bearer, calling, fork, until
-from tests.service.calls import QUESTION, chat, says
+from tests.conftest import Served, caller, calling, fork, until
+from tests.service.calls import QUESTION, Json, chat, conversation, detail, says
 from tests.toy_engine import ToyEngine
 
-Json = dict[str, Any]
 ASK = {"role": "user", "content": QUESTION}
 TOOL = {"type": "function", "function": {"name": "plus", "parameters": {"type": "object"}}}
 
@@ -90,6 +88,18 @@ async def test_the_usage_comes_last_where_it_is_asked_for(http: httpx.AsyncClien
     assert last["usage"] == (await chat(http, **ask))["usage"]
 
 
+async def test_a_streamed_turn_is_kept_and_one_that_cannot_be_is_refused_before_the_stream(
+    http: httpx.AsyncClient,
+) -> None:
+    trace = uuid4().hex
+    ask = {"model": "toy/four", "return_token_ids": True, "headers": {"Trace-Id": trace}}
+    one = joined(await streamed(http, **ask))
+    assert (await conversation(http, trace))[1]["sample"]["output_token_ids"] == one["token_ids"]
+    body = {"model": "nobody", "messages": [ASK], "stream": True}
+    answer = await http.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
 async def test_a_stop_sequence_is_in_a_stream_s_tokens_and_not_in_its_text(
     http: httpx.AsyncClient,
 ) -> None:
@@ -105,22 +115,6 @@ async def test_a_stop_sequence_is_in_a_stream_s_tokens_and_not_in_its_text(
         )
 
 
-async def test_a_streamed_turn_is_kept_under_its_trace(http: httpx.AsyncClient) -> None:
-    trace = uuid4().hex
-    ask = {"model": "toy/four", "return_token_ids": True, "headers": {"Trace-Id": trace}}
-    one = joined(await streamed(http, **ask))
-    events = (await http.get(f"/v2/trace/{trace}/events")).json()["events"]
-    assert events[1]["sample"]["output_token_ids"] == one["token_ids"]
-
-
-async def test_what_cannot_be_streamed_is_refused_before_the_stream(
-    http: httpx.AsyncClient,
-) -> None:
-    body = {"model": "nobody", "messages": [ASK], "stream": True}
-    answer = await http.post("/v1/chat/completions", json=body)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
-
-
 async def test_calls_of_tools_are_streamed_as_calls(
     http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,9 +123,8 @@ async def test_calls_of_tools_are_streamed_as_calls(
     says(engine, monkeypatch, said, "stop")
     ask = {"model": "toy/four", "return_token_ids": True, "tools": [TOOL]}
     chunks = await streamed(http, **ask)
-    [calls] = [c["delta"]["tool_calls"] for [c] in (chunk["choices"] for chunk in chunks)
-               if "tool_calls" in c["delta"]]  # fmt: skip
-    [call] = calls
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    [[call]] = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
     assert (call["index"], call["function"]) == (0, {"name": "plus", "arguments": '{"x":2}'})
     one = joined(chunks)
     assert (one["content"], one["finish_reason"]) == ("So:", "tool_calls")
@@ -152,9 +145,13 @@ async def test_tools_that_may_not_be_called_are_neither_shown_nor_called(
         assert ("tool_calls" in one["message"]) == (choice == "auto")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "neutral"),
-    [
+async def test_what_no_engine_has_is_refused_by_name(http: httpx.AsyncClient) -> None:
+    body = {"model": "toy/four", "messages": [ASK], "tools": [TOOL]}
+
+    async def asked(**more: Any) -> httpx.Response:
+        return await http.post("/v1/chat/completions", json=body | more)
+
+    for name, value, neutral in (
         ("frequency_penalty", 0.5, 0),
         ("presence_penalty", -0.5, 0),
         ("logit_bias", {"65": 10}, {}),
@@ -165,30 +162,21 @@ async def test_tools_that_may_not_be_called_are_neither_shown_nor_called(
         ("reasoning_effort", "high", None),
         ("functions", [{"name": "plus"}], None),
         ("modalities", ["audio"], ["text"]),
-    ],
-)
-async def test_what_no_engine_has_is_refused_by_name(
-    http: httpx.AsyncClient, name: str, value: Any, neutral: Any
-) -> None:
-    body = {"model": "toy/four", "messages": [ASK], "tools": [TOOL]}
-    answer = await http.post("/v1/chat/completions", json={**body, name: value})
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"], error["code"]) == (
-        400,
-        name,
-        "unsupported_parameter",
-    )
-    assert error["message"].startswith(f"{name} is not supported by the toy engine: remove it")
-    assert (await http.post("/v1/chat/completions", json={**body, name: neutral})).is_success
-
-
-async def test_what_nobody_knows_is_refused_by_name(http: httpx.AsyncClient) -> None:
-    body = {"model": "toy/four", "messages": [ASK], "frequencypenalty": 1, "top_k": 3}
-    answer = await http.post("/v1/chat/completions", json=body)
-    assert answer.status_code == 422
-    error = answer.json()["error"]
-    assert error["param"] == "frequencypenalty"
-    assert error["message"] == (
+    ):
+        refused = await asked(**{name: value})
+        error = refused.json()["error"]
+        assert (refused.status_code, error["param"]) == (400, name)
+        assert error["code"] == "unsupported_parameter"
+        assert error["message"].startswith(f"{name} is not supported by the toy engine: remove it")
+        assert (await asked(**{name: neutral})).is_success
+    for name, value in (("top_logprobs", 3), ("stream_options", {"include_usage": True})):
+        error = (await asked(**{name: value})).json()["error"]
+        assert (error["param"], "needs" in error["message"]) == (name, True)
+    refused = await asked(logprobs=True, top_logprobs=2)
+    assert (refused.status_code, "the toy tells none" in detail(refused)) == (400, True)
+    refused = await asked(frequencypenalty=1, top_k=3)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (422, "frequencypenalty")
+    assert refused.json()["error"]["message"] == (
         "frequencypenalty: Extra inputs are not permitted; top_k: Extra inputs are not permitted"
     )
 
@@ -197,29 +185,6 @@ async def test_labels_are_taken_and_change_nothing(http: httpx.AsyncClient) -> N
     labels = {"user": "ada", "metadata": {"run": "7"}, "store": False, "service_tier": "auto"}
     plain = await chat(http, "toy/four", seed=4)
     assert (await chat(http, "toy/four", seed=4, **labels))["choices"] == plain["choices"]
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        ({"top_logprobs": 3}, "top_logprobs"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
-    ],
-)
-async def test_what_needs_another_parameter_says_which(
-    http: httpx.AsyncClient, body: Json, param: str
-) -> None:
-    answer = await http.post(
-        "/chat/completions", json={"model": "toy/four", "messages": [ASK], **body}
-    )
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-    assert "needs" in answer.json()["error"]["message"]
-
-
-async def test_an_engine_that_tells_no_likeliest_tokens_says_so(http: httpx.AsyncClient) -> None:
-    body = {"model": "toy/four", "messages": [ASK], "logprobs": True, "top_logprobs": 2}
-    answer = await http.post("/chat/completions", json=body)
-    assert (answer.status_code, "top_logprobs" in answer.json()["error"]["message"]) == (400, True)
 
 
 async def test_top_logprobs_are_the_likeliest_tokens(tiny: httpx.AsyncClient) -> None:
@@ -333,25 +298,21 @@ async def test_who_hangs_up_costs_nothing_more(
     """The engine is told that nobody waits for the sample, and the policy is free again."""
     asked, ended = asyncio.Event(), asyncio.Event()
 
-    async def forever(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
+    async def forever(*given: Any) -> Any:
         asked.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
-        raise AssertionError
 
-    sample = engine.sample
-    monkeypatch.setattr(engine, "sample", forever)
-    async with httpx.AsyncClient(
-        base_url=served.url, headers=bearer(served.api_key), timeout=None
-    ) as http:
+    async with caller(served) as http:
         body = {"model": "toy/four", "messages": [ASK], "stream": stream}
-        call = asyncio.create_task(http.post("/v1/chat/completions", json=body))
-        await asked.wait()
-        call.cancel()
-        await until(ended.is_set)
-        monkeypatch.setattr(engine, "sample", sample)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "sample", forever)
+            call = asyncio.create_task(http.post("/v1/chat/completions", json=body, timeout=None))
+            await asked.wait()
+            call.cancel()
+            await until(ended.is_set)
         assert (await chat(http, "toy/four"))["choices"]
     users = [policy.users for policy in served.service.parts.policies._sampling.values()]
     assert users == [0]

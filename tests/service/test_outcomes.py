@@ -1,40 +1,30 @@
 """What happens when several things are done to one model at once: each has one outcome."""
 
 import asyncio
-from typing import Any
 
 import httpx
 import pytest
 
-from hud_tui.service.engines.base import Saved
 from hud_tui.service.service import Service
 from tests.conftest import ended, fork, submit, until
-from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
+from tests.service.calls import (
+    Held,
+    cancel,
+    detail,
+    optim,
+    pass_,
+    payloads,
+    set_head,
+    step,
+    tree,
+)
 from tests.toy_engine import ToyEngine
 
 
-class Held:
-    """Optimizer steps of an engine begin, and end when they are let go."""
-
-    def __init__(self, engine: ToyEngine) -> None:
-        self.begun, self.go_on, self.real = asyncio.Event(), asyncio.Event(), engine.optim_step
-
-    async def optim_step(self, *args: Any) -> Saved:
-        self.begun.set()
-        await self.go_on.wait()
-        return await self.real(*args)
-
-
 @pytest.fixture
-def held(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> Held:
-    held = Held(engine)
-    monkeypatch.setattr(engine, "optim_step", held.optim_step)
-    return held
-
-
-async def forked(http: httpx.AsyncClient, model: Json) -> Json:
-    body = {"source_model_id": model["id"], "name": "child"}
-    return dict((await http.post("/v2/models/fork", json=body)).json())
+def held(engine: ToyEngine) -> Held:
+    """Optimizer steps begin, and end when they are let go."""
+    return Held(engine, "optim_step")
 
 
 async def test_two_trainers_fill_one_gradient_and_the_first_step_takes_it(
@@ -94,7 +84,8 @@ async def test_a_fork_during_a_run_starts_at_its_last_whole_step(
     held.begun.clear()
     job_id = await submit(http, model["id"], steps=2, seed=1)
     await held.begun.wait()  # in its first step
-    child = await forked(http, model)
+    body = {"source_model_id": model["id"], "name": "child"}
+    child = (await http.post("/v2/models/fork", json=body)).json()
     held.go_on.set()
     assert (await ended(http, job_id))["status"] == "succeeded"
     assert child["forked_from"] == f"{model['model_name']}@step-000001"
@@ -109,7 +100,7 @@ async def test_cancel_during_a_step_lets_it_land_whole(
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=5, seed=1)
     await held.begun.wait()
-    cancelling = asyncio.create_task(http.post("/v2/rollouts/cancel_job", json={"job_id": job_id}))
+    cancelling = asyncio.create_task(cancel(http, job_id))
     run, _ = service.runner._runs[job_id]
     await until(run._stop.is_set)
     held.go_on.set()

@@ -49,6 +49,7 @@ async def test_a_headless_write_is_refused_and_a_read_is_not(hud: Command) -> No
         ("head", "arith-rl", "--back", "1", "-y"),
         ("run", "arith", "-m", "arith-rl"),
         ("jobs", "nothing", "--cancel", "-y"),
+        ("eval", "arith", "-m", "arith-rl"),
         ("preflight", "arith", "-m", "arith-rl", "--sample", "1", "--fresh"),
     ):
         result = await hud("--read-only", *argv)

@@ -14,11 +14,13 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
 from hud_tui.service.store.events import after
 from tests.conftest import ended, fork, submit
-from tests.service.calls import tree
+from tests.service.calls import resume, traces_of, tree
 from tests.toy_engine import ToyEngine
 
 
-async def test_zero_variance_ends_the_run(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+async def test_zero_variance_ends_the_run_and_every_attempt_at_its_step_has_its_own_mark(
+    http: httpx.AsyncClient, engine: ToyEngine
+) -> None:
     engine.flatten()
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=3)
@@ -29,8 +31,19 @@ async def test_zero_variance_ends_the_run(http: httpx.AsyncClient, engine: ToyEn
     assert "the last 20 batches scored 0.0: too hard for this model: choose easier tasks" in said
     assert "every group had zero variance" in said
     assert (await tree(http, model["id"])) == []
-    rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1")).json()
-    assert rows["total"] > IN_A_ROW * 4 * 8
+    assert status["attempt"] == IN_A_ROW + 1
+    [listed] = (await http.get("/v2/jobs")).json()["items"]
+    rows = await traces_of(http, job_id, step=1)
+    assert (listed["num_traces"], listed["metadata"]["sampled_step"]) == (len(rows), 1)
+    trained = Counter(row["attempt"] for row in rows if not row["heldout"])
+    assert trained == dict.fromkeys(range(1, IN_A_ROW + 1), 32)
+    places = {(row["attempt"], row["task_slug"], row["rollout"]) for row in rows}
+    assert len(places) == len(rows)
+    await resume(http, job_id)
+    assert (await ended(http, job_id))["attempt"] == 2 * IN_A_ROW + 1
+    rows = await traces_of(http, job_id)
+    counts = Counter(row["attempt"] for row in rows if not row["heldout"])
+    assert counts == dict.fromkeys(range(1, 2 * IN_A_ROW + 1), 32), "it goes on counting"
 
 
 async def test_a_solved_taskset_ends_the_run_well(
@@ -46,30 +59,7 @@ async def test_a_solved_taskset_ends_the_run_well(
     assert status["reason"] == why
     listed = (await http.get(f"/v2/jobs/{job_id}")).json()
     assert (listed["status"], listed["metadata"]["reason"]) == ("succeeded", why)
-    refused = await http.post(f"/v1/training/jobs/{job_id}/resume")
-    assert refused.status_code == 409
-
-
-async def test_every_attempt_at_a_step_has_its_own_mark(
-    http: httpx.AsyncClient, engine: ToyEngine
-) -> None:
-    """A run that ends at its first step has rollouts all the same, and each batch is apart."""
-    engine.flatten()
-    model = await fork(http)
-    job_id = await submit(http, model["id"], steps=3)
-    assert (await ended(http, job_id))["attempt"] == IN_A_ROW + 1
-    listed = (await http.get("/v2/jobs")).json()["items"][0]
-    rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=10000&step=1")).json()["items"]
-    assert (listed["num_traces"], listed["metadata"]["sampled_step"]) == (len(rows), 1)
-    trained = [row for row in rows if not row["heldout"]]
-    assert Counter(row["attempt"] for row in trained) == dict.fromkeys(range(1, IN_A_ROW + 1), 32)
-    places = {(row["attempt"], row["task_slug"], row["rollout"]) for row in rows}
-    assert len(places) == len(rows)
-    await http.post(f"/v1/training/jobs/{job_id}/resume")
-    assert (await ended(http, job_id))["attempt"] == 2 * IN_A_ROW + 1
-    rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=10000")).json()["items"]
-    counts = Counter(row["attempt"] for row in rows if not row["heldout"])
-    assert counts == dict.fromkeys(range(1, 2 * IN_A_ROW + 1), 32), "it goes on counting"
+    assert (await resume(http, job_id)).status_code == 409
 
 
 async def test_a_step_that_is_taken_begins_the_count_of_attempts_anew(
@@ -78,8 +68,7 @@ async def test_a_step_that_is_taken_begins_the_count_of_attempts_anew(
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=3)
     assert (await ended(http, job_id))["attempt"] == 1
-    rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=10000")).json()["items"]
-    trained = [row for row in rows if row["evaluates"] is None]
+    trained = [row for row in await traces_of(http, job_id) if row["evaluates"] is None]
     assert {(row["step"], row["attempt"]) for row in trained} == {(1, 1), (2, 1), (3, 1)}
     events = await service.parts.store.read(after, model["id"], 0, 10_000)
     done = [json.loads(event.body) for event in events if event.type == "rollout"]

@@ -13,14 +13,20 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from hud_tui.wire import JobStatus
 from tests.conftest import ended, fork, submit, tasks_of, until
-from tests.service.calls import detail, optim, pass_, payloads, reach, set_head, tree
+from tests.service.calls import (
+    cancel,
+    detail,
+    optim,
+    pass_,
+    payloads,
+    reach,
+    resume,
+    set_head,
+    status_of,
+    traces_of,
+    tree,
+)
 from tests.toy_engine import ToyEngine
-
-
-async def status_of(http: httpx.AsyncClient, ref: str) -> JobStatus:
-    answer = await http.get(f"/v1/training/jobs/{ref}/raw-status")
-    assert answer.status_code == 200, answer.text
-    return JobStatus.model_validate(answer.json())
 
 
 class Gate(asyncio.Event):
@@ -72,16 +78,8 @@ async def test_rollouts_of_a_second_run_are_told_by_the_trees_steps(
     rollouts = [one for one in bodies if one["type"] == "rollout" and one["job_id"] == job_id]
     steps = [one["step"] for one in bodies if one["type"] == "step" and one["job_id"] == job_id]
     assert sorted({one["step"] for one in rollouts}) == steps
-    rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1000")).json()["items"]
+    rows = await traces_of(http, job_id)
     assert {row["step"] for row in rows} == {1, 2}, "a trace's counts within its job"
-
-
-@pytest.mark.parametrize("loss_fn", ["ppo", "cross_entropy"])
-async def test_a_run_has_the_loss_that_is_asked_for(http: httpx.AsyncClient, loss_fn: str) -> None:
-    model = await fork(http)
-    job_id = await submit(http, model["id"], steps=2, loss_fn=loss_fn)
-    assert (await ended(http, job_id))["status"] == "succeeded"
-    assert {row["loss_fn"] for row in await tree(http, model["id"])} == {loss_fn}
 
 
 async def test_a_run_steps_as_a_loop_could(
@@ -114,7 +112,7 @@ async def test_a_run_steps_as_a_loop_could(
     assert set(advantages) <= {-2.0, 0.0, 2.0}, "two rewards are one deviation from their mean"
     assert 2.0 in advantages
     assert steps == [Adam(0.25, beta1=0.0, beta2=0.5, eps=1e-6, weight_decay=0.01)]
-    kept = (await status_of(http, job_id)).parameters or {}
+    kept = (await status_of(http, job_id))["parameters"]
     assert {name: kept[name] for name in asked if name != "loss_fn_config"} == {
         name: value for name, value in asked.items() if name != "loss_fn_config"
     }
@@ -127,67 +125,24 @@ async def test_a_run_of_an_older_version_is_resumed_as_it_was(
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=2)
     await until(lambda: gate.held > 0)
-    assert (await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})).is_success
-    new = [
-        "loss_fn_config",
-        "reward_scale",
-        "norm_adv_by_std",
-        "beta1",
-        "beta2",
-        "eps",
-        "weight_decay",
-    ]
-
-    def forget(db: Any) -> None:
-        paths = ", ".join(f"'$.{name}'" for name in new)
-        db.execute(f"UPDATE job SET parameters = json_remove(parameters, {paths})")
-
-    await service.parts.store.write(forget)
+    assert (await cancel(http, job_id)).is_success
+    added = ["loss_fn_config", "reward_scale", "norm_adv_by_std"]
+    added += ["beta1", "beta2", "eps", "weight_decay"]
+    paths = ", ".join(f"'$.{name}'" for name in added)
+    forget = f"UPDATE job SET parameters = json_remove(parameters, {paths})"
+    await service.parts.store.write(lambda db: db.execute(forget))
     gate.set()
-    assert (await http.post(f"/v1/training/jobs/{job_id}/resume")).status_code == 200
+    assert (await resume(http, job_id)).status_code == 200
     assert (await ended(http, job_id))["status"] == "succeeded"
 
 
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
-async def test_a_tempered_run_trains_as_it_sampled(
-    http: httpx.AsyncClient, temperature: float
-) -> None:
-    model = await fork(http)
-    await ended(http, await submit(http, model["id"], steps=2, temperature=temperature))
-    for node in await tree(http, model["id"]):
-        assert node["metrics"]["ratio_max"] == pytest.approx(1.0)
-        assert node["metrics"]["kl_sample_train"] == pytest.approx(0.0, abs=1e-6)
-
-
-async def test_metrics_are_the_agreed_ones(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    await ended(http, await submit(http, model["id"], steps=7, heldout_every=3))
-    rows = await tree(http, model["id"])
-    wanted = {
-        "loss:sum", "reward_mean", "reward_std", "reward_min", "reward_max",
-        "sampling_logprob_mean", "kl_sample_train", "ratio_max", "clip_fraction", "entropy",
-        "grad_norm", "learning_rate", "frac_reward_zero_std", "frac_groups_all_solved",
-        "frac_groups_all_failed", "completion_length_mean", "completion_length_max",
-        "truncated_share", "tokens", "tokens_per_s", "rollout_s", "train_s",
-        "num_tokens", "trained/kl_sample_train", "trained/ratio_max",
-        "trained/clip_fraction", "trained/entropy",
-    }  # fmt: skip
-    assert all(
-        row["metrics"].keys() - {"heldout_reward", "num_heldout_traces"} == wanted for row in rows
-    )
-    heldout = [row["step"] for row in rows if "heldout_reward" in row["metrics"]]
-    assert heldout == [1, 4, 7]
-
-
-async def test_the_same_seed_samples_the_same(http: httpx.AsyncClient) -> None:
-    completions = []
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        model = await fork(http, name)
-        job_id = await submit(http, model["id"], steps=3, seed=seed)
-        await ended(http, job_id)
-        rows = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1000")).json()["items"]
-        completions.append([(row["task_slug"], row["completion"], row["reward"]) for row in rows])
-    assert completions[0] == completions[1] != completions[2]
+async def test_a_tempered_run_trains_as_it_sampled(http: httpx.AsyncClient) -> None:
+    for temperature in (0.5, 2.0):
+        model = await fork(http, f"at {temperature}")
+        await ended(http, await submit(http, model["id"], steps=2, temperature=temperature))
+        for node in await tree(http, model["id"]):
+            assert node["metrics"]["ratio_max"] == pytest.approx(1.0)
+            assert node["metrics"]["kl_sample_train"] == pytest.approx(0.0, abs=1e-6)
 
 
 async def test_status_has_every_parameter(http: httpx.AsyncClient) -> None:
@@ -195,34 +150,19 @@ async def test_status_has_every_parameter(http: httpx.AsyncClient) -> None:
     job_id = await submit(http, model["id"], steps=2, reasoning_effort="low")
     await ended(http, job_id)
     for ref in (job_id, job_id.replace("-", ""), model["id"], model["model_name"]):
-        status = await status_of(http, ref)
+        status = JobStatus.model_validate(await status_of(http, ref))
         assert (status.id, status.model, status.model_id) == (
-            job_id,
-            model["model_name"],
-            model["id"],
+            *(job_id, model["model_name"], model["id"]),
         )
-    assert status.name == "arith on arith-rl"
-    assert status.fine_tuned_model == "arith-rl"
+    assert (status.name, status.fine_tuned_model) == ("arith on arith-rl", "arith-rl")
     assert status.trained_tokens
     assert status.parameters == {
-        "reasoning_effort": "low",
-        "steps": 2,
-        "group_size": 8,
-        "tasks_per_step": 4,
-        "learning_rate": 0.3,
-        "loss_fn": "importance_sampling",
-        "loss_fn_config": {},
-        "reward_scale": 1.0,
-        "norm_adv_by_std": False,
-        "beta1": 0.9,
-        "beta2": 0.95,
-        "eps": 1e-8,
-        "weight_decay": 0.0,
-        "temperature": 1.0,
-        "max_tokens": 12,
-        "seed": 0,
-        "heldout_every": 5,
-    }
+        "reasoning_effort": "low", "steps": 2, "group_size": 8, "tasks_per_step": 4,
+        "learning_rate": 0.3, "loss_fn": "importance_sampling", "loss_fn_config": {},
+        "reward_scale": 1.0, "norm_adv_by_std": False,
+        "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.0,
+        "temperature": 1.0, "max_tokens": 12, "seed": 0, "heldout_every": 5,
+    }  # fmt: skip
     assert (await http.get("/v1/training/jobs/nothing/raw-status")).status_code == 404
 
 
@@ -233,15 +173,9 @@ async def test_a_run_is_a_job_with_traces(http: httpx.AsyncClient) -> None:
     [job] = (await http.get("/v2/jobs")).json()["items"]
     assert (job["id"], job["status"], job["group_size"]) == (job_id, "succeeded", 3)
     assert job["metadata"] == {
-        "kind": "training",
-        "model_id": model["id"],
-        "model": model["model_name"],
-        "step": 2,
-        "steps": 2,
-        "attempt": 1,
-        "sampled_step": 2,
-        "reason": None,
-    }
+        "kind": "training", "model_id": model["id"], "model": model["model_name"],
+        "step": 2, "steps": 2, "attempt": 1, "sampled_step": 2, "reason": None,
+    }  # fmt: skip
     page = (await http.get(f"/v2/jobs/{job_id}/traces?step=1&limit=3&offset=1")).json()
     assert (len(page["items"]), page["offset"]) == (3, 1)
     row = page["items"][0]
@@ -297,12 +231,10 @@ async def test_cancel_stops_between_rollouts(http: httpx.AsyncClient, gate: Gate
     job_id = await submit(http, model["id"], steps=50)
     await reach(http, job_id, 2)
     gate.clear()
-    answer = await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
-    assert answer.json() == {"cancelled": 1, "status": "cancelled"}
-    status = await status_of(http, job_id)
-    assert (status.status, status.step) == ("cancelled", len(await tree(http, model["id"])))
-    again = await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
-    assert again.json()["cancelled"] == 0
+    assert (await cancel(http, job_id)).json() == {"cancelled": 1, "status": "cancelled"}
+    status, rows = await status_of(http, job_id), await tree(http, model["id"])
+    assert (status["status"], status["step"]) == ("cancelled", len(rows))
+    assert (await cancel(http, job_id)).json()["cancelled"] == 0
 
 
 async def test_cancel_all_says_what_it_did(http: httpx.AsyncClient, gate: Gate) -> None:
@@ -313,7 +245,7 @@ async def test_cancel_all_says_what_it_did(http: httpx.AsyncClient, gate: Gate) 
     assert (body["jobs_cancelled"], body["total_tasks_cancelled"]) == (2, 2)
     assert {row["job_id"] for row in body["job_details"]} == set(jobs)
     for job_id in jobs:
-        assert (await status_of(http, job_id)).status == "cancelled"
+        assert (await status_of(http, job_id))["status"] == "cancelled"
 
 
 async def test_resume_takes_the_steps_that_are_left(http: httpx.AsyncClient, gate: Gate) -> None:
@@ -323,27 +255,30 @@ async def test_resume_takes_the_steps_that_are_left(http: httpx.AsyncClient, gat
     await http.post("/v2/rollouts/cancel", json={"job_id": job_id})
     before = await tree(http, model["id"])
     gate.clear()
-    resumed = await http.post(f"/v1/training/jobs/{job_id}/resume")
+    resumed = await resume(http, job_id)
     assert (resumed.status_code, resumed.json()["step"]) == (200, len(before))
-    twice = await http.post(f"/v1/training/jobs/{job_id}/resume")
+    twice = await resume(http, job_id)
     assert (twice.status_code, "nothing to resume" in detail(twice)) == (409, True)
     gate.set()
     assert (await ended(http, job_id))["step"] == 8
     rows = await tree(http, model["id"])
     assert len(rows) == 8
     assert rows[len(before)]["prev_model_checkpoint_id"] == before[-1]["id"]
-    done = await http.post(f"/v1/training/jobs/{job_id}/resume")
+    done = await resume(http, job_id)
     assert (done.status_code, "succeeded" in detail(done)) == (409, True)
 
 
-async def test_a_resumed_run_goes_on_as_if_never_stopped(http: httpx.AsyncClient) -> None:
+async def test_a_resumed_run_goes_on_as_if_never_stopped(
+    http: httpx.AsyncClient, engine: ToyEngine
+) -> None:
     whole, parts = await fork(http, "whole"), await fork(http, "parts")
     await ended(http, await submit(http, whole["id"], steps=6))
+    engine.rest_after(2)
     job_id = await submit(http, parts["id"], steps=6)
     await reach(http, job_id, 2)
-    await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
-    if (await status_of(http, job_id)).status == "cancelled":
-        await http.post(f"/v1/training/jobs/{job_id}/resume")
+    await cancel(http, job_id)
+    engine.go_on()
+    await resume(http, job_id)
     await ended(http, job_id)
     one, other = await tree(http, whole["id"]), await tree(http, parts["id"])
     assert [row["groups"] for row in one] == [row["groups"] for row in other]
@@ -356,10 +291,10 @@ async def test_the_engine_stops_in_a_run(http: httpx.AsyncClient, engine: ToyEng
         status = await ended(http, await submit(http, model["id"], steps=2))
         assert (status["status"], engine.kill_next) == ("succeeded", ""), status
         assert len(await tree(http, model["id"])) == 2
-        page = (await http.get(f"/v2/jobs/{status['id']}/traces?limit=1000")).json()
+        rows = await traces_of(http, status["id"])
         keys = ("step", "task_slug", "rollout", "evaluates")
-        places = {tuple(row[key] for key in keys) for row in page["items"]}
-        assert page["total"] == len(places), "a step that is repeated has its rollouts once"
+        places = {tuple(row[key] for key in keys) for row in rows}
+        assert len(rows) == len(places), "a step that is repeated has its rollouts once"
 
 
 async def test_an_engine_that_keeps_stopping_fails_the_run(

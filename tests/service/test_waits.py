@@ -13,6 +13,7 @@ from hud_tui.service.engines.base import About, EngineLost, Sampled, SampleReque
 from hud_tui.service.service import Service
 from hud_tui.service.store import events, jobs
 from tests.conftest import ended, fork, submit, until
+from tests.service.calls import Held, status_of
 from tests.toy_engine import ToyEngine
 
 PAUSED = "paused: the server is short of capacity"
@@ -28,40 +29,34 @@ def paused(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
 async def test_a_run_that_is_held_up_says_so_until_it_goes_on(
     http: httpx.AsyncClient, service: Service, paused: ToyEngine
 ) -> None:
-    gate, sample = asyncio.Event(), paused.sample
-
-    async def gated(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        await gate.wait()
-        return await sample(handle, requests)
-
-    paused.sample = gated  # type: ignore[method-assign]
+    sampling = Held(paused, "sample")
     model = await fork(http)
     job = await submit(http, model["id"], steps=1)
 
-    async def status() -> Any:
-        return (await http.get(f"/v1/training/jobs/{job}/raw-status")).json()
-
-    async def said() -> list[str | None]:
+    async def said() -> list[bool]:
+        """Of each event of the run, whether it says so."""
         logged = await service.parts.store.read(events.after, model["id"], 0)
-        found = [one.body for one in logged if one.type == "job"]
-        return [PAUSED if PAUSED in body else None for body in found]
+        return [PAUSED in one.body for one in logged if one.type == "job"]
 
     async def told() -> bool:
-        return PAUSED in await said()
+        return True in await said()
 
     await until(told)
-    assert (await status())["waits"] == PAUSED
+    assert (await status_of(http, job))["waits"] == PAUSED
     paused.place = replace(paused.place, queue="active")
 
     async def goes_on() -> bool:
         found = await said()
-        return None in found[found.index(PAUSED) :]
+        return False in found[found.index(True) :]
 
     await until(goes_on)
-    now = await status()
+    now = await status_of(http, job)
     assert (now["status"], now["waits"]) == ("running", None)
-    gate.set()
-    assert (await ended(http, job))["status"] == "succeeded"
+    paused.place = replace(paused.place, queue=PAUSED)
+    sampling.go_on.set()
+    now = await ended(http, job)
+    assert (now["status"], now["waits"]) == ("succeeded", None)
+    assert not (await said())[-1], "one that has ended waits for nothing"
 
 
 async def test_the_catalog_says_where_a_model_lives(
@@ -121,13 +116,3 @@ async def test_what_else_is_said_of_a_run_leaves_what_it_waits_for(
         assert (await ended(http, job))["waits"] is None
     row = await service.parts.store.read(jobs.training, job)
     assert row["waits"] is None
-
-
-async def test_a_run_that_has_ended_waits_for_nothing(
-    http: httpx.AsyncClient, service: Service, paused: ToyEngine
-) -> None:
-    model = await fork(http)
-    job = await submit(http, model["id"], steps=1)
-    assert (await ended(http, job))["waits"] is None
-    logged = await service.parts.store.read(events.after, model["id"], 0)
-    assert PAUSED not in [one.body for one in logged if one.type == "job"][-1]
