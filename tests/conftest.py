@@ -20,7 +20,7 @@ import pytest
 import uvicorn
 from hypothesis import settings
 
-from hud_tui.service.app import MOST, bounded, create_app
+from hud_tui.service.app import KEEP_ALIVE_S, MOST, bounded, create_app
 from hud_tui.service.service import Service
 from hud_tui.wire import ServiceReady
 from tests import bounds
@@ -132,7 +132,7 @@ async def on_socket(service: Service, port: int = 0, most: int = MOST) -> AsyncI
     """
     config = uvicorn.Config(
         create_app(service), port=port, log_config=None, ws="none", lifespan="off",
-        http=bounded(most),
+        http=bounded(most), timeout_keep_alive=KEEP_ALIVE_S,
     )  # fmt: skip
     server = _Server(config)
     task = asyncio.create_task(server.serve())

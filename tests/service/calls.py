@@ -122,6 +122,20 @@ async def conversation(http: httpx.AsyncClient, trace_id: str) -> list[Json]:
     return list((await http.get(f"/v2/trace/{trace_id}/events")).json()["events"])
 
 
+async def report(http: httpx.AsyncClient, trace_id: str, *spans: Json) -> None:
+    """Upload spans of a rollout."""
+    path = f"/telemetry/v3/api/trace/{trace_id}/telemetry-upload"
+    answer = await http.post(path, json={"telemetry": list(spans)})
+    assert answer.status_code == 200, answer.text
+
+
+async def leave(http: httpx.AsyncClient, trace_id: str, reward: Any, **more: Any) -> None:
+    """End a rollout, as a client does; completed unless something else is said."""
+    body = {"status": "completed", "reward": reward, **more}
+    answer = await http.post(f"/v2/trace/{trace_id}/exit", json=body)
+    assert answer.status_code == 200, answer.text
+
+
 def detail(answer: httpx.Response) -> str:
     """What a refusal says, as one text."""
     return str(answer.json()["detail"])

@@ -1,13 +1,11 @@
 """What the client makes of a server that does what no good server does."""
 
 import asyncio
-import time
 from contextlib import suppress
 
 import httpx
 import pytest
 
-from hud_tui.client import transport as client_answer
 from hud_tui.client import transport as client_http
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Poller
@@ -65,36 +63,36 @@ async def test_a_read_is_given_up_after_four_attempts() -> None:
     assert len(server.requests) == 4
 
 
-async def test_no_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_answer_is_tried_again_and_a_server_that_hangs_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
     monkeypatch.setattr(client_http.asyncio, "sleep", sleep)
-    server = Server(httpx.ConnectError("refused"))
-    async with answered(server) as client:
-        with pytest.raises(HudUnreachable) as error:
-            await client.models()
-    assert len(server.requests) == 4
+    for failure, attempts in ((httpx.ConnectError("refused"), 4), (httpx.ReadTimeout("60 s"), 1)):
+        server = Server(failure)
+        async with answered(server) as client:
+            with pytest.raises(HudUnreachable) as error:
+                await client.models()
+        assert len(server.requests) == attempts
+        assert error.value.hint
     assert waits == sorted(waits)
     assert 0.3 < waits[0] <= 0.5
-    assert error.value.hint
-
-
-async def test_a_server_that_hangs_is_asked_once() -> None:
-    server = Server(httpx.ReadTimeout("60 s"))
-    async with answered(server) as client:
-        with pytest.raises(HudUnreachable):
-            await client.models()
-    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
-    "failure", [busy(503), busy(429), httpx.ReadError("cut"), httpx.ConnectError("refused")]
+    "failure",
+    [
+        *(busy(503), busy(429)),
+        *(httpx.ReadError("cut"), httpx.ReadTimeout("slow"), httpx.ConnectError("refused")),
+    ],
 )
-async def test_writes_are_sent_once(failure: httpx.Response | Exception) -> None:
-    """After an unclear failure the service is asked, and looked at; nothing is sent again."""
+async def test_writes_and_samplings_are_sent_once(failure: httpx.Response | Exception) -> None:
+    """A sampling request costs. After an unclear failure of a write the service is asked, and
+    looked at; nothing is sent again."""
     server = Server(failure)
     job = SubmitJob(model_id="m", dataset=JobDataset(tasks=[{}]))
     async with answered(server) as client:
@@ -104,23 +102,12 @@ async def test_writes_are_sent_once(failure: httpx.Response | Exception) -> None
             client.optim_step("m", OptimStep(learning_rate=1)),
             client.fork("m", "n"),
             client.cancel_job("j"),
+            client.chat(Chat(model="m", messages=[{"role": "user", "content": "hi"}])),
         ):
             with pytest.raises(HudError):
                 await call
-    sent = [request for request in server.requests if request.method != "GET"]
-    assert len([request for request in sent if not request.url.path.endswith("/settle")]) == 5
-
-
-@pytest.mark.parametrize(
-    "failure", [busy(503), busy(429), httpx.ReadError("cut"), httpx.ReadTimeout("slow")]
-)
-async def test_a_sampling_request_is_sent_once(failure: httpx.Response | Exception) -> None:
-    """It costs: tokens at a provider, and a turn of the engine's."""
-    server = Server(failure)
-    async with answered(server) as client:
-        with pytest.raises(HudError):
-            await client.chat(Chat(model="m", messages=[{"role": "user", "content": "hi"}]))
-    assert [request.url.path for request in server.requests] == ["/chat/completions"]
+    sent = [one.url.path for one in server.requests if one.method != "GET"]
+    assert len([path for path in sent if not path.endswith("/settle")]) == 6
 
 
 async def test_a_lost_answer_to_a_write_says_that_it_may_have_happened() -> None:
@@ -130,30 +117,24 @@ async def test_a_lost_answer_to_a_write_says_that_it_may_have_happened() -> None
     assert "outcome is unknown" in error.value.hint
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"<html>hello</html>",
-        b"",
-        b"[]",
+async def test_a_body_that_is_not_the_wire_s_is_malformed() -> None:
+    for body in (
+        *(b"<html>hello</html>", b"", b"[]", b"\xff\xfe"),
         b'{"items": [{"id": 3}], "total": 1}',
         b'{"items": [null], "total": 1}',
-        b"\xff\xfe",
         b'{"items": [], "total": 5}',
-    ],
-)
-async def test_a_body_that_is_not_the_wire_s_is_malformed(body: bytes) -> None:
-    server = Server(httpx.Response(200, content=body))
-    async with answered(server) as client:
-        with pytest.raises(HudMalformed):
-            await client.models()
-    assert len(server.requests) == 1
+    ):
+        server = Server(httpx.Response(200, content=body))
+        async with answered(server) as client:
+            with pytest.raises(HudMalformed):
+                await client.models()
+        assert len(server.requests) == 1
 
 
 async def test_an_answer_of_any_length_is_not_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_answer, "MAX_BODY", 1000)
+    monkeypatch.setattr(client_http, "MAX_BODY", 1000)
     server = Server(httpx.Response(200, content=b"[" + b" " * 1000 + b"]"))
     async with answered(server) as client:
         with pytest.raises(HudUnreachable, match="larger"):
@@ -245,24 +226,9 @@ async def test_a_service_that_knows_no_run_may_say_so_in_its_own_way(status: int
     async with answered(answer) as client:
         assert await client.known_job("m") is None
         assert await Poller(client, "m").news() == [TreeRead(checkpoints=())]
-
-
-async def test_a_service_that_fails_does_not_say_that_there_is_no_run() -> None:
     async with answered(Server(busy(501))) as client:
         with pytest.raises(HudRefused, match="busy"):
             await client.known_job("m")
-
-
-async def test_a_wait_can_be_left_at_once() -> None:
-    answer = httpx.Response(503, headers={"Retry-After": "30"})
-    async with answered(Server(answer)) as client:
-        reading = asyncio.create_task(client.models())
-        await asyncio.sleep(0)
-        began = time.monotonic()
-        reading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-    assert time.monotonic() - began < 10.0
 
 
 async def test_a_catalog_that_changes_between_pages_lists_nothing_twice() -> None:

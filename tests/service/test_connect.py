@@ -120,23 +120,18 @@ async def test_a_file_that_no_service_wrote_is_refused_by_name(
     file.unlink()
 
 
-@pytest.mark.parametrize("pid", [0, -1, 2**31, 10**30])
-def test_a_process_that_none_can_be_is_not_asked_after(tmp_path: Path, pid: int) -> None:
+def test_a_process_or_an_address_that_none_can_be_is_left_alone(tmp_path: Path) -> None:
     """0 and -1 would be this program's group, or every process there is."""
     paths = Paths(tmp_path, tmp_path, tmp_path)
-    register(paths.service_file, ready_of(pid, paths))
-    with pytest.raises(HudUsage, match="not written by a hud-tui service"):
-        read_ready(paths.service_file)
-
-
-@pytest.mark.parametrize(
-    "url", ["", "http://", "http://[red]:1", "http://x:99999", "ftp://127.0.0.1", "http://x:0"]
-)
-def test_an_address_that_none_can_be_is_not_called(tmp_path: Path, url: str) -> None:
-    paths = Paths(tmp_path, tmp_path, tmp_path)
-    register(paths.service_file, ready_of(1, paths).model_copy(update={"url": url}))
-    with pytest.raises(HudUsage, match="not written by a hud-tui service"):
-        read_ready(paths.service_file)
+    ready = ready_of(1, paths)
+    addresses = ("", "http://", "http://[red]:1", "http://x:99999", "ftp://127.0.0.1", "http://x:0")
+    for wrong in (
+        *({"pid": pid} for pid in (0, -1, 2**31, 10**30)),
+        *({"url": url} for url in addresses),
+    ):
+        register(paths.service_file, ready.model_copy(update=wrong))
+        with pytest.raises(HudUsage, match="not written by a hud-tui service"):
+            read_ready(paths.service_file)
 
 
 async def test_a_file_that_names_a_process_of_something_else_is_replaced(
@@ -206,16 +201,6 @@ async def test_one_in_the_foreground_on_other_data_is_found(paths: Paths) -> Non
     await serving.communicate()
     assert not other.serving_file.exists()
     assert await found(paths) == background
-
-
-async def test_what_a_killed_one_left_does_not_stand_in_the_way(paths: Paths) -> None:
-    serving = await hud(paths, "serve", state=False)
-    assert serving.stdout is not None
-    said = ServiceReady.model_validate_json(await serving.stdout.readline())
-    serving.kill()
-    await serving.wait()
-    assert read_ready(paths.serving_file) == said
-    assert (await connected(paths)).pid != said.pid
 
 
 async def test_programs_with_other_state_directories_end_with_one_service(paths: Paths) -> None:
@@ -302,19 +287,6 @@ async def hud(paths: Paths, *argv: str, state: bool = True) -> asyncio.subproces
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-
-
-def test_serve_says_which_directory_cannot_be_used(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "state").touch()
-    places = ("--state-dir", str(tmp_path / "state" / "x"), "--data-dir", str(tmp_path / "data"))
-    assert main(["serve", "--headless", *places]) == 2
-    out, err = capsys.readouterr()
-    [said] = documents(out)
-    assert said["error"]["type"] == "usage"
-    assert f"{tmp_path / 'state' / 'x'}: " in said["error"]["message"]
-    assert "Traceback" not in err
 
 
 async def test_serve_in_the_foreground_is_found_by_local_until_it_ends(

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ import pytest
 from hud_tui.cli.main import main
 from hud_tui.errors import HudPreflightFailed
 from hud_tui.legacy import dataset
-from hud_tui.legacy import dataset as hub_module
-from tests.conftest import Served
 from tests.service.clients import documents
-from tests.service.headless import Command, Result, commands
+from tests.service.headless import Command, Result
 from tests.service.hub import Hub, hub
 from tests.unit.legacy.locks import V1_3
 
@@ -29,6 +27,7 @@ ROWS = [
     for n in range(12)
 ]
 NOTE = "org/tasks"
+Convert = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
@@ -52,20 +51,26 @@ def write(folder: Path, rows: Any) -> None:
     (folder / "tasks.json").write_text(json.dumps(rows))
 
 
-def run(capsys: pytest.CaptureFixture[str], *argv: str) -> Result:
-    capsys.readouterr()
-    code = main(["--headless", "convert", *argv])
-    out, err = capsys.readouterr()
-    return Result(code, documents(out), err)
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Convert:
+    """Runs `convert` with these words."""
+
+    def run(*argv: str) -> Result:
+        capsys.readouterr()
+        code = main(["--headless", "convert", *argv])
+        out, err = capsys.readouterr()
+        return Result(code, documents(out), err)
+
+    return run
 
 
 LOCAL = ("tasks.json", "--name", NOTE, "--no-push", "-o", "out")
 
 
-def test_the_parquet_file_is_what_datasets_reads(
-    place: Path, capsys: pytest.CaptureFixture[str]
+def test_the_parquet_file_is_what_datasets_reads_and_the_lock_file_notes_it(
+    place: Path, run: Convert
 ) -> None:
-    result = run(capsys, *LOCAL)
+    result = run(*LOCAL)
     assert (result.code, result.kind, result.data["verdict"]) == (0, "dataset", "ok")
     assert result.data["file"] == "out/data/train-00000-of-00001.parquet"
     assert (result.data["name"], result.data["tasks"], result.data["pushed"]) == (NOTE, 12, None)
@@ -79,26 +84,15 @@ def test_the_parquet_file_is_what_datasets_reads(
     assert [call["arguments"] for call in json.loads(row["setup_tool"])] == [{"hands": 3}, {}]
     assert json.loads(row["evaluate_tool"])["name"] == "evaluate"
     assert "load_dataset" in (place / "out" / "README.md").read_text()
-
-
-def test_the_lock_file_notes_it_and_keeps_its_comments(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(capsys, *LOCAL)
     lock = (place / "hud.lock.yaml").read_text()
     assert "name: org/tasks  # the good one" in lock
+    assert "# chosen in spring" in lock
     assert "task_count: 12" in lock
     assert "path: out" in lock
-    assert "# chosen in spring" in lock
 
 
-async def test_it_is_the_taskset_where_none_is_named(
-    served: Served,
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    hud: Command = commands(served, monkeypatch, capsys)
+async def test_it_is_the_taskset_where_none_is_named(place: Path, bare: Command) -> None:
+    hud = bare
     arith = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
     write(place, [{**arith, "args": {"a": n, "b": 2}, "slug": f"s{n}"} for n in range(12)])
     base = (await hud("models")).data["models"][0]["model_name"]
@@ -116,19 +110,17 @@ async def test_it_is_the_taskset_where_none_is_named(
     assert "give SOURCE" in (await hud("run", "-y")).error["message"]
 
 
-def test_twice_replaces_it_and_nothing_else_is_replaced(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(capsys, *LOCAL).code == 0
+def test_twice_replaces_it_and_nothing_else_is_replaced(place: Path, run: Convert) -> None:
+    assert run(*LOCAL).code == 0
     write(place, ROWS[:11])
-    again = run(capsys, *LOCAL)
+    again = run(*LOCAL)
     assert (again.code, again.data["tasks"]) == (0, 11)
     (place / "out" / "thesis.tex").write_text("years of work")
-    refused = run(capsys, *LOCAL)
+    refused = run(*LOCAL)
     assert (refused.code, "contains other files" in refused.error["message"]) == (2, True)
     (place / "file").write_text("")
-    assert run(capsys, *LOCAL[:-1], "file").code == 2
-    assert run(capsys, *LOCAL[:-1], "file/below").code == 2
+    for folder in ("file", "file/below"):
+        assert run(*LOCAL[:-1], folder).code == 2
     assert [path.name for path in place.iterdir() if path.name.startswith(".hud")] == []
 
 
@@ -143,10 +135,10 @@ def test_twice_replaces_it_and_nothing_else_is_replaced(
     ],
 )
 def test_a_useless_or_telling_set_is_not_written(
-    rows: Any, message: str, place: Path, capsys: pytest.CaptureFixture[str]
+    rows: Any, message: str, place: Path, run: Convert
 ) -> None:
     write(place, rows)
-    result = run(capsys, *LOCAL)
+    result = run(*LOCAL)
     assert (result.code, result.data["verdict"]) == (5, "failure")
     assert message in json.dumps(result.data["findings"])
     assert "hf_0123456789abcdef" not in json.dumps(result.documents) + result.err
@@ -154,46 +146,31 @@ def test_a_useless_or_telling_set_is_not_written(
     assert (place / "hud.lock.yaml").read_text() == V1_3
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("nothing.json", "--name", "a/b", "--no-push"), "nothing.json"),
-        (("arith", "--name", "a/b", "--no-push"), "no such file"),
-        (("tasks.json", "--name", "a b", "--no-push"), "not a data set's name"),
-        (("tasks.json", "--name", "a/b/c", "--no-push"), "not a data set's name"),
-        (("tasks.json", "--name", "../b", "--no-push"), "not a data set's name"),
-        (("tasks.json", "--name", "b", "-y"), "needs its owner"),
-        (("tasks.json", "--name", "a/b"), "needs confirmation"),
-        (("tasks.json",), "--name"),
-    ],
-)
-def test_what_cannot_be(
-    argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    result = run(capsys, *argv)
-    assert (result.code, result.kind) == (2, "error")
-    assert message in result.error["message"]
-
-
-def test_bad_rows_are_all_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(place, [{"prompt": "p", "evaluate_tool": 3}, {"prompt": ""}, 7])
-    result = run(capsys, *LOCAL)
-    assert result.code == 2
-    assert {problem["where"] for problem in result.error["problems"]} == {
-        "tasks.json row 1",
-        "tasks.json row 2",
-        "tasks.json row 3",
-    }
-
-
-def test_a_file_that_is_no_parquet(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be(place: Path, run: Convert) -> None:
     (place / "t.parquet").write_bytes(b"PAR1 and nothing more PAR1")
-    result = run(capsys, "t.parquet", *LOCAL[1:])
-    assert (result.code, "not a Parquet file" in result.error["message"]) == (2, True)
+    for words, message in (
+        ("nothing.json --name a/b --no-push", "nothing.json"),
+        ("arith --name a/b --no-push", "no such file"),
+        ("t.parquet --name a/b --no-push", "not a Parquet file"),
+        ("tasks.json --name a/b/c --no-push", "not a data set's name"),
+        ("tasks.json --name ../b --no-push", "not a data set's name"),
+        ("tasks.json --name b -y", "needs its owner"),
+        ("tasks.json --name a/b", "needs confirmation"),
+        ("tasks.json", "--name"),
+    ):
+        result = run(*words.split())
+        assert (result.code, result.kind) == (2, "error"), words
+        assert message in result.error["message"]
+    assert "not a data set's name" in run("tasks.json", "--name", "a b").error["message"]
+    write(place, [{"prompt": "p", "evaluate_tool": 3}, {"prompt": ""}, 7])
+    result = run(*LOCAL)
+    assert result.code == 2
+    places = [problem["where"] for problem in result.error["problems"]]
+    assert list(dict.fromkeys(places)) == [f"tasks.json row {number}" for number in (1, 2, 3)]
 
 
 def test_a_parquet_file_that_swells(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, run: Convert
 ) -> None:
     import pyarrow
     from pyarrow.parquet import write_table
@@ -202,11 +179,11 @@ def test_a_parquet_file_that_swells(
     table = pyarrow.table({"env": ["x" * 2**16] * 20, "id": ["i"] * 20})
     write_table(table, place / "t.parquet", use_dictionary=False, compression="zstd")
     assert (place / "t.parquet").stat().st_size < 2**16
-    result = run(capsys, "t.parquet", *LOCAL[1:])
+    result = run("t.parquet", *LOCAL[1:])
     assert (result.code, "larger than it looks" in result.error["message"]) == (2, True)
     rows = pyarrow.table({"id": ["i"] * 200_001})
     write_table(rows, place / "t.parquet")
-    assert "more than 200000 rows" in run(capsys, "t.parquet", *LOCAL[1:]).error["message"]
+    assert "more than 200000 rows" in run("t.parquet", *LOCAL[1:]).error["message"]
 
 
 # the Hub
@@ -214,8 +191,8 @@ def test_a_parquet_file_that_swells(
 PUSH = ("tasks.json", "--name", NOTE, "-o", "out", "-y")
 
 
-def test_it_is_pushed_once(the_hub: Hub, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, *PUSH, "--private")
+def test_it_is_pushed_once(the_hub: Hub, place: Path, run: Convert) -> None:
+    result = run(*PUSH, "--private")
     assert (result.code, result.data["pushed"]) == (0, f"{the_hub.url}/datasets/org/tasks")
     assert the_hub.created is not None
     assert "private" in json.dumps(the_hub.created)  # a flag or, since 2.0, a visibility
@@ -225,19 +202,18 @@ def test_it_is_pushed_once(the_hub: Hub, place: Path, capsys: pytest.CaptureFixt
     body = base64.b64decode(sent["data/train-00000-of-00001.parquet"]["content"])
     assert body == (place / result.data["file"]).read_bytes()
     assert "Bearer hf_0123456789abcdef" in the_hub.tokens
-    assert [path for _, path in the_hub.asked if "/commit/" in path] == [
-        "/api/datasets/org/tasks/commit/main"
-    ]
+    commits = [path for _, path in the_hub.asked if "/commit/" in path]
+    assert commits == ["/api/datasets/org/tasks/commit/main"]
 
 
 def test_what_was_to_be_private_is_not_pushed_where_all_can_read(
-    the_hub: Hub, place: Path, capsys: pytest.CaptureFixture[str]
+    the_hub: Hub, run: Convert
 ) -> None:
     the_hub.existing = {"id": "org/tasks", "private": False}
-    result = run(capsys, *PUSH, "--private")
+    result = run(*PUSH, "--private")
     assert (result.code, "is public" in result.error["message"]) == (2, True)
     assert the_hub.committed == b""
-    assert run(capsys, *PUSH).code == 0
+    assert run(*PUSH).code == 0
     assert the_hub.created is None
 
 
@@ -248,69 +224,43 @@ def test_what_was_to_be_private_is_not_pushed_where_all_can_read(
         ("/repos/create", 403, 4, "unauthorized"),
         ("/preupload/", 400, 1, "refused"),
         ("/commit/", 409, 1, "conflict"),
+        ("/commit/", 501, 7, "unclear"),  # it may have been pushed; others are tried again
     ],
 )
 def test_the_hub_says_no(
-    the_hub: Hub,
-    place: Path,
-    capsys: pytest.CaptureFixture[str],
-    part: str,
-    status: int,
-    code: int,
-    kind: str,
+    the_hub: Hub, place: Path, run: Convert, part: str, status: int, code: int, kind: str
 ) -> None:
     the_hub.fail = {part: status}
-    result = run(capsys, *PUSH)
+    result = run(*PUSH)
     assert (result.code, result.error["type"], result.error["status"]) == (code, kind, status)
     assert "hf_0123456789abcdef" not in json.dumps(result.documents) + result.err
     assert (place / "out" / "README.md").exists()
     assert (place / "hud.lock.yaml").read_text() == V1_3
 
 
-def test_no_answer(
-    the_hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(hub_module, "PUSH_S", 1.0)
+def test_no_answer(the_hub: Hub, monkeypatch: pytest.MonkeyPatch, run: Convert) -> None:
+    monkeypatch.setattr(dataset, "PUSH_S", 1.0)
     the_hub.silent = "/repos/create"
-    result = run(capsys, *PUSH)
+    result = run(*PUSH)
     assert (result.code, result.error["outcome"]) == (7, "unknown")
     assert "has not answered" in result.error["message"]
     assert "check the Hub" in result.error["hint"]
-
-
-def test_a_fault_of_the_hub_s_does_not_say_whether_it_was_pushed(
-    the_hub: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
-    the_hub.fail = {"/commit/": 501}  # others are tried again by the Hub's library
-    result = run(capsys, *PUSH)
-    assert (result.code, result.error["type"], result.error["status"]) == (7, "unclear", 501)
-
-
-def test_nothing_listens(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert run(capsys, *PUSH).code == 3
+    assert run(*PUSH).code == 3, "nothing listens"
 
 
 @pytest.mark.parametrize("kept", ["", "hf_kept"])
 def test_without_a_token_nothing_is_asked_or_written(
-    kept: str,
-    place: Path,
-    the_hub: Hub,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    kept: str, place: Path, the_hub: Hub, monkeypatch: pytest.MonkeyPatch, run: Convert
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.get_token", lambda: kept or None)
-    result = run(capsys, *PUSH)
+    result = run(*PUSH)
     assert result.code == (0 if kept else 4)
     assert (place / "out").exists() == bool(the_hub.asked) == bool(kept)
     if not kept:
-        assert (result.error["type"], "hf auth login" in result.error["hint"]) == (
-            "no_key",
-            True,
-        )
+        assert result.error["type"] == "no_key"
+        assert "hf auth login" in result.error["hint"]
 
 
 def test_people_are_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,18 +275,16 @@ def test_people_are_told(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "nothing was written\n"
 
 
-def test_a_key_in_the_clear_is_written_to_no_file_here_either(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_key_in_the_clear_is_written_to_no_file_here_either(place: Path, run: Convert) -> None:
     key = "sk-hud-0123456789abcdef"
     rows: list[dict[str, Any]] = [dict(row) for row in ROWS]
     rows[3]["mcp_config"] = {"hud": {"url": "https://x.y", "headers": {"Authorization": key}}}
     write(place, rows)
     before = {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
-    result = run(capsys, *LOCAL)
+    result = run(*LOCAL)
     assert (result.code, result.data["verdict"]) == (HudPreflightFailed.exit_code, "failure")
     assert key not in json.dumps(result.data) + result.err
     assert {file: file.read_bytes() for file in place.rglob("*") if file.is_file()} == before
     rows[3]["mcp_config"]["hud"]["headers"]["Authorization"] = "Bearer $HUD_API_KEY"
     write(place, rows)
-    assert run(capsys, *LOCAL).code == 0
+    assert run(*LOCAL).code == 0

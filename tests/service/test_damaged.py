@@ -7,8 +7,19 @@ import httpx
 import pytest
 
 from hud_tui.service.service import Service
+from hud_tui.service.store import events
 from tests.conftest import calling, fork
-from tests.service.calls import Json, chat, detail, optim, set_head, step, tree
+from tests.service.calls import (
+    Json,
+    chat,
+    detail,
+    optim,
+    pass_,
+    payloads,
+    set_head,
+    step,
+    tree,
+)
 from tests.toy_engine import ToyEngine
 
 Damage = Callable[[Path], object]
@@ -109,8 +120,7 @@ async def test_training_from_a_damaged_head_is_refused(http: httpx.AsyncClient, 
     await step(http, model)
 
 
-async def test_followers_hear_of_it(tmp_path: Path, data: Path) -> None:
-    from hud_tui.service.store import events
+async def test_followers_hear_of_it(data: Path) -> None:
 
     async with Service(data, ToyEngine()) as service, calling(service) as http:
         model = await _model(http)
@@ -173,8 +183,6 @@ async def test_a_damaged_state_is_not_thinned_into_one_that_looks_whole(data: Pa
 async def test_gradients_that_wait_are_kept_by_a_refused_head(
     http: httpx.AsyncClient, data: Path
 ) -> None:
-    from tests.service.calls import pass_, payloads
-
     model = await _model(http)
     first, *_ = await tree(http, model["id"])
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))

@@ -42,12 +42,11 @@ def said(findings: dict[str, str], words: str) -> str:
     return level
 
 
-async def test_one_that_is_whole(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_one_that_is_whole_and_one_that_would_not_start(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, findings = doctor(capsys)
     assert (code, said(findings, "database and checkpoints match")) == (0, "ok")
-
-
-async def test_one_that_would_not_start(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / "service.db").write_bytes(b"")
     before = contents(data)
     code, findings = doctor(capsys)

@@ -134,22 +134,35 @@ async def test_unknown_paths_and_methods_have_details(http: httpx.AsyncClient) -
 
 
 async def test_a_body_must_be_json_and_fit(http: httpx.AsyncClient) -> None:
-    broken = await http.post("/v2/models/fork", content=b"{not json")
+    fork_ = "/v2/models/fork"
+    broken = await http.post(fork_, content=b"{not json")
     assert (broken.status_code, "not JSON" in detail(broken)) == (400, True)
-    assert (await http.post("/v2/models/fork", content=b"")).status_code == 400
-    unfit = await http.post("/v2/models/fork", json={"source_model_id": "x", "nome": "y"})
+    assert (await http.post(fork_, content=b"")).status_code == 400
+    unfit = await http.post(fork_, json={"source_model_id": "x", "nome": "y"})
     assert unfit.status_code == 422
-    assert {tuple(row["loc"]) for row in unfit.json()["detail"]} == {
-        ("body", "name"),
-        ("body", "nome"),
-    }
+    places = {tuple(row["loc"]) for row in unfit.json()["detail"]}
+    assert places == {("body", "name"), ("body", "nome")}
+    many = await http.post(fork_, json=dict.fromkeys(map(str, range(MOST_ERRORS + 1)), 1))
+    assert many.status_code == 422
+    [row] = many.json()["detail"]
+    assert f"{MOST_ERRORS + 3} values do not fit" in row["msg"]
+    for query in ("limit=x", "limit=-1", "offset=1.5"):
+        answer = await http.get(f"/v2/models?{query}")
+        assert answer.status_code == 422
+        assert answer.json()["detail"][0]["loc"] == ["query", query.partition("=")[0]]
 
 
-async def test_a_body_too_large_is_413(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    body = b'{"inputs": ["' + b"0" * MAX_BYTES + b'"]}'
-    answer = await http.post(f"/v1/models/{model['id']}/train/forward-backward", content=body)
-    assert (answer.status_code, "32 MB" in detail(answer)) == (413, True)
+async def test_a_body_too_large_is_refused(http: httpx.AsyncClient) -> None:
+    url = f"/v1/models/{(await fork(http))['id']}/train/forward-backward"
+    inputs = b'{"inputs": [' + b",".join([b'""'] * (MOST_INPUTS + 1)) + b"]}"
+    values = b'{"inputs": [{"samples": [{"output_token_ids": [' + b"0," * MOST_VALUES + b"0]}]}]}"
+    for body, status, said in (
+        (b'{"inputs": ["' + b"0" * MAX_BYTES + b'"]}', 413, "32 MB"),
+        (inputs, 422, str(MOST_INPUTS)),
+        (values, 413, f"more than {MOST_VALUES} values"),
+    ):
+        answer = await http.post(url, content=body)
+        assert (answer.status_code, said in detail(answer)) == (status, True)
 
 
 @pytest.mark.parametrize(
@@ -176,27 +189,6 @@ async def test_of_a_long_list_the_first_misfit_is_said(
     assert not any(1 in place for place in places)
 
 
-async def test_misfits_beyond_number_are_counted(http: httpx.AsyncClient) -> None:
-    body = dict.fromkeys(map(str, range(MOST_ERRORS + 1)), 1)
-    answer = await http.post("/v2/models/fork", json=body)
-    assert answer.status_code == 422
-    [row] = answer.json()["detail"]
-    assert f"{MOST_ERRORS + 3} values do not fit" in row["msg"]
-
-
-async def test_more_inputs_than_a_call_takes_are_refused(http: httpx.AsyncClient) -> None:
-    body = b'{"inputs": [' + b",".join([b'""'] * (MOST_INPUTS + 1)) + b"]}"
-    answer = await http.post("/v1/models/x/train/forward-backward", content=body)
-    assert (answer.status_code, str(MOST_INPUTS) in detail(answer)) == (422, True)
-
-
-async def test_more_values_than_a_call_needs_are_refused_unread(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    body = b'{"inputs": [{"samples": [{"output_token_ids": [' + b"0," * MOST_VALUES + b"0]}]}]}"
-    answer = await http.post(f"/v1/models/{model['id']}/train/forward-backward", content=body)
-    assert (answer.status_code, f"more than {MOST_VALUES} values" in detail(answer)) == (413, True)
-
-
 async def test_a_large_body_is_read_beside_the_loop(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,13 +210,6 @@ async def test_a_large_body_is_read_beside_the_loop(
     assert (await http.post("/v2/tasks/upload", json=body)).status_code == 201
     assert len(threads) == 2
     assert threading.current_thread() not in threads
-
-
-@pytest.mark.parametrize("query", ["limit=x", "limit=-1", "offset=1.5"])
-async def test_a_window_must_be_numbers(http: httpx.AsyncClient, query: str) -> None:
-    answer = await http.get(f"/v2/models?{query}")
-    assert answer.status_code == 422
-    assert answer.json()["detail"][0]["loc"] == ["query", query.partition("=")[0]]
 
 
 async def test_the_unexpected_is_a_500_with_a_detail(

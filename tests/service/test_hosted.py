@@ -11,6 +11,7 @@ import pytest
 from hud_tui.service import runner
 from hud_tui.service.service import Service
 from tests.conftest import calling, fork, until
+from tests.service.calls import Held, cancel
 from tests.toy_engine import ToyEngine
 
 JOB = str(uuid4())
@@ -66,17 +67,11 @@ async def test_a_rollout_is_sampled_graded_and_kept(http: httpx.AsyncClient) -> 
     assert (row["task_slug"], row["group_id"]) == ("add-1-2", "g-1")
     assert 1 <= row["num_tokens"] <= 8
     assert (await http.get(f"/v2/jobs/{JOB}")).json()["status"] == "completed"
+    assert (await submitted(http, asked))["status"] == "completed"
+    assert await ended(http, asked["trace_id"]) == trace, "the same again changes nothing"
     trained = {"inputs": [asked["trace_id"]]}
     path = f"/v1/models/{model['id']}/train/forward-backward"
     assert (await http.post(path, json=trained)).status_code == 200
-
-
-async def test_the_same_trace_again_changes_nothing(http: httpx.AsyncClient) -> None:
-    asked = body((await fork(http))["model_name"])
-    await submitted(http, asked)
-    first = await ended(http, asked["trace_id"])
-    assert (await submitted(http, asked))["status"] == "completed"
-    assert await ended(http, asked["trace_id"]) == first
 
 
 @pytest.mark.parametrize(
@@ -101,17 +96,6 @@ async def test_what_cannot_be_rolled_out_is_refused(
     assert said in answer.text
 
 
-@pytest.mark.parametrize("given", [{"temperature": "hot"}, {"max_tokens": 0}, 7])
-async def test_arguments_that_cannot_be_sampled_with_are_refused(
-    http: httpx.AsyncClient, given: object
-) -> None:
-    config = {"model": (await fork(http))["model_name"], "completion_kwargs": given}
-    asked = body("", agent={"type": "openai_compatible", "config": config})
-    answer = await http.post("/v2/rollouts/submit", json=asked)
-    assert answer.status_code == 422
-    assert "agent" in answer.text
-
-
 async def test_a_refused_turn_ends_the_rollout_as_an_error(http: httpx.AsyncClient) -> None:
     model = (await fork(http))["model_name"]
     config = {"model": model, "checkpoint": "none"}
@@ -123,33 +107,23 @@ async def test_a_refused_turn_ends_the_rollout_as_an_error(http: httpx.AsyncClie
 
 
 async def test_rollouts_that_wait_are_cancelled_with_their_job(
-    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, service: Service, engine: ToyEngine
 ) -> None:
-    model, began, go_on = (await fork(http))["model_name"], asyncio.Event(), asyncio.Event()
-    sample = service.parts.engine.sample
-
-    async def slow(*given: Any) -> Any:
-        began.set()
-        await go_on.wait()
-        return await sample(*given)
-
-    monkeypatch.setattr(service.parts.engine, "sample", slow)
+    model, sampling = (await fork(http))["model_name"], Held(engine, "sample")
     service.hosted._line = asyncio.Semaphore(1)
     asked = [body(model) for _ in range(4)]
     for one in asked:
         await submitted(http, one)
-    await began.wait()
+    await sampling.begun.wait()
     assert (await http.get(f"/v2/jobs/{JOB}")).json()["status"] == "running"
     assert (await http.get(f"/v2/jobs/{JOB}/summary")).json()["pending"] == 4
     one = {"trace_id": asked[3]["trace_id"]}
     assert (await http.post("/v2/rollouts/cancel", json=one)).json() == {"status": "cancelled"}
-    answer = await http.post("/v2/rollouts/cancel_job", json={"job_id": JOB})
-    assert answer.json() == {"cancelled": 3, "status": "cancelled"}
-    go_on.set()
+    assert (await cancel(http, JOB)).json() == {"cancelled": 3, "status": "cancelled"}
+    sampling.go_on.set()
     await until(lambda: not service.hosted._tasks)
     states = [await ended(http, one["trace_id"]) for one in asked]
-    assert {trace["status"] for trace in states} == {"cancelled"}
-    assert [trace["reward"] for trace in states] == [None] * 4
+    assert {(trace["status"], trace["reward"]) for trace in states} == {("cancelled", None)}
 
 
 async def test_more_than_can_wait_are_refused(
@@ -206,22 +180,20 @@ async def test_a_refusal_leaves_what_nobody_began_and_what_has_ended(
     assert await ended(http, asked["trace_id"]) == before
 
 
-@pytest.mark.parametrize(
-    ("given", "status", "said"),
-    [
+async def test_no_way_to_sample_is_left_out_in_silence(http: httpx.AsyncClient) -> None:
+    config: dict[str, Any] = {"model": (await fork(http))["model_name"]}
+    asked = body("", agent={"type": "openai_compatible", "config": config})
+    for given, status, said in (
         ({"response_format": {"type": "json_object"}}, 400, "response_format is not supported"),
         ({"extra_body": {"top_k": 4}}, 422, "top_k"),
         ({"n": 3}, 422, "completion_kwargs"),
-    ],
-)
-async def test_no_way_to_sample_is_left_out_in_silence(
-    http: httpx.AsyncClient, given: dict[str, Any], status: int, said: str
-) -> None:
-    model = (await fork(http))["model_name"]
-    config = {"model": model, "completion_kwargs": given}
-    asked = body("", agent={"type": "openai_compatible", "config": config})
-    answer = await http.post("/v2/rollouts/submit", json=asked)
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+        ({"temperature": "hot"}, 422, "agent"),
+        ({"max_tokens": 0}, 422, "agent"),
+        (7, 422, "agent"),
+    ):
+        config["completion_kwargs"] = given
+        answer = await http.post("/v2/rollouts/submit", json=asked)
+        assert (answer.status_code, said in answer.text) == (status, True), answer.text
     fine = {"extra_body": {"return_token_ids": True}, "top_p": 0.9, "reasoning_effort": "low"}
     config["completion_kwargs"] = fine
     await submitted(http, asked)

@@ -7,12 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.service.engines.base import Saved
 from hud_tui.service.service import Service
 from hud_tui.service.store import replies
-from tests.conftest import calling, ended, fork, tasks_of, until
+from tests.conftest import calling, ended, fork, tasks_of
 from tests.conftest import submit as submit_run
-from tests.service.calls import Json, detail, optim, pass_, payloads, set_head, step, tree
+from tests.service.calls import Held, Json, detail, optim, pass_, payloads, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
 RATE = {"learning_rate": 0.1}
@@ -81,51 +80,33 @@ async def test_a_step_is_taken_once(http: httpx.AsyncClient) -> None:
 async def test_a_key_is_its_requests_alone(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     body = await batch(http, model)
+    for key in (" ", "k" * 256):
+        answer = await ask(http, model, "forward-backward", body, key)
+        assert (answer.status_code, "1 to 255" in detail(answer)) == (400, True)
+    refused = await ask(http, model, "optim-step", RATE, "again")
+    assert refused.status_code == 409, "nothing is accumulated"
     await ask(http, model, "forward-backward", body)
     other = await ask(http, model, "forward-backward", body | {"reward_scale": 2.0})
     assert (other.status_code, "another request" in detail(other)) == (422, True)
     assert (await ask(http, model, "optim-step", RATE)).status_code == 422
     elsewhere = await fork(http, "elsewhere")
     assert (await ask(http, elsewhere, "forward-backward", body)).status_code == 200
+    again = await ask(http, model, "optim-step", RATE, "again")
+    assert again.status_code == 200, "a refusal is not kept: nothing was done"
 
 
-@pytest.mark.parametrize("key", [" ", "k" * 256])
-async def test_a_key_must_be_one(http: httpx.AsyncClient, key: str) -> None:
-    model = await fork(http)
-    answer = await ask(http, model, "forward-backward", await batch(http, model), key)
-    assert (answer.status_code, "1 to 255" in detail(answer)) == (400, True)
-
-
-async def test_duplicates_wait_for_the_first(
-    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, calls, go_on, real = await fork(http), 0, asyncio.Event(), engine.optim_step
+async def test_duplicates_wait_for_the_first(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+    model, step_ = await fork(http), Held(engine, "optim_step")
     await pass_(http, model["id"], (await batch(http, model))["inputs"])
-
-    async def slow(*args: Any) -> Saved:
-        nonlocal calls
-        calls += 1
-        await go_on.wait()
-        return await real(*args)
-
-    monkeypatch.setattr(engine, "optim_step", slow)
     asked = [asyncio.create_task(ask(http, model, "optim-step", RATE)) for _ in range(4)]
-    await until(lambda: calls == 1)
+    await step_.begun.wait()
     asked_what = asyncio.create_task(settle(http, model))
     await asyncio.sleep(0)
     assert not any(task.done() for task in [*asked, asked_what])
-    go_on.set()
+    step_.go_on.set()
     answers = await asyncio.gather(*asked)
-    assert len({answer.content for answer in answers}) == calls == 1
+    assert len({answer.content for answer in answers}) == step_.calls == 1
     assert (await asked_what)["state"] == "done"
-
-
-async def test_a_refusal_is_not_kept(http: httpx.AsyncClient) -> None:
-    """Nothing was done, so the same call may yet be."""
-    model = await fork(http)
-    assert (await ask(http, model, "optim-step", RATE)).status_code == 409
-    await pass_(http, model["id"], (await batch(http, model))["inputs"])
-    assert (await ask(http, model, "optim-step", RATE)).status_code == 200
 
 
 async def test_a_pass_whose_gradients_were_dropped_says_so(http: httpx.AsyncClient) -> None:
@@ -282,23 +263,15 @@ async def test_a_restart_remembers_steps_and_forgets_what_only_waited(tmp_path: 
         assert (anew.status_code, "idempotency-replayed" in anew.headers) == (200, False)
 
 
-async def test_a_model_s_keys_do_not_push_out_another_s(
+async def test_keys_are_bounded_for_each_model_alone(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replies, "KEPT", 2)
     quiet, busy = await fork(http, "quiet"), await fork(http, "busy")
     await settle(http, quiet, "mine")
-    for number in range(5):
-        await settle(http, busy, f"key {number}")
-    body = await batch(http, quiet)
-    assert (await ask(http, quiet, "forward-backward", body, "mine")).status_code == 409
-
-
-async def test_keys_are_bounded(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "KEPT", 2)
-    model = await fork(http)
     for key in ("a", "b", "c"):
-        await settle(http, model, key)
-    body = await batch(http, model)
-    assert (await ask(http, model, "forward-backward", body, "b")).status_code == 409
-    assert (await ask(http, model, "forward-backward", body, "a")).status_code == 200
+        await settle(http, busy, key)
+    body = await batch(http, busy)
+    for model, key, status in ((busy, "b", 409), (busy, "a", 200), (quiet, "mine", 409)):
+        answer = await ask(http, model, "forward-backward", body, key)
+        assert answer.status_code == status

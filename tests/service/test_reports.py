@@ -7,7 +7,7 @@ import httpx
 from hud_tui.wire import Job, Page, Trace
 from hud_tui.wire_training import TraceEvents
 from tests.conftest import fork
-from tests.service.calls import chat, detail
+from tests.service.calls import cancel, chat, conversation, detail, leave, report
 
 
 async def test_a_reported_job_is_listed(http: httpx.AsyncClient) -> None:
@@ -16,19 +16,14 @@ async def test_a_reported_job_is_listed(http: httpx.AsyncClient) -> None:
         body = {"name": "mine", "group": 2}
         assert (await http.post(f"/v2/trace/job/{job}/enter", json=body)).status_code == 200
     [row] = Page[Job].model_validate((await http.get("/v2/jobs")).json()).items
-    assert (row.id, row.name, row.status, row.group_size) == (
-        str(UUID(job)),
-        "mine",
-        "pending",
-        2,
-    )
+    assert (row.id, row.name) == (str(UUID(job)), "mine")
+    assert (row.status, row.group_size) == ("pending", 2)
     for number, trace in enumerate(traces):
         entry = {"job_id": job, "task_slug": f"t{number}", "group_id": "g"}
         assert (await http.post(f"/v2/trace/{trace}/enter", json=entry)).status_code == 200
     assert (await http.get(f"/v2/jobs/{job}")).json()["status"] == "running"
     for number, trace in enumerate(traces):
-        leave = {"status": "completed", "reward": number / 2, "stop_reason": "done"}
-        assert (await http.post(f"/v2/trace/{trace}/exit", json=leave)).status_code == 200
+        await leave(http, trace, number / 2, stop_reason="done")
     assert (await http.get(f"/v2/jobs/{job}")).json()["status"] == "completed"
     page = Page[Trace].model_validate((await http.get(f"/v2/jobs/{job}/traces?limit=2")).json())
     assert (page.total, [one.id for one in page.items]) == (3, [str(UUID(t)) for t in traces[:2]])
@@ -40,21 +35,15 @@ async def test_a_reported_job_is_listed(http: httpx.AsyncClient) -> None:
 
 async def test_exit_is_idempotent_and_may_come_alone(http: httpx.AsyncClient) -> None:
     trace = uuid4().hex
-    body = {
-        "status": "error",
-        "reward": 0.0,
-        "error": "box died",
-        "evaluation_result": {"score": 0.0},
-    }
+    ended = {"status": "error", "error": "box died", "evaluation_result": {"score": 0.0}}
     for _ in range(2):
-        assert (await http.post(f"/v2/trace/{trace}/exit", json=body)).status_code == 200
+        await leave(http, trace, 0.0, **ended)
     row = (await http.get(f"/v2/trace/{UUID(trace)}")).json()
-    assert (row["status"], row["reward"], row["error"]) == ("error", 0.0, "box died")
-    assert row["evaluation_result"] == {"score": 0.0}
+    assert {key: row[key] for key in ("reward", *ended)} == {"reward": 0.0, **ended}
 
 
 async def test_spans_tell_the_conversation(http: httpx.AsyncClient) -> None:
-    trace, url = uuid4().hex, "/telemetry/v3/api/trace/{}/telemetry-upload"
+    trace = uuid4().hex
     spans = [
         span(1, "step.user", {"messages": [{"role": "user", "content": [{"text": "2+2?"}]}]}),
         span(2, "step.agent", {"content": "four", "tool_calls": [{"name": "say"}]}),
@@ -63,9 +52,8 @@ async def test_spans_tell_the_conversation(http: httpx.AsyncClient) -> None:
         {"span_id": "odd", "name": "other", "attributes": None},
     ]
     for batch in (spans[2:], spans):
-        answer = await http.post(url.format(trace), json={"telemetry": batch})
-        assert answer.status_code == 200
-    await http.post(f"/v2/trace/{trace}/exit", json={"reward": 1.0})
+        await report(http, trace, *batch)
+    await leave(http, trace, 1.0)
     answer = await http.get(f"/v2/trace/{UUID(trace)}/events")
     found = TraceEvents.model_validate(answer.json())
     kinds = [event.kind for event in found.events]
@@ -81,16 +69,12 @@ async def test_spans_tell_the_conversation(http: httpx.AsyncClient) -> None:
 async def test_an_image_in_a_span_is_told_as_a_line(http: httpx.AsyncClient) -> None:
     trace, image = uuid4().hex, {"type": "image", "data": "a" * 40_000, "mimeType": "image/png"}
     asked = {"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, image]}]}
-    spans = [
-        span(1, "step.user", asked),
-        span(2, "step.tool", {"call": {"name": "look"}, "result": {"content": [image]}}),
-    ]
-    url = f"/telemetry/v3/api/trace/{trace}/telemetry-upload"
-    assert (await http.post(url, json={"telemetry": spans})).status_code == 200
-    await http.post(f"/v2/trace/{trace}/exit", json={"reward": 1.0})
-    found = TraceEvents.model_validate((await http.get(f"/v2/trace/{trace}/events")).json())
-    assert found.events[0].text == "see\n[image/png, 30 kB]"
-    assert found.events[1].result_text == "[image/png, 30 kB]"
+    looked = {"call": {"name": "look"}, "result": {"content": [image]}}
+    await report(http, trace, span(1, "step.user", asked), span(2, "step.tool", looked))
+    await leave(http, trace, 1.0)
+    first, second = await conversation(http, trace)
+    assert first["text"] == "see\n[image/png, 30 kB]"
+    assert second["result_text"] == "[image/png, 30 kB]"
 
 
 async def test_a_sampled_turn_that_the_client_tells_of_keeps_the_text_of_its_tokens(
@@ -99,13 +83,15 @@ async def test_a_sampled_turn_that_the_client_tells_of_keeps_the_text_of_its_tok
     model, trace = await fork(http), uuid4().hex
     asked = {"seed": 1, "return_token_ids": True}
     [choice] = (await chat(http, model["id"], headers={"Trace-Id": trace}, **asked))["choices"]
+    found = (await http.get(f"/v2/trace/{trace}/events")).json()
+    assert found["status"] == "running"
+    assert [event["kind"] for event in found["events"]] == ["user_message", "agent_message"]
+    assert "".join(found["events"][1]["tokens"]).startswith(found["events"][1]["text"])
     ids = choice["token_ids"]
     for number, output in enumerate((ids, [*ids, 7], "odd")):
         agent = {"content": "fifty-two", "sample": {"output_token_ids": output}}
-        body = {"telemetry": [span(number, "step.agent", agent)]}
-        url = f"/telemetry/v3/api/trace/{trace}/telemetry-upload"
-        assert (await http.post(url, json=body)).status_code == 200
-    events = (await http.get(f"/v2/trace/{trace}/events")).json()["events"]
+        await report(http, trace, span(number, "step.agent", agent))
+    events = await conversation(http, trace)
     assert [event["text"] for event in events] == ["fifty-two"] * 3
     assert "".join(events[0]["tokens"]).startswith(choice["message"]["content"])
     assert all("tokens" not in event for event in events[1:])
@@ -126,22 +112,12 @@ async def test_a_rollout_sampled_elsewhere_is_listed_with_its_answer(
         span(3, "step.agent", {"content": "", "sample": sample}),
     ]
     for one in spans:
-        url = f"/telemetry/v3/api/trace/{trace}/telemetry-upload"
-        await http.post(url, json={"telemetry": [one]})
+        await report(http, trace, one)
     [row] = (await http.get(f"/v2/jobs/{job}/traces")).json()["items"]
     assert (row["completion"], row["num_tokens"]) == ("52", 6)
 
 
-async def test_turns_tell_it_where_no_span_does(http: httpx.AsyncClient) -> None:
-    model, trace = await fork(http), uuid4().hex
-    await chat(http, model["id"], headers={"Trace-Id": trace}, seed=1)
-    found = (await http.get(f"/v2/trace/{trace}/events")).json()
-    assert found["status"] == "running"
-    assert [event["kind"] for event in found["events"]] == ["user_message", "agent_message"]
-    assert "".join(found["events"][1]["tokens"]).startswith(found["events"][1]["text"])
-
-
-async def test_cancelling_what_a_client_reports(http: httpx.AsyncClient) -> None:
+async def test_what_a_client_reports_is_cancelled_and_renamed(http: httpx.AsyncClient) -> None:
     job, one, two = (uuid4().hex for _ in range(3))
     await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine"})
     for trace in (one, two):
@@ -150,13 +126,7 @@ async def test_cancelling_what_a_client_reports(http: httpx.AsyncClient) -> None
     assert (await http.post("/v2/rollouts/cancel", json=body)).json() == {"status": "cancelled"}
     everything = (await http.post("/v2/rollouts/cancel_user_jobs", json={})).json()
     assert everything["job_details"] == [{"job_id": str(UUID(job)), "cancelled": 1}]
-    again = await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
-    assert again.json()["cancelled"] == 0
-
-
-async def test_a_job_can_be_renamed(http: httpx.AsyncClient) -> None:
-    job = uuid4().hex
-    await http.post(f"/v2/trace/job/{job}/enter", json={"name": "old"})
+    assert (await cancel(http, job)).json()["cancelled"] == 0
     assert (await http.patch(f"/v2/jobs/{job}", json={"name": "new"})).json()["name"] == "new"
     assert (await http.get(f"/v2/jobs/{job}")).json()["name"] == "new"
 

@@ -15,7 +15,7 @@ from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.policies import size_of
 from hud_tui.service.service import Service
-from hud_tui.service.store import checkpoints
+from hud_tui.service.store import checkpoints, events
 from hud_tui.settings import read_max_disk
 from tests.conftest import calling, fork
 from tests.service.calls import Json, chat, detail, saved_steps, set_head, step, tree
@@ -74,17 +74,12 @@ async def test_the_oldest_go_first_and_by_stages(http: httpx.AsyncClient, servic
     assert len(directories(service)) == 1
 
 
-async def test_within_the_limit_nothing_is_touched(tmp_path: Path) -> None:
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        await steps(http, model, 3)
-        assert await states(http, service, model) == ["full"] * 3
-
-
 async def test_moments_go_before_any_weights(tmp_path: Path) -> None:
     """The limit is such that dropping the moments of some is enough."""
     model, _ = await trained(tmp_path, 4)
     size = sum(path.stat().st_size for path in (tmp_path / "checkpoints").rglob("*.json"))
+    async with Service(tmp_path, ToyEngine(), size) as service, calling(service) as http:
+        assert await states(http, service, model) == ["full"] * 4, "within the limit"
     async with Service(tmp_path, ToyEngine(), size - 1) as service, calling(service) as http:
         assert await states(http, service, model) == ["weights", "full", "full", "full"]
         [first, *_] = await tree(http, model["id"])
@@ -220,6 +215,7 @@ async def test_an_expired_one_is_gone(http: httpx.AsyncClient, service: Service)
     for answer in answers:
         assert answer.status_code == 410
         assert "step-000001 has expired" in detail(answer)
+    assert (await pin(http, model, str(uuid4()), "PUT")).status_code == 404
 
 
 async def test_rollouts_of_an_expired_step_are_kept_for_good(
@@ -248,11 +244,6 @@ async def test_rollouts_of_an_expired_step_are_kept_for_good(
     assert await all_of_them() == before
     again = await http.post(f"{path}/forward-backward", json={"inputs": ids})
     assert again.status_code == 200, again.text
-
-
-async def test_a_pin_is_of_a_checkpoint(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
-    assert (await pin(http, model, str(uuid4()), "PUT")).status_code == 404
 
 
 async def test_the_client_pins(tmp_path: Path) -> None:
@@ -343,7 +334,6 @@ async def test_an_engine_that_stops_while_it_thins_is_asked_again(
 
 
 async def test_followers_hear_of_it(http: httpx.AsyncClient, service: Service) -> None:
-    from hud_tui.service.store import events
 
     model = await fork(http)
     first, _ = await steps(http, model, 2)
@@ -380,16 +370,11 @@ async def test_tinys_thin_state_samples_alike_and_trains_afresh(tmp_path: Path) 
         await engine.stop()
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("20GB", 20 * 10**9), ("1.5 tb", 15 * 10**11), ("500m", 5 * 10**8), ("0", 0), ("12", 12)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert read_max_disk(text, {}) == size
-    assert read_max_disk(None, {"HUD_TUI_MAX_DISK": text}) == size
-
-
-def test_a_size_must_be_one() -> None:
+def test_sizes() -> None:
+    sizes = {"20GB": 2 * 10**10, "1.5 tb": 15 * 10**11, "500m": 5 * 10**8, "0": 0, "12": 12}
+    for text, size in sizes.items():
+        assert read_max_disk(text, {}) == size
+        assert read_max_disk(None, {"HUD_TUI_MAX_DISK": text}) == size
     assert read_max_disk(None, {}) == 10**10
     for text in ("lots", "-1", "1e9", "1 PB", "GB"):
         with pytest.raises(HudUsage, match="--max-disk"):

@@ -21,7 +21,7 @@ from hud_tui.service.app import _serve
 from hud_tui.service.data_dir import Unusable, load_key
 from hud_tui.service.service import Service
 from tests.conftest import PATIENCE_S, fork, serve_process, submit
-from tests.service.calls import reach
+from tests.service.calls import reach, resume, status_of
 from tests.toy_engine import ToyEngine
 
 Refused = Callable[..., str]
@@ -56,11 +56,13 @@ async def test_it_says_how_it_can_be_called_and_stops_cleanly(tmp_path: Path) ->
         assert code == 0
         assert process.process.stdout is not None
         assert await process.process.stdout.read() == b""
+    (data / "service.db").chmod(0o644)
     async with serve_process(data) as process, process.client() as http:
-        status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
+        status = await status_of(http, job_id)
         assert (status["status"], status["error"]["code"]) == ("interrupted", "interrupted")
-        resumed = await http.post(f"/v1/training/jobs/{job_id}/resume")
-        assert resumed.status_code == 200
+        assert (await resume(http, job_id)).status_code == 200
+        files = [data / name for name in ("service.db", "service.db-wal", "service.db-shm")]
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
         process.process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.process.wait(), PATIENCE_S) == 0
 
@@ -75,43 +77,35 @@ def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("port", ["-1", "70000"])
-def test_an_impossible_port_is_said(refused: Refused, tmp_path: Path, port: str) -> None:
-    assert "cannot listen" in refused("--data-dir", str(tmp_path), "--port", port)
-
-
-def test_a_directory_that_cannot_be_used_is_said(refused: Refused, tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_said_and_left_alone(refused: Refused, tmp_path: Path) -> None:
+    for port in ("-1", "70000"):
+        assert "cannot listen" in refused("--data-dir", str(tmp_path / "new"), "--port", port)
     (tmp_path / "file").write_text("x")
     assert "cannot use" in refused("--data-dir", str(tmp_path / "file" / "data"))
-
-
-def test_checkpoints_of_something_else_are_refused_and_left_alone(
-    refused: Refused, tmp_path: Path
-) -> None:
-    foreign = tmp_path / "checkpoints" / "my-llama" / "weights"
+    foreign = tmp_path / "others" / "checkpoints" / "my-llama" / "weights"
     foreign.parent.mkdir(parents=True)
     foreign.write_text("x")
-    assert "has no service.db beside it" in refused("--data-dir", str(tmp_path))
+    assert "has no service.db beside it" in refused("--data-dir", str(tmp_path / "others"))
     assert foreign.read_text() == "x"
-    assert not (tmp_path / "service.db").exists()
-
-
-def test_a_garbled_key_is_said(refused: Refused, tmp_path: Path) -> None:
-    (tmp_path / "service.key").touch(0o600)
-    (tmp_path / "service.key").write_bytes(b"\xff\xfe\x00")
-    assert f"{tmp_path / 'service.key'} " in refused("--data-dir", str(tmp_path))
+    assert not (tmp_path / "others" / "service.db").exists()
+    (tmp_path / "odd").mkdir()
+    os.mkfifo(tmp_path / "odd" / "service.db")
+    said = refused("--data-dir", str(tmp_path / "odd"))
+    assert "service.db" in said
+    assert "a FIFO, not a regular file" in said
 
 
 @pytest.mark.parametrize(
-    "body", ["", "short", "x" * 42, "hud-local-" + "x" * 31, "a\nb", "x" * 9999]
+    "body",
+    [b"", b"short", b"x" * 42, b"hud-local-" + b"x" * 31, b"a\nb", b"x" * 9999, b"\xff\xfe\x00"],
 )
-def test_a_key_file_with_something_else_is_refused_by_name(tmp_path: Path, body: str) -> None:
+def test_a_key_file_with_something_else_is_refused_by_name(tmp_path: Path, body: bytes) -> None:
     file = tmp_path / "service.key"
     file.touch(0o600)
-    file.write_text(body)
+    file.write_bytes(body)
     with pytest.raises(Unusable, match=re.escape(str(file))):
         load_key(file)
-    assert file.read_text() == body
+    assert file.read_bytes() == body
 
 
 @pytest.mark.parametrize("kind", ["a link", "a FIFO", "a directory", "others can access it"])
@@ -170,19 +164,3 @@ def test_the_key_is_the_users_alone(tmp_path: Path) -> None:
     assert len(key) > 30
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert load_key(path) == key
-
-
-async def test_its_files_are_private(tmp_path: Path) -> None:
-    database, files = tmp_path / "service.db", ("service.db", "service.db-wal", "service.db-shm")
-    os.close(os.open(database, os.O_CREAT, 0o644))
-    async with serve_process(tmp_path) as process, process.client() as http:
-        await fork(http)
-        modes = [stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in files]
-    assert modes == [0o600] * 3
-
-
-def test_a_database_that_is_a_fifo_is_refused(refused: Refused, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "service.db")
-    said = refused("--data-dir", str(tmp_path))
-    assert "a FIFO, not a regular file" in said
-    assert "service.db" in said

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
@@ -13,7 +12,18 @@ from hud_tui.service.engines.base import Base
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
 from hud_tui.service.service import Service
 from tests.conftest import calling, ended, fork, submit
-from tests.service.calls import Json, chat, detail, optim, pass_, sample_of, tree
+from tests.service.calls import (
+    Json,
+    chat,
+    detail,
+    leave,
+    optim,
+    pass_,
+    report,
+    sample_of,
+    traces_of,
+    tree,
+)
 from tests.toy_engine import TOY, ToyEngine
 
 
@@ -26,9 +36,8 @@ async def rollout(
         f"/v2/trace/{trace}/enter", json={"task_slug": "sum", "model": model["model_name"]}
     )
     await chat(http, model["id"], seed=seed, return_token_ids=True, headers={"Trace-Id": trace})
-    body = {"status": "completed", "reward": reward, **exit_}
     if reward is not None or exit_:
-        await http.post(f"/v2/trace/{trace}/exit", json=body)
+        await leave(http, trace, reward, **exit_)
     return trace
 
 
@@ -86,10 +95,8 @@ async def test_spans_are_trained_at_the_temperature_of_their_samples(
         ids.append(uuid4().hex)
         sample = sample_of(await tempered(http, model, 0.5))
         span = {"name": "step.agent", "attributes": {"hud.payload": {"sample": sample}}}
-        url = f"/telemetry/v3/api/trace/{ids[-1]}/telemetry-upload"
-        await http.post(url, json={"telemetry": [span]})
-        body = {"status": "completed", "reward": reward}
-        await http.post(f"/v2/trace/{ids[-1]}/exit", json=body)
+        await report(http, ids[-1], span)
+        await leave(http, ids[-1], reward)
     passed = await pass_(http, model["id"], ids)
     assert (passed.status_code, passed.json()["num_datums"]) == (200, 2)
     on_policy(passed)
@@ -99,34 +106,26 @@ async def test_spans_are_trained_at_the_temperature_of_their_samples(
 async def test_what_others_sampled_later_changes_no_temperature(
     http: httpx.AsyncClient, named: bool
 ) -> None:
+    """Not of those whose logprobs were rounded either, where the trace is named."""
     model, inputs = await fork(http), []
     for reward in (1.0, 0.0):
         trace = uuid4().hex
         choice = await tempered(http, model, 0.5, **{"Trace-Id": trace})
-        own = {"trace_id": trace} if named else {}
-        inputs.append({"samples": [sample_of(choice)], "reward": reward, **own})
+        sample, own = sample_of(choice), {}
+        if named:
+            own = {"trace_id": trace}
+            sample["output_logprobs"] = [round(value, 7) for value in sample["output_logprobs"]]
+        inputs.append({"samples": [sample], "reward": reward, **own})
     later = await tempered(http, model, 2.0, **{"Trace-Id": uuid4().hex})
     assert later["token_ids"] == choice["token_ids"]
     assert sample_of(later) != sample_of(choice)
     on_policy(await pass_(http, model["id"], inputs))
 
 
-async def test_a_named_trace_knows_the_temperature_of_rounded_logprobs(
-    http: httpx.AsyncClient,
-) -> None:
-    model, inputs = await fork(http), []
-    for reward in (1.0, 0.0):
-        trace = uuid4().hex
-        sample = sample_of(await tempered(http, model, 0.5, **{"Trace-Id": trace}))
-        sample["output_logprobs"] = [round(value, 7) for value in sample["output_logprobs"]]
-        inputs.append({"samples": [sample], "reward": reward, "trace_id": trace})
-    on_policy(await pass_(http, model["id"], inputs))
-
-
 async def bare(http: httpx.AsyncClient) -> str:
     """A trace whose exit is all that was reported."""
     trace = uuid4().hex
-    await http.post(f"/v2/trace/{trace}/exit", json={"status": "completed", "reward": 1.0})
+    await leave(http, trace, 1.0)
     return trace
 
 
@@ -183,7 +182,7 @@ async def test_errored_rollouts_that_come_inline_are_counted(http: httpx.AsyncCl
         trace = uuid4().hex
         asked = {"seed": seed // 2, "return_token_ids": True, "headers": {"Trace-Id": trace}}
         [choice] = (await chat(http, model["id"], **asked))["choices"]
-        await http.post(f"/v2/trace/{trace}/exit", json={"status": status, "reward": reward})
+        await leave(http, trace, reward, status=status)
         inputs.append({"samples": [sample_of(choice)], "reward": reward})
     passed = await pass_(http, model["id"], inputs[1:], group_size=2)
     assert passed.json()["metrics"]["errored_share"] == 0.0
@@ -199,7 +198,7 @@ async def test_errored_and_unfinished_traces_are_named(http: httpx.AsyncClient) 
     good = await rollout(http, model, 1.0)
     errored = await rollout(http, model, 0.0, status="error", error="box died")
     silent = uuid4().hex  # it died before it said anything
-    await http.post(f"/v2/trace/{silent}/exit", json={"status": "error", "reward": 0.0})
+    await leave(http, silent, 0.0, status="error")
     open_ = await rollout(http, model, None)
     for bad, says in (
         (errored, "(group 1) ended as error"),
@@ -215,25 +214,25 @@ async def test_every_turn_of_a_conversation_trains(http: httpx.AsyncClient) -> N
     """Two turns with a system message and tools; the second continues the exact tokens."""
     model = await fork(http)
     tool = {"type": "function", "function": {"name": "plus", "parameters": {}}}
+    asked = [{"role": "system", "content": "Add."}, {"role": "user", "content": "3 + 4 = ?"}]
     ids = []
     for seed, reward in enumerate([1.0, 0.0]):
         trace = uuid4().hex
-        asked: list[Json] = [
-            {"role": "system", "content": "Add."},
-            {"role": "user", "content": "3 + 4 = ?"},
-        ]
-        body = {"return_token_ids": True, "seed": seed, "max_tokens": 4, "headers": {}}
-        body["headers"] = {"Trace-Id": trace}
-        first = (await converse(http, model, asked, tools=[tool], **body))["choices"][0]
-        asked += [
-            {"role": "assistant", "content": first["message"]["content"]},
-            {"role": "tool", "tool_call_id": "1", "content": "7"},
-        ]
+        body: Json = {"tools": [tool], "return_token_ids": True, "seed": seed, "max_tokens": 4}
+
+        async def say(more: list[Json], body: Json = body, trace: str = trace) -> Json:
+            reply = await chat(
+                http, model["id"], messages=[*asked, *more], headers={"Trace-Id": trace}, **body
+            )
+            return dict(reply["choices"][0])
+
+        first = await say([])
         before = [*first["prompt_token_ids"], *first["token_ids"]]
-        more = {"prompt_token_ids": before, "continuation_from": 2}
-        second = (await converse(http, model, asked, tools=[tool], **body, **more))["choices"][0]
+        body |= {"prompt_token_ids": before, "continuation_from": 2}
+        answer = {"role": "tool", "tool_call_id": "1", "content": "7"}
+        second = await say([first["message"], answer])
         assert second["prompt_token_ids"][: len(before)] == before
-        await http.post(f"/v2/trace/{trace}/exit", json={"status": "completed", "reward": reward})
+        await leave(http, trace, reward)
         ids.append(trace)
     passed = await pass_(http, model["id"], ids)
     assert (passed.status_code, passed.json()["num_datums"]) == (200, 4), passed.text
@@ -242,20 +241,11 @@ async def test_every_turn_of_a_conversation_trains(http: httpx.AsyncClient) -> N
     assert (node["num_traces"], node["num_datums"]) == (2, 4)
 
 
-async def converse(http: httpx.AsyncClient, model: Json, messages: list[Json], **body: Any) -> Json:
-    headers = body.pop("headers")
-    asked = {"model": model["id"], "messages": messages, **body}
-    answer = await http.post("/v1/chat/completions", json=asked, headers=headers)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
-
-
 async def test_a_runs_own_rollouts_can_be_trained_again(http: httpx.AsyncClient) -> None:
     model = await fork(http)
     job = await submit(http, model["id"], steps=1, tasks_per_step=1, group_size=8)
     await ended(http, job)
-    rows = (await http.get(f"/v2/jobs/{job}/traces?limit=100")).json()["items"]
-    ids = [row["id"] for row in rows if not row["heldout"]]
+    ids = [row["id"] for row in await traces_of(http, job) if not row["heldout"]]
     passed = await pass_(http, model["id"], ids, group_size=8)
     assert (passed.status_code, passed.json()["num_datums"]) == (200, 8)
 
