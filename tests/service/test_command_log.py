@@ -91,27 +91,27 @@ def empty(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json={})
 
 
-async def test_what_computes_or_was_not_sent_is_not_told() -> None:
+async def test_what_computes_or_was_not_sent_is_not_told_nor_the_user_of_a_url() -> None:
     log: list[AuditEntry] = []
-    async with answered(empty, observe=log.append) as client:
-        with pytest.raises(HudMalformed):
-            await client.chat(Chat(model="m", messages=[]))
     guard = Guard(lambda: ReadOnly("told so", "do not"))
     async with answered(empty, guard=guard, observe=log.append) as client:
         with pytest.raises(HudReadOnly):
             await client.set_head("m", "c")
-    assert log == []
-
-
-async def test_a_url_with_a_user_is_kept_without() -> None:
-    log: list[AuditEntry] = []
     async with answered(empty, observe=log.append) as client:
+        with pytest.raises(HudMalformed):
+            await client.chat(Chat(model="m", messages=[]))
+        assert log == []
         change = Change("set head", "m", after="c")
         await client.wire.write("PUT", "http://ada:secret@hud/x", dict, change)
     assert [one.url for one in log] == ["http://hud/x"]
 
 
-async def test_headless_commands_are_written_down_and_told(bare: Command, tmp_path: Path) -> None:
+async def test_headless_commands_are_written_down_and_told(
+    bare: Command,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     empty = await bare("log")
     assert (empty.code, empty.kind) == (0, "log")
     assert empty.data == {"entries": [], "total": 0, "omitted": 0, "unreadable": 0}
@@ -130,15 +130,10 @@ async def test_headless_commands_are_written_down_and_told(bare: Command, tmp_pa
     assert [one["message"] for one in last["entries"]] == [second["message"]]
     assert (await bare("log", "--limit", "1")).data["omitted"] == 1
     assert (await bare("log", "--limit", "0")).code == 2
-
-
-async def test_it_is_read_without_a_service_and_as_lines(
-    hud: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HUD_API_KEY")
+    monkeypatch.delenv("HUD_API_KEY")  # it is read without a service, and as lines
     capsys.readouterr()
     assert await asyncio.to_thread(main, ["log"]) == 0
-    [line] = capsys.readouterr().out.splitlines()
+    line, *_ = capsys.readouterr().out.splitlines()
     assert "done    fork" in line
     assert "→ arith-rl" in line
     assert await asyncio.to_thread(main, ["log", "nothing of it"]) == 0
@@ -149,8 +144,7 @@ async def test_curl_and_python_do_the_same_again(
     hud: Command, served: Served, tmp_path: Path
 ) -> None:
     model = await model_of(hud)
-    headers = {"Authorization": f"Bearer {served.api_key}"}
-    async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
+    async with caller(served) as http:
         await grow(http, model["id"], 2)
 
         async def head() -> str:

@@ -289,6 +289,19 @@ async def hud(paths: Paths, *argv: str, state: bool = True) -> asyncio.subproces
     )
 
 
+def test_serve_says_which_directory_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state").touch()
+    places = ("--state-dir", str(tmp_path / "state" / "x"), "--data-dir", str(tmp_path / "data"))
+    assert main(["serve", "--headless", *places]) == 2
+    out, err = capsys.readouterr()
+    [said] = documents(out)
+    assert said["error"]["type"] == "usage"
+    assert f"{tmp_path / 'state' / 'x'}: " in said["error"]["message"]
+    assert "Traceback" not in err
+
+
 async def test_serve_in_the_foreground_is_found_by_local_until_it_ends(
     paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:

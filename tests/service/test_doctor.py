@@ -51,27 +51,24 @@ async def test_where_prime_is_looked_for(bare: Command, monkeypatch: pytest.Monk
     assert await origin() == "process environment"
 
 
-async def test_a_key_that_is_refused(bare: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HUD_API_KEY", "not-the-key")
-    result = await bare("doctor")
-    assert (result.code, result.data["verdict"]) == (4, "failure")
-    assert "not-the-key" not in json.dumps(result.documents)
-
-
-async def test_nothing_listens(bare: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HUD_RL_URL", "http://127.0.0.1:9")
-    assert (await bare("doctor")).code == 3
-
-
 def leave_a_key_open(home: Path) -> None:
     (home / ".env").write_text("WANDB_API_KEY=w\n")
     (home / ".env").chmod(0o644)
 
 
-async def test_a_warning_counts_where_asked(bare: Command, home: Path) -> None:
+async def test_a_warning_counts_where_asked_and_a_key_or_a_host_always(
+    bare: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leave_a_key_open(home)
     assert (await bare("doctor")).code == 0
     assert (await bare("doctor", "--fail-on", "warning")).code == 1
+    with monkeypatch.context() as patch:
+        patch.setenv("HUD_API_KEY", "not-the-key")
+        refused = await bare("doctor")
+    assert (refused.code, refused.data["verdict"]) == (4, "failure")
+    assert "not-the-key" not in json.dumps(refused.documents)
+    monkeypatch.setenv("HUD_RL_URL", "http://127.0.0.1:9")
+    assert (await bare("doctor")).code == 3, "nothing listens"
 
 
 async def test_the_embedded_service_needs_no_key(

@@ -1,7 +1,5 @@
 """``hud-tui init``: from a lock file, from the service, and back."""
 
-import contextlib
-import io
 import json
 from pathlib import Path
 
@@ -39,41 +37,39 @@ async def test_from_the_service_to_a_file_of_one_s_choice(bare: Command, tmp_pat
     assert shown.data["config"] == result.data["config"]
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "either ENV or --show"),
-        (["arith", "--show", "x"], "either ENV or --show"),
-        (["nowhere"], "no environment named nowhere"),
-        (["./empty"], "has no hud.lock.yaml"),
-        (["--show", "nothing.yaml"], "No such file"),
-        (["--show", "hud.lock.yaml"], "not a configuration"),
-        ([".", "-o", "hud.lock.yaml/x"], "hud.lock.yaml"),
-        (["tasks.json"], "not a lock file"),
-    ],
-)
-async def test_what_cannot_be(bare: Command, tmp_path: Path, argv: list[str], message: str) -> None:
+async def test_what_cannot_be(bare: Command, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "tasks.json").write_text("{}")
-    result = await bare("init", *argv)
-    assert (result.code, result.kind) == (2, "error")
-    assert message in result.error["message"]
-    assert result.error["hint"]
+    for words, message in (
+        ("", "either ENV or --show"),
+        ("arith --show x", "either ENV or --show"),
+        ("nowhere", "no environment named nowhere"),
+        ("./empty", "has no hud.lock.yaml"),
+        ("--show nothing.yaml", "No such file"),
+        ("--show hud.lock.yaml", "not a configuration"),
+        (". -o hud.lock.yaml/x", "hud.lock.yaml"),
+        ("tasks.json", "not a lock file"),
+    ):
+        result = await bare("init", *words.split())
+        assert (result.code, result.kind) == (2, "error"), words
+        assert message in result.error["message"]
+        assert result.error["hint"]
 
 
-async def test_a_transform_is_shown_and_not_run(
+async def test_a_transform_is_shown_and_not_run_and_one_that_is_cut_says_so(
     bare: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """In the table: the document has all of it."""
     mark = tmp_path / "ran"
-    code = f"__import__('pathlib').Path({str(mark)!r}).touch()"
-    text = (
-        f"action_mappings:\n  go:\n    x:\n      from_arg: a\n      transform: {json.dumps(code)}\n"
-    )
-    (tmp_path / "c.yaml").write_text(text)
-    result = await bare("init", "--show", "c.yaml")
-    assert result.data["transforms"] == [{"action": "go", "argument": "x", "text": code}]
-    assert main(["init", "--show", "c.yaml"]) == 0
-    assert code in capsys.readouterr().out
+    touch = f"__import__('pathlib').Path({str(mark)!r}).touch()"
+    long = "lambda x: " + "x" * 600
+    for code, shown in ((touch, touch), (long, "xxx… (110 more characters)\n")):
+        argument = f"{{from_arg: a, transform: {json.dumps(code)}}}"
+        (tmp_path / "c.yaml").write_text(f"action_mappings:\n  go:\n    x: {argument}\n")
+        result = await bare("init", "--show", "c.yaml")
+        assert result.data["transforms"] == [{"action": "go", "argument": "x", "text": code}]
+        assert main(["init", "--show", "c.yaml"]) == 0
+        assert shown in capsys.readouterr().out
     assert not mark.exists()
 
 
@@ -86,19 +82,3 @@ async def test_people_are_told_what_was_written(
     assert out.startswith("wrote configs/text_2048.yaml: 2 actions\n")
     assert "! move: unknown parameters" in out
     assert "not-to-be-shown" not in out + err + (tmp_path / "configs/text_2048.yaml").read_text()
-
-
-async def test_text_that_is_cut_says_so(bare: Command, tmp_path: Path) -> None:
-    """In the table: the document has all of it."""
-    code = "lambda x: " + "x" * 600
-    file = tmp_path / "mine.yaml"
-    file.write_text(
-        f"action_mappings:\n  go:\n    x: {{from_arg: a, transform: {json.dumps(code)}}}\n"
-    )
-    capture = io.StringIO()
-    with contextlib.redirect_stdout(capture):
-        assert main(["init", "--show", str(file)]) == 0
-    shown = next(line for line in capture.getvalue().splitlines() if "lambda" in line)
-    assert shown.endswith("xxx… (110 more characters)")
-    result = await bare("init", "--show", str(file))
-    assert result.data["transforms"][0]["text"] == code

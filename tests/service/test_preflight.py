@@ -14,9 +14,8 @@ from hud_tui.rl.tasks.checks import Finding
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.settings import Settings
 from hud_tui.wire import JobParameters
-from tests.conftest import Served
 from tests.service.clients import answered
-from tests.service.headless import Command, commands
+from tests.service.headless import Command, forked
 
 pytestmark = pytest.mark.usefixtures("hurried")
 TASKS = read_rows([{"env": "My_Env", "id": f"s{n % 2}", "args": {"n": n}} for n in range(12)])
@@ -83,29 +82,19 @@ def of_args(found: list[Finding]) -> list[Finding]:
 
 
 async def test_the_registry_is_asked_where_there_is_no_mcp_config() -> None:
-    answers = {
-        **GOOD,
-        "/environments/My_Env/mcp-config": 404,
-        "/v2/registry": page({"id": "r-1", "name": "my-env"}, {"id": "r-2", "name": "my-env-2"}),
-    }
-    found = await findings(answers)
+    async def registered(*names: str) -> list[Finding]:
+        rows = [{"id": f"r-{number}", "name": name} for number, name in enumerate(names, 1)]
+        nothing = {"/environments/My_Env/mcp-config": 404}
+        return await findings(GOOD | nothing | {"/v2/registry": page(*rows)})
+
+    found = await registered("my-env", "my-env-2")
     assert of("environments", found) == [("ok", "My_Env exists")]
     assert [level for level, _ in of("scenarios", found)] == ["ok"]
     assert len(of_args(found)) == 1
-
-
-async def test_two_environments_of_one_name_are_ambiguous() -> None:
-    both = page({"id": "r-1", "name": "my-env"}, {"id": "r-2", "name": "My Env"})
-    answers = {**GOOD, "/environments/My_Env/mcp-config": 404, "/v2/registry": both}
-    [(level, message)] = of("environments", await findings(answers))
-    assert (level, message) == ("failure", "2 environments are named My_Env")
-
-
-async def test_a_missing_environment_says_what_may_be_meant() -> None:
-    near = page({"id": "r-1", "name": "my-envs"})
-    answers = {**GOOD, "/environments/My_Env/mcp-config": 404, "/v2/registry": near}
-    found = [one for one in await findings(answers) if one.check == "environments"]
-    assert [(one.level, one.fix) for one in found] == [("failure", "did you mean my-envs?")]
+    both = await registered("my-env", "My Env")
+    assert of("environments", both) == [("failure", "2 environments are named My_Env")]
+    near = [one for one in await registered("my-envs") if one.check == "environments"]
+    assert [(one.level, one.fix) for one in near] == [("failure", "did you mean my-envs?")]
 
 
 async def test_scenarios_that_are_not_listed_are_not_judged() -> None:
@@ -153,22 +142,18 @@ async def test_a_warning_fails_where_it_is_asked_to(hud: Command, tmp_path: Path
     assert (await hud("preflight", "arith", "--fail-on", "warning")).code == 0
 
 
-async def test_the_group_size_of_a_run_is_judged(hud: Command) -> None:
-    result = await hud("preflight", "arith", "--group-size", "1")
-    assert (result.code, result.error["type"]) == (2, "usage")
-    result = await hud("preflight", "arith", "--group-size", "4")
-    [found] = [one for one in result.data["findings"] if one["check"] == "group_size"]
-    assert found["message"].startswith("4 rollouts of each of")
-
-
-async def test_a_file_is_checked_without_a_model_too(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+async def test_a_file_is_checked_without_a_model_too_and_the_group_size_of_a_run_judged(
+    bare: Command,
 ) -> None:
-    hud = commands(served, monkeypatch, capsys)
-    result = await hud("preflight", "arith")
+    result = await bare("preflight", "arith")
     assert (result.code, result.data["tasks"], result.data["verdict"]) == (0, 132, "warning")
     [finding] = [one for one in result.data["findings"] if one["check"] == "model"]
     assert finding["level"] == "warning"
     assert "model not checked" in finding["message"]
-    sampled = await hud("preflight", "arith", "--sample", "2")
-    assert (sampled.code, sampled.error["type"]) == (2, "usage")
+    for flags in (("--sample", "2"), ("--group-size", "1")):
+        refused = await bare("preflight", "arith", *flags)
+        assert (refused.code, refused.error["type"]) == (2, "usage")
+    await forked(bare)
+    result = await bare("preflight", "arith", "--group-size", "4")
+    [found] = [one for one in result.data["findings"] if one["check"] == "group_size"]
+    assert found["message"].startswith("4 rollouts of each of")

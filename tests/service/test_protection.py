@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from hud_tui.client.guard import NAME, Guard, Protection
 from hud_tui.errors import HudProtected, HudUsage
 from hud_tui.service.service import Service
 from hud_tui.wire_training import OptimStep
-from tests.conftest import Served
+from tests.conftest import Served, caller
 from tests.service.clients import fork_of, in_process, run_of
 from tests.service.headless import Command, model_of
 from tests.tui.cockpit import grow
@@ -44,8 +43,7 @@ async def test_the_client_refuses_what_changes_a_protected_model(service: Servic
 
 async def test_headless_wants_the_name(hud: Command, served: Served, tmp_path: Path) -> None:
     model = await model_of(hud)
-    headers = {"Authorization": f"Bearer {served.api_key}"}
-    async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
+    async with caller(served) as http:
         await grow(http, model["id"], 2)
     protected = await hud("protect", "arith-rl")
     assert protected.kind == "protect"
@@ -82,15 +80,15 @@ async def test_where_nobody_knows_which_are_protected_nothing_is_changed(
     assert (await hud("fork", "arith-rl", "--name", "copy", "-y")).code == 0
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"models": []}', '{"models": 3}', "[" * 9999])
-def test_a_file_that_says_nothing_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / NAME).write_text(text)
+def test_a_file_that_says_nothing_is_named(tmp_path: Path) -> None:
     kept = Protection(lambda: tmp_path)
-    with pytest.raises(HudUsage, match="is not a valid list of protected models"):
-        _ = kept.models
-    with pytest.raises(HudUsage):
-        kept.protect("m", "name", True)
-    assert (tmp_path / NAME).read_text() == text
+    for text in ("", "[]", "{}", '{"models": []}', '{"models": 3}', "[" * 9999):
+        (tmp_path / NAME).write_text(text)
+        with pytest.raises(HudUsage, match="is not a valid list of protected models"):
+            _ = kept.models
+        with pytest.raises(HudUsage):
+            kept.protect("m", "name", True)
+        assert (tmp_path / NAME).read_text() == text
 
 
 def test_two_programs_see_the_same(tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
 """Read-only: nothing but reads reaches the service, whoever asks for it."""
 
 import inspect
-from pathlib import Path
 
 import httpx
 import pytest
 
 from hud_tui.client import transport
 from hud_tui.client.guard import Guard
-from hud_tui.config import ReadOnly, Safety, read_config, why_read_only
-from hud_tui.errors import HudReadOnly, HudUsage
+from hud_tui.config import ReadOnly, Safety, why_read_only
+from hud_tui.errors import HudReadOnly
 from hud_tui.wire_training import Chat
 from tests.service.clients import answered
 from tests.service.headless import Command, Configure, model_of
@@ -72,12 +71,20 @@ async def test_the_environment_and_the_config_file_say_it_too(
     monkeypatch.setenv("HUD_TUI_READ_ONLY", "0")
     configure("[safety]\nread_only = true\n")
     assert "[safety]" in (await hud(*fork)).error["message"]
-    configure("[safety]\nread_onyl = true\n")
-    broken = await hud(*fork)
-    assert (broken.code, broken.error["type"]) == (2, "usage")
-    assert "safety.read_onyl: unknown setting" in broken.error["message"]
+    for text, said in (
+        ("[safety]\nread_onyl = true\n", "safety.read_onyl: unknown setting"),
+        ("safety = 1\n", "safety: expected a table"),
+        ("[safety]\nread_only = 1\n", "safety.read_only: expected true or false"),
+        ("[safety]\nread_only = 'no'\n", "safety.read_only: expected true or false"),
+    ):
+        configure(text)
+        broken = await hud(*fork)
+        assert (broken.code, broken.error["type"]) == (2, "usage")
+        assert said in broken.error["message"]
     configure("")
     assert (await hud(*fork)).code == 0
+    for value in ("", "0", "false", "No", "off "):
+        assert why_read_only(False, {"HUD_TUI_READ_ONLY": value}, Safety()) is None
 
 
 async def test_stop_and_a_push_are_refused_and_serve_wants_no_such_flag(hud: Command) -> None:
@@ -85,23 +92,3 @@ async def test_stop_and_a_push_are_refused_and_serve_wants_no_such_flag(hud: Com
     pushed = await hud("convert", "tasks.json", "--name", "me/tasks", "-y", "--read-only")
     assert pushed.error["type"] == "read_only"
     assert (await hud("serve", "--read-only")).code == 2
-
-
-@pytest.mark.parametrize("value", ["", "0", "false", "No", "off ", None])
-def test_what_is_no_yes(value: str | None) -> None:
-    environ = {} if value is None else {"HUD_TUI_READ_ONLY": value}
-    assert why_read_only(False, environ, Safety()) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("safety = 1\n", "safety: expected a table"),
-        ("[safety]\nread_only = 1\n", "safety.read_only: expected true or false"),
-        ("[safety]\nread_only = 'no'\n", "safety.read_only: expected true or false"),
-    ],
-)
-def test_a_value_that_is_none_is_named(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "config.toml").write_text(text)
-    with pytest.raises(HudUsage, match=said):
-        read_config(tmp_path)

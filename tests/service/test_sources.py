@@ -54,24 +54,18 @@ async def test_the_problems_of_a_directory_come_from_all_of_its_files(
     assert "line 2: NUL byte" in result.error["message"]
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda p: p.mkdir(), "no .json or .jsonl file in it"),
-        (lambda p: p.with_suffix(".py").write_text("import os"), "train {} -m MODEL"),
-        (lambda p: None, "no file or taskset named"),
-    ],
-    ids=["empty", "python", "nothing"],
-)
-async def test_a_source_without_tasks_is_refused(
-    hud: Command, tmp_path: Path, make: Any, said: str
-) -> None:
-    path = tmp_path / "tasks"
-    make(path)
-    source = path.with_suffix(".py") if path.with_suffix(".py").exists() else path
-    result = await hud("preflight", str(source))
-    assert (result.code, result.error["type"]) == (2, "usage")
-    assert said.format(source) in result.error["message"] + result.error["hint"]
+async def test_a_source_without_tasks_is_refused(hud: Command, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "env.py").write_text("import os")
+    for name, said in (
+        ("empty", "no .json or .jsonl file in it"),
+        ("env.py", "train {} -m MODEL"),
+        ("nothing", "no file or taskset named"),
+    ):
+        path = tmp_path / name
+        result = await hud("preflight", str(path))
+        assert (result.code, result.error["type"]) == (2, "usage")
+        assert said.format(path) in result.error["message"] + result.error["hint"]
 
 
 async def test_a_taskset_has_a_name_and_an_id(

@@ -10,7 +10,6 @@ import pytest
 from hud_tui.service.http import new_id, now, rollout_id
 from hud_tui.service.service import Service
 from hud_tui.service.store import checkpoints, events, jobs, models
-from hud_tui.service.store import checkpoints as checkpoint_store
 from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
 from hud_tui.service.store.db import MIGRATIONS, Db, TooNew, connect, insert
 from hud_tui.wire import Checkpoint, JobError
@@ -49,16 +48,14 @@ def test_a_file_is_durable_and_strict(db: Db) -> None:
         db.execute("UPDATE model SET created_at = 'yesterday'")
 
 
-def test_opening_again_migrates_nothing(db: Db, tmp_path: Path) -> None:
+def test_opening_again_migrates_nothing_and_a_newer_file_is_left_alone(
+    db: Db, tmp_path: Path
+) -> None:
     db.close()
     again = connect(tmp_path / "service.db")
     assert models.find(again, "fork").name == "fork"
+    again.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     again.close()
-
-
-def test_a_newer_file_is_left_alone(db: Db, tmp_path: Path) -> None:
-    db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    db.close()
     with pytest.raises(TooNew):
         connect(tmp_path / "service.db")
 
@@ -68,7 +65,7 @@ def test_a_step_needs_its_parent_to_be_the_head(db: Db) -> None:
     checkpoints.append(db, new(model.id, None))
     with pytest.raises(HeadHasMoved):
         checkpoints.append(db, new(model.id, None, "c2"))
-    assert checkpoint_store.head_id(db, model.id) == "c1"
+    assert checkpoints.head_id(db, model.id) == "c1"
 
 
 def test_the_schema_refuses_orphans_and_foreign_heads(db: Db) -> None:

@@ -67,6 +67,10 @@ async def test_a_sweep_runs_so_many_at_once_each_on_a_fork(
             (rate, seed) for rate in (0.1, 0.2) for seed in (0, 1, 2)
         }
         assert {run.parameters["sweep"] for run in runs if run.parameters} == {"s"}
+        (tmp_path / "sweeps" / "x.json").write_text("{")
+        assert files.all() == [ended], "a file that makes no sense is no sweep"
+        with pytest.raises(HudUsage, match="no sweep named x"):
+            files.find("x")
         assert files.find("s") == ended
         assert set(files.names().values()) == {"s"}
         assert files.names().keys() == {run.id for run in runs}
@@ -88,11 +92,8 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
             await SweepDriver(client, sweep, tasks, files).run(follow=False)
         stopped = await cancel_sweep(client, files.find("s"), files)
         assert (await running).cancelled, "who drives it ends by itself"
-        assert [member.status for member in stopped.members] == [
-            "cancelled",
-            "cancelled",
-            "waiting",
-        ]
+        statuses = [member.status for member in stopped.members]
+        assert statuses == ["cancelled", "cancelled", "waiting"]
         assert stopped.status == "cancelled"
         engine.go_on()
         going = requeued(await refreshed(client, files.find("s")))
@@ -158,14 +159,6 @@ async def test_a_run_that_is_refused_does_not_stop_the_others(
         assert ended.status == "failed"
 
 
-def test_a_file_that_makes_no_sense_is_no_sweep(tmp_path: Path) -> None:
-    (tmp_path / "sweeps").mkdir()
-    (tmp_path / "sweeps" / "x.json").write_text("{")
-    assert SweepFiles(tmp_path).all() == []
-    with pytest.raises(HudUsage, match="no sweep named x"):
-        SweepFiles(tmp_path).find("x")
-
-
 FLAGS = ("--steps", "1", "--tasks-per-step", "2", "--lr", "0.1,0.3", "--group-size", "2,4")
 
 
@@ -224,51 +217,40 @@ async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
     assert len((await hud("jobs")).data["jobs"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--lr", "0.1,0.1"), "a value comes twice"),
-        (("--lr", "0.1,2"), "--learning-rate: 2 is above the most, 1"),
-        (("--lr", "0.1,x"), "expected a finite number"),
-        (("--lr", "0.1,0.2", "--at-once", "0"), "expected 1 to 64"),
-        (("--lr", "0.1,0.2", "--fail-on", "warn", "--follow"), "is for one run"),
-        (("--reasoning-effort", "low,huge"), "choose from low, medium, high"),
-    ],
-)
 async def test_a_sweep_that_makes_no_sense_is_refused_before_anything_is_sent(
-    hud: Command, flags: tuple[str, ...], said: str
+    hud: Command,
 ) -> None:
-    found = await hud("run", "arith", "-m", "arith-rl", *flags, "-y")
-    assert found.code == 2
-    assert said in found.error["message"]
+    for flags, said in (
+        ("--lr 0.1,0.1", "a value comes twice"),
+        ("--lr 0.1,2", "--learning-rate: 2 is above the most, 1"),
+        ("--lr 0.1,x", "expected a finite number"),
+        ("--lr 0.1,0.2 --at-once 0", "expected 1 to 64"),
+        ("--lr 0.1,0.2 --fail-on warn --follow", "is for one run"),
+        ("--reasoning-effort low,huge", "choose from low, medium, high"),
+    ):
+        found = await hud("run", "arith", "-m", "arith-rl", *flags.split(), "-y")
+        assert (found.code, said in found.error["message"]) == (2, True)
     assert len((await hud("models")).data["models"]) == 2
 
 
-async def test_a_sweep_s_tasks_must_be_those_it_was_begun_with(
+async def test_one_that_has_ended_is_neither_cancelled_nor_resumed_nor_with_other_tasks(
     hud: Command, tmp_path: Path
 ) -> None:
     file = tmp_path / "t.jsonl"
     row = '{"env": "arith", "id": "add", "args": {"a": %d, "b": 2}, "slug": "add-%d"}\n'
     file.write_text("".join(row % (n, n) for n in range(12)))
     flags = ("--steps", "1", "--tasks-per-step", "2", "--group-size", "2", "--seed", "0,1")
-    assert (await hud("run", str(file), "-m", "arith-rl", *flags, "-y", "--follow")).code == 0
-    file.write_text("".join(row % (n, n) for n in range(11)))
-    changed = await hud("sweep", "arith-rl-sweep", "--resume", "-y")
-    assert (changed.code, changed.error["outcome"]) == (2, "not_done")
-    assert "has other tasks" in changed.error["message"]
-    shown = await hud("sweep", "arith-rl-sweep")
-    assert shown.data["status"] == "succeeded"
-
-
-async def test_a_sweep_that_has_ended_is_neither_cancelled_nor_resumed(hud: Command) -> None:
-    flags = ("--steps", "1", "--tasks-per-step", "2", "--group-size", "2", "--seed", "0,1")
-    begun = await hud("run", "arith", "-m", "arith-rl", *flags, "-y")
+    begun = await hud("run", str(file), "-m", "arith-rl", *flags, "-y")
     for member in begun.data["members"]:
         assert (await hud("watch", member["name"], "--until", "done")).code == 0
     assert [one["status"] for one in (await hud("sweep")).data["sweeps"]] == ["succeeded"]
     for flag in ("--cancel", "--resume"):
         again = await hud("sweep", "arith-rl-sweep", flag, "-y")
-        assert (again.code, again.data["status"], again.data["cancelled"]) == (
-            0, "succeeded", False,
-        )  # fmt: skip
+        assert again.code == 0
+        assert (again.data["status"], again.data["cancelled"]) == ("succeeded", False)
     assert "nothing to resume" in again.err
+    file.write_text("".join(row % (n, n) for n in range(11)))
+    changed = await hud("sweep", "arith-rl-sweep", "--resume", "-y")
+    assert (changed.code, changed.error["outcome"]) == (2, "not_done")
+    assert "has other tasks" in changed.error["message"]
+    assert (await hud("sweep", "arith-rl-sweep")).data["status"] == "succeeded"
