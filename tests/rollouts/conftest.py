@@ -1,4 +1,4 @@
-"""A command line with a model, an environment to train it on, and runs that are driven from here."""
+"""A command line with a model, an environment to train it on, and runs driven from here."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
