@@ -180,6 +180,12 @@ async def serve_process(data_dir: Path, *flags: str) -> AsyncIterator[Process]:
         await process.wait()
 
 
+def pointed_at(url: str, api_key: str) -> dict[str, str]:
+    """The variables by which a program finds this service, and no other."""
+    hosts = ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")
+    return {f"HUD_{host}_URL": url for host in hosts} | {"HUD_API_KEY": api_key}
+
+
 def bearer(api_key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"}
 

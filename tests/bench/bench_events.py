@@ -29,7 +29,7 @@ from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Checkpoint
 from tests.bench.terminal import Terminal
 from tests.bench.timed_app import TimedApp, timed_app
-from tests.conftest import on_socket
+from tests.conftest import on_socket, pointed_at
 from tests.toy_engine import ToyEngine
 from tests.tui import runs
 
@@ -38,7 +38,6 @@ GROUPS, SIZE, PER_S, EVERY_S = 64, 64, 5_000, 0.02
 STEPS, PAUSE_S = 20, 0.3
 GOAL_MS, LATE_S = 50.0, 1.0
 """For nine of ten keys; and from the run's last event to its end on the screen."""
-HOSTS = ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")
 KEY, FROZEN, FOLLOWED, ENDED = b"f", b"frozen at", b"heard", b"succeeded"
 
 
@@ -152,8 +151,7 @@ def measure() -> Found:
         try:
             assert service.stdout is not None
             url, key = service.stdout.readline().decode().split()
-            environ = {f"HUD_{name}_URL": url for name in HOSTS} | {"HUD_API_KEY": key}
-            with timed_app(["status", "bench"], environ) as app:
+            with timed_app(["status", "bench"], pointed_at(url, key)) as app:
                 return follow(app, service)
         finally:
             service.kill()

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from time import perf_counter
 
 from tests.bench import trained
+from tests.conftest import pointed_at
 
 GOAL = 1.6
 STEPS, REPEATS = 20, 12
@@ -30,11 +31,7 @@ def main() -> int:
 async def _measure() -> float:
     async with trained.service() as (client, _):
         await trained.train(client, STEPS)
-        settings = client.settings
-        environ = {"HUD_API_KEY": settings.api_key} | {
-            f"HUD_{name}_URL": settings.api_url
-            for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")
-        }
+        environ = pointed_at(client.settings.api_url, client.settings.api_key)
         return await asyncio.to_thread(_ratio, os.environ | environ)
 
 

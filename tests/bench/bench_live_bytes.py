@@ -7,16 +7,12 @@ change. Then nothing happens, and nothing may be written.
 """
 
 import asyncio
-import fcntl
 import os
-import pty
 import select
-import struct
-import subprocess
 import sys
-import termios
 
-from hud_tui.events import CheckpointAdded, JobChanged
+from tests.bench.bench_live import next_steps, take
+from tests.bench.terminal import PATIENCE_S, program
 from tests.tui import runs
 from tests.tui.stage import Stage
 
@@ -26,28 +22,19 @@ GOAL_KB = 40.0
 
 
 class Played(Stage):
-    """A run that takes a step four times a second, then none; then the app leaves."""
+    """A run that takes a step four times a second, then none."""
 
     async def play_run(self) -> None:
-        report = int(os.environ["REPORT_FD"])
+        report = int(sys.argv[2])
         await asyncio.sleep(2.0)
         os.write(report, b"a")
-        for node in runs.checkpoints(STEPS + UPDATES)[STEPS:]:
-            fresh = node.model_copy(update={"is_active": True})
-            for event in (
-                CheckpointAdded(checkpoint=fresh),
-                runs.taken(fresh),
-                JobChanged(job=runs.job(node.step or 0, 2 * STEPS)),
-            ):
-                self.staged.scene = self.scene.fold(event)
-            self.play(self.scene)
+        for events in next_steps(STEPS, UPDATES):
+            take(self, events)
             await asyncio.sleep(EVERY_S)
         await asyncio.sleep(1.0)
         os.write(report, b"b")
         await asyncio.sleep(IDLE_S)
         os.write(report, b"c")
-        await asyncio.sleep(0.5)
-        self.exit()
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -56,29 +43,19 @@ class Played(Stage):
 
 def measure() -> tuple[float, int]:
     """Bytes a second while the run goes on, and all bytes while it does not."""
-    terminal, child = pty.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     told, report = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.bench_live_bytes", "--child"],
-        stdin=child, stdout=child, stderr=child, pass_fds=(report,), start_new_session=True,
-        env={**os.environ, "REPORT_FD": str(report), "TERM": "xterm-256color"},
-    )  # fmt: skip
-    os.close(child)
-    os.close(report)
-    written, phase = {"": 0, "a": 0, "b": 0, "c": 0}, ""
-    while process.poll() is None:
-        ready, _, _ = select.select([terminal, told], [], [], 1.0)
-        if terminal in ready:
-            try:
-                written[phase] += len(os.read(terminal, 65_536))
-            except OSError:
-                break
-        elif told in ready and (mark := os.read(told, 1).decode()):
-            phase = mark
-    process.wait()
-    os.close(terminal)
-    assert phase == "c", "the app did not play its run to the end"
+    command = ("-m", "tests.bench.bench_live_bytes", "--child", str(report))
+    written, phase = {"": 0, "a": 0, "b": 0}, ""
+    with program(command, pass_fds=(report,)) as terminal:
+        while phase != "c":
+            ready, _, _ = select.select([terminal.fd, told], [], [], PATIENCE_S)
+            assert ready, "the app did not play its run to the end"
+            if terminal.fd in ready:
+                drawn = terminal.read()
+                assert drawn, "the app has ended"
+                written[phase] += len(drawn)
+            else:
+                phase = os.read(told, 1).decode()
     assert written["a"] > 10 * UPDATES, "the updates were not drawn"
     return written["a"] / (UPDATES * EVERY_S), written["b"]
 

@@ -1,9 +1,8 @@
 """The table of all runs: 10 000 rows, on the screen too, and 20 runs of 10 000 steps in one chart.
 
 Run: python -m tests.bench.bench_runs
-The times are given as multiples of a floor measured in the same process, so that a slow machine
-gives the same. The list is read by the client from a service over its store, in one process: what
-the network adds is not in it.
+The list is read by the client from a service over its store, in one process: what the network
+adds is not in it.
 """
 
 import asyncio
@@ -26,31 +25,14 @@ from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire import RunRecord
-from tests.bench.timing import best_s, floor_s
+from tests.bench.timing import KEY, REPAINT, WHOLE, Goal, best_s, missed
 from tests.service.clients import fork_of, in_process
 from tests.toy_engine import ToyEngine
 from tests.tui.scenes import Scene, settle
 
 RUNS, LINES, STEPS, WIDTH = 10_000, 20, 10_000, 400
-TABLE_MS, TABLE_FLOORS = 50.0, 9.0
-"""Filter and two sorts; the goal, and as a multiple of the floor, 5.4 ms on two quiet cores."""
-OVERLAY_MS, OVERLAY_FLOORS = 33.0, 6.0
-"""One repaint of the overlay at 400 columns of dots."""
-COMPARED_FLOORS = 6.0
-CROSSHAIR_MS, CROSSHAIR_FLOORS = 16.0, 3.0
-"""On the screen: all curves anew, as the axis changes; and the crosshair alone."""
-READ_MS, READ_FLOORS = 1000.0, 185.0
-"""All rows, from the request to the table."""
-POLL_MS, POLL_FLOORS = 16.0, 3.0
-"""One run has changed, from the request to the table."""
-OPEN_MS, OPEN_FLOORS = 1000.0, 185.0
-"""The Runs view, from the key to the rows on the screen."""
-SCROLL_MS, SCROLL_FLOORS = 33.0, 6.0
-"""A page further, at 200 columns: every cell is another."""
-STEP_MS, STEP_FLOORS = 16.0, 3.0
-"""The cursor one row down."""
-MOVE_MS, MOVE_FLOORS = 50.0, 9.0
-"""One run has changed: filtered, sorted and drawn."""
+CHANGE = Goal(50.0, 9.0)
+"""To filter and sort, or to show that one run has changed: filtered, sorted and drawn."""
 
 
 def rows() -> list[RunRow]:
@@ -160,9 +142,6 @@ async def in_sight(view: RunsScreen) -> None:
 async def screen(known: list[RunRow]) -> tuple[float, float, float, float]:
     """Seconds until the view shows all runs, to scroll a page, to move the cursor, and to show that
     one run has changed."""
-
-    async def nothing(*_: object) -> None: ...
-
     app = Scene(Start("models"), nothing, runs=[record(row) for row in known]).app()
     async with app.run_test(size=(200, 60)) as pilot:
         await settle(pilot, lambda: app.shown_view is not None)
@@ -191,6 +170,9 @@ async def screen(known: list[RunRow]) -> tuple[float, float, float, float]:
         return opened, sorted(scrolls)[len(scrolls) // 2], stepped, min(moved)
 
 
+async def nothing(*_: object) -> None: ...
+
+
 class Read(RunList):
     """Runs whose steps were read."""
 
@@ -207,9 +189,6 @@ class Read(RunList):
 
 async def comparison(found: list[tuple[RunRow, RunSeries]]) -> tuple[float, float]:
     """Seconds to draw all curves anew, and to move the crosshair, at 200 × 60."""
-
-    async def nothing(*_: object) -> None: ...
-
     app = Scene(Start("models"), nothing).app()
     rows = [row for row, _ in found]
     async with app.run_test(size=(200, 60)) as pilot:
@@ -241,23 +220,20 @@ def main() -> int:
     read_s, poll_s = asyncio.run(service())
     open_s, scroll_s, step_s, move_s = asyncio.run(screen(known))
     compared_s, crosshair_s = asyncio.run(comparison(runs))
-    floor = floor_s()
-    found = (
-        (f"runs filter and two sorts, {RUNS} rows", sorted_s, TABLE_FLOORS, TABLE_MS),
-        (f"runs overlay, {LINES} × {STEPS} steps", drawn_s, OVERLAY_FLOORS, OVERLAY_MS),
-        (f"runs compared, {LINES} × {STEPS} steps drawn", compared_s, COMPARED_FLOORS, OVERLAY_MS),
-        ("runs compared, the crosshair a step on", crosshair_s, CROSSHAIR_FLOORS, CROSSHAIR_MS),
-        (f"runs list read whole, {RUNS} runs", read_s, READ_FLOORS, READ_MS),
-        (f"runs list, one of {RUNS} changed", poll_s, POLL_FLOORS, POLL_MS),
-        (f"runs view opened, {RUNS} runs", open_s, OPEN_FLOORS, OPEN_MS),
-        (f"runs view scrolled a page of {RUNS}", scroll_s, SCROLL_FLOORS, SCROLL_MS),
-        ("runs view, the cursor a row down", step_s, STEP_FLOORS, STEP_MS),
-        (f"runs view, one of {RUNS} moved", move_s, MOVE_FLOORS, MOVE_MS),
+    return missed(
+        [
+            (f"runs filter and two sorts, {RUNS} rows", sorted_s, CHANGE),
+            (f"runs overlay at {WIDTH} columns of dots, {LINES} × {STEPS} steps", drawn_s, REPAINT),
+            (f"runs compared, {LINES} × {STEPS} steps drawn", compared_s, REPAINT),
+            ("runs compared, the crosshair a step on", crosshair_s, KEY),
+            (f"runs list read whole, {RUNS} runs", read_s, WHOLE),
+            (f"runs list, one of {RUNS} changed", poll_s, KEY),
+            (f"runs view opened, {RUNS} runs", open_s, WHOLE),
+            (f"runs view scrolled a page of {RUNS}", scroll_s, REPAINT),
+            ("runs view, the cursor a row down", step_s, KEY),
+            (f"runs view, one of {RUNS} moved", move_s, CHANGE),
+        ]
     )
-    for name, spent, floors, ms in found:
-        shown = f"{spent / floor:.2f} floors ({1000 * spent:.1f} ms)"
-        print(f"{name}: {shown}; goal {floors:.2f} ({ms:.0f} ms)")
-    return int(any(spent > floors * floor for _, spent, floors, _ in found))
 
 
 if __name__ == "__main__":

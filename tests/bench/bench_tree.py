@@ -3,8 +3,7 @@
 Run: python -m tests.bench.bench_tree
 Measured is our own work on a screen of 120 × 40, every step unfolded: move the cursor a
 row, work out the details, draw every line in sight, which is more than the two lines that
-a key changes. What Textual then does with the lines is not ours. The time is given as a
-multiple of a floor measured in the same process, so that a slow machine gives the same.
+a key changes. What Textual then does with the lines is not ours.
 """
 
 import asyncio
@@ -16,12 +15,10 @@ from hud_tui.events import CheckpointAdded
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.wire import Checkpoint
-from tests.bench.timing import floor_s
+from tests.bench.timing import KEY, missed
 from tests.tui.still import StillClient, step, still
 
 SMALL, LARGE, KEYS = 1_000, 100_000, 60
-GOAL_MS, FLOORS = 16.0, 3.0
-"""The goal, and as a multiple of the floor, which took 5.4 ms on two quiet cores."""
 GROWTH = 2.0
 """How much longer a key may take in the large tree."""
 
@@ -81,17 +78,12 @@ async def measure(nodes: Sequence[Checkpoint]) -> tuple[float, float]:
 
 def main() -> int:
     (small, _), (large, step_) = (asyncio.run(measure(chain(n))) for n in (SMALL, LARGE))
-    floor = floor_s()
-    print(
-        f"tree key to repaint, {LARGE} checkpoints: {large / floor:.2f} floors"
-        f" ({1000 * large:.1f} ms); goal {FLOORS:.2f} ({GOAL_MS:.0f} ms)"
-    )
     print(f"tree key, {LARGE} against {SMALL}: {large / small:.2f} times; goal {GROWTH:.2f}")
-    print(
-        f"tree one more step, {LARGE} checkpoints: {step_ / floor:.2f} floors"
-        f" ({1000 * step_:.1f} ms); goal {FLOORS:.2f} ({GOAL_MS:.0f} ms)"
-    )
-    return large > FLOORS * floor or large > GROWTH * small or step_ > FLOORS * floor
+    found = [
+        (f"tree key to repaint, {LARGE} checkpoints", large, KEY),
+        (f"tree one more step, {LARGE} checkpoints", step_, KEY),
+    ]
+    return missed(found) or large > GROWTH * small
 
 
 if __name__ == "__main__":

@@ -1,10 +1,30 @@
 """How the benches measure: the least of several timings, beside a floor of the same process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
 FLOOR_LOOPS = 100_000
 """Of the floor's work; a few milliseconds."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The most that something may take."""
+
+    ms: float
+    """On two quiet cores, where the floor takes 5.4 ms."""
+    floors: float
+    """The same as a multiple of the floor, which is what counts: it is missed on a slow machine
+    where it is missed on a fast one."""
+
+
+KEY = Goal(16.0, 3.0)
+"""From a key to the repaint."""
+REPAINT = Goal(33.0, 6.0)
+"""Of a screen that changes by itself, or of all of one."""
+WHOLE = Goal(1000.0, 185.0)
+"""From a key to a page that is read first."""
 
 
 def best_s(call: Callable[[], object], repeats: int = 15) -> float:
@@ -28,3 +48,12 @@ def _floor() -> int:
         seen[number & 255] = number
         total += number * 3 % 7
     return total + len(seen)
+
+
+def missed(found: Sequence[tuple[str, float, Goal]]) -> bool:
+    """Print what took so many seconds beside its goal; whether anything took longer than that."""
+    floor = floor_s()
+    for name, spent, goal in found:
+        shown = f"{spent / floor:.2f} floors ({1000 * spent:.1f} ms)"
+        print(f"{name}: {shown}; goal {goal.floors:.2f} ({goal.ms:.0f} ms)")
+    return any(spent > goal.floors * floor for _, spent, goal in found)

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.campaigns.campaign import Campaign, Plan, Report
-from tests.conftest import fork, serve_process
+from tests.conftest import fork, pointed_at, serve_process
 from tests.hostile import KINDS as TASK_KINDS
 from tests.hostile import SEEDS, corpus
 from tests.unit.legacy.locks import ALL as LOCKS
@@ -476,19 +476,13 @@ class Round:
         for file in written_keys(self.place, self.file):
             report.found("keys", f"{self.what}: written to {file}")
 
-    def _word(self, word: str) -> str:
-        words = {"{file}": self.file, "{folder}": self.file.parent, "{model}": self.model}
-        return str(words.get(word, word))
-
 
 @asynccontextmanager
 async def reading(data: Path) -> AsyncIterator[tuple[Reader, str]]:
     """A reader beside a service with a model, by its name."""
     async with serve_process(data) as service, service.client() as http:
         model = await fork(http, "arith-rl")
-        hosts = ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")
-        urls = {f"HUD_{host}_URL": service.ready.url for host in hosts}
-        reader = Reader({**urls, "HUD_API_KEY": service.ready.api_key})
+        reader = Reader(pointed_at(service.ready.url, service.ready.api_key))
         try:
             yield reader, str(model["model_name"])
         finally:

@@ -6,7 +6,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -57,18 +58,24 @@ async def machine_of(machines: Machines, **wish: str) -> Machine:
 
 
 @asynccontextmanager
-async def set_up(
-    machines: Machines, said: list[StepSaid] | None = None, **wish: str
+async def begun(
+    machines: Machines, tell: Callable[[StepSaid], object] = lambda said: None, **wish: str
 ) -> AsyncIterator[Setup]:
-    """A machine that has been set up, until the block ends."""
-    tell = (lambda one: None) if said is None else said.append
+    """A set-up that is about to run; what it made is undone where the block ends."""
     setup = Setup(machines, await machine_of(machines, **wish), tell)
     try:
-        await setup.run({})
         yield setup
     finally:
         await setup.undo()
         await setup.aclose()
+
+
+@asynccontextmanager
+async def set_up(machines: Machines) -> AsyncIterator[Setup]:
+    """A machine that has been set up, until the block ends."""
+    async with begun(machines) as setup:
+        await setup.run({})
+        yield setup
 
 
 def environment_of(pid: str) -> list[bytes]:
@@ -88,8 +95,8 @@ async def answers(setup: Setup, machines: Machines) -> int:
 
 async def test_from_nothing_to_a_server_that_answers_and_back(machines: Machines, far: Far) -> None:
     said: list[StepSaid] = []
-    async with set_up(machines, said) as setup:
-        assert setup.machine.ready
+    async with begun(machines, said.append) as setup:
+        assert (await setup.run({})).ready
         assert await answers(setup, machines) == 200
         assert states(said) == [
             *(("folder", "do"), ("folder", "done"), ("files", "do"), ("files", "done")),
@@ -120,8 +127,7 @@ async def test_a_second_time_there_is_nothing_to_do(machines: Machines, far: Far
 
 async def test_secrets_go_into_one_file_and_nowhere_else(machines: Machines, far: Far) -> None:
     values = secret_values(["HF_TOKEN"], {"HF_TOKEN": "hf_it's$me"})
-    setup = Setup(machines, await machine_of(machines))
-    try:
+    async with begun(machines) as setup:
         await setup.run(values)
         file = far.home / ".hud-tui/box/secrets"
         assert file.stat().st_mode & 0o777 == 0o600
@@ -131,9 +137,6 @@ async def test_secrets_go_into_one_file_and_nowhere_else(machines: Machines, far
             held = [one for one in place.rglob("*") if one.is_file() and one != file]
             assert not [one for one in held if b"hf_it" in one.read_bytes()]
         assert machines.get("box").secrets == ("HF_TOKEN",)
-    finally:
-        await setup.undo()
-        await setup.aclose()
 
 
 @pytest.mark.parametrize(
@@ -151,31 +154,26 @@ def test_what_may_not_be_sent(names: list[str], variables: dict[str, str], why: 
 
 async def test_a_line_that_breaks_in_every_step(machines: Machines, far: Far) -> None:
     """More than fifty times; each step is still done once, and one server runs."""
-    setup: Setup
+    cut_in = Counter[str]()
+
+    def cut(said: StepSaid) -> None:
+        if said.state in ("check", "do") and said.text != "again":
+            line.lengths = [700, 2300, 3300, 3500, 3600, 3700, 3800, 3900]
+            line.cut()
+        if said.state == "log" and "trying again" in said.text:
+            cut_in[said.step] += 1
+
     async with cut_line(far.port) as line:
         far.lead_to(line.port)
-        cut_in: dict[str, int] = {}
-
-        def cut(said: StepSaid) -> None:
-            if said.state in ("check", "do") and said.text != "again":
-                line.lengths = [700, 2300, 3300, 3500, 3600, 3700, 3800, 3900]
-                line.cut()
-            if said.state == "log" and "trying again" in said.text:
-                cut_in[said.step] = cut_in.get(said.step, 0) + 1
-
-        setup = Setup(machines, await machine_of(machines), cut)
-        try:
+        async with begun(machines, cut) as setup:
             await setup.run({})
+            line.lengths = []
             assert {*cut_in} == {"folder", "files", "uv", "python", "engine", "server", "health"}
-            assert sum(cut_in.values()) >= 50
+            assert cut_in.total() >= 50
             assert (far.home / "installs").read_text() == "once\n"
             assert (far.home / "environments").read_text() == "once\n"
             assert await answers(setup, machines) == 200
             assert list((far.home / ".hud-tui/box/jobs").iterdir()) == []
-        finally:
-            line.lengths = []
-            await setup.undo()
-            await setup.aclose()
 
 
 async def test_a_set_up_that_was_killed_goes_on_with_its_job(machines: Machines, far: Far) -> None:
@@ -192,14 +190,9 @@ async def test_a_set_up_that_was_killed_goes_on_with_its_job(machines: Machines,
     with pytest.raises(asyncio.CancelledError):
         await first
     assert machines.get("box").job.keys() == {"engine"}
-    again = Setup(machines, await machine_of(machines))
-    try:
-        await again.run({})
+    async with begun(machines) as again:
+        assert (await again.run({})).ready
         assert (far.home / "installs").read_text() == "once\n"
-        assert again.machine.ready
-    finally:
-        await again.undo()
-        await again.aclose()
 
 
 async def test_a_job_that_was_killed_there_is_begun_anew(
@@ -210,17 +203,13 @@ async def test_a_job_that_was_killed_there_is_begun_anew(
         '[ -e "$HOME/killed" ] && { : > "$R/installed"; exit 0; }; echo $$ > "$HOME/pid"; sleep 99'
     )
     monkeypatch.setitem(ENGINES, "hud-tui", replace(counted, install=hangs))
-    setup = Setup(machines, await machine_of(machines))
-    going = asyncio.create_task(setup.run({}))
-    pid = far.home / "pid"
-    await until(lambda: pid.exists() and bool(pid.read_text().strip()))
-    (far.home / "killed").touch()
-    os.killpg(os.getpgid(int(pid.read_text())), signal.SIGKILL)
-    try:
+    async with begun(machines) as setup:
+        going = asyncio.create_task(setup.run({}))
+        pid = far.home / "pid"
+        await until(lambda: pid.exists() and bool(pid.read_text().strip()))
+        (far.home / "killed").touch()
+        os.killpg(os.getpgid(int(pid.read_text())), signal.SIGKILL)
         assert (await going).ready
-    finally:
-        await setup.undo()
-        await setup.aclose()
 
 
 async def test_a_disk_that_is_full_there(
@@ -234,10 +223,8 @@ async def test_a_disk_that_is_full_there(
     assert "disk is full" in caught.value.hint
     assert "engine" not in machines.get("box").done
     monkeypatch.setitem(ENGINES, "hud-tui", counted)  # somebody made room
-    again = Setup(machines, await machine_of(machines))
-    assert (await again.run({})).ready
-    await again.undo()
-    await again.aclose()
+    async with begun(machines) as again:
+        assert (await again.run({})).ready
 
 
 async def test_too_little_room_is_said_before_anything_is_done(
@@ -301,12 +288,10 @@ async def test_a_server_that_never_answers_is_shown_with_its_log(
         counted, serve=lambda machine: "sh -c 'echo the weights are broken; sleep 60'", start_s=1
     )
     monkeypatch.setitem(ENGINES, "hud-tui", broken)
-    setup = Setup(machines, await machine_of(machines))
-    with pytest.raises(ScriptFailed, match="the weights are broken"):
-        await setup.run({})
-    assert "the weights are broken" in await setup.log(10)
-    await setup.undo()
-    await setup.aclose()
+    async with begun(machines) as setup:
+        with pytest.raises(ScriptFailed, match="the weights are broken"):
+            await setup.run({})
+        assert "the weights are broken" in await setup.log(10)
 
 
 async def test_a_gpu_engine_needs_a_gpu(machines: Machines) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.service.routes import models
-from tests.conftest import Served
+from tests.conftest import Served, pointed_at
 from tests.service.clients import documents
 
 Command = Callable[..., Coroutine[Any, Any, "Result"]]
@@ -43,9 +43,8 @@ class Result:
 
 def point_at(monkeypatch: pytest.MonkeyPatch, url: str, api_key: str) -> None:
     """Make this service what HUD_… names, and no other."""
-    for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB"):
-        monkeypatch.setenv(f"HUD_{name}_URL", url)
-    monkeypatch.setenv("HUD_API_KEY", api_key)
+    for name, value in pointed_at(url, api_key).items():
+        monkeypatch.setenv(name, value)
 
 
 def as_hud(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.wire import Model
-from tests.conftest import PATIENCE_S, Served, until
+from tests.conftest import PATIENCE_S, Served, pointed_at, until
 from tests.service.clients import fork_of, over_socket, run_of
 from tests.toy_engine import ToyEngine
 
@@ -51,13 +51,12 @@ async def at_a_terminal(
     served: Served, *argv: str, headless: bool = True
 ) -> AsyncIterator[Terminal]:
     keyboard, stdin = pty.openpty()
-    urls = {f"HUD_{name}_URL": served.url for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hud_tui", *(["--headless"] if headless else []), *argv),
         stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **urls, "HUD_API_KEY": served.api_key},
+        env=os.environ | pointed_at(served.url, served.api_key),
     )
     os.close(stdin)
     try:

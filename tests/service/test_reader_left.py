@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.cli.main import READER_LEFT, main
-from tests.conftest import Served
+from tests.conftest import Served, pointed_at
 from tests.service.clients import fork_of, over_socket
 from tests.service.headless import point_at
 
@@ -23,13 +23,12 @@ async def started(
     served: Served, home: Path, *argv: str, stderr: int = asyncio.subprocess.PIPE
 ) -> asyncio.subprocess.Process:
     """A command whose output nobody reads yet."""
-    urls = {f"HUD_{name}_URL": served.url for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB")}
     dirs = {f"HUD_TUI_{name}_DIR": str(home / name) for name in ("CONFIG", "STATE", "DATA")}
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hud_tui", *argv),
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
-        env={**os.environ, **urls, **dirs, "HUD_API_KEY": served.api_key},
+        env=os.environ | dirs | pointed_at(served.url, served.api_key),
     )
 
 

@@ -1,6 +1,7 @@
 """The house: how many rooms there are, how large, what hangs on what, and the ways through it."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.conftest import pointed_at
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -103,14 +106,12 @@ def test_the_ways_name_functions_that_are_there(way: str) -> None:
 
 
 def test_the_headless_status_loads_forty_of_our_modules() -> None:
-    code = """import contextlib, io, os, sys
-os.environ["HUD_API_KEY"] = "k"
-for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB"):
-    os.environ[f"HUD_{name}_URL"] = "http://127.0.0.1:9"
+    code = """import contextlib, io, sys
 from hud_tui.cli.main import main
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     assert main(["--headless", "status"]) == 3
 print(*(name for name in sys.modules if name.partition(".")[0] == "hud_tui"))"""
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    environ = os.environ | pointed_at("http://127.0.0.1:9", "k")
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
     assert len(done.stdout.split()) <= 40, done.stdout

@@ -1,6 +1,7 @@
 """What is loaded, and when: start-up is import time."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 import hud_tui.client
 from hud_tui.client.trainer import TrainingClient
+from tests.conftest import pointed_at
 
 SDK = {"tinker", "transformers", "tokenizers", "torch"}
 """A third of an install, and seconds to load, that only ``--engine tinker`` needs."""
@@ -16,10 +18,7 @@ HEAVY = {
     *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub", *SDK),
 }
 HEADLESS = ("connect", "evaluate", "models", "jobs", "runs", "watch", "files", "doctor")
-COMMANDS = """import contextlib, io, os
-os.environ["HUD_API_KEY"] = "k"
-for name in ("API", "RL", "GATEWAY", "TELEMETRY", "WEB"):
-    os.environ[f"HUD_{name}_URL"] = "http://127.0.0.1:9"
+COMMANDS = """import contextlib, io
 from hud_tui.cli.main import main
 with contextlib.redirect_stdout(io.StringIO()):
     assert main(["--headless", "chec", "x"]) == 2
@@ -63,7 +62,8 @@ print(json.dumps(told))"""
 def test_nothing_is_loaded_before_it_is_needed(start: str) -> None:
     codes, without = zip(*STARTS[start], strict=True)
     command = [sys.executable, "-c", SHOW, json.dumps(codes)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    environ = os.environ | pointed_at("http://127.0.0.1:9", "k")
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
     loaded = dict(zip(codes, json.loads(done.stdout), strict=True))
     assert all("hud_tui" in found for found in loaded.values())
     early = {code: not_yet & {*loaded[code]} for code, not_yet in zip(codes, without, strict=True)}
