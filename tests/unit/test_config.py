@@ -65,12 +65,6 @@ def test_what_is_wrong_is_named_with_its_file(tmp_path: Path, text: str | bytes,
     assert error.value.hint
 
 
-def test_a_directory_in_its_place_is_said(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").mkdir()
-    with pytest.raises(HudUsage, match="cannot be read"):
-        read_config(tmp_path)
-
-
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.one_of(st.text(max_size=60), st.binary(max_size=60)))
 def test_no_file_does_more_than_be_refused(tmp_path: Path, text: str | bytes) -> None:

@@ -108,13 +108,6 @@ def test_a_second_runs_rollouts_are_placed_in_the_tree() -> None:
     assert rows_of(run.fold(JobChanged(job=runs.job(1, 400)))).name == "step-000061"
 
 
-def test_a_step_sampled_again_replaces_its_rollouts() -> None:
-    event = RolloutDone(trace_id="t", step=1, task_slug="a", rollout=0, reward=0.0)
-    run = Run().fold(event).fold(event.model_copy(update={"rollout": 1, "reward": 1.0}))
-    assert run.fold(event.model_copy(update={"reward": 0.5})).rollouts == {"a": (0.5, 1.0)}
-    assert run.fold(event).rollouts == run.rollouts
-
-
 def test_the_scale_holds_rewards_beyond_the_unit() -> None:
     shown = rows_of(grown(sampled(1, None, a=[-2.0, 3.0])))
     assert (shown.low, shown.high) == (-2.0, 3.0)

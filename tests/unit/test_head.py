@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.events import HeadMoved, TreeRead
+from hud_tui.events import HeadMoved
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import (
     Journal,
@@ -21,8 +21,8 @@ from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, JobStatus
 from tests.unit.trees import parents, tree_of
 
-FORKED = [-1, 0, 1, 2, 1, 4]
-"""c0 c1, then c2 c3 on one branch and c4 c5 on another."""
+FORKED = [-1, 0, 1, 2, 1, 4, -1]
+"""c0 c1, then c2 c3 on one branch and c4 c5 on another; and c6, beside them all."""
 
 
 def run_of(chosen: list[int], head: int | None, job: JobStatus | None = None) -> Run:
@@ -37,6 +37,7 @@ def run_of(chosen: list[int], head: int | None, job: JobStatus | None = None) ->
         (1, 5, Relation.DESCENDANT, 0, 2, "c1"),
         (3, 5, Relation.BRANCH, 2, 2, "c1"),
         (None, 5, Relation.DESCENDANT, 0, 4, None),
+        (6, 5, Relation.BRANCH, 1, 4, None),
     ],
 )
 def test_relations(
@@ -47,12 +48,6 @@ def test_relations(
     assert (change.common.id if change.common else None) == parted
     assert change.then.id == f"c{target}"
     assert (change.now.id if change.now else None) == (None if head is None else f"c{head}")
-
-
-def test_lineages_that_share_only_the_base_are_branches() -> None:
-    change = head_change(run_of([-1, -1], 0), "c1")
-    assert change.relation is Relation.BRANCH
-    assert (change.leaving, change.joining, change.common) == (1, 1, None)
 
 
 @given(parents(), st.data())
@@ -115,34 +110,30 @@ def test_outcomes(before: int, after: int | None, answered: bool, done: bool, te
     assert (became.done, became.text) == (done, text)
 
 
-def test_a_step_that_grew_from_the_new_head_proves_that_it_was_set() -> None:
-    became = outcome(run_of([-1, 0, 1], 2), run_of([-1, 0, 1, 0], 3), "c0", False)
-    assert became.done
-    assert became.text.endswith("head is step-000004, trained on from step-000001 · verified")
-
-
-def test_a_step_that_grew_from_the_old_head_proves_nothing() -> None:
-    became = outcome(run_of([-1, 0, 1], 2), run_of([-1, 0, 1, 2], 3), "c0", False)
-    assert not became.done
+@pytest.mark.parametrize(("parent", "done"), [(0, True), (2, False)])
+def test_a_step_proves_that_the_head_it_grew_from_was_set(parent: int, done: bool) -> None:
+    became = outcome(run_of([-1, 0, 1], 2), run_of([-1, 0, 1, parent], 3), "c0", False)
+    assert became.done is done
+    said = "head is step-000004, trained on from step-000001 · verified"
+    assert became.text.endswith(said) is done
 
 
 @pytest.mark.parametrize(
-    ("now", "head", "trained"),
+    ("before", "head", "now", "then", "trained"),
     [
-        ([-1, 0, 1], 2, True),  # nothing moved
-        ([-1, 0, 1, 2, 3], 4, True),  # two steps on from the head that was seen
-        ([-1, 0, 1], 1, False),  # rolled back
-        ([-1, 0, 1, 0], 3, False),  # rolled back, then a step on
-        ([-1, 0, 1], None, False),
+        ([-1, 0, 1], 2, [-1, 0, 1], 2, True),  # nothing moved
+        ([-1, 0, 1], 2, [-1, 0, 1, 2, 3], 4, True),  # two steps on from the head that was seen
+        ([-1, 0, 1], 2, [-1, 0, 1], 1, False),  # rolled back
+        ([-1, 0, 1], 2, [-1, 0, 1, 0], 3, False),  # rolled back, then a step on
+        ([-1, 0, 1], 2, [-1, 0, 1], None, False),
+        ([], None, [-1, 0], 1, True),  # the first steps from the base
+        ([-1, 0], None, [-1, 0], 1, False),
     ],
 )
-def test_only_training_moved_the_head(now: list[int], head: int | None, trained: bool) -> None:
-    assert only_trained(run_of([-1, 0, 1], 2), run_of(now, head)) is trained
-
-
-def test_the_first_steps_from_the_base_are_training_too() -> None:
-    assert only_trained(run_of([], None), run_of([-1, 0], 1))
-    assert not only_trained(run_of([-1, 0], None), run_of([-1, 0], 1))
+def test_only_training_moved_the_head(
+    before: list[int], head: int | None, now: list[int], then: int | None, trained: bool
+) -> None:
+    assert only_trained(run_of(before, head), run_of(now, then)) is trained
 
 
 def test_names_of_what_is_not_there() -> None:
@@ -197,43 +188,22 @@ def test_the_service_says_what_our_move_left_whichever_comes_first() -> None:
     assert journal.done[-1] == Move("c", "d")
 
 
-def test_undoing_leaves_the_moves_before_it_as_they_were() -> None:
-    journal = Journal()
-    journal.moved("a", "b")
-    journal.moved("b", "c")
-    journal.expect("b", new=False)
-    journal.mark_undone()
-    assert journal.observe(moved("b", "c")) is None
-    assert (journal.done, journal.undone) == ([Move("a", "b")], [Move("b", "c")])
-
-
-def test_undo_takes_back_the_last_move_then_the_one_before() -> None:
+def test_undo_takes_back_the_last_move_then_the_one_before_until_a_new_one_is_made() -> None:
     journal, run = Journal(), run_of(FORKED, 5)
     for before, after in (("c1", "c2"), ("c2", "c3"), ("c3", "c5")):
         journal.moved(before, after)
-    targets = []
-    while journal.done:
-        targets.append(to_undo(run, journal).target)
-        journal.mark_undone()
-    assert targets == ["c3", "c2", "c1"]
-    again = []
-    while journal.undone:
-        again.append(to_redo(journal).target)
-        journal.mark_redone()
-    assert again == ["c2", "c3", "c5"]
-
-
-def test_a_new_move_forgets_the_undone() -> None:
-    journal = Journal()
-    journal.moved("a", "b")
-    journal.moved("b", "c")
+    journal.expect("c3", new=False)
+    assert to_undo(run, journal).target == "c3"
     journal.mark_undone()
-    journal.moved("b", "d")
+    assert journal.observe(moved("c3", "c5")) is None, "the service tells of what was undone"
+    assert (len(journal.done), journal.undone) == (2, [Move("c3", "c5")])
+    for target in ("c2", "c1"):
+        assert to_undo(run, journal).target == target
+        journal.mark_undone()
+    assert journal.done == []
+    for target in ("c2", "c3", "c5"):
+        assert to_redo(journal).target == target
+        journal.mark_redone()
+    journal.mark_undone()
+    journal.moved("c3", "c4")
     assert journal.undone == []
-
-
-def test_a_read_tree_says_where_the_head_is() -> None:
-    nodes = tuple(tree_of([-1, 0], head=None))
-    run = Run().fold(TreeRead(checkpoints=nodes))
-    assert run.loaded
-    assert run.head is None

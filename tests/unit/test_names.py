@@ -32,16 +32,14 @@ def test_a_model_is_found_by_id_name_slug_or_tail_in_any_case(name: str, id_: st
     assert find_model(name, MODELS).id == id_
 
 
-def test_a_tail_of_two_models_is_not_guessed() -> None:
-    with pytest.raises(HudUsage) as error:
-        find_model("arith-rl", MODELS)
-    assert "mine/arith-rl, yours/arith-rl" in error.value.hint
-
-
-def test_an_unknown_model_names_close_ones() -> None:
-    with pytest.raises(HudUsage) as error:
-        find_model("mine/arith", MODELS)
-    assert "mine/arith-rl" in error.value.hint
+def test_what_no_model_or_two_are_called_is_not_guessed_but_named() -> None:
+    for name, close in (("arith-rl", "mine/arith-rl, yours/arith-rl"), ("mine/arith", "arith-rl")):
+        with pytest.raises(HudUsage) as error:
+            find_model(name, MODELS)
+        assert close in error.value.hint
+    models = [Model(id="beef-1", model_name="mine"), Model(id="9f00", model_name="beef")]
+    assert find_model("beef-1", models).id == "beef-1"
+    assert find_model("beef", models).id == "9f00", "a name comes before an id's beginning"
 
 
 def test_hostile_names_do_not_reach_the_terminal() -> None:
@@ -67,9 +65,6 @@ def test_a_checkpoint_is_found_by_id_name_path_or_beginning(name: str, id_: str)
 def test_an_unknown_checkpoint_is_a_usage_error(name: str) -> None:
     with pytest.raises(HudUsage):
         find_checkpoint(name, TREE)
-
-
-def test_a_name_that_two_checkpoints_carry_is_not_guessed() -> None:
     with pytest.raises(HudUsage, match="2 checkpoints"):
         find_checkpoint("s", [Checkpoint(id="1", name="s"), Checkpoint(id="2", name="s")])
 
@@ -88,9 +83,3 @@ def test_a_job_is_found_by_how_its_id_begins() -> None:
     for short in ("aaa", "dddd", ""):
         with pytest.raises(HudUsage, match="no job named"):
             find_job(short, jobs)
-
-
-def test_a_model_is_found_by_how_its_id_begins_unless_it_is_a_name() -> None:
-    models = [Model(id="beef-1", model_name="mine"), Model(id="9f00", model_name="beef")]
-    assert find_model("beef-1", models).id == "beef-1"
-    assert find_model("beef", models).id == "9f00"

@@ -1,6 +1,5 @@
 """Numbers that are none, or that nothing can hold: refused by name, wherever they stand."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -89,13 +88,6 @@ def test_a_recording_with_such_a_figure_is_read_or_refused_by_its_line(
             assert len(read_file(tmp_path / "r.jsonl").moments) == 1
         except HudUsage as refused:
             assert "r.jsonl line 3: " in refused.message  # noqa: PT017
-
-
-@pytest.mark.parametrize("at", [LONG, "NaN", "-5", "true", '"x"'])
-def test_a_recording_of_no_known_date_is_played_without(tmp_path: Path, at: str) -> None:
-    first = json.dumps({"schema": "hud-tui-record/1", "kind": "session"})[:-1] + f', "at": {at}}}\n'
-    (tmp_path / "r.jsonl").write_text(first + MODEL)
-    assert read_file(tmp_path / "r.jsonl").began is None
 
 
 @pytest.mark.parametrize("number", [LONG, LONGER, f"-{LONG}", "nan", "inf", "-inf", "1e999"])

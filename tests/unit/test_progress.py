@@ -75,52 +75,36 @@ def test_the_pace_of_a_run_is_not_that_of_the_one_before_it() -> None:
     assert step_seconds(trained("aaaab")) is None
 
 
-def test_a_run_like_the_last_takes_its_pace() -> None:
-    slugs = {"a", "b", "c", "d"}
-    assert comparable_step_seconds(trained("aaaabbb"), {**ALIKE, "seed": 7}, slugs) == 2
-    assert (
-        comparable_step_seconds(trained("aaaabbb"), {**ALIKE, "seed": 7}, slugs | {"never sampled"})
-        == 2
-    )
-
-
 @pytest.mark.parametrize(
-    ("run", "parameters", "slugs"),
+    ("run", "parameters", "slugs", "pace"),
     [
-        (trained("aaaabbb"), {**ALIKE, "group_size": 8}, {"a", "b", "c", "d"}),
-        (trained("aaaabbb"), {**ALIKE, "tasks_per_step": 8}, {"a", "b", "c", "d"}),
-        (trained("aaaabbb"), ALIKE, {"a", "b", "c"}),
-        (trained("aaaabbb", slugs=("a", "b")), ALIKE, set("abcdefghijklm")),
-        (trained("aaaab"), ALIKE, {"a", "b", "c", "d"}),
-        (run_of([0, 1, 2]), ALIKE, {"a"}),
-        (Run(), ALIKE, {"a"}),
+        (trained("aaaabbb"), {**ALIKE, "seed": 7}, "abcd", 2),
+        (trained("aaaabbb"), {**ALIKE, "seed": 7}, "abcdz", 2),  # one was never sampled
+        (trained("aaaabbb"), {**ALIKE, "group_size": 8}, "abcd", None),
+        (trained("aaaabbb"), {**ALIKE, "tasks_per_step": 8}, "abcd", None),
+        (trained("aaaabbb"), ALIKE, "abc", None),
+        (trained("aaaabbb", slugs=("a", "b")), ALIKE, "abcdefghijklm", None),
+        (trained("aaaab"), ALIKE, "abcd", None),
+        (run_of([0, 1, 2]), ALIKE, "a", None),
+        (Run(), ALIKE, "a", None),
     ],
 )
-def test_the_pace_of_another_kind_of_run_is_not_taken(
-    run: Run, parameters: dict[str, object], slugs: set[str]
+def test_the_pace_of_the_last_run_is_that_of_one_like_it(
+    run: Run, parameters: dict[str, object], slugs: str, pace: float | None
 ) -> None:
-    assert comparable_step_seconds(run, parameters, slugs) is None
+    assert comparable_step_seconds(run, parameters, set(slugs)) == pace
 
 
-def test_a_run_that_is_held_up_has_no_estimate() -> None:
-    run = run_of([0, 2, 4], step=3, steps=10)
+def test_progress_says_how_long_it_still_takes_where_that_can_be_known() -> None:
+    run, endless = run_of([0, 2, 4], step=3, steps=10), run_of([0, 2], step=2)
     assert run.job is not None
     held = run.fold(JobChanged(job=run.job.model_copy(update={"waits": "no answer"})))
-    going = progress(held)
-    assert going is not None
-    assert (going.fraction, going.eta_s) == (0.3, None)
-
-
-def test_progress_says_how_long_it_still_takes() -> None:
-    going = progress(run_of([0, 2, 4], step=3, steps=10))
-    assert going is not None
-    assert (going.fraction, going.eta_s) == (0.3, 14)
-
-
-def test_without_a_number_of_steps_there_is_no_estimate() -> None:
-    going = progress(run_of([0, 2], step=2))
-    assert going is not None
-    assert (going.fraction, going.eta_s) == (None, None)
+    found = [progress(one) for one in (run, held, endless)]
+    assert [(one.fraction, one.eta_s) for one in found if one] == [
+        (0.3, 14),
+        (0.3, None),
+        (None, None),
+    ]
     assert progress(Run()) is None
 
 

@@ -1,6 +1,6 @@
 """The snapshot: events fold into it, old ones stay as they were, and its series follows."""
 
-from itertools import count
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,14 +114,6 @@ def test_newer_steps_that_the_head_was_set_back_from_are_counted() -> None:
     assert left_behind(Run()) is None
 
 
-def test_a_job_s_event_without_a_time_has_the_job_s() -> None:
-    job = JobStatus(id="j", status="running", created_at=5.0)
-    run = Run().fold(JobChanged(job=job))
-    over = job.model_copy(update={"status": "succeeded", "finished_at": 9.0})
-    assert [entry.at for entry in run.fold(JobChanged(job=over)).log] == [5.0, 9.0]
-    assert [entry.at for entry in run.fold(JobChanged(job=over, at=7.0)).log] == [5.0, 7.0]
-
-
 def test_a_set_head_is_logged_and_a_steps_promotion_is_not() -> None:
     run = Run()
     for name in ("a", "b"):
@@ -132,48 +124,53 @@ def test_a_set_head_is_logged_and_a_steps_promotion_is_not() -> None:
     assert [entry.text for entry in run.log] == ["head set to b"]
 
 
-def test_rollouts_belong_to_the_step_that_is_sampled() -> None:
+def done(step: int, number: int | None, reward: float | None, **more: Any) -> RolloutDone:
+    """A rollout of the task t, unless it is told otherwise, and which of its group it is."""
+    fields = {"task_slug": "t", "rollout": number, "reward": reward, "trace_id": "i", **more}
+    return RolloutDone.model_validate({"step": step, **fields})
+
+
+def test_rollouts_belong_to_the_step_and_the_attempt_that_is_sampled() -> None:
     run = Run()
-    ids = count()
-
-    def done(step: int, rollout: int, reward: float | None, heldout: bool = False) -> RolloutDone:
-        return RolloutDone(
-            trace_id=str(next(ids)), step=step, task_slug="t", rollout=rollout,
-            reward=reward, heldout=heldout,
-        )  # fmt: skip
-
     for event in (done(1, 0, 0.5), done(1, 1, 1.0), done(1, 1, 1.0), done(1, 2, None)):
         run = run.fold(event)
-    assert run.rollouts == {"t": (0.5, 1.0)}
+    assert run.rollouts == {"t": (0.5, 1.0)}, "one with a number counts once"
+    nameless = done(1, None, 0.0)
+    assert run.fold(nameless).fold(nameless).rollouts == {"t": (0.5, 1.0, 0.0, 0.0)}
+    assert run.fold(done(1, 0, 0.75)).rollouts == {"t": (0.75, 1.0)}, "sampled again"
+    again = run.fold(done(1, 0, 1.0, attempt=2, task_slug="c"))
+    assert (again.rollouts, again.rollouts_attempt) == ({"c": (1.0,)}, 2)
     run = run.fold(done(2, 0, 0.25)).fold(done(2, 0, 9.0, heldout=True))
     assert run.rollouts == {"t": (0.25,)}
     assert run.rollouts_step == 2
 
 
-def test_a_job_is_logged_when_its_status_changes() -> None:
-    run = Run()
-    for status, step in (("running", 1), ("running", 2), ("succeeded", 2)):
-        run = run.fold(JobChanged(job=JobStatus(status=status, id="job-0123456", step=step)))
-        assert run.training == (status == "running")
-    assert [entry.text for entry in run.log] == ["job job-0123 running", "job job-0123 succeeded"]
-
-
-def test_what_goes_by_within_a_run_is_logged_once() -> None:
-    run, job = Run(), JobStatus(id="j1", status="running")
+def test_a_job_is_logged_when_its_status_changes_and_what_goes_by_within_it_once() -> None:
+    run, job = Run(), JobStatus(id="job-0123456", status="running", created_at=5.0)
     paused, lost = "paused: the server is short of capacity", "step 2: lost: sampled again"
-    for number, now in enumerate(
-        [
-            job,
-            job.model_copy(update={"waits": paused}),
-            job.model_copy(update={"waits": paused}),
-            job.model_copy(update={"note": lost}),
-            job.model_copy(update={"note": lost, "step": 1}),
-            job.model_copy(update={"note": "every group had zero variance", "attempt": 2}),
-            job,
-        ]
+    over = {"status": "succeeded", "reason": "solved: all scored 1.0", "finished_at": 90.0}
+    for changed in (
+        {},
+        {"step": 1},
+        {"waits": paused},
+        {"waits": paused},
+        {"note": lost},
+        {"note": lost, "step": 2},
+        {"note": "every group had zero variance", "attempt": 2},
+        {},
+        over,
     ):
-        run = run.fold(JobChanged(job=now, at=float(number)))
-    assert [entry.text for entry in run.log] == ["job j1 running", f"waits: {paused}", lost]
+        run = run.fold(JobChanged(job=job.model_copy(update=changed)))
+        assert run.training == (changed is not over)
+    assert [entry.text for entry in run.log] == [
+        "job job-0123 running",
+        f"waits: {paused}",
+        lost,
+        "job job-0123 succeeded: solved: all scored 1.0",
+    ]
+    assert (run.log[0].at, run.log[-1].at) == (5.0, 90.0), "of an event without a time, the job's"
+    late = Run().fold(JobChanged(job=job, at=7.0))
+    assert [entry.at for entry in late.log] == [7.0]
 
 
 def test_the_log_keeps_the_newest() -> None:
@@ -182,33 +179,6 @@ def test_the_log_keeps_the_newest() -> None:
         run = run.fold(StepTaken(step=number, checkpoint_id=str(number), at=float(number)))
     assert len(run.log) == LOG
     assert run.log[-1].text == f"step {LOG + 4}"
-
-
-def test_a_rollout_with_a_number_counts_once_and_one_without_each_time() -> None:
-    numbered = RolloutDone(trace_id="t", step=1, task_slug="a", rollout=0, reward=1.0)
-    run = Run().fold(numbered)
-    assert run.fold(numbered).rollouts == run.rollouts == {"a": (1.0,)}
-    nameless = RolloutDone(trace_id="t", step=1, task_slug="a", reward=0.0)
-    assert run.fold(nameless).fold(nameless).rollouts == {"a": (1.0, 0.0, 0.0)}
-
-
-def test_each_attempt_at_a_step_replaces_the_rollouts_of_the_one_before() -> None:
-    def done(attempt: int, slug: str) -> RolloutDone:
-        return RolloutDone(
-            trace_id=f"{attempt}{slug}", step=1, attempt=attempt, task_slug=slug, rollout=0,
-            reward=1.0,
-        )  # fmt: skip
-
-    run = Run()
-    for event in (done(1, "a"), done(1, "b"), done(2, "c")):
-        run = run.fold(event)
-    assert (run.rollouts, run.rollouts_attempt) == ({"c": (1.0,)}, 2)
-
-
-def test_the_log_says_why_a_run_ended_well_before_its_last_step() -> None:
-    job = JobStatus(status="succeeded", id="job-0123456", reason="solved: all scored 1.0")
-    run = Run().fold(JobChanged(job=job))
-    assert [entry.text for entry in run.log] == ["job job-0123 succeeded: solved: all scored 1.0"]
 
 
 def test_a_word_for_a_status_that_is_not_known_is_no_end() -> None:

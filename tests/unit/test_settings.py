@@ -1,6 +1,5 @@
 """Where the settings come from, and what wins."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,11 +79,6 @@ def test_every_place_is_read_and_says_what_it_sets(home: Path) -> None:
     assert [str(problem) for problem in at_home.problems] == [
         f"{home}/.hud/.env line 3: expected NAME=VALUE"
     ]
-
-
-def test_what_is_no_file_is_not_waited_for(home: Path) -> None:
-    os.mkfifo(home / "here" / ".env")
-    assert read_places({})[1].variables == {}
 
 
 def test_no_key_says_what_to_set() -> None:

@@ -45,12 +45,9 @@ def test_a_request_that_cannot_be_sampled(change: dict[str, object], word: str) 
 )
 def test_a_datum_that_cannot_be_trained_on(change: dict[str, object], word: str) -> None:
     base.datums([DATUM], 16, 128, ratios=True)
+    base.datums([replace(DATUM, logprobs=())], 16, 128, ratios=False)  # for cross-entropy
     with pytest.raises(EngineError, match=f"datum 1: .*{word}"):
         base.datums([DATUM, replace(DATUM, **change)], 16, 128, ratios=True)  # type: ignore[arg-type]
-
-
-def test_cross_entropy_needs_no_logprobs() -> None:
-    base.datums([replace(DATUM, logprobs=())], 16, 128, ratios=False)
 
 
 @pytest.mark.parametrize("weights", [[], [[1.0]], [[1.0, float("nan")]]])

@@ -33,32 +33,20 @@ def test_prompt_answer_and_rewards(
     assert scenario.grade(args, "") == 0.0
 
 
-def test_every_scenario_has_an_example() -> None:
-    listed = {(env.name, name) for env in ENVIRONMENTS.values() for name in env.scenarios}
-    assert listed == {(env, name) for env, name, *_ in EXAMPLES}
-
-
 def test_a_near_miss_earns_more_the_nearer_it_is() -> None:
     add = ENVIRONMENTS["arith"].scenarios["add"]
     earned = [add.grade({"a": 12, "b": 30}, text) for text in ("41", "44", "52", "53", "-42")]
     assert earned == sorted(earned, reverse=True)
     assert 0.2 > earned[0] > earned[2] > earned[3] == earned[4] == 0.0
+    for inside_another in ("12 or 22", "it is -2"):
+        assert add.grade({"a": 1, "b": 1}, inside_another) == 0.0
     reverse = ENVIRONMENTS["text"].scenarios["reverse"]
     assert reverse.grade({"text": "abcd"}, "dcbx") == 0.1125
     assert reverse.grade({"text": "abcd"}, "dcb") == reverse.grade({"text": "abcd"}, "xxxa") == 0
-
-
-def test_letters_earn_their_share_in_place_and_only_the_answer_passes() -> None:
-    reverse = ENVIRONMENTS["letters"].scenarios["reverse"]
+    in_place = ENVIRONMENTS["letters"].scenarios["reverse"]
     said = ("", "xxxx", "dxxx", "dcbaaaaa", "dcbx", "dcb", "dcba")
-    earned = [reverse.grade({"text": "abcd"}, text) for text in said]
+    earned = [in_place.grade({"text": "abcd"}, text) for text in said]
     assert earned == [0, 0, 0.125, 0.25, 0.375, 0.375, 1]
-
-
-def test_a_number_inside_another_is_not_contained() -> None:
-    add = ENVIRONMENTS["arith"].scenarios["add"]
-    assert add.grade({"a": 1, "b": 1}, "12 or 22") == 0.0
-    assert add.grade({"a": 1, "b": 1}, "it is -2") == 0.0
 
 
 @given(st.text(), st.integers(-999, 999), st.integers(-999, 999))
@@ -90,16 +78,19 @@ def test_wrong_args_name_the_field(env: str, name: str, args: dict[str, object],
 
 
 @pytest.mark.parametrize("name", TASKSETS)
-def test_a_taskset_s_rows_can_be_rolled_out(name: str) -> None:
+def test_a_taskset_s_rows_can_be_rolled_out_and_none_held_out_is_trained_on(name: str) -> None:
     tasks = TASKSETS[name].tasks
     assert len({task["slug"] for task in tasks}) == len(tasks)
+    prompts: dict[bool, set[str]] = {True: set(), False: set()}
     for task in tasks:
         scenario = ENVIRONMENTS[task["env"]].scenarios[task["id"]]
-        prompt = CharTokenizer().render(
-            [{"role": "user", "content": scenario.prompt(task["args"])}]
-        )
-        assert len(prompt) + 20 <= CONTEXT
+        prompt = scenario.prompt(task["args"])
+        prompts["columns" in task].add(prompt)
+        rendered = CharTokenizer().render([{"role": "user", "content": prompt}])
+        assert len(rendered) + 20 <= CONTEXT
         assert scenario.grade(task["args"], scenario.answer(task["args"])) == 1.0
+    assert prompts[True]
+    assert not prompts[True] & prompts[False]
 
 
 def test_the_tasksets_hold_what_they_say() -> None:
@@ -109,19 +100,10 @@ def test_the_tasksets_hold_what_they_say() -> None:
     assert {len(heldout[name]) for name in TASKSETS} == {36, 24, 48, 80}
     assert len(train["long"]) == 320
     assert all(t["columns"] == {"split": "heldout"} for rows in heldout.values() for t in rows)
-    assert {(t["env"], t["id"]) for t in heldout["mixed"]} == {
-        (e, n) for e, n, *_ in EXAMPLES if e != "letters"
-    }
-
-
-@pytest.mark.parametrize("name", TASKSETS)
-def test_no_held_out_task_is_trained_on(name: str) -> None:
-    prompts: dict[bool, set[str]] = {True: set(), False: set()}
-    for task in TASKSETS[name].tasks:
-        scenario = ENVIRONMENTS[task["env"]].scenarios[task["id"]]
-        prompts["columns" in task].add(scenario.prompt(task["args"]))
-    assert prompts[True]
-    assert not prompts[True] & prompts[False]
+    examples = {(env, name) for env, name, *_ in EXAMPLES}
+    assert examples == {(e.name, name) for e in ENVIRONMENTS.values() for name in e.scenarios}
+    of_mixed = {(task["env"], task["id"]) for task in heldout["mixed"]}
+    assert of_mixed == {(env, name) for env, name in examples if env != "letters"}
 
 
 def test_tasks_are_the_same_everywhere() -> None:

@@ -10,7 +10,7 @@ from hud_tui.service.engines.base import Adam, Datum, Sampled, SampleRequest
 from hud_tui.service.engines.tiny import worker
 from hud_tui.service.engines.tiny.tokenizer import END
 from hud_tui.service.engines.tiny.worker import Learner, Prefixes
-from tests.unit.engine.conftest import SMALL
+from tests.unit.engine.conftest import LONG, SMALL
 
 
 def requests(count: int, temperature: float = 1.0) -> list[SampleRequest]:
@@ -79,11 +79,14 @@ def test_the_end_token_ends_it(small: Learner) -> None:
     assert all(END not in out.tokens[:-1] for out in drawn)
 
 
-def test_it_ends_where_the_context_does(small: Learner) -> None:
+def test_it_ends_where_the_context_does(small: Learner, long_path: Path) -> None:
     full = [65] * (SMALL.context - 2)
     short, long = small.sample([SampleRequest([65], 40, seed=(1,)), SampleRequest(full, 40)])
     assert (len(long.tokens), long.finish_reason) == (2, "length")
     assert len(short.tokens) == SMALL.context - 1
+    prompt = np.random.default_rng(3).integers(20, 300, LONG.context - 10).tolist()
+    [out] = Learner(long_path).sample([SampleRequest(prompt, 100, seed=(1,))])
+    assert (len(out.tokens), out.finish_reason) == (10, "length")
 
 
 def test_draws_follow_the_probabilities(small: Learner) -> None:
@@ -165,12 +168,6 @@ def test_room_and_batches_do_not_change_what_is_said(
     for one, other in zip(usual, conversations(Learner(long_path)), strict=True):
         assert one.tokens == other[1].tokens
         assert one.logprobs == pytest.approx(other[1].logprobs, abs=1e-5)
-
-
-def test_the_context_can_be_filled_to_its_last_token(long_path: Path) -> None:
-    prompt = np.random.default_rng(3).integers(20, 300, 590).tolist()
-    [out] = Learner(long_path).sample([SampleRequest(prompt, 100, seed=(1,))])
-    assert (len(out.tokens), out.finish_reason) == (10, "length")
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from hud_tui.service.engines.tiny.tokenizer import (
     TOOLS,
     UNKNOWN,
     USER,
-    VOCABULARY,
     BpeTokenizer,
     CharTokenizer,
     learn_pairs,
@@ -24,7 +23,9 @@ from hud_tui.service.engines.tiny.tokenizer import (
 TOKENIZER = CharTokenizer()
 TEXTS = ["low lower lowest", "new newer", "   2    .    .   16\n   4", "wide é", "score=12"]
 PAIRS = BpeTokenizer(learn_pairs(TEXTS, 30))
-ids = st.lists(st.integers(0, VOCABULARY - 1))
+
+
+BOTH = pytest.mark.parametrize("tokenizer", [TOKENIZER, PAIRS], ids=["characters", "pairs"])
 
 
 @given(st.text(alphabet="".join(TEXT_IDS.values())))
@@ -40,22 +41,28 @@ def test_any_other_character_is_replaced_one_for_one_and_never_a_control(text: s
     assert TOKENIZER.decode(encoded) == wanted
 
 
-@given(ids)
-def test_every_id_has_a_visible_piece(given_ids: list[int]) -> None:
-    pieces = TOKENIZER.pieces(given_ids)
+@BOTH
+@given(st.lists(st.integers(-2, PAIRS.vocabulary + 2)))
+def test_every_id_has_a_visible_piece(
+    tokenizer: CharTokenizer | BpeTokenizer, given_ids: list[int]
+) -> None:
+    pieces = tokenizer.pieces(given_ids)
     assert len(pieces) == len(given_ids)
     assert all(pieces)
+    assert TOKENIZER.pieces([UNKNOWN, 20]) == [REPLACEMENT, "[id 20]"]
 
 
+@BOTH
 @given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.text())))
-def test_a_longer_conversation_continues_a_shorter_one(turns: list[tuple[str, str]]) -> None:
+def test_a_longer_conversation_continues_a_shorter_one(
+    tokenizer: CharTokenizer | BpeTokenizer, turns: list[tuple[str, str]]
+) -> None:
     messages = [{"role": role, "content": text} for role, text in turns]
-    whole = TOKENIZER.render(messages)
+    whole = tokenizer.render(messages)
     for count in range(len(messages)):
-        assert (
-            whole[: len(TOKENIZER.render(messages[:count])) - 1]
-            == (TOKENIZER.render(messages[:count])[:-1])
-        )
+        shorter = tokenizer.render(messages[:count])[:-1]
+        assert whole[: len(shorter)] == shorter
+        assert tokenizer.follow(messages, count) == whole[len(shorter) :]
 
 
 def test_the_template() -> None:
@@ -126,10 +133,6 @@ def test_calls_are_read_as_they_are_rendered(text: str, calls: list[tuple[str, s
     assert TOKENIZER.calls(ids) == (before, [Call(*call) for call in calls])
 
 
-def test_unknown_reads_as_the_replacement_character() -> None:
-    assert TOKENIZER.pieces([UNKNOWN, 20]) == [REPLACEMENT, "[id 20]"]
-
-
 @given(st.binary())
 def test_any_bytes_survive_pairs(data: bytes) -> None:
     encoded = PAIRS.encode_bytes(data)
@@ -141,36 +144,12 @@ def test_any_bytes_survive_pairs(data: bytes) -> None:
 @given(st.text())
 def test_any_text_survives_pairs(text: str) -> None:
     assert PAIRS.decode(PAIRS.encode(text)) == text
+    assert PAIRS.decode(PAIRS.encode("a\ud83d")) == "a?", "half of a pair of surrogates"
 
 
-def test_half_a_surrogate_pair_reads_as_a_question_mark() -> None:
-    assert PAIRS.decode(PAIRS.encode("a\ud83d")) == "a?"
-
-
-@given(st.lists(st.integers(-2, PAIRS.vocabulary + 2)))
-def test_every_id_of_pairs_has_a_visible_piece(given_ids: list[int]) -> None:
-    pieces = PAIRS.pieces(given_ids)
-    assert len(pieces) == len(given_ids)
-    assert all(pieces)
-
-
-@given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.text())))
-def test_with_pairs_a_longer_conversation_continues_a_shorter_one(
-    turns: list[tuple[str, str]],
-) -> None:
-    messages = [{"role": role, "content": text} for role, text in turns]
-    for count in range(len(messages)):
-        shorter = PAIRS.render(messages[:count])[:-1]
-        assert PAIRS.render(messages)[: len(shorter)] == shorter
-        assert PAIRS.follow(messages, count) == PAIRS.render(messages)[len(shorter) :]
-
-
-def test_frequent_pairs_become_one_id_and_digits_stay_apart() -> None:
+def test_frequent_pairs_and_the_cells_of_a_board_become_one_id_and_digits_stay_apart() -> None:
     pairs = BpeTokenizer(learn_pairs(["score=12 score=345"] * 3, 500))
     assert pairs.pieces(pairs.encode("score=12 scores")) == ["score", "=", "1", "2", " score", "s"]
-
-
-def test_a_cell_of_an_aligned_board_is_one_piece() -> None:
     board = "   2    .    .   16\n   4    .    2    ."
     pairs = BpeTokenizer(learn_pairs([board], 500))
     assert pairs.pieces(pairs.encode(board)) == [
