@@ -90,7 +90,7 @@ def test_the_table_fits_its_width(width: int) -> None:
         *("prefer held-out", "1 task without a difference beyond noise"),
     ):
         assert said in text
-    without_groups = "\n".join(line.plain for line in comparison_table(compare(TREE, 0, 3), width))
+    without_groups = "\n".join(line.plain for line in comparison_table(compare(TREE, 0, 3), 80))
     assert "No task was sampled by both" in without_groups
     assert "not sampled yet" in without_groups
 
