@@ -95,10 +95,14 @@ def test_an_evaluation_in_figures() -> None:
     assert {k: e.value for k, e in found.pass_at.items()} == pytest.approx(
         {1: 5 / 8, 2: 0.75, 4: 1}
     )
+    assert [ks(n) for n in (0, 1, 4, 6)] == [[], [1], [1, 2, 4], [1, 2, 4, 6]]
     assert found.mean is not None
     assert found.mean.low is not None
     assert found.mean.high is not None
     assert found.mean.low < found.mean_reward < found.mean.high
+    one = summarize(as_groups({"a": [1.0, 0.0]}))
+    assert one.mean == Estimate(value=0.5), "one task says nothing of others"
+    assert one.pass_at[2].model_dump() == {"value": 1.0, "low": None, "high": None}
 
 
 def test_solved_is_said_by_a_reward_and_float_residue_does_not_undo_it() -> None:
@@ -113,12 +117,6 @@ def test_a_task_counts_as_much_as_any_other_and_rewards_that_are_none_do_not() -
     assert (found.mean.value, found.samples, found.rollouts) == (0.5, 1, 7)
     with pytest.raises(ValueError, match="at least one"):
         summarize([Group(task_slug="c", rewards=[nan])])
-
-
-def test_one_task_has_figures_and_no_interval() -> None:
-    found = summarize(as_groups({"a": [1.0, 0.0]}))
-    assert found.mean == Estimate(value=0.5)
-    assert found.pass_at[2].model_dump() == {"value": 1.0, "low": None, "high": None}
 
 
 @pytest.mark.parametrize("tasks", [2, 20, 48])
@@ -156,10 +154,6 @@ def test_the_order_of_tasks_changes_nothing(tasks: dict[str, list[float]], rando
     assert summarize(groups) == summarize(again)
 
 
-def test_k_is_told_by_doubles_and_for_all_samples() -> None:
-    assert [ks(n) for n in (0, 1, 4, 6)] == [[], [1], [1, 2, 4], [1, 2, 4, 6]]
-
-
 @pytest.mark.parametrize(
     ("freedom", "told"),
     [(3, 3.182), (5, 2.571), (10, 2.228), (19, 2.093), (30, 2.042), (120, 1.98)],
@@ -192,18 +186,15 @@ def coverage(
     return covered / times
 
 
-@pytest.mark.parametrize(("tasks", "beta"), [(20, (1.0, 1.0)), (32, (4.0, 1.0)), (48, (0.3, 2.0))])
-def test_95_percent_covers_93_to_97_of_mean_rewards(tasks: int, beta: tuple[float, float]) -> None:
-    truth = beta[0] / sum(beta)
-    assert 0.93 <= coverage(tasks, beta, lambda solved: solved / 4, truth) <= 0.97
-
-
-@pytest.mark.parametrize(("tasks", "beta"), [(40, (0.4, 0.4)), (48, (1.0, 1.0))])
-def test_and_of_pass_at_4(tasks: int, beta: tuple[float, float]) -> None:
-    a, b = beta
-    unsolved = exp(lgamma(b + 4) + lgamma(a + b) - lgamma(b) - lgamma(a + b + 4))
-    found = coverage(tasks, beta, lambda solved: pass_at(4, solved, 4), 1 - unsolved)
-    assert 0.93 <= found <= 0.97
+def test_95_percent_cover_93_to_97() -> None:
+    """Of mean rewards, and of pass@4."""
+    for tasks, beta in ((20, (1.0, 1.0)), (32, (4.0, 1.0)), (48, (0.3, 2.0))):
+        truth = beta[0] / sum(beta)
+        assert 0.93 <= coverage(tasks, beta, lambda solved: solved / 4, truth) <= 0.97
+    for tasks, (a, b) in ((40, (0.4, 0.4)), (48, (1.0, 1.0))):
+        unsolved = exp(lgamma(b + 4) + lgamma(a + b) - lgamma(b) - lgamma(a + b + 4))
+        found = coverage(tasks, (a, b), lambda solved: pass_at(4, solved, 4), 1 - unsolved)
+        assert 0.93 <= found <= 0.97
 
 
 def test_a_paired_difference_covers_too() -> None:
@@ -260,18 +251,14 @@ def test_a_difference_that_is_not_visible_says_what_would_show_it() -> None:
     assert said.endswith(" times as many tasks would show one of 5 points")
 
 
-def test_rewards_between_0_and_1_have_a_sentence_of_their_own() -> None:
+def test_rewards_between_0_and_1_have_a_sentence_of_their_own_where_there_is_one_to_say() -> None:
     graded = {slug: [reward * 0.5 for reward in rewards] for slug, rewards in AFTER.items()}
     solved, scored = compared(BEFORE, graded).sentences("A", "B")
     assert solved.startswith("B solves 38 points less than A")
     assert scored.startswith("B scores 10 points less than A")
-
-
-def test_what_neither_shows_is_said_once() -> None:
-    graded = {slug: [0.5 * reward for reward in rewards] for slug, rewards in BEFORE.items()}
-    other = graded | {"t00": [0.25, 0.0, 0.0, 0.0]}
-    [said] = compared(graded, other).sentences("A", "B")
-    assert said.startswith(
+    halved = {slug: [0.5 * reward for reward in rewards] for slug, rewards in BEFORE.items()}
+    [neither] = compared(halved, halved | {"t00": [0.25, 0.0, 0.0, 0.0]}).sentences("A", "B")
+    assert neither.startswith(
         "no difference in what they solve or their rewards is visible with 48 tasks × 4, "
         "of which 1 differs: about "
     )

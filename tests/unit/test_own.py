@@ -61,22 +61,30 @@ def on(tasks: str, reward: float, rollouts: int = 72, **more: Any) -> Evaluation
     )
 
 
+def grown_and_read(nodes: Sequence[Checkpoint]) -> Tree:
+    """A tree, the same whether it is read at once or grows by a step at a time."""
+    grown = Tree()
+    for one in nodes:
+        grown = grown.add(one)
+    read = Tree.of(nodes)
+    assert (grown.best, grown.best_by, grown.peak) == (read.best, read.best_by, read.peak)
+    assert grown.standing == read.standing
+    return read
+
+
 def best_of(*evaluated: Sequence[Evaluation]) -> Tree:
-    """A chain of checkpoints with these evaluations, as it is grown and as it is read."""
+    """A chain of checkpoints with these evaluations, which may also come late."""
     plain = [
         named(str(place), str(place - 1) if place else None, mean_reward=0.5)
         for place in range(len(evaluated))
     ]
     told = zip(plain, evaluated, strict=True)
     nodes = [one.model_copy(update={"evaluations": list(found)}) for one, found in told]
-    grown = Tree()
-    for one in nodes:
-        grown = grown.add(one)
     late = Tree.of(plain)
     for one in reversed(nodes):
         late = late.add(one)
-    read = Tree.of(nodes)
-    assert (grown.best, late.best) == (read.best, read.best)
+    read = grown_and_read(nodes)
+    assert late.best == read.best
     return read
 
 
@@ -129,18 +137,16 @@ def test_pooled_figures_keep_their_intervals_and_are_never_narrower_than_they_ma
         (15 / 148, 148, (0.0624, 0.1605)),
         (0.0, 20, (0.0, 0.1611)),
         (1 / 29, 29, (0.0061, 0.1718)),
+        # Of no size, or on another scale.
+        (0.5, None, (0.5, 0.5)),
+        (7.5, 40, (7.5, 7.5)),
+        (-0.5, 40, (-0.5, -0.5)),
     ],
 )
 def test_the_chance_of_rollouts_is_wilsons_interval(
-    mean: float, rollouts: int, ends: tuple[float, float]
+    mean: float, rollouts: int | None, ends: tuple[float, float]
 ) -> None:
     assert ends_of(mean, rollouts) == pytest.approx(ends, abs=5e-5)
-
-
-def test_what_has_no_size_or_another_scale_has_no_interval() -> None:
-    assert ends_of(0.5, None) == (0.5, 0.5)
-    assert ends_of(7.5, 40) == (7.5, 7.5)
-    assert ends_of(-0.5, 40) == (-0.5, -0.5)
 
 
 def test_a_difference_is_told_from_chance_as_newcombe_does() -> None:
@@ -221,12 +227,6 @@ def test_evaluating_the_best_again_seldom_takes_its_star(gain: float, unseated: 
     assert sum(less for _, less in found) / len(found) < 0.05, "and a good one has it"
 
 
-def test_what_runs_evaluate_is_what_others_are_compared_with() -> None:
-    """Their steps report the same tasks."""
-    own = on("a", 0.6, 36, job_id="run")
-    assert best_of([own], [on("b", 0.9)], [on("b", 0.8)]).best == 0
-
-
 def test_the_last_checkpoint_of_a_run_has_the_number_of_its_evaluation() -> None:
     tree = corrupted_run()
     assert not tree.own(LAST - 1).known
@@ -282,28 +282,30 @@ def test_no_reward_spoils_the_others(bad: float) -> None:
 
 
 @given(parents(), st.data())
-def test_own_numbers_and_the_best_are_the_same_read_at_once_and_step_by_step(
+def test_own_numbers_and_the_best_are_those_of_the_steps_that_were_taken(
     chosen: list[int], data: st.DataObject
 ) -> None:
     rewards = [data.draw(REWARDS) for _ in chosen]
-    nodes = [
-        named(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=rewards[n], num_traces=4)
-        for n, above in enumerate(chosen)
-    ]
-    grown = Tree()
-    for one in nodes:
-        grown = grown.add(one)
-    read = Tree.of(nodes)
-    assert (grown.best, grown.best_by, grown.peak) == (read.best, read.best_by, read.peak)
-    for position in range(len(nodes)):
+    tree = grown_and_read(
+        [
+            named(
+                f"c{n}",
+                None if above == ROOT else f"c{above}",
+                mean_reward=rewards[n],
+                num_traces=4,
+            )
+            for n, above in enumerate(chosen)
+        ]
+    )
+    for position in range(len(tree)):
         told = [r for r, above in zip(rewards, chosen, strict=True) if above == position]
         known = [r for r in told if r is not None and r == r]
         mean = sum(known) / len(known) if known else None
-        assert grown.own(position).reward == read.own(position).reward == pytest.approx(mean)
-        assert read.own(position).sampled == 4 * len(known)
-    scores = [read.own(position).reward for position in range(len(nodes))]
+        assert tree.own(position).reward == pytest.approx(mean)
+        assert tree.own(position).sampled == 4 * len(known)
+    scores = [tree.own(position).reward for position in range(len(tree))]
     best = max((s for s in scores if s is not None), default=None)
-    assert read.best == (None if best is None else scores.index(best))
+    assert tree.best == (None if best is None else scores.index(best))
 
 
 @given(parents(most=20), st.data())
@@ -312,21 +314,15 @@ def test_another_branch_from_an_older_version_counts_its_own_steps(
 ) -> None:
     if len(chosen) < 2:
         return
-    tree = Tree()
+    versions = [Tree()]
     for n, above in enumerate(chosen):
-        tree = tree.add(named(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=n / 20))
+        parent = None if above == ROOT else f"c{above}"
+        versions.append(versions[-1].add(named(f"c{n}", parent, mean_reward=n / 20)))
     cut = data.draw(st.integers(1, len(chosen) - 1))
-    older = Tree()
-    for n, above in enumerate(chosen[:cut]):
-        older = older.add(
-            named(f"c{n}", None if above == ROOT else f"c{above}", mean_reward=n / 20)
-        )
-    tree_cut = older
-    grown = older.add(named("x", "c0", mean_reward=1.0))
-    other = tree_cut.add(named("y", "c0", mean_reward=0.0))
-    of_x = [n / 20 for n, above in enumerate(chosen[:cut]) if above == 0]
-    assert grown.own(0).reward == pytest.approx(sum([*of_x, 1.0]) / (len(of_x) + 1))
-    assert other.own(0).reward == pytest.approx(sum([*of_x, 0.0]) / (len(of_x) + 1))
+    known = [n / 20 for n, above in enumerate(chosen[:cut]) if above == 0]
+    for reward in (1.0, 0.0):
+        grown = versions[cut].add(named(f"of {reward}", "c0", mean_reward=reward))
+        assert grown.own(0).reward == pytest.approx(sum([*known, reward]) / (len(known) + 1))
 
 
 def test_the_filter_asks_for_own_numbers_and_by_step_for_the_steps() -> None:
@@ -365,16 +361,15 @@ def newest_alarms(tree: Tree) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def test_the_rescue_of_a_corrupted_run_is_what_was_good_before_the_update_that_spoilt_it() -> None:
-    alarms = newest_alarms(corrupted_run())
+@pytest.mark.parametrize("steps", [*range(75, LAST, 5), LAST])
+def test_the_rescue_of_a_corrupted_run_is_what_was_good_before_the_update_that_spoilt_it(
+    steps: int,
+) -> None:
+    alarms = newest_alarms(corrupted_run(steps))
     assert alarms["reward_collapse"] == (BAD, BAD + 1, GOOD)
-    assert alarms["heldout_collapse"] == (BAD, BAD + 1, GOOD)
-    assert alarms["grad_norm"][2] == GOOD
-
-
-@pytest.mark.parametrize("steps", range(75, LAST, 5))
-def test_the_rescue_stays_the_same_as_the_run_goes_on(steps: int) -> None:
-    assert newest_alarms(corrupted_run(steps))["reward_collapse"] == (BAD, BAD + 1, GOOD)
+    if steps == LAST:
+        assert alarms["heldout_collapse"] == (BAD, BAD + 1, GOOD)
+        assert alarms["grad_norm"][2] == GOOD
 
 
 def test_the_update_that_spoilt_the_policy_is_not_the_best() -> None:
@@ -456,56 +451,42 @@ def told_on(tasks: str, job: str, *heldout: float, start: int = 0) -> list[Check
     ]
 
 
-def grown_and_read(nodes: Sequence[Checkpoint]) -> Tree:
-    """A tree, the same whether it is read at once or grows by a step at a time."""
-    grown = Tree()
-    for one in nodes:
-        grown = grown.add(one)
-    read = Tree.of(nodes)
-    assert (grown.best, grown.standing) == (read.best, read.standing)
-    return read
+HARD = told_on("hard", "a", 0.0, 0.3, 0.5, 0.4)
+EASY = told_on("easy", "b", 0.9, 0.95, start=4)
 
 
 def test_held_out_rewards_of_steps_rank_only_with_those_of_the_same_tasks() -> None:
     """A run on harder tasks does not lose its star to one on easier ones."""
-    hard = told_on("hard", "a", 0.0, 0.3, 0.5, 0.4)
-    tree = grown_and_read([*hard, *told_on("easy", "b", 0.9, 0.95, start=4)])
+    tree, lanes = grown_and_read([*HARD, *EASY]), Lanes()
     assert (tree.best, tree.best_by) == (1, "heldout_reward")
     assert [tree.own(at).apart for at in range(5)] == [False] * 3 + [True] * 2
-    told = tree.standing
-    assert told is not None
-    assert (told.next, told.others, told.apart) == (2, 2, 2)
-    again = grown_and_read([*hard, *told_on("hard", "b", 0.9, 0.95, start=4)])
-    assert (again.best, again.own(4).apart) == (4, False)
-
-
-def test_what_runs_evaluate_says_which_reported_rewards_rank_with_it() -> None:
-    """The evaluation of a run's own checkpoint is on the held-out tasks that its steps report."""
-    nodes = [*told_on("hard", "a", 0.0, 0.3, 0.5, 0.4), *told_on("easy", "b", 0.9, 0.95, start=4)]
-    last = nodes[-1].model_copy(update={"evaluations": [on("x", 0.9, 160, job_id="b")]})
-    tree = grown_and_read([*nodes[:-1], last])
-    assert [tree.own(at).apart for at in range(6)] == [True] * 3 + [False] * 3
-    assert tree.best == 5
     assert tree.standing is not None
-    assert (tree.standing.others, tree.standing.apart) == (2, 3)
-
-
-def test_a_checkpoint_that_two_runs_begin_from_has_a_held_out_reward_of_each_run_s_tasks() -> None:
-    hard = told_on("hard", "a", 0.0, 0.3, 0.5)
-    other = hard[2].model_copy(
-        update={"id": "x", "job_id": "b", "tasks_digest": "easy", "metrics": {"heldout_reward": 1}}
-    )
-    tree = grown_and_read([*hard, other])
-    assert (tree.own(1).heldout, tree.own(1).heldout_rollouts) == (0.5, 40)
-    late = tree.add(other.model_copy(update={"metrics": {}, "state": "expired"}))
-    assert late.own(1).heldout == 0.5
-
-
-def test_the_best_says_what_it_was_compared_among() -> None:
-    nodes = [*told_on("hard", "a", 0.0, 0.3, 0.5, 0.4), *told_on("easy", "b", 0.9, 0.95, start=4)]
-    tree, lanes = Tree.of(nodes), Lanes()
+    assert (tree.standing.next, tree.standing.others, tree.standing.apart) == (2, 2, 2)
     lanes.show(tree)
     said = [line.plain for line in details(Run(tree=tree), lanes, 1, 0.0, 200)]
     assert "ranked by the lower end of its 95 % interval, .352; next is c2, .263 (.400, 40)" in said
     assert any("2 of 2 others on the same tasks may be as good" in line for line in said)
     assert "2 on other tasks, or sampled otherwise, are not compared" in said
+    again = grown_and_read([*HARD, *told_on("hard", "b", 0.9, 0.95, start=4)])
+    assert (again.best, again.own(4).apart) == (4, False)
+
+
+def test_what_runs_evaluate_says_which_reported_rewards_rank_with_it() -> None:
+    """The evaluation of a run's own checkpoint is on the held-out tasks that its steps report."""
+    last = EASY[-1].model_copy(update={"evaluations": [on("x", 0.9, 160, job_id="b")]})
+    tree = grown_and_read([*HARD, *EASY[:-1], last])
+    assert [tree.own(at).apart for at in range(6)] == [True] * 3 + [False] * 3
+    assert tree.best == 5
+    assert tree.standing is not None
+    assert (tree.standing.others, tree.standing.apart) == (2, 3)
+    own = on("a", 0.6, 36, job_id="run")
+    assert best_of([own], [on("b", 0.9)], [on("b", 0.8)]).best == 0
+
+
+def test_a_checkpoint_that_two_runs_begin_from_has_a_held_out_reward_of_each_run_s_tasks() -> None:
+    easy = {"job_id": "b", "tasks_digest": "easy", "metrics": {"heldout_reward": 1}}
+    other = HARD[2].model_copy(update={"id": "x", **easy})
+    tree = grown_and_read([*HARD[:3], other])
+    assert (tree.own(1).heldout, tree.own(1).heldout_rollouts) == (0.5, 40)
+    late = tree.add(other.model_copy(update={"metrics": {}, "state": "expired"}))
+    assert late.own(1).heldout == 0.5

@@ -159,6 +159,13 @@ def test_every_column_shows_an_empty_row_and_a_full_one(key: str) -> None:
     assert COLUMNS[key].text(full, NOW) not in ("–", "")
 
 
+def test_a_column_may_be_a_parameter_and_an_evaluation_may_have_no_interval() -> None:
+    tokens, row = column("param.max_tokens"), run("a", parameters={"max_tokens": 20})
+    assert (tokens.value(row), tokens.text(row, NOW), tokens.text(run("b"), NOW)) == (20, "20", "–")
+    assert evaluation_text(Evaluation(mean_reward=0.5, num_tasks=3, num_traces=6)) == ".500 3×2"
+    assert evaluation_text(None) == "–"
+
+
 EVALUATION = Evaluation(
     mean_reward=0.71,
     num_tasks=48,
@@ -296,28 +303,11 @@ def test_groups_are_settings_and_their_repetitions() -> None:
     assert first.std == pytest.approx(0.1414, abs=1e-4)
     assert first.title == "2 runs · reward .600 ± .141 between runs · lr 1e-4"
     assert second.title == "2 runs · reward .800 of 1 run · lr 3e-4"
-    by_model = group_rows(ROWS, "state")
-    assert [group.keys for group in by_model] == [
-        (("state", "running"),),
-        (("state", "succeeded"),),
-        (("state", "failed"),),
-    ]
+    states = ("running", "succeeded", "failed")
+    assert [group.keys for group in group_rows(ROWS, "state")] == [(("state", s),) for s in states]
 
 
-def test_rewards_of_different_tasksets_have_no_mean() -> None:
-    rows = [
-        run(name, taskset=name, sweep="one", reward=reward)
-        for name, reward in (("digits", 0.5), ("letters", 0.9))
-    ]
-    [group] = group_rows(rows, "sweep")
-    assert (group.mean, group.std) == (None, None)
-    assert group.title == "2 runs · tasksets differ: no mean reward · sweep one"
-    assert [group.mean for group in group_rows(rows, "taskset")] == [0.5, 0.9]
-    [unrewarded] = group_rows([run("a", taskset="x"), run("b", taskset="y")], "sweep")
-    assert unrewarded.title == "2 runs · no sweep"
-
-
-def test_a_groups_reward_comes_before_what_its_runs_have_in_common() -> None:
+def test_a_group_says_its_reward_first_where_there_is_a_mean() -> None:
     """The end of a title is cut in a narrow terminal."""
     rows = [
         run(f"{n}", start="2", reward=n / 2, parameters={"learning_rate": 1e-4, **more})
@@ -329,6 +319,15 @@ def test_a_groups_reward_comes_before_what_its_runs_have_in_common() -> None:
         "1 run · reward .500 · from 2 · eval every not set · norm adv by std not set"
     )
     assert dict(second.keys) == {"from": "2", "eval_every": "–", "norm_adv_by_std": "–"}
+    rows = [
+        run(t, taskset=t, sweep="one", reward=r) for t, r in (("digits", 0.5), ("letters", 0.9))
+    ]
+    [group] = group_rows(rows, "sweep")
+    assert (group.mean, group.std) == (None, None)
+    assert group.title == "2 runs · tasksets differ: no mean reward · sweep one"
+    assert [group.mean for group in group_rows(rows, "taskset")] == [0.5, 0.9]
+    [unrewarded] = group_rows([run("a", taskset="x"), run("b", taskset="y")], "sweep")
+    assert unrewarded.title == "2 runs · no sweep"
 
 
 def test_what_differs_is_a_table_and_what_does_not_is_said_once() -> None:
@@ -342,14 +341,9 @@ def test_what_differs_is_a_table_and_what_does_not_is_said_once() -> None:
     assert ("steps", "60") in found.same
     assert ("start", "step-1") in found.same
     assert differences([]).keys == ()
-
-
-def test_the_tasks_the_model_and_the_start_come_first_of_what_differs() -> None:
-    rows = [
-        run("a", parameters={"learning_rate": 1e-4}, taskset="mixed", model="x", start="base"),
-        run("b", parameters={"learning_rate": 3e-4}, taskset="long", model="y", start="step-1"),
-    ]
-    assert differences(rows).keys == ("taskset", "model", "start", "learning_rate")
+    named = {"taskset": "long", "model": "y", "start": "step-2", "parameters": {"steps": 9}}
+    apart = differences([rows[0], run("c", **named)])
+    assert apart.keys[:4] == ("taskset", "model", "start", "learning_rate"), "the tasks first"
 
 
 def series(rewards: list[float], seconds: float = 1.0, tokens: int = 10) -> RunSeries:
@@ -390,32 +384,23 @@ def test_a_smoothed_overlay_draws_the_average_alone() -> None:
     assert [bucket.column for bucket in line.buckets] == [1]
 
 
-def test_an_overlay_of_nothing_is_empty() -> None:
-    empty = overlay_runs([(run("a"), RunSeries()), (run("b"), series([0.5]))], "entropy")
-    assert [line.buckets for line in empty.lines] == [(), ()]
-    assert all(map(isnan, empty.extent))
-    assert overlay_runs([], "reward_mean").lines == []
-
-
-def test_a_metric_that_comes_late_and_steps_that_are_added_are_drawn() -> None:
+def test_what_comes_late_is_drawn_the_best_first_and_nothing_where_there_is_nothing() -> None:
     made = series([0.5, 0.6])
     made.add("x", None, 0, {"kl_sample_train": 0.1})
     made.add("y", NOW, 0, {"reward_mean": None})
     assert list(made.x(Axis.TIME)) == [0.0, 1.0, 1.0, 1.0], "time never goes back"
-    shown = overlay_runs([(run("a"), made)], "kl_sample_train", width=4)
-    assert [bucket.column for bucket in shown.lines[0].buckets] == [2]
+    near = RunSeries()
+    near.add("a", None, 1, {"kl_sample_train": 0.01})
+    runs = [(run("far"), made), (run("near"), near), (run("none"), RunSeries())]
+    shown = overlay_runs(runs, "kl_sample_train", width=4)
+    assert [line.row.id for line in shown.lines] == ["near", "far", "none"], "the lowest"
+    assert [bucket.column for bucket in shown.lines[1].buckets] == [2]
     made.add("z", NOW + 9, 5, {"reward_mean": 0.9})
-    assert overlay_runs([(run("a"), made)], "reward_mean").lines[0].last == 0.9
-
-
-def test_the_lowest_kl_is_first_of_its_metric() -> None:
-    def of(kl: float) -> RunSeries:
-        made = RunSeries()
-        made.add("a", None, 1, {"kl_sample_train": kl})
-        return made
-
-    found = overlay_runs([(run("far"), of(0.5)), (run("near"), of(0.01))], "kl_sample_train")
-    assert [line.row.id for line in found.lines] == ["near", "far"]
+    assert overlay_runs(runs[:1], "reward_mean").lines[0].last == 0.9
+    empty = overlay_runs(runs, "entropy")
+    assert [line.buckets for line in empty.lines] == [(), (), ()]
+    assert all(map(isnan, empty.extent))
+    assert overlay_runs([], "reward_mean").lines == []
 
 
 def test_runs_are_ranked_by_what_they_have_under_the_crosshair() -> None:
@@ -475,14 +460,3 @@ def test_thinned_rewards_are_means_of_neighbours(values: list[float]) -> None:
     assert len(found) == len(values) or len(values) > MOST_POINTS
     assert all(min(values) - 1e-6 <= one <= max(values) + 1e-6 for one in found)
     assert len(sparkline(values, 12)) == min(len(thinned(values, 12)), 12)
-
-
-def test_an_evaluation_without_an_interval_says_its_mean_and_size() -> None:
-    assert evaluation_text(Evaluation(mean_reward=0.5, num_tasks=3, num_traces=6)) == ".500 3×2"
-    assert evaluation_text(None) == "–"
-
-
-def test_a_parameter_is_a_column_by_its_name() -> None:
-    one = column("param.max_tokens")
-    row = run("a", parameters={"max_tokens": 20})
-    assert (one.value(row), one.text(row, NOW), one.text(run("b"), NOW)) == (20, "20", "–")
