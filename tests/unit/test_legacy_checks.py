@@ -29,53 +29,47 @@ def of(check: str, findings: list[Finding]) -> Finding:
     return next(finding for finding in findings if finding.check == check)
 
 
-def test_rows_with_an_environment_are_not_asked() -> None:
-    assert check_legacy([read_row({"env": "e", "id": "s"})], (), embedded=True) == []
-
-
 def test_a_remote_graded_row_passes_on_the_platform_and_not_here() -> None:
     assert levels([v4()]) == {"graded": "ok", "remote": "ok"}
     assert levels([v4()], embedded=True)["environments"] == "failure"
+    gym = read_row({"prompt": "Go.", "gym": "hud-browser", "evaluate": "page.is x"})
+    assert levels([gym])["environments"] == "failure", "nobody runs it"
+    assert check_legacy([read_row({"env": "e", "id": "s"})], (), embedded=True) == []
 
 
-def test_a_gym_is_run_by_nobody() -> None:
-    task = read_row({"prompt": "Go.", "gym": "hud-browser", "evaluate": "page.is x"})
-    assert levels([task])["environments"] == "failure"
+PUBLIC = """
+    https://mcp.hud.ai/v3/mcp https://8.8.8.8/ ${URL} $URL https://$HOST/mcp https://${HOST}/mcp
+"""
+OF_THIS_NETWORK = """
+    http://localhost:8765/mcp http://127.0.0.1/mcp http://10.1.2.3/ http://[::1]/ none
+    http://box.internal/mcp http://mcp/ http://box.local./ http://$$localhost/
+"""
+OF_NO_WEBSITE = ("file:///x", "not a url", "ftp://x.y/z", "hud.ai/mcp")
+
+
+def remote(row: dict[str, Any]) -> Finding:
+    return of("remote", check_legacy([read_row(row, "t.json row 1")], ("URL", "HOST"), False))
+
+
+@pytest.mark.parametrize("url", [*PUBLIC.split(), *OF_THIS_NETWORK.split(), *OF_NO_WEBSITE])
+def test_a_server_that_is_not_reached_from_elsewhere_is_named(url: str) -> None:
+    finding = remote(v4(url).row())
+    if url in PUBLIC.split():
+        assert finding.level == "ok"
+    else:
+        assert (finding.level, finding.where) == ("failure", "t.json row 1")
+    assert ("neither http nor https" in finding.message) is (url in (*OF_NO_WEBSITE, "none"))
+
+
+def test_a_server_that_is_started_here_is_not_remote() -> None:
+    finding = remote({**v4().more, "mcp_config": {"box": {"command": "docker"}}})
+    assert "box is started on this machine" in finding.message
 
 
 def test_a_row_that_nothing_grades_is_named() -> None:
     row = {"prompt": "Go.", "mcp_config": {"hud": {"url": "https://x.hud.ai"}}}
     finding = of("graded", check_legacy([v4(), read_row(row, "t.json row 2")], (), False))
     assert (finding.level, finding.where) == ("failure", "t.json row 2")
-
-
-NEAR = """
-    http://localhost:8765/mcp http://127.0.0.1/mcp http://10.1.2.3/ http://[::1]/ none
-    http://box.internal/mcp http://mcp/ http://box.local./
-"""
-
-
-@pytest.mark.parametrize("url", NEAR.split())
-def test_a_url_of_this_network_is_no_remote_one(url: str) -> None:
-    finding = of("remote", check_legacy([v4(url)], (), embedded=False))
-    assert (finding.level, finding.where) == ("failure", "t.json row 1")
-
-
-@pytest.mark.parametrize("url", ["https://mcp.hud.ai/v3/mcp", "https://8.8.8.8/", "${MCP_URL}"])
-def test_a_public_url_is_remote(url: str) -> None:
-    assert levels([v4(url)], "MCP_URL")["remote"] == "ok"
-
-
-@pytest.mark.parametrize("url", ["file:///x", "not a url", "ftp://x.y/z", "hud.ai/mcp"])
-def test_a_url_of_no_website_is_named_as_one(url: str) -> None:
-    finding = of("remote", check_legacy([v4(url)], (), embedded=False))
-    assert "neither http nor https" in finding.message
-
-
-def test_a_server_that_is_started_here_is_not_remote() -> None:
-    row: dict[str, Any] = {**v4().more, "mcp_config": {"box": {"command": "docker"}}}
-    finding = of("remote", check_legacy([read_row(row)], (), embedded=False))
-    assert "box is started on this machine" in finding.message
 
 
 def test_variables_are_listed_with_what_is_missing() -> None:
@@ -88,11 +82,8 @@ def test_variables_are_listed_with_what_is_missing() -> None:
     finding = of("variables", check_legacy(tasks, {"KEY"}, embedded=False))
     assert (finding.level, finding.where) == ("failure", "OTHER")
     assert levels(tasks, "KEY", "OTHER")["variables"] == "ok"
-
-
-def test_a_default_of_one_row_does_not_help_another() -> None:
     [variable] = find_variables([v4(a="${KEY:x}"), v4(a="${KEY}")], ())
-    assert variable.missing
+    assert variable.missing, "a default of one row does not help another"
     assert variable.default
 
 
@@ -133,12 +124,6 @@ def test_a_dollar_sign_is_written_twice() -> None:
     headers = row["mcp_config"]["hud"]["headers"]
     assert headers == {"a": "$KEY costs $5, $7 more", "b": "$"}
     assert find_variables([v4(a="$$KEY")], ()) == []
-
-
-def test_a_url_with_a_variable_of_either_spelling_is_taken_to_be_remote() -> None:
-    for url in ("$URL", "${URL}", "https://$HOST/mcp", "https://${HOST}/mcp"):
-        assert levels([v4(url)], "URL", "HOST")["remote"] == "ok"
-    assert levels([v4("http://$$localhost/")])["remote"] == "failure"
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,8 @@ def test_the_form_is_told_by_the_fields(row: dict[str, Any], form: str) -> None:
     assert detect(row) == form
     assert read_row(row).form == form
     assert form_of(read_rows([row, row])) == form
-
-
-def test_a_file_of_several_forms_is_mixed_and_an_empty_one_of_none() -> None:
-    assert form_of(read_rows([V4, {"env": "e", "id": "s"}])) == "mixed"
+    other = V4 if form == "v6" else {"env": "e", "id": "s"}
+    assert form_of(read_rows([row, other])) == "mixed"
     assert form_of([]) is None
 
 
@@ -71,12 +69,14 @@ def test_every_spelling_of_a_call_is_the_same_call(spelling: object) -> None:
     assert (task.env, task.scenario) == ("hud", "evaluate")
 
 
-def test_a_tool_s_own_objects_are_its_arguments() -> None:
+def test_a_tool_s_own_objects_are_its_arguments_and_a_gym_of_one_s_own_its_image() -> None:
     row = {**V4, "setup_tool": {"start": {"options": {"fast": True}}, "open": None}}
     assert read_row(row).more["setup_tool"] == [
         {"name": "start", "arguments": {"options": {"fast": True}}},
         {"name": "open", "arguments": {}},
     ]
+    gym = {"type": "public", "location": "local", "image_or_build_context": "my/gym:1"}
+    assert read_row({**V3, "gym": gym}).env == "my/gym:1"
 
 
 def test_a_row_of_json_strings_is_the_row_of_objects() -> None:
@@ -105,21 +105,14 @@ def test_functions_of_the_first_versions(spelling: object, calls: list[Any]) -> 
     assert (task.env, task.scenario) == ("hud-browser", "page.is")
 
 
-def test_a_gym_of_one_s_own_is_called_by_its_image() -> None:
-    gym = {"type": "public", "location": "local", "image_or_build_context": "my/gym:1"}
-    assert read_row({**V3, "gym": gym}).env == "my/gym:1"
-
-
-def test_what_a_row_says_beside_its_args_is_sent_along() -> None:
+def test_what_a_row_says_beside_its_args_is_sent_along_and_what_no_form_has_remembered() -> None:
     more = {"validation": [CALL], "runtime_config": {"image": "a/b"}, "agent_config": {"a": 1}}
     task = read_row({"env": "e", "id": "s", **more, "verifier": {"env": "e", "id": "v"}})
     assert task.row().items() >= more.items()
     chosen = read_row({"env": {"name": "e", "include": ["a"]}, "scenario": "s"})
     assert chosen.row()["env"] == {"name": "e", "include": ["a"]}
     assert read_row(chosen.row()) == chosen
-
-
-def test_fields_that_no_form_has_are_remembered() -> None:
+    assert read_row({"env": "e", "id": "s", "args": None, "columns": None}).args == {}
     assert read_row({"env": "e", "id": "s", "arg": {}, "a": 1}).unknown == ("a", "arg")
     assert read_row({**V4, "evaluate": CALL}).unknown == ("evaluate",)
 
@@ -165,6 +158,8 @@ def test_lines_in_a_file_called_json_and_blank_ones_between(ends: str) -> None:
     body = ends.join([json.dumps(ROW), "", " ", json.dumps(ROW)])
     tasks = read_file("t.json", body.encode())
     assert [task.where for task in tasks] == ["t.json line 1", "t.json line 4"]
+    for name, empty in (("t.json", ""), ("t.json", "[]"), ("t.jsonl", f"{ends} {ends}")):
+        assert read_file(name, empty.encode()) == []
 
 
 def test_a_line_separator_inside_text_is_no_line_end() -> None:
@@ -264,38 +259,10 @@ def test_a_slug_is_made_of_the_args_where_none_is_given() -> None:
     assert slug.startswith("s-")
 
 
-def test_absent_and_null_args_are_none_at_all() -> None:
-    assert read_row({"env": "e", "id": "s", "args": None, "columns": None}).args == {}
-
-
 def test_a_task_is_held_out_by_its_split() -> None:
     row = {"env": "e", "id": "s", "columns": {"split": HELD_OUT}}
     assert read_row(row).heldout
     assert read_row(read_row(row).row()).heldout
-
-
-@pytest.mark.parametrize(
-    ("row", "field"),
-    [
-        ({"id": "s"}, "env"),
-        ({"env": {"include": []}, "id": "s"}, "env"),
-        ({"env": "e"}, "id"),
-        ({"env": "e", "id": 3}, "id"),
-        ({"env": "e", "id": "s", "args": [1]}, "args"),
-        ({"env": "e", "id": "s", "columns": "x"}, "columns"),
-        ({"env": "e", "id": "s", "slug": 3}, "slug"),
-    ],
-)
-def test_a_wrong_field_is_named_with_its_place(row: dict[str, Any], field: str) -> None:
-    with pytest.raises(HudUsage, match=f"tasks 2: field {field}"):
-        read_rows([{"env": "e", "id": "s"}, row], "tasks", first=1)
-
-
-@pytest.mark.parametrize(
-    ("name", "body"), [("t.json", b""), ("t.json", b"[]"), ("t.jsonl", b"\n \n")]
-)
-def test_a_file_may_hold_no_task_at_all(name: str, body: bytes) -> None:
-    assert read_file(name, body) == []
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
