@@ -41,7 +41,7 @@ OPTIONAL = {
     "hud": "not installed; the official SDK and CLI, not required",
 }
 NO_TINKER = "the tinker engine is not set up (TINKER_API_KEY, TINKER_BASE_URL); tiny needs neither"
-FOR_LOCAL = "for the embedded service: hud-tui doctor --local"
+FOR_LOCAL = "for HUD: set HUD_API_KEY; for the embedded service: hud-tui doctor --local"
 PRIME_URL = "PRIME_API_BASE_URL"
 LITTLE, TOO_LITTLE = 2 * 10**9, 10**8
 """Free bytes below which a run may soon stop, or cannot start."""
@@ -116,7 +116,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
 def _or_local(problem: HudError) -> HudError:
     """The problem; of a missing key also how the service that runs here is checked."""
     if isinstance(problem, HudNoKey):
-        return HudNoKey(problem.message, f"{FOR_LOCAL}; for HUD: {problem.hint}")
+        return HudNoKey(problem.message, FOR_LOCAL)
     return problem
 
 
@@ -231,7 +231,7 @@ def check_versions(found: Mapping[str, str | None]) -> Iterator[Finding]:
 
 def check_terminal(found: Terminal) -> Iterator[Finding]:
     """What keeps the app from drawing or copying correctly."""
-    here, pipe = "the app can draw and copy here", "stdout is not a terminal: the app needs one"
+    here, pipe = "the app can draw and copy here", "no terminal here, which only the app needs"
     problems = [Finding("warning", said, fix) for said, fix in shortcomings(found)]
     if found.term == "dumb":
         problems[0] = replace(problems[0], level="failure", code=1)

@@ -276,7 +276,7 @@ async def _change(args: argparse.Namespace, kept: Protection) -> None:
     finally:
         await client.aclose()
     if args.off and id_ in kept.models and args.confirm not in (kept.models[id_], id_):
-        raise HudProtected(one_line(kept.models[id_], 100), "protect it no longer")
+        raise HudProtected(one_line(kept.models[id_], 100), "remove its protection")
     kept.protect(id_, name, not args.off)
 
 

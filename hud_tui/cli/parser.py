@@ -101,7 +101,7 @@ def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None
     """Flags accepted both before and after the command; `absent` is their default."""
     flags = parser.add_argument_group("connection and output")
     about = {
-        "headless": "print JSON on stdout instead of opening the app",
+        "headless": "print JSON on stdout; do not open the app",
         "local": "use the embedded service: no key, no network; started if none runs",
         "read_only": "send no request that changes the service or costs computation "
         "(HUD_TUI_READ_ONLY)",
@@ -196,7 +196,7 @@ def _traces(add: Add) -> None:
     parser.add_argument("job", metavar="JOB", help=WHICH_JOB)
     parser.add_argument("--step", type=whole_number, metavar="N", help="of one step only")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--limit", type=whole_number, metavar="N", help="the newest N")
+    which.add_argument("--limit", type=whole_number, metavar="N", help="the newest N; 1000")
     which.add_argument("--all", action="store_true", help="all, one document per page of 1000")
 
 
@@ -255,7 +255,7 @@ def _head(add: Add) -> None:
     )
     _of_model(parser, about="by name or id", required=True)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--set", dest="checkpoint", metavar="ID", help="by id or name")
+    which.add_argument("--set", dest="checkpoint", metavar="ID", help="move it to this checkpoint")
     which.add_argument("--back", type=whole_number, metavar="N", help="roll back N steps")
     consent(parser, changes=lambda args: args.checkpoint is not None or args.back is not None)
 
@@ -311,10 +311,10 @@ def _convert(add: Add) -> None:
     parser.add_argument(
         "tasks", metavar="TASKS", help="a .json, .jsonl or .parquet, or a directory"
     )
-    parser.add_argument("--name", required=True, metavar="ORG/NAME", help="the data set's")
+    parser.add_argument("--name", required=True, metavar="ORG/NAME", help="name of the data set")
     parser.add_argument("--private", action="store_true", help="make it private")
     parser.add_argument("--no-push", action="store_true", help="write it locally only")
-    parser.add_argument("-o", "--output", metavar="DIR", help="default: NAME, here")
+    parser.add_argument("-o", "--output", metavar="DIR", help="new folder; default: NAME")
     consent(parser, "", lambda args: not args.no_push)
 
 
@@ -389,19 +389,19 @@ EFFORT: Row = (
     f"{', '.join(EFFORTS)}: how long an answer may be",
 )
 UPDATE: tuple[Row, ...] = (
-    ("--steps", whole_number, "N", "optimizer steps"),
-    ("--group-size", whole_number, "N", "rollouts per task and step"),
-    ("--tasks-per-step", whole_number, "N", "groups per step"),
-    ("--learning-rate --lr", finite_number, "X", "Adam's"),
-    ("--loss-fn", str, "NAME", "e.g. importance_sampling, ppo, cispo"),
+    ("--steps", whole_number, "N", "optimizer steps; default: the model's"),
+    ("--group-size", whole_number, "N", "rollouts per task and step; default: the model's"),
+    ("--tasks-per-step", whole_number, "N", "groups per step; default: the model's"),
+    ("--learning-rate --lr", finite_number, "X", "Adam's; default: the model's"),
+    ("--loss-fn", str, "NAME", "importance_sampling (default), ppo, cispo, dro …"),
     ("--reward-scale", finite_number, "X", "multiply advantages by this; 1"),
     ("--beta1", finite_number, "X", "Adam's; .9"),
     ("--beta2", finite_number, "X", "Adam's; .95"),
     ("--eps", finite_number, "X", "Adam's; 1e-8"),
     ("--weight-decay", finite_number, "X", "Adam's; 0"),
     ("--temperature", finite_number, "X", "of the rollouts; 1"),
-    ("--max-tokens", whole_number, "N", "of one answer, or of one turn"),
-    ("--seed", whole_number, "N", "of the order of the tasks; of managed rollouts, too; 0"),
+    ("--max-tokens", whole_number, "N", "of one answer, or of one turn; default: the model's"),
+    ("--seed", whole_number, "N", "of the order of the tasks, and of a managed run's sampling; 0"),
 )
 """Parameters of a run that may be swept, managed or not."""
 EVALUATION: tuple[Row, ...] = (
@@ -562,7 +562,7 @@ def _init_env(add: Add) -> None:
     about = "write a small environment to edit and train on: two tools, three templates, tests"
     parser = add(about, "init-env sums", "train sums/env.py -m my-model --check")
     parser.add_argument("name", metavar="NAME", help="of the environment and its new folder")
-    parser.add_argument("-o", "--output", metavar="DIR", help="where to; default: here")
+    parser.add_argument("-o", "--output", metavar="DIR", help="parent folder; default: this one")
 
 
 ROLLOUTS: tuple[Row, ...] = (
@@ -584,7 +584,7 @@ ROLLOUTS: tuple[Row, ...] = (
     ("--at-once", whole_number, "N", "rollouts at a time; 8"),
     (
         *("--memory-mb", whole_number, "N"),
-        "memory that one rollout's processes may use; 4096, 0 for no limit",
+        "MB of memory that one rollout's processes may use; 4096, 0 for no limit",
     ),
 )
 
@@ -630,8 +630,8 @@ def _eval(add: Add) -> None:
 OF_EVAL: tuple[Row, ...] = (
     ("--samples", whole_number, "K", "rollouts per task; 4"),
     ("--max-tokens", whole_number, "N", "of one answer"),
-    ("--temperature", finite_number, "X", "1"),
-    ("--seed", whole_number, "N", "0; with the same seed, checkpoints get the same random numbers"),
+    ("--temperature", finite_number, "X", "of the rollouts; 1"),
+    ("--seed", whole_number, "N", "0; checkpoints with the same seed get the same random numbers"),
     ("--solved-at", finite_number, "X", "the reward from which on a rollout counts as solved; 1"),
     ("--fail-under", finite_number, "X", "exit code 6 where the mean reward is less"),
     (
@@ -662,7 +662,7 @@ def _runs(add: Add) -> None:
     parser.add_argument("--filter", metavar="TERMS", help=about)
     about = "by columns, e.g. sweep or model; differs: by whatever differs but the seed"
     parser.add_argument("--group", metavar="KEYS", help=about)
-    parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="rows; 50")
+    parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="most rows; 50")
     parser.add_argument("--name", metavar="TEXT", help="rename one run")
     parser.add_argument("--note", metavar="TEXT", help="note on one run, kept on this machine")
     consent(parser, changes=lambda args: args.name is not None)
@@ -684,7 +684,9 @@ def _sweep(add: Add) -> None:
     about = "start waiting runs, and resume cancelled or interrupted ones"
     which.add_argument("--resume", action="store_true", help=about)
     parser.add_argument("--follow", action="store_true", help="stay until all runs have ended")
-    parser.add_argument("--at-once", type=whole_number, metavar="N", help="from now on")
+    parser.add_argument(
+        "--at-once", type=whole_number, metavar="N", help="concurrent runs, from now on"
+    )
     consent(parser, changes=lambda args: args.cancel or args.resume)
 
 
@@ -705,9 +707,9 @@ def _watch(add: Add) -> None:
 def _replay(add: Add) -> None:
     about = "play a recording of --record in the app"
     parser = add(about, "replay session.jsonl --speed 20")
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("file", metavar="FILE", help="what --record wrote")
     parser.add_argument(
-        "--speed", type=finite_number, default=1.0, metavar="X", help="times as fast"
+        "--speed", type=finite_number, default=1.0, metavar="X", help="play it X times as fast; 1"
     )
 
 
@@ -847,8 +849,8 @@ def build_parser() -> Parser:
     parser = Parser(
         "hud-tui",
         description="A terminal cockpit for reinforcement-learning post-training on HUD. Without "
-        "--headless it opens the app on the command's screen; a command that changes something "
-        "asks first, and says what was done.",
+        "--headless a command that only reads opens the app on its view, or prints text if it has "
+        "none; one that changes something asks first, and says what was done.",
         epilog="examples:\n  hud-tui --local\n  hud-tui --headless --local status\n\n" + EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -54,7 +54,7 @@ def _remote_add(parser: Parser) -> None:
     parser.add_argument("host", metavar="HOST", help=about)
     parser.add_argument("-p", "--port", type=whole_number, metavar="N", help="sshd's port")
     parser.add_argument("-i", "--identity", metavar="FILE", help="private key; default: ssh's own")
-    parser.add_argument("--name", help="what it is called here; default: from HOST")
+    parser.add_argument("--name", help="its name here; default: from HOST")
     _setup_flags(parser)
     about = "only say what is found there and what would be done"
     parser.add_argument("--dry-run", action="store_true", help=about)
@@ -92,13 +92,13 @@ def pods(parser: Parser) -> None:
     action = _actions(parser)
     _offer_flags(action("available", "list what can be rented, cheapest first"))
     _pod_create(action("create", "rent one machine, wait for it, and set it up"))
-    _pod_setup(action("setup", "go on with a pod whose renting or set-up was cut"))
+    _pod_setup(action("setup", "continue a renting or set-up that was interrupted"))
     action("list", "list what is rented, what it costs, and what has ended")
     about = {
         "status": "ask Prime how a pod is",
-        "log": "show the end of what its set-up printed",
-        "ssh": "open a shell on it",
-        "protect": "require its name to terminate it",
+        "log": "show the end of what a pod's set-up printed",
+        "ssh": "open a shell on a pod",
+        "protect": "require a pod's name to terminate it",
     }
     parsers = {name: action(name, text) for name, text in about.items()}
     for one in parsers.values():
@@ -118,11 +118,13 @@ def _offer_flags(parser: Parser) -> None:
     parser.add_argument("--provider", metavar="P", default=absent, help="of this provider only")
     about = "e.g. united_states, or a country's code; may be given again"
     parser.add_argument("--region", metavar="R", action="append", default=absent, help=about)
-    about = "only machines that may be taken away at any time, or only others"
+    about = "only machines that may be taken away at any time; or none of them"
     parser.add_argument("--spot", action=argparse.BooleanOptionalAction, default=absent, help=about)
     about = "dollars per hour at most"
     parser.add_argument("--max-price", type=finite_number, metavar="X", default=absent, help=about)
-    parser.add_argument("--disk", type=whole_number, metavar="GB", default=absent, help="its size")
+    parser.add_argument(
+        "--disk", type=whole_number, metavar="GB", default=absent, help="size of its disk"
+    )
 
 
 def _pod_create(parser: Parser) -> None:
@@ -131,9 +133,9 @@ def _pod_create(parser: Parser) -> None:
     parser.add_argument("--hours", type=finite_number, default=4.0, metavar="X", help=about)
     about = "end it after so many minutes without use; 60, 0: never"
     parser.add_argument("--idle", type=whole_number, default=60, metavar="MIN", help=about)
-    parser.add_argument("--image", metavar="I", help="system to start with; default: with CUDA")
+    parser.add_argument("--image", metavar="I", help="system image; default: one with CUDA")
     _identity(parser)
-    about = "what it is called; given again, its renting and set-up go on"
+    about = "name of the pod; given again, its renting and set-up continue"
     parser.add_argument("--name", help=about)
     about = "only rent it, and set nothing up"
     parser.add_argument("--bare", action="store_true", help=about)
@@ -153,5 +155,6 @@ def _pod_setup(parser: Parser) -> None:
 
 
 def _identity(parser: Parser) -> None:
-    about = "private key that Prime knows; default: as it was rented, else as the prime CLI has it"
+    about = "private key, its public half in the account; default: that of the renting, else \
+PRIME_SSH_KEY_PATH, else the prime CLI's, else ~/.ssh/id_rsa"
     parser.add_argument("-i", "--identity", metavar="FILE", help=about)

@@ -83,7 +83,7 @@ async def test_the_embedded_service_needs_no_key(
     )
     register(read_paths().service_file, ready)
     without = (await bare("doctor")).data["findings"][0]
-    assert without["fix"].startswith("for the embedded service: hud-tui doctor --local")
+    assert without["fix"].endswith("for the embedded service: hud-tui doctor --local")
     there = await bare("doctor", "--local")
     assert (there.code, there.data["service"]) == (
         0,

@@ -50,7 +50,7 @@ BASES = (
         description=(
             "Adds, subtracts and compares numbers below 100; reverses, counts and capitalises"
             " letters. Cannot call tools: prompt and answer together have 128 characters. Training"
-            " raised the mean reward on mixed from .45 to .96 in 600 steps ▁▆▇████████, and the"
+            " raised the mean reward on mixed from .49 to .95 in 600 steps ▁▆▇████████, and the"
             " held-out pass rate on long from .00 to .87 in 200 ▁▁▃▅▆▆▇▇█."
         ),
         context=CONTEXT,
@@ -65,7 +65,7 @@ BASES = (
         description=(
             "Adds, subtracts and compares numbers below 100. Cannot read letters or call tools:"
             " prompt and answer together have 128 characters. Training raised the mean reward on"
-            " arith from .48 to .95 in 60 steps ▁▄▆▆▇█████."
+            " arith from .53 to .94 in 60 steps ▁▄▆▆▇█████."
         ),
         context=CONTEXT,
         vocabulary=VOCABULARY,
