@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.remote.engines import Engine, choose_engine, choose_model, find_engine
-from hud_tui.remote.facts import look
+from hud_tui.remote.facts import Facts, look
 from hud_tui.remote.machines import LOG, MACHINE, Machine, Machines
 from hud_tui.remote.ssh import (
     PATIENCE_S,
@@ -214,8 +214,25 @@ def steps_of(machine: Machine, engine: Engine, package: str = "") -> list[Step]:
         engine: The engine to set up.
         package: Replaces the engine's own requirement.
     """
-    given = f"PACKAGE={quote(package or engine.package)}\n"
-    made = [
+    if machine.env:
+        fails = f'echo "{engine.name} is not installed in $ENV" >&2; exit 1'
+        installed = [Step("engine", f"find the engine in {machine.env}", engine.installed, fails)]
+    else:
+        installed = _installation(engine, package or engine.package)
+    return [
+        Step("folder", f"make {machine.root}", '[ -d "$R/jobs" ]', _FOLDER),
+        Step("files", "write its key, secrets and commands, readable by their owner only", "", ""),
+        *installed,
+        *([_weights(machine.model)] if engine.weights else []),
+        Step("server", f"start the server, by {machine.supervisor}", 'alive "$R/loop"', START),
+        Step("health", "wait until it answers", "", HEALTH, True, engine.start_s + QUIET_S),
+        *([_TOKENIZER] if engine.weights else []),
+    ]
+
+
+def _installation(engine: Engine, package: str) -> list[Step]:
+    """An engine in a Python environment of its own."""
+    return [
         Step("uv", "install uv, which installs Python and packages", "command -v uv", UV, job=True),
         Step(
             "python",
@@ -226,27 +243,12 @@ def steps_of(machine: Machine, engine: Engine, package: str = "") -> list[Step]:
         ),
         Step(
             "engine",
-            f"install {package or engine.package}",
+            f"install {package}",
             engine.installed,
-            f"{given}{engine.install}",
+            f"PACKAGE={quote(package)}\n{engine.install}",
             job=True,
             timeout_s=1800,
         ),
-    ]
-    own = Step(
-        "engine",
-        f"find the engine in {machine.env}",
-        engine.installed,
-        f'echo "{engine.name} is not installed in $ENV" >&2; exit 1',
-    )
-    return [
-        Step("folder", f"make {machine.root}", '[ -d "$R/jobs" ]', _FOLDER),
-        Step("files", "write its key, secrets and commands, readable by their owner only", "", ""),
-        *([own] if machine.env else made),
-        *([_weights(machine.model)] if engine.weights else []),
-        Step("server", f"start the server, by {machine.supervisor}", 'alive "$R/loop"', START),
-        Step("health", "wait until it answers", "", HEALTH, True, engine.start_s + QUIET_S),
-        *([_TOKENIZER] if engine.weights else []),
     ]
 
 
@@ -297,14 +299,7 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
         _same(known, address, wish)
         env = known.env if has_env(known) else _absolute(wish.env, facts.home) or known.env
         return replace(known, facts=facts, env=env)
-    if facts.os not in ("Linux", "Darwin") or not facts.home.startswith("/"):
-        raise HudUsage(f"{address}: neither Linux nor macOS ({facts.os or 'no answer'})")
-    engine = find_engine(wish.engine or choose_engine(facts))
-    if engine.needs_gpu and not facts.gpus:
-        raise HudUsage(
-            f"{engine.name} needs an NVIDIA GPU, and {address} has none that nvidia-smi shows",
-            "--engine skyrl-cpu, for small models",
-        )
+    engine = _fitting_engine(wish, address, facts)
     return Machine(
         name,
         address,
@@ -318,6 +313,19 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
         added_at=time(),
         pod=wish.pod,
     )
+
+
+def _fitting_engine(wish: Wish, address: Address, facts: Facts) -> Engine:
+    """The wished engine, or the best one for the machine. Raises HudUsage: it does not fit."""
+    if facts.os not in ("Linux", "Darwin") or not facts.home.startswith("/"):
+        raise HudUsage(f"{address}: neither Linux nor macOS ({facts.os or 'no answer'})")
+    engine = find_engine(wish.engine or choose_engine(facts))
+    if engine.needs_gpu and not facts.gpus:
+        raise HudUsage(
+            f"{engine.name} needs an NVIDIA GPU, and {address} has none that nvidia-smi shows",
+            "--engine skyrl-cpu, for small models",
+        )
+    return engine
 
 
 def _same(known: Machine, address: Address, wish: Wish) -> None:

@@ -246,30 +246,40 @@ class WorkerProcess:
             EnvironmentFailed: It has not, or its interpreter cannot be run.
             WorkerGone: It exited before it answered.
         """
-        found = self.setting.interpreter
-        self.setting.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        log = open_or_make(self.setting.log, os.O_APPEND)
+        self._process = await self._launch()
+        self._reading = asyncio.create_task(self._read(self._process))
+        self.about = await self._hello()
+        if self.about.get("protocol") != PROTOCOL:
+            raise EnvironmentFailed({"type": "NoSDK", "message": "another version's worker"})
+
+    async def _launch(self) -> Process:
+        python, log = self.setting.interpreter.python, self.setting.log
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log_end = open_or_make(log, os.O_APPEND)
         try:
-            self._process = await create_subprocess_exec(
+            return await create_subprocess_exec(
                 *self.words(),
                 stdin=PIPE,
                 stdout=PIPE,
-                stderr=log,
+                stderr=log_end,
                 env=dict(self.setting.variables),
                 cwd=self.setting.directory,
                 start_new_session=True,
                 limit=LONGEST,
             )
         except OSError as error:
-            what = f"{found.python} cannot be run: {error.strerror}"
-            hint = how_to_get_the_sdk(found.python, None)
+            what = f"{python} cannot be run: {error.strerror}"
+            hint = how_to_get_the_sdk(python, None)
             raise EnvironmentFailed({"type": "NoSDK", "message": what}, hint) from error
         finally:
-            os.close(log)
-        self._reading = asyncio.create_task(self._read(self._process))
+            os.close(log_end)
+
+    async def _hello(self) -> dict[str, Any]:
+        """Its first answer: what it runs. It is killed if it gives none."""
+        found = self.setting.interpreter
         try:
             async with asyncio.timeout(HELLO_S):
-                self.about = await self.call("hello")
+                return await self.call("hello")
         except WorkerGone as error:
             await self.kill()
             lines = [line for line in tail(self.setting.log, 2000).splitlines() if line.strip()]
@@ -281,8 +291,6 @@ class WorkerProcess:
             failure = error.failure if isinstance(error, EnvironmentFailed) else {}
             hint = how_to_get_the_sdk(found.python, failure.get("python"))
             raise EnvironmentFailed({"type": "NoSDK", "message": what}, hint) from error
-        if self.about.get("protocol") != PROTOCOL:
-            raise EnvironmentFailed({"type": "NoSDK", "message": "another version's worker"})
 
     def words(self) -> list[str]:
         """Its command line."""

@@ -232,14 +232,18 @@ class Session:
             new = replace(new, row=row, bytes=file.bytes, sha256=file.sha256)
             waiting = [kept for kept in self._answers.values() if not kept.dropped]
             node = await self._store.write(_append, new, waiting, also)
+        self._go_on_from(node, policy, waiting)
+        return node
+
+    def _go_on_from(self, node: Node, policy: Policy, stored: Sequence[Kept]) -> None:
+        """After a step: nothing is accumulated, and these replies are in the store."""
         self._accumulated = Accumulated()
         self._forwards.clear()
-        for kept in waiting:
+        for kept in stored:
             del self._answers[kept.asked.key]
         self._node = node
         self._policies.trains(self._model.id, node.state_path, policy)
         self._on_step()
-        return node
 
     async def _save(self, handle: Handle, adam: Adam, directory: Path) -> tuple[Saved, File]:
         """Step into a new directory; returns the saved weights and their file.

@@ -184,29 +184,10 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     if head_id(db, new.model_id) != parent_id:
         raise HeadHasMoved
     step = next_step(db, new.model_id)
-    name, sampler_path = f"step-{step:06d}", new.row.checkpoint_name or ""
-    row = new.row.model_copy(
-        update={
-            **{"step": step, "name": name, "created_at": iso(now())},
-            **{"is_active": True, "state": "full"},
-        }
-    )
-    insert(
-        db,
-        "checkpoint",
-        id=row.id,
-        model_id=new.model_id,
-        parent_id=parent_id,
-        step=step,
-        name=name,
-        sampler_path=sampler_path,
-        state_path=new.state_path,
-        job_id=row.job_id,
-        bytes=new.bytes,
-        sha256=new.sha256,
-        reward=row.mean_reward,
-        body=row.model_dump_json(exclude=UNKEPT),
-    )
+    name = f"step-{step:06d}"
+    place = {"step": step, "name": name, "created_at": iso(now())}
+    row = new.row.model_copy(update={**place, "is_active": True, "state": "full"})
+    _insert(db, new, row)
     db.execute(
         "INSERT INTO head (model_id, checkpoint_id) VALUES (?, ?)"
         " ON CONFLICT (model_id) DO UPDATE SET checkpoint_id = excluded.checkpoint_id",
@@ -217,7 +198,26 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     _count(db, new.model_id, row, new.trace_ids)
     db.touch(new.model_id, row.id, parent_id)
     _log(db, new.model_id, row)
-    return Node(row.id, step, name, sampler_path, new.state_path)
+    return Node(row.id, step, name, row.checkpoint_name or "", new.state_path)
+
+
+def _insert(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
+    insert(
+        db,
+        "checkpoint",
+        id=row.id,
+        model_id=new.model_id,
+        parent_id=row.prev_model_checkpoint_id,
+        step=row.step,
+        name=row.name,
+        sampler_path=row.checkpoint_name or "",
+        state_path=new.state_path,
+        job_id=row.job_id,
+        bytes=new.bytes,
+        sha256=new.sha256,
+        reward=row.mean_reward,
+        body=row.model_dump_json(exclude=UNKEPT),
+    )
 
 
 def _count(db: Db, model_id: str, row: Checkpoint, trace_ids: Sequence[str]) -> None:

@@ -334,11 +334,7 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
         Refused: 404, no such model, checkpoint or run; 409, the service makes it itself; 422, a
             reward is not finite, or there is none.
     """
-    if not all(isfinite(reward) for group in body.groups for reward in group.rewards):
-        raise bad_field("groups", "a reward is not finite")
-    rewards = [reward for group in body.groups for reward in group.rewards]
-    if body.status == "succeeded" and not rewards:
-        raise bad_field("groups", "it has succeeded without a rollout")
+    rewards = _checked_rewards(body)
     if known(db, evaluation_id) is None:
         _begin_kept(db, evaluation_id, body)
     row = get(db, evaluation_id)
@@ -366,6 +362,15 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
         found = summarize(body.groups, body.parameters.get("solved_at", 1.0))
         _keep_result(db, evaluation_id, found)
     return _changed(db, evaluation_id)
+
+
+def _checked_rewards(body: KeepEvaluation) -> list[float]:
+    rewards = [reward for group in body.groups for reward in group.rewards]
+    if not all(map(isfinite, rewards)):
+        raise bad_field("groups", "a reward is not finite")
+    if body.status == "succeeded" and not rewards:
+        raise bad_field("groups", "it has succeeded without a rollout")
+    return rewards
 
 
 def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
