@@ -16,9 +16,9 @@ from hud_tui.cli.output import confirm, emit, require_consent, tell
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote import keeper
 from hud_tui.remote.engines import ENGINES
-from hud_tui.remote.facts import look
+from hud_tui.remote.facts import fetch_facts
 from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
-from hud_tui.remote.setup import Setup, StepSaid, Wish, describe, secret_values
+from hud_tui.remote.setup import Setup, StepReport, Wish, describe, secret_values
 from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, clean, one_line, size
 from hud_tui.service_file import REMOTES, line_text
@@ -164,10 +164,10 @@ def _about(machine: Machine, plan: Any, values: Mapping[str, str]) -> list[str]:
     return lines + [f"to do   {about}" for about in todo]
 
 
-def _watcher(args: argparse.Namespace) -> Callable[[StepSaid], None]:
+def _watcher(args: argparse.Namespace) -> Callable[[StepReport], None]:
     """Returns a function that prints the set-up's messages: as documents, or as lines."""
 
-    def said(one: StepSaid) -> None:
+    def said(one: StepReport) -> None:
         if args.headless:
             emit("setup", one)
         elif one.state != "check":
@@ -223,7 +223,7 @@ async def status(args: argparse.Namespace) -> int:
     machine = machines.get(args.name)
     found = document(machines, machine)
     async with aclosing(Setup(machines, machine, patience_s=0)) as setup:
-        facts = await look(machines.ssh(machine))
+        facts = await fetch_facts(machines.ssh(machine))
         found |= {"facts": asdict(facts), "server": await setup.pulse()}
     if args.headless:
         emit("remote", found)

@@ -30,7 +30,7 @@ from hud_tui.remote.pods import (
     WORK,
     Filter,
     Pods,
-    Wanted,
+    RentalRequest,
     available,
     check_key,
     check_name,
@@ -203,7 +203,7 @@ async def _begun(args: argparse.Namespace) -> Rental | None:
     return left[-1] if answer.lower() in ("", "y", "yes") else None
 
 
-async def _choose(args: argparse.Namespace, prime: Prime, wanted: Filter) -> Wanted:
+async def _choose(args: argparse.Namespace, prime: Prime, wanted: Filter) -> RentalRequest:
     """The cheapest offer, with an ssh key that Prime knows.
 
     Raises:
@@ -222,7 +222,7 @@ async def _choose(args: argparse.Namespace, prime: Prime, wanted: Filter) -> Wan
         tell(warning)
     wish = {name: vars(args)[name] for name in ("engine", "model", "root", "env", "package")
             if vars(args)[name]}  # fmt: skip
-    return Wanted(
+    return RentalRequest(
         *(offer, price, args.hours, args.idle, wanted.max_price, wanted.disk, image),
         name=args.name or "",
         key=key,
@@ -230,7 +230,7 @@ async def _choose(args: argparse.Namespace, prime: Prime, wanted: Filter) -> Wan
     )
 
 
-def _only_said(args: argparse.Namespace, asked: Wanted) -> int:
+def _only_said(args: argparse.Namespace, asked: RentalRequest) -> int:
     if args.headless:
         emit("plan", {"rent": asked.lines(), "price_hr": asked.price_hr, "most": asked.most})
     tell("nothing was rented; the same with -y in place of --dry-run rents it")

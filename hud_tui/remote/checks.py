@@ -80,8 +80,8 @@ def check_agent() -> Found:
         ).returncode
     except (OSError, subprocess.SubprocessError):
         code = 2
-    said = {0: "the ssh agent holds keys", 1: "the ssh agent holds no key: ssh-add adds one"}
-    return "ok", said.get(code, "no ssh agent: keys come from files"), ""
+    messages = {0: "the ssh agent holds keys", 1: "the ssh agent holds no key: ssh-add adds one"}
+    return "ok", messages.get(code, "no ssh agent: keys come from files"), ""
 
 
 def check_keys(machines: Machines, machine: Machine) -> Iterator[Found]:
@@ -92,20 +92,20 @@ def check_keys(machines: Machines, machine: Machine) -> Iterator[Found]:
         try:
             mode = stat.S_IMODE(file.stat().st_mode)
         except OSError as error:
-            said = f"{machine.name}: the ssh key {shown}: {error.strerror}"
-            yield "failure", said, "copy it there, or add the machine again with -i"
+            message = f"{machine.name}: the ssh key {shown}: {error.strerror}"
+            yield "failure", message, "copy it there, or add the machine again with -i"
         else:
             if mode & 0o077:
-                said = f"{machine.name}: the ssh key {shown} is open to others: ssh refuses it"
-                yield "failure", said, f"chmod 600 {shown}"
+                message = f"{machine.name}: the ssh key {shown} is open to others: ssh refuses it"
+                yield "failure", message, f"chmod 600 {shown}"
     key = machines.place(machine.name) / KEY
     try:
         read_private(key, 4096)
     except FileNotFoundError:
         pass
     except OSError as error:
-        said = f"{one_line(key, 300)}: {error.strerror}"
-        yield "failure", said, f"chmod 600 {one_line(key, 300)}"
+        message = f"{one_line(key, 300)}: {error.strerror}"
+        yield "failure", message, f"chmod 600 {one_line(key, 300)}"
 
 
 def check_line(machines: Machines, machine: Machine) -> Iterator[Found]:
@@ -115,16 +115,16 @@ def check_line(machines: Machines, machine: Machine) -> Iterator[Found]:
     line = machines.line(machine.name)
     pid, at = line.get("pid"), line.get("at") or 0.0
     if not isinstance(pid, int) or pid < 1 or not alive(pid):
-        said = f"{machine.name} is used, and nothing keeps its tunnel"
-        yield "warning", said, "hud-tui --local starts it again"
+        why = f"{machine.name} is used, and nothing keeps its tunnel"
+        yield "warning", why, "hud-tui --local starts it again"
     elif line.get("state") == "up":
         took = line.get("latency_s") or 0.0
         breaks = counted(int(line.get("breaks") or 0), "break")
         yield "ok", f"{machine.name} is used; its tunnel is up: {took * 1000:.0f} ms, {breaks}", ""
     else:
-        said = one_line(line.get("why") or "connecting", 300)
+        why = one_line(line.get("why") or "connecting", 300)
         fix = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
-        yield "warning", f"{machine.name} is used; its tunnel: {said} ({age(at, time())})", fix
+        yield "warning", f"{machine.name} is used; its tunnel: {why} ({age(at, time())})", fix
 
 
 def check_costs(state: Path, now: float) -> Iterator[Found]:
@@ -135,31 +135,32 @@ def check_costs(state: Path, now: float) -> Iterator[Found]:
         end = f"hud-tui pods terminate {rental.name}"
         cost = f"${rental.price_hr:.2f} per hour, ${rental.spent(now):.2f} so far"
         if not rental.id:
-            said = f"{rental.name} may have been rented: its answer was lost"
-            yield "warning", said, "hud-tui pods list looks for it"
+            message = f"{rental.name} may have been rented: its answer was lost"
+            yield "warning", message, "hud-tui pods list looks for it"
         elif now > rental.deadline:
             late = age(rental.deadline, now)
             yield "failure", f"{rental.name} runs {late} longer than its budget: {cost}", end
         else:
             yield "warning", f"{rental.name} ({rental.gpus}) is rented: {cost}", end
         if rental.unfinished:
-            said = f"{rental.name} is not set up" + ("" if rental.watched else ", and not watched")
-            yield "warning", said, f"hud-tui pods setup {rental.name}"
+            message = f"{rental.name} is not set up"
+            message += "" if rental.watched else ", and not watched"
+            yield "warning", message, f"hud-tui pods setup {rental.name}"
     if not any(one.runs for one in read_rentals(state)):
         return
     if not _has_prime_key():
         yield "warning", "no key for Prime Intellect here: pods cannot be ended", "prime login"
     why = one_line(budget_found(state).get("why") or "", 200)
     if not budget_kept(state, now):
-        said = "no process here keeps the budget of what is rented"
-        yield "warning", said, "hud-tui pods list starts it"
+        message = "no process here keeps the budget of what is rented"
+        yield "warning", message, "hud-tui pods list starts it"
     elif why:
-        said = f"what is rented cannot be ended from here now: {why}"
-        yield "warning", said, "hud-tui pods list; or end it at https://app.primeintellect.ai"
+        message = f"what is rented cannot be ended from here now: {why}"
+        yield "warning", message, "hud-tui pods list; or end it at https://app.primeintellect.ai"
     else:
         yield "ok", "a process here keeps the budget of what is rented", ""
 
 
 def _has_prime_key() -> bool:
-    kept = Path(expanduser("~/.prime/config.json"))
-    return bool(os.environ.get("PRIME_API_KEY")) or kept.exists()
+    file = Path(expanduser("~/.prime/config.json"))
+    return bool(os.environ.get("PRIME_API_KEY")) or file.exists()

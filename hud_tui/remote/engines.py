@@ -56,10 +56,10 @@ class Engine:
 
 def _skyrl(backend: str, config: Callable[[Machine], dict[str, object]]) -> Callable[..., str]:
     def serve(machine: Machine) -> str:
-        given = quote(json.dumps(config(machine)))
+        encoded = quote(json.dumps(config(machine)))
         return (
             f'"$ENV/bin/python" "$R/skyrl_server.py" --base-model "$MODEL" --backend {backend}'
-            f' --backend-config {given} --checkpoints-base "$R/state/checkpoints"'
+            f' --backend-config {encoded} --checkpoints-base "$R/state/checkpoints"'
             ' --database-url "sqlite:///$R/state/tinker.db" --host 127.0.0.1 --port "$PORT"'
         )
 

@@ -91,12 +91,12 @@ TOOLS = ("uv", "tmux", "curl", "wget", "git", "nvcc", "python", "systemd")
 def short_gpu(name: str) -> str:
     """A GPU's name without maker and memory: ``NVIDIA H100 80GB HBM3`` is ``H100``."""
     words = [word for word in name.replace("-", " ").replace("_", " ").split() if word]
-    kept = [word for word in words if word not in ("NVIDIA", "GeForce", "Tesla")]
-    bare = [word for word in kept if not word.endswith("GB") and word not in ("PCIe", "HBM3")]
+    named = [word for word in words if word not in ("NVIDIA", "GeForce", "Tesla")]
+    bare = [word for word in named if not word.endswith("GB") and word not in ("PCIe", "HBM3")]
     return one_line(" ".join(bare[:2] if bare[:1] == ["RTX"] else bare[:1]) or name, 20)
 
 
-async def look(ssh: Ssh) -> Facts:
+async def fetch_facts(ssh: Ssh) -> Facts:
     """Read a machine's facts.
 
     Raises:

@@ -38,7 +38,7 @@ from hud_tui.settings import Paths
 LOOK_S = 5.0
 """Seconds between two checks of tunnel and machine."""
 ANSWER_S = 5.0
-UNWANTED_S = 10.0
+UNNEEDED_S = 10.0
 """Seconds until it exits after nobody needs the tunnel."""
 
 
@@ -82,18 +82,18 @@ class Keeper:
         with self._machines.alone(self._name, "keeper"):
             keeping = asyncio.create_task(self._keep())
             try:
-                await self._wanted()
+                await self._until_unneeded()
             finally:
                 keeping.cancel()
                 with suppress(asyncio.CancelledError):
                     await keeping
 
-    async def _wanted(self) -> None:
+    async def _until_unneeded(self) -> None:
         """Return once the tunnel has not been needed for a while."""
-        until = monotonic() + UNWANTED_S
+        until = monotonic() + UNNEEDED_S
         while monotonic() < until:
-            if wanted(self._machines, self._data, self._name):
-                until = monotonic() + UNWANTED_S
+            if is_needed(self._machines, self._data, self._name):
+                until = monotonic() + UNNEEDED_S
             await asyncio.sleep(min(1.0, LOOK_S))
 
     async def _keep(self) -> None:
@@ -228,14 +228,14 @@ async def _up(
         line = machines.line(machine.name)
         if line.get("state") == "up" and line.get("at", 0) >= began - 2 * LOOK_S:
             return
-        said = f"opening the tunnel, for up to {USE_S:.0f} s"
+        message = f"opening the tunnel, for up to {USE_S:.0f} s"
         if line.get("at", 0) >= began and line.get("why"):
-            said = str(line["why"])
-        said = f"{machine.name}: {said.removeprefix(f'{machine.name}: ')}"
+            message = str(line["why"])
+        message = f"{machine.name}: {message.removeprefix(f'{machine.name}: ')}"
         if time() - began > USE_S:
             hint = f"hud-tui remote status {machine.name}; its log: remote log {machine.name}"
-            raise HudUnreachable(said, hint)
-        report(said)
+            raise HudUnreachable(message, hint)
+        report(message)
         await asyncio.sleep(0.1)
 
 
@@ -250,7 +250,7 @@ async def unuse(machines: Machines, paths: Paths) -> None:
     name = machines.used()
     data = with_machine(paths).data if name else paths.data
     machines.use(None)
-    if name and not wanted(machines, data, name):
+    if name and not is_needed(machines, data, name):
         await end(machines, name)
 
 
@@ -271,7 +271,7 @@ def busy(machines: Machines, name: str) -> bool:
     return machines.busy(name, "keeper")
 
 
-def wanted(machines: Machines, data: Path, name: str) -> bool:
+def is_needed(machines: Machines, data: Path, name: str) -> bool:
     """Whether a machine is in use, or a local service trains on it."""
     if name not in machines.names():
         return False

@@ -126,22 +126,22 @@ COUNTRIES: Mapping[str, str] = {
 def is_in(country: str | None, region: str) -> bool:
     """Whether a country is in a region, or equals it; True if the region or the country is unknown
     here, because Prime has filtered by region already."""
-    code, wanted = (country or "").upper(), region.strip()
-    if len(wanted) == 2 and wanted.lower() != "eu":
-        return code == wanted.upper()
-    begins = [one for one in COUNTRIES if wanted.lower().startswith(one)]
+    code, place = (country or "").upper(), region.strip()
+    if len(place) == 2 and place.lower() != "eu":
+        return code == place.upper()
+    begins = [one for one in COUNTRIES if place.lower().startswith(one)]
     known = " ".join(COUNTRIES.values()).split()
     return not begins or code not in known or code in COUNTRIES[begins[0]].split()
 
 
-async def available(prime: Prime, wanted: Filter) -> list[Offer]:
+async def available(prime: Prime, conditions: Filter) -> list[Offer]:
     """Offers in stock that meet the conditions, cheapest first."""
-    regions = [one for one in wanted.regions if len(one.strip()) != 2]
+    regions = [one for one in conditions.regions if len(one.strip()) != 2]
     offers = await prime.offers(
-        wanted.count, regions if len(regions) == len(wanted.regions) else ()
+        conditions.count, regions if len(regions) == len(conditions.regions) else ()
     )
-    found = [one for one in offers if wanted.takes(one) and "unavailable" not in _stock(one)]
-    return sorted(found, key=lambda one: _price(one, wanted.disk))
+    found = [one for one in offers if conditions.takes(one) and "unavailable" not in _stock(one)]
+    return sorted(found, key=lambda one: _price(one, conditions.disk))
 
 
 FLAGS: Mapping[str, Callable[[Filter], Filter]] = {
@@ -155,22 +155,22 @@ FLAGS: Mapping[str, Callable[[Filter], Filter]] = {
 """How to drop the condition of each flag."""
 
 
-async def loosened(prime: Prime, wanted: Filter) -> list[str]:
+async def loosened(prime: Prime, conditions: Filter) -> list[str]:
     """Advice if nothing matches: which flag to omit, and what would then be available."""
     advice = []
     for name, loosen in FLAGS.items():
-        if (looser := loosen(wanted)) == wanted:
+        if (looser := loosen(conditions)) == conditions:
             continue
         if found := await available(prime, looser):
             what = "with another number of GPUs" if name == "--gpus" else f"without {name}"
             price = found[0].price(looser.disk)
             least = "" if price is None else f", from ${price:.2f} per hour ({found[0].label})"
             advice.append(f"{what}: {counted(len(found), 'offer')}{least}")
-    if wanted.gpu:
-        any_type = replace(wanted, count=None, gpu="")
+    if conditions.gpu:
+        any_type = replace(conditions, count=None, gpu="")
         types = sorted({one_line(one.gpu_type, 40) for one in await available(prime, any_type)})
-        if types and not any(is_gpu(wanted.gpu, one) for one in types):
-            asked = one_line(wanted.gpu, 40)
+        if types and not any(is_gpu(conditions.gpu, one) for one in types):
+            asked = one_line(conditions.gpu, 40)
             advice.append(f"no {asked} fits; types that there are: {', '.join(types)}")
     return advice or ["no single flag is the cause: hud-tui pods shows everything there is"]
 
@@ -185,7 +185,7 @@ def _price(offer: Offer, disk: int | None) -> float:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RentalRequest:
     """An offer and how to rent it."""
 
     offer: Offer
@@ -236,18 +236,18 @@ class Wanted:
         return [one_line(line, 200) for line in lines]
 
 
-def choose_image(offer: Offer, wanted: str) -> str:
+def choose_image(offer: Offer, name: str) -> str:
     """The image to start with: the wanted one, else one with CUDA.
 
     Raises:
         HudUsage: The offer does not have the wanted one.
     """
     images = offer.images or []
-    if wanted and images and wanted not in images:
+    if name and images and name not in images:
         known = ", ".join(images[:10])
-        raise HudUsage(f"no image {one_line(wanted, 60)} with this offer", f"choose from {known}")
-    if wanted or IMAGE in images or not images:
-        return wanted or IMAGE
+        raise HudUsage(f"no image {one_line(name, 60)} with this offer", f"choose from {known}")
+    if name or IMAGE in images or not images:
+        return name or IMAGE
     return next((one for one in images if "cuda" in one), images[0])
 
 
@@ -265,21 +265,21 @@ class Pods:
         self,
         prime: Prime,
         state: Path,
-        tell: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
         keep: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Args:
             prime: The account.
             state: The state directory.
-            tell: Called with a line about what is being waited for.
+            report: Called with a line about what is being waited for.
             keep: Starts the process that enforces budgets; called after a rental is stored and
                 before
                 it is requested.
         """
-        self._prime, self._state, self._tell, self._keep = prime, state, tell, keep
+        self._prime, self._state, self._report, self._keep = prime, state, report, keep
 
-    async def rent(self, wanted: Wanted) -> Rental:
+    async def rent(self, request: RentalRequest) -> Rental:
         """Rent a pod. The request is sent once.
 
         Raises:
@@ -287,12 +287,12 @@ class Pods:
             HudRefused: Prime refused; nothing was rented.
             HudUnclear: It is unknown whether it was rented; `reconcile` finds out.
         """
-        await self._check_again(wanted)
-        offer, most = wanted.offer, ceil(wanted.price_hr * 100 - 1e-6) / 100
-        rental = write_rental(self._state, _planned(wanted))
+        await self._check_again(request)
+        offer, most = request.offer, ceil(request.price_hr * 100 - 1e-6) / 100
+        rental = write_rental(self._state, _planned(request))
         self._keep()
         try:
-            pod = await self._prime.create(offer, rental.name, wanted.image, wanted.disk, most)
+            pod = await self._prime.create(offer, rental.name, request.image, request.disk, most)
         except HudUnclear as error:
             return await self._look_up(rental, error)
         except HudError as error:  # refused, so nothing was rented
@@ -304,17 +304,17 @@ class Pods:
         price = rental.price_hr if pod.price_hr is None else pod.price_hr
         return write_rental(self._state, rental, id=pod.id, price_hr=price, **more)
 
-    async def _check_again(self, wanted: Wanted) -> None:
+    async def _check_again(self, request: RentalRequest) -> None:
         """Make sure that the price is still the displayed one. Raises HudUsage."""
-        offers = await self._prime.offers(wanted.offer.gpu_count)
-        now = [one for one in offers if wanted.offer.is_same(one)]
+        offers = await self._prime.offers(request.offer.gpu_count)
+        now = [one for one in offers if request.offer.is_same(one)]
         if not now:
             raise HudUsage("the offer is gone; nothing was rented", "look again: hud-tui pods")
-        price = _price(now[0], wanted.disk)
-        limit = min(wanted.price_hr, wanted.max_price or inf)
+        price = _price(now[0], request.disk)
+        limit = min(request.price_hr, request.max_price or inf)
         if price > limit + 1e-9:
             raise HudUsage(
-                f"the price has risen from ${wanted.price_hr:.2f} to ${price:.2f} per hour;"
+                f"the price has risen from ${request.price_hr:.2f} to ${price:.2f} per hour;"
                 " nothing was rented",
                 "look again: hud-tui pods",
             )
@@ -323,7 +323,7 @@ class Pods:
         """Find a pod whose answer was lost, by its name."""
         began = monotonic()
         while True:
-            self._tell(f"the answer was lost: looking for {rental.name}")
+            self._report(f"the answer was lost: looking for {rental.name}")
             with suppress(HudError):
                 for pod in await self._prime.pods():
                     if pod.name == rental.name:
@@ -387,7 +387,7 @@ class Pods:
         ssh = ssh_to(address)
         async with aclosing(ssh):
             url = self._prime.settings.url
-            await patient(lambda: install_watcher(ssh, rental, url), self._tell, PATIENCE_S)
+            await patient(lambda: install_watcher(ssh, rental, url), self._report, PATIENCE_S)
         write_rental(self._state, rental, watched=True)
         return address
 
@@ -434,7 +434,7 @@ class Pods:
             shown = "unknown" if status is None else status.status
             part = status.installation_progress if status is not None else None
             more = f", {part} % installed" if part is not None else ""
-            self._tell(f"{rental.name}: {shown}{more}{refused}")
+            self._report(f"{rental.name}: {shown}{more}{refused}")
             await asyncio.sleep(POLL_S)
 
     async def _status(self, rental: Rental) -> PodStatus | None:
@@ -469,20 +469,20 @@ class Pods:
         return find_rental(read_rentals(self._state), rental.name)
 
 
-def _planned(wanted: Wanted) -> Rental:
+def _planned(request: RentalRequest) -> Rental:
     """The rental to store before the request."""
-    offer = wanted.offer
+    offer = request.offer
     short = re.sub(r"[^a-z0-9]", "", offer.gpu_type.lower())[:12]
     return Rental(
-        wanted.name or f"hud-{short}-{random.token_hex(3)}",
+        request.name or f"hud-{short}-{random.token_hex(3)}",
         gpus=offer.label,
         provider=offer.provider or "",
-        price_hr=wanted.price_hr,
-        hours=wanted.hours,
-        idle_min=wanted.idle_min,
+        price_hr=request.price_hr,
+        hours=request.hours,
+        idle_min=request.idle_min,
         at=time(),
-        key=wanted.key,
-        wish=dict(wanted.wish),
+        key=request.key,
+        wish=dict(request.wish),
     )
 
 

@@ -70,22 +70,22 @@ def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
     """
     file = Path(expanduser("~/.prime/config.json"))
     try:
-        kept = json.loads(read_regular(file, 1 << 20))
+        stored = json.loads(read_regular(file, 1 << 20))
     except (OSError, ValueError, RecursionError):
-        kept = {}
-    kept = kept if isinstance(kept, dict) else {}
-    key = str(environ.get("PRIME_API_KEY") or kept.get("api_key") or "").strip()
+        stored = {}
+    stored = stored if isinstance(stored, dict) else {}
+    key = str(environ.get("PRIME_API_KEY") or stored.get("api_key") or "").strip()
     if not key:
         raise HudNoKey("no key for Prime Intellect", "set PRIME_API_KEY, or run prime login")
     if not (key.isascii() and key.isprintable()):
         raise HudUsage("PRIME_API_KEY has invalid characters", "copy the key again")
     url = environ.get("PRIME_API_BASE_URL") or environ.get("PRIME_BASE_URL")
-    url = str(url or kept.get("base_url") or BASE).strip().rstrip("/").removesuffix(API)
+    url = str(url or stored.get("base_url") or BASE).strip().rstrip("/").removesuffix(API)
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(url)):
         raise HudUsage("PRIME_API_BASE_URL is not an https URL", f"e.g. {BASE}")
-    team = environ.get("PRIME_TEAM_ID") or kept.get("team_id")
-    ssh_key = environ.get("PRIME_SSH_KEY_PATH") or kept.get("ssh_key_path") or "~/.ssh/id_rsa"
+    team = environ.get("PRIME_TEAM_ID") or stored.get("team_id")
+    ssh_key = environ.get("PRIME_SSH_KEY_PATH") or stored.get("ssh_key_path") or "~/.ssh/id_rsa"
     return PrimeSettings(url + API, key, str(team) if team else None, str(ssh_key))
 
 
@@ -383,9 +383,9 @@ class Prime:
                 raise HudUnclear(error) from error
             raise
 
-    async def _call(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+    async def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         try:
-            async with self._http.stream(method, self.settings.url + path, **given) as answer:
+            async with self._http.stream(method, self.settings.url + path, **options) as answer:
                 body: bytes = b""
                 async for piece in answer.aiter_bytes():
                     body += piece

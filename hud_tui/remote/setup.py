@@ -20,12 +20,12 @@ from typing import Any, Literal, TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.remote.engines import Engine, choose_engine, choose_model, find_engine
-from hud_tui.remote.facts import Facts, look
+from hud_tui.remote.facts import Facts, fetch_facts
 from hud_tui.remote.machines import LOG, MACHINE, Machine, Machines
 from hud_tui.remote.ssh import (
     PATIENCE_S,
     Address,
-    Said,
+    Output,
     ScriptFailed,
     patient,
     quote,
@@ -55,7 +55,7 @@ LARGEST_FILE = 64_000_000
 
 
 @dataclass(frozen=True)
-class StepSaid:
+class StepReport:
     """A message of a step."""
 
     step: str
@@ -293,7 +293,7 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
     name = wish.name or name_of(address)
     place = machines.place(name)
     ssh = machines.ssh_to(address)
-    facts = await look(ssh)
+    facts = await fetch_facts(ssh)
     if (place / MACHINE).exists():
         known = machines.get(name)
         _same(known, address, wish)
@@ -334,12 +334,12 @@ def _same(known: Machine, address: Address, wish: Wish) -> None:
     if known.address != address and not known.pod:
         raise HudUsage(f"{known.name} is {known.address} already", fix)
     for what in ("engine", "model", "root", "env"):
-        wanted, has = getattr(wish, what), getattr(known, what)
+        wished, has = getattr(wish, what), getattr(known, what)
         if what == "env" and not has_env(known):
             continue
-        if wanted and wanted.rstrip("/") != has and not wanted.startswith("~"):
-            said = f"has the {what} {has}" if has else "makes its own Python environment"
-            raise HudUsage(f"{known.name} {said} already", fix)
+        if wished and wished.rstrip("/") != has and not wished.startswith("~"):
+            difference = f"has the {what} {has}" if has else "makes its own Python environment"
+            raise HudUsage(f"{known.name} {difference} already", fix)
 
 
 def has_env(machine: Machine) -> bool:
@@ -395,7 +395,7 @@ class Setup:
         self,
         machines: Machines,
         machine: Machine,
-        tell: Callable[[StepSaid], None] = lambda said: None,
+        report: Callable[[StepReport], None] = lambda step: None,
         package: str = "",
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -403,14 +403,14 @@ class Setup:
         Args:
             machines: Where it is stored.
             machine: The machine; its name may be new.
-            tell: Called with what each step does.
+            report: Called with what each step does.
             package: Replaces the engine's own requirement.
             patience_s: How long the machine may be unreachable at a time, seconds.
         """
         self.machine, self.engine = machine, find_engine(machine.engine)
-        self._machines, self._tell, self._package = machines, tell, package
+        self._machines, self._report, self._package = machines, report, package
         self._patience_s, self._ssh = patience_s, machines.ssh(machine)
-        self._at = StepSaid("", "check")
+        self._at = StepReport("", "check")
 
     async def run(self, values: Mapping[str, str]) -> Machine:
         """Run the missing steps; returns the machine, ready for use.
@@ -425,12 +425,12 @@ class Setup:
         names = [step.name for step in steps]
         self._keep(replace(self.machine, done=tuple(n for n in self.machine.done if n in names)))
         for number, step in enumerate(steps, 1):
-            self._at = StepSaid(step.name, "check", step.about, number, len(steps))
-            self._say("check", step.about)
+            self._at = StepReport(step.name, "check", step.about, number, len(steps))
+            self._report_step("check", step.about)
             try:
                 await self._do(step, values)
             except HudError as error:
-                self._say("failed", error.message)
+                self._report_step("failed", error.message)
                 raise
         return self.machine
 
@@ -462,11 +462,11 @@ class Setup:
 
     async def undo(self) -> None:
         """Stop the server there, and remove everything that was put there."""
-        self._at = StepSaid("undo", "check")
-        self._say("do", "stop the server")
+        self._at = StepReport("undo", "check")
+        self._report_step("do", "stop the server")
         await self._direct(STOP, timeout_s=90)
         await self._direct(_REMOVE, timeout_s=600)
-        self._say("undone", f"removed {self.machine.root}")
+        self._report_step("undone", f"removed {self.machine.root}")
 
     async def start(self) -> str:
         """Start the server there if it does not run; returns what was done."""
@@ -510,21 +510,21 @@ class Setup:
         own = {"files": lambda: self._write_files(values), "tokenizer": self._fetch_tokenizer}
         known = self.machine.job.get(step.name)
         if step.check and known is None and (await self._run(step.check)).code == 0:
-            self._say("there", step.about)
+            self._report_step("there", step.about)
             self._keep(self.machine.with_done(step.name))
             return
-        self._say("do", step.about)
+        self._report_step("do", step.about)
         if step.name in own:
-            said = await own[step.name]()
+            output = await own[step.name]()
         else:
-            said = (
+            output = (
                 await self._job(step) if step.job else await self._direct(step.do, step.timeout_s)
             )
         if step.name == "health":
             self._keep(replace(self.machine, port=await self.port()))
         self._keep(self.machine.with_done(step.name))
-        lines = [line for line in said.strip().splitlines() if line.strip()]
-        self._say("done", one_line(lines[-1] if lines else step.about, 300))
+        lines = [line for line in output.strip().splitlines() if line.strip()]
+        self._report_step("done", one_line(lines[-1] if lines else step.about, 300))
 
     async def _write_files(self, values: Mapping[str, str]) -> str:
         """Write all files that jobs and the server read there."""
@@ -559,9 +559,9 @@ class Setup:
         machine = self.machine
         env = machine.env or f"{machine.root}/env"
         session = "hud-tui-" + machine.name.replace(".", "-")
-        given = {"R": machine.root, "ENV": env, "MODEL": machine.model, "SESSION": session}
-        given |= {"SUPERVISOR": machine.supervisor, "HEALTH": self.engine.health}
-        lines = [f"{name}={quote(value)}" for name, value in given.items()]
+        variables = {"R": machine.root, "ENV": env, "MODEL": machine.model, "SESSION": session}
+        variables |= {"SUPERVISOR": machine.supervisor, "HEALTH": self.engine.health}
+        lines = [f"{name}={quote(value)}" for name, value in variables.items()]
         path = 'PATH="$R/bin:$HOME/.local/bin:$HOME/.cargo/bin:$PATH"'
         return "\n".join([*lines, f"START_S={self.engine.start_s}", path, ALIVE])
 
@@ -572,21 +572,21 @@ class Setup:
             ScriptFailed: It failed, or was silent for too long.
         """
         id_ = self.machine.job.get(step.name) or self._new_job(step)
-        offset, said, heard, gone = 0, "", monotonic(), 0
+        offset, log, heard_at, gone = 0, "", monotonic(), 0
         await self._direct(_start_job(id_, step.do))
         while True:
             state, piece, count = _progress(await self._direct(_poll(id_, offset)))
             if count:
-                offset, heard = offset + count, monotonic()
-                said = (said + piece)[-20_000:]
-                self._tell_log(piece)
+                offset, heard_at = offset + count, monotonic()
+                log = (log + piece)[-20_000:]
+                self._report_log(piece)
             if state.startswith("rc ") and not count:
                 break
             gone = gone + 1 if state == "gone" else 0
             if gone > GONE:  # the machine was rebooted, or the job was killed
                 self._forget_job(step)
                 return await self._job(step)
-            silent = monotonic() - heard
+            silent = monotonic() - heard_at
             if silent > step.timeout_s:
                 self._forget_job(step)
                 raise ScriptFailed(f"{step.about}: nothing said for {silent:.0f} s", "see its log")
@@ -595,9 +595,9 @@ class Setup:
         self._forget_job(step)
         code = int(state.removeprefix("rc ") or 1)
         if code:
-            raise script_failed(f"{step.about}, on {self.machine.name}", said, code)
+            raise script_failed(f"{step.about}, on {self.machine.name}", log, code)
         await self._direct(f'rm -rf "$R/jobs/{id_}"')
-        return said
+        return log
 
     def _new_job(self, step: Step) -> str:
         id_ = f"{step.name}.{random.token_hex(4)}"
@@ -627,7 +627,7 @@ class Setup:
             raise ScriptFailed(f"{folder} on {self.machine.name} holds no tokenizer")
         return f"{count} files"
 
-    async def _run(self, script: str) -> Said:
+    async def _run(self, script: str) -> Output:
         return await self._patient(lambda: self._ssh.run(f"{self._names()}\n{script}"))
 
     async def _direct(self, script: str, timeout_s: float = 60.0) -> str:
@@ -636,22 +636,22 @@ class Setup:
         return await self._patient(lambda: self._ssh.check(whole, timeout_s))
 
     async def _patient(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await patient(call, lambda text: self._say("log", text), self._patience_s)
+        return await patient(call, lambda text: self._report_step("log", text), self._patience_s)
 
     def _keep(self, machine: Machine) -> None:
         if machine != self.machine:
             self.machine = self._machines.write(machine)
 
-    def _say(self, state: State, text: str) -> None:
-        self._tell(replace(self._at, state=state, text=one_line(text, 400)))
+    def _report_step(self, state: State, text: str) -> None:
+        self._report(replace(self._at, state=state, text=one_line(text, 400)))
         self._log(f"[{self._at.step}] {state}: {text}")
 
-    def _tell_log(self, piece: str) -> None:
-        """Pass on a job's output: all of it to the log, its last line to `tell`."""
+    def _report_log(self, piece: str) -> None:
+        """Pass on a job's output: all of it to the log, its last line to `report`."""
         lines = [line.rpartition("\r")[2] for line in piece.splitlines()]
         self._log("\n".join(lines))
         if last := next((line for line in reversed(lines) if line.strip()), ""):
-            self._tell(replace(self._at, state="log", text=one_line(last, 400)))
+            self._report(replace(self._at, state="log", text=one_line(last, 400)))
 
     def _log(self, text: str) -> None:
         file = self._machines.place(self.machine.name) / LOG

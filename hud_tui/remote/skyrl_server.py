@@ -49,14 +49,14 @@ class Keyed:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in IDLE:
-            if self.key and not hmac.compare_digest(_given(scope), self.key):
+            if self.key and not hmac.compare_digest(_sent_key(scope), self.key):
                 return await _refuse(send)
             if self.used is not None:
                 self.used.touch()
         await self.app(scope, receive, send)
 
 
-def _given(scope: Scope) -> bytes:
+def _sent_key(scope: Scope) -> bytes:
     headers: dict[bytes, bytes] = dict(scope["headers"])
     bearer = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
     return headers.get(b"x-api-key", bearer).strip()
@@ -120,9 +120,9 @@ def main(uvicorn: Any, api: Any, config: Any) -> None:
     config.add_model(parser, config.EngineConfig)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8765)
-    given = vars(parser.parse_args())
+    arguments = vars(parser.parse_args())
     fields = config.EngineConfig.model_fields
-    own = {name: value for name, value in given.items() if name in fields}
+    own = {name: value for name, value in arguments.items() if name in fields}
     me = str(Path(__file__).resolve())
     api._build_uv_run_cmd_engine = lambda _, cfg: [
         sys.executable,
@@ -135,7 +135,7 @@ def main(uvicorn: Any, api: Any, config: Any) -> None:
     file, used = os.environ.get("HUD_TUI_SERVER_KEY"), os.environ.get("HUD_TUI_SERVER_USED")
     key = Path(file).read_text().strip() if file else ""
     app = Keyed(SequenceIds(api.app), key, Path(used) if used else None)
-    uvicorn.run(app, host=given["host"], port=given["port"], log_level=level)
+    uvicorn.run(app, host=arguments["host"], port=arguments["port"], log_level=level)
 
 
 if __name__ == "__main__":

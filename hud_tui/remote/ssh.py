@@ -58,10 +58,10 @@ class ScriptFailed(HudError):
 
     kind = "script_failed"
 
-    def __init__(self, message: str, hint: str = "", said: str = "", code: int = 1) -> None:
-        """`said`: the end of its output; `code`: its exit code."""
+    def __init__(self, message: str, hint: str = "", output: str = "", code: int = 1) -> None:
+        """`output`: the end of it; `code`: its exit code."""
         super().__init__(message, hint)
-        self.said, self.code = said, code
+        self.output, self.code = output, code
 
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_.+-]+@)?[A-Za-z0-9_.:%\[\]-]+")
@@ -105,7 +105,7 @@ def read_address(text: str, key: str | None = None, rented: bool = False) -> Add
 
 
 @dataclass(frozen=True)
-class Said:
+class Output:
     """A script's complete output."""
 
     code: int
@@ -127,7 +127,7 @@ class Ssh:
 
     def command(self, *options: str, shared: bool = True) -> list[str]:
         """The command line up to the host; `shared`: whether it uses the shared connection."""
-        given = {
+        ssh_options = {
             "BatchMode": "yes",
             "ConnectTimeout": CONNECT_S,
             "ServerAliveInterval": ALIVE_S,
@@ -140,10 +140,10 @@ class Ssh:
             **self._sharing(shared),
         }
         if self.address.rented:
-            given |= {"StrictHostKeyChecking": "accept-new", "HashKnownHosts": "no"}
-            given |= {"UserKnownHostsFile": _quoted(self._known_hosts)}
+            ssh_options |= {"StrictHostKeyChecking": "accept-new", "HashKnownHosts": "no"}
+            ssh_options |= {"UserKnownHostsFile": _quoted(self._known_hosts)}
         words = ["ssh", *(["-F", str(self._config)] if self._config else [])]
-        words += [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
+        words += [word for name, value in ssh_options.items() for word in ("-o", f"{name}={value}")]
         words += ["-p", str(self.address.port)] if self.address.port is not None else []
         if self.address.key is not None:
             words += ["-i", os.path.expanduser(self.address.key), "-o", "IdentitiesOnly=yes"]
@@ -156,7 +156,7 @@ class Ssh:
         more = {"ControlPersist": PERSIST_S, "ClearAllForwardings": "yes"}
         return {"ControlMaster": "auto", "ControlPath": path, **more}
 
-    async def run(self, script: str, timeout_s: float = 60.0) -> Said:
+    async def run(self, script: str, timeout_s: float = 60.0) -> Output:
         """Run a POSIX shell script; one that was cut off on its way does nothing.
 
         Raises:
@@ -167,16 +167,16 @@ class Ssh:
         process = await _start([*self.command(), "sh", "-s"])
         try:
             async with asyncio.timeout(timeout_s):
-                out, err = await _spoken(process, whole.encode())
+                out, err = await _exchange(process, whole.encode())
         except TimeoutError:
             raise LineLost(
                 f"{self.address}: no answer within {timeout_s:.0f} s", "try again"
             ) from None
         finally:
             await _ended(process)
-        said, mark, code = out.rpartition(f"\n{DONE} ")
+        output, mark, code = out.rpartition(f"\n{DONE} ")
         if mark and code.strip().isdigit():
-            return Said(int(code), said, err)
+            return Output(int(code), output, err)
         raise self.failure(err, process.returncode or 0)
 
     async def check(self, script: str, timeout_s: float = 60.0) -> str:
@@ -186,16 +186,16 @@ class Ssh:
             ScriptFailed: It did not succeed.
             HudError: As `run`.
         """
-        said = await self.run(script, timeout_s)
-        if said.code:
-            raise script_failed(str(self.address), said.err or said.out, said.code)
-        return said.out
+        output = await self.run(script, timeout_s)
+        if output.code:
+            raise script_failed(str(self.address), output.err or output.out, output.code)
+        return output.out
 
     async def aclose(self) -> None:
         """Close the shared connection; what runs there continues."""
         process = await _start(self.command("-O", "exit"))
         with suppress(TimeoutError):
-            await asyncio.wait_for(_spoken(process, b""), CONNECT_S)
+            await asyncio.wait_for(_exchange(process, b""), CONNECT_S)
         await _ended(process)
 
     def failure(self, err: str, code: int) -> HudError:
@@ -238,12 +238,12 @@ _HINTS = {
 }
 
 
-def script_failed(where: str, said: str, code: int) -> ScriptFailed:
+def script_failed(where: str, output: str, code: int) -> ScriptFailed:
     """The error for a failed script, with the end of its output."""
-    lines = [line for line in clean(said[-4000:]).splitlines() if line.strip()]
+    lines = [line for line in clean(output[-4000:]).splitlines() if line.strip()]
     last = one_line(lines[-1], 300) if lines else f"exit code {code}"
     hint = ""
-    if "No space left on device" in said or "Disk quota exceeded" in said:
+    if "No space left on device" in output or "Disk quota exceeded" in output:
         hint = "its disk is full: free some, then try again"
     return ScriptFailed(f"{where}: {last}", hint, "\n".join(lines[-20:]), code)
 
@@ -290,20 +290,20 @@ async def _start(words: Sequence[str]) -> asyncio.subprocess.Process:
         raise HudUsage("ssh is not installed here", "install OpenSSH's client") from None
 
 
-async def _spoken(process: asyncio.subprocess.Process, given: bytes) -> tuple[str, str]:
+async def _exchange(process: asyncio.subprocess.Process, script: bytes) -> tuple[str, str]:
     """Both outputs, limited in size."""
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
     assert stdin is not None
     assert stdout is not None
     assert stderr is not None
-    out, err, _ = await asyncio.gather(_read(stdout), _read(stderr), _give(stdin, given))
+    out, err, _ = await asyncio.gather(_read(stdout), _read(stderr), _give(stdin, script))
     await process.wait()
     return out, err
 
 
-async def _give(stdin: asyncio.StreamWriter, given: bytes) -> None:
+async def _give(stdin: asyncio.StreamWriter, data: bytes) -> None:
     with suppress(OSError):
-        stdin.write(given)
+        stdin.write(data)
         await stdin.drain()
     with suppress(OSError):
         stdin.close()
@@ -312,10 +312,10 @@ async def _give(stdin: asyncio.StreamWriter, given: bytes) -> None:
 
 async def _read(stream: asyncio.StreamReader) -> str:
     """All of a stream; the end of a long one."""
-    kept = b""
+    tail = b""
     while piece := await stream.read(1 << 16):
-        kept = (kept + piece)[-MOST_BYTES:]
-    return kept.decode("utf-8", "replace")
+        tail = (tail + piece)[-MOST_BYTES:]
+    return tail.decode("utf-8", "replace")
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
@@ -343,14 +343,14 @@ async def read_public_key(key: str) -> str:
     """
     file = usable_key(key)
     shown = one_line(file, 300)
-    code, said = await _said_by("ssh-keygen", "-y", "-P", "", "-f", str(file))
+    code, output = await _output_of("ssh-keygen", "-y", "-P", "", "-f", str(file))
     if code == 0:
-        return " ".join(said.split()[:2])
+        return " ".join(output.split()[:2])
     public = _beside(file)
     if not public:
         hint = f"its public half must stand beside it: {shown}.pub; or name another: -i FILE"
         raise HudUsage(f"not a private ssh key, or one with a passphrase: {shown}", hint)
-    _, held = await _said_by("ssh-add", "-L")
+    _, held = await _output_of("ssh-add", "-L")
     if public not in {" ".join(line.split()[:2]) for line in held.splitlines()}:
         hint = f"ssh-add {quote(shown)}"
         raise HudUsage(f"the ssh key {shown} has a passphrase, and no agent holds it", hint)
@@ -381,12 +381,12 @@ def _beside(file: Path) -> str:
     return " ".join(text[:20_000].split()[:2])
 
 
-async def _said_by(*words: str) -> tuple[int, str]:
+async def _output_of(*words: str) -> tuple[int, str]:
     """Exit code and output of one of OpenSSH's tools, without prompts."""
     process = await _start(words)
     try:
         async with asyncio.timeout(CONNECT_S):
-            out, _ = await _spoken(process, b"")
+            out, _ = await _exchange(process, b"")
     except TimeoutError:
         return 1, ""
     finally:
@@ -402,10 +402,10 @@ PATIENCE_S = 120.0
 """Seconds that a machine may be unreachable before a set-up stops; it can be resumed."""
 
 T = TypeVar("T")
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-async def patient(call: Callable[[], Awaitable[T]], tell: Tell, patience_s: float) -> T:
+async def patient(call: Callable[[], Awaitable[T]], report: Report, patience_s: float) -> T:
     """Repeat a repeatable call while the connection is broken.
 
     Raises:
@@ -420,7 +420,7 @@ async def patient(call: Callable[[], Awaitable[T]], tell: Tell, patience_s: floa
                 raise
             pause = BACKOFF_S[min(count, len(BACKOFF_S) - 1)]
             count += 1
-            tell(f"{error.message}: trying again in {pause:g} s")
+            report(f"{error.message}: trying again in {pause:g} s")
             await asyncio.sleep(pause)
 
 
@@ -441,7 +441,7 @@ class Tunnel:
         options = ("-N", "-o", "ExitOnForwardFailure=yes", "-L", forward)
         process = self._process = await _start(self._ssh.command(*options, shared=False))
         try:
-            _, err = await _spoken(process, b"")
+            _, err = await _exchange(process, b"")
         finally:
             await _ended(process)
             self._process = None

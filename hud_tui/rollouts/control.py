@@ -37,14 +37,14 @@ HUD_USUAL: Mapping[str, Any] = {
 """Defaults of HUD's public training scripts, for services that publish none."""
 
 
-def parameters_of(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
+def parameters_of(model: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """All parameters of a run, with the service's defaults for the model, else those of HUD's
     scripts."""
     usual = dict(HUD_USUAL)
     if model.training_defaults is not None:
         usual = model.training_defaults.model_dump(include=set(HUD_USUAL))
     loss: dict[str, Any] = {"loss_fn": "importance_sampling", "temperature": 1.0, "seed": 0}
-    return {**usual, **loss, **{key: one for key, one in given.items() if one is not None}}
+    return {**usual, **loss, **{key: one for key, one in chosen.items() if one is not None}}
 
 
 def mode_of(client: HudClient) -> Literal["local", "hud"]:
@@ -53,7 +53,7 @@ def mode_of(client: HudClient) -> Literal["local", "hud"]:
 
 
 def order_of(
-    client: HudClient, model: Model, source: Path, given: Mapping[str, Any], **more: Any
+    client: HudClient, model: Model, source: Path, chosen: Mapping[str, Any], **more: Any
 ) -> Order:
     """The order of a new run on an environment.
 
@@ -61,7 +61,7 @@ def order_of(
         client: Of the service.
         model: The model to train.
         source: The environment's file or directory.
-        given: Parameters by their wire names.
+        chosen: Parameters by their wire names.
         more: Further fields of the order.
 
     Raises:
@@ -79,7 +79,7 @@ def order_of(
             mode=mode_of(client),
             data_dir=client.settings.data_dir,
             source=str(source),
-            parameters=parameters_of(model, given),
+            parameters=parameters_of(model, chosen),
             **fields,
         )
     except ValidationError as error:
@@ -123,8 +123,8 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
         # or so short that it has ended already
         if status.status == "running" or not folder.is_driven:
             return status
-    said = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
-    why = one_line(" · ".join(said[-LOG_LINES:]), 600)
+    logged_lines = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
+    why = one_line(" · ".join(logged_lines[-LOG_LINES:]), 600)
     raise HudError(f"the run's driver did not begin: {why}", f"see {folder.driver_log}")
 
 

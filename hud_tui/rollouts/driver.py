@@ -245,8 +245,8 @@ class Driver:
         self._folder.save(state)
         self._folder.forget_cancel()
         if self._is_known:
-            told = self._report().model_dump() | {"status": end.status}
-            body = DriveReport.model_validate(told | {"error": end.error, "reason": end.reason})
+            report = self._report().model_dump() | {"status": end.status}
+            body = DriveReport.model_validate(report | {"error": end.error, "reason": end.reason})
             with suppress(HudError):
                 await self._service.client.report(self._order.job_id, body)
         await self._service.forget()
@@ -300,12 +300,12 @@ class Driver:
             train, parameters["tasks_per_step"], parameters.get("seed") or 0, state.iteration
         )
         place = {"iteration": state.iteration, "attempt": state.attempt, "parent": parent}
-        kept = self._kept(place)
-        missing = [task for task in chosen if task.slug not in kept]
+        complete = self._complete_groups(place)
+        missing = [task for task in chosen if task.slug not in complete]
         await self._roll_out(missing, place)
-        self._finish_batch(parent, list(self._kept(place).values()))
+        self._finish_batch(parent, list(self._complete_groups(place).values()))
 
-    def _kept(self, place: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    def _complete_groups(self, place: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """The complete groups of this batch, by task."""
         groups = self._folder.groups()
         own = [one for one in groups if all(one.get(key) == place[key] for key in place)]
@@ -392,7 +392,7 @@ class Driver:
         if self._worker is None:
             client = self._service.client
             setting = setting_of(self._order, client.settings, self._folder.environment_log)
-            self._worker = self._make_worker(setting, self._hear)
+            self._worker = self._make_worker(setting, self._log_failure)
             await self._worker.start()
         if self._state.digest not in (None, digest):
             self._note = f"{Path(self._order.source).name} was changed at step {self._state.step}"
@@ -449,7 +449,7 @@ class Driver:
         if self._away.is_set():
             raise Away
 
-    def _hear(self, event: Mapping[str, Any]) -> None:
+    def _log_failure(self, event: Mapping[str, Any]) -> None:
         run = event["run"]
         if run["error"] is not None:
             log.info("rollout %s failed: %s", run["trace_id"], one_line(run["error"]))
@@ -747,8 +747,8 @@ def pass_body(
     for group in groups:
         for run in group["runs"]:
             if run["samples"]:
-                given = {"samples": run["samples"], "reward": run["reward"]}
-                inputs.append(Payload.model_validate(given | {"trace_id": run["trace_id"]}))
+                trained = {"samples": run["samples"], "reward": run["reward"]}
+                inputs.append(Payload.model_validate(trained | {"trace_id": run["trace_id"]}))
             else:
                 inputs.append(run["trace_id"])
     more = {"loss_fn_config": parameters.get("loss_fn_config") or None}

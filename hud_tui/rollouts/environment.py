@@ -224,9 +224,9 @@ def _loaded(
     environments: Sequence[Mapping[str, Any]], tasks: Sequence[Task], origin: str, order: Order
 ) -> Loaded:
     """Without the tasks that are left out."""
-    kept = [task for task in tasks if task.slug not in order.left_out]
+    chosen = [task for task in tasks if task.slug not in order.left_out]
     unknown = set(order.left_out) - {task.slug for task in tasks}
-    return Loaded(environments, kept, origin, sorted(unknown))
+    return Loaded(environments, chosen, origin, sorted(unknown))
 
 
 def _without_args(environments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -88,8 +88,8 @@ def roll_out_in(state: Path) -> RollOut:
         missing: Sequence[Task],
     ) -> AsyncGenerator[Progress, None]:
         order = Order.model_validate(environment["order"])
-        given = {key: evaluation.parameters.get(key) for key in SAMPLED}
-        known = {key: value for key, value in given.items() if value is not None}
+        sampled = {key: evaluation.parameters.get(key) for key in SAMPLED}
+        known = {key: value for key, value in sampled.items() if value is not None}
         order = order.model_copy(update={"parameters": order.parameters | known})
         return _Sampling(client, evaluation, order, checkpoint, missing).run(state)
 
@@ -109,7 +109,7 @@ class _Sampling:
         self._checkpoint, self._missing = checkpoint, missing
         self._signals: dict[str, TaskSignal] = {}
         self._began, self._done, self._trouble = monotonic(), 0, ""
-        self._heard = asyncio.Event()
+        self._news = asyncio.Event()
 
     async def run(self, state: Path) -> AsyncGenerator[Progress, None]:
         """Roll out everything; ends when all have ended.
@@ -119,7 +119,7 @@ class _Sampling:
         """
         order, client = self._order, self._client
         setting = setting_of(order, client.settings, log_of_checks(state, order.source))
-        worker = WorkerProcess(setting, self._hear)
+        worker = WorkerProcess(setting, self._count)
         await worker.start()
         groups: set[asyncio.Task[dict[str, Any]]] = set()
         try:
@@ -156,12 +156,12 @@ class _Sampling:
         """After each rollout. Raises HudError: of a group's request."""
         left = set(groups)
         while left:
-            hearing = asyncio.create_task(self._heard.wait())
+            hearing = asyncio.create_task(self._news.wait())
             await asyncio.wait({*left, hearing}, return_when=asyncio.FIRST_COMPLETED)
             hearing.cancel()
             with suppress(asyncio.CancelledError):
                 await hearing
-            self._heard.clear()
+            self._news.clear()
             for group in [one for one in left if one.done()]:
                 left.discard(group)
                 group.result()
@@ -172,7 +172,7 @@ class _Sampling:
         signals = tuple(self._signals.values())
         return Progress(self._done, len(self._missing), signals, pace, self._trouble)
 
-    def _hear(self, event: Mapping[str, Any]) -> None:
+    def _count(self, event: Mapping[str, Any]) -> None:
         """A rollout has ended."""
         run, slug = event["run"], str(event["task_slug"])
         before = self._signals.get(slug, TaskSignal(slug, ()))
@@ -185,4 +185,4 @@ class _Sampling:
             self._trouble = failure_text(failure) if failure else str(run["error"])
             errors += 1
         self._signals[slug] = TaskSignal(slug, outcomes, errors=errors)
-        self._heard.set()
+        self._news.set()

@@ -272,7 +272,7 @@ class Host:
         signal.set_wakeup_fd(woken)
         self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
         self._selector.register(0, selectors.EVENT_READ, self._read_requests)
-        self._tell({"ready": True})
+        self._send({"ready": True})
         while not self._is_over:
             for key, _ in self._selector.select(LOOK_S):
                 key.data()
@@ -281,7 +281,7 @@ class Host:
         for child in list(self._children.values()):
             _kill(child)
 
-    def _tell(self, document: dict[str, Any]) -> None:
+    def _send(self, document: dict[str, Any]) -> None:
         write_all(self._out, json.dumps(document, default=str).encode() + b"\n")
 
     def _read_requests(self) -> None:
@@ -311,22 +311,22 @@ class Host:
                 os.kill(child.pid, signal.SIGTERM)
 
     def _fork(self, request: dict[str, Any]) -> None:
-        control, told = os.pipe()
+        control, reports = os.pipe()
         output, printed = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _be_child(request, told, printed)
-        os.close(told)
+            _be_child(request, reports, printed)
+        os.close(reports)
         os.close(printed)
         number, memory = request["number"], request.get("memory_mb") or 0
         label = request.get("label", "")
         child = Child(number, pid, control, output, label, memory << 20)
         self._children[number] = child
-        for end, read in ((control, self._hear), (output, self._print)):
+        for end, read in ((control, self._read_reports), (output, self._print)):
             os.set_blocking(end, False)
             self._selector.register(end, selectors.EVENT_READ, _bound(read, child))
 
-    def _hear(self, child: Child) -> None:
+    def _read_reports(self, child: Child) -> None:
         """Read what the process has reported by now."""
         data = _read_some(child.control)
         if data == b"":
@@ -337,33 +337,33 @@ class Host:
 
     def _take(self, child: Child, line: bytes) -> None:
         """One line of a process: a report, or a line of its threads' stacks."""
-        told = _document(line)
-        if told is None:
+        report = _document(line)
+        if report is None:
             child.stack.append(line.decode("utf-8", "replace")[:LINE])
             return
         if child.why is None:  # else it is the phase in which it came to that
-            child.phase = told.get("phase", child.phase)
-        if "modules" in told:
-            _import_all(told["modules"])
-        elif "terminated" in told:
+            child.phase = report.get("phase", child.phase)
+        if "modules" in report:
+            _import_all(report["modules"])
+        elif "terminated" in report:
             if not child.is_asked and child.why is None:
-                child.why, child.phase = ended_by(signal.SIGTERM), told["terminated"]
+                child.why, child.phase = ended_by(signal.SIGTERM), report["terminated"]
                 failure = process_ended(child.why, child.phase)
-                self._tell({"number": child.number, "failure": failure})
-        elif "where" in told:
-            self._place(child, told)
-        elif told.keys() != {"phase"}:
-            self._tell({"number": child.number, **told})
-            if "port" in told:
+                self._send({"number": child.number, "failure": failure})
+        elif "where" in report:
+            self._place(child, report)
+        elif report.keys() != {"phase"}:
+            self._send({"number": child.number, **report})
+            if "port" in report:
                 self._end_excess(child, _excess(child))
 
-    def _place(self, child: Child, told: dict[str, Any]) -> None:
+    def _place(self, child: Child, report: dict[str, Any]) -> None:
         """What a process answers when it is asked for its place."""
         child.look_at = None
         if child.is_dying:
-            child.place, child.kill_at = child.place or told["where"], monotonic()
+            child.place, child.kill_at = child.place or report["where"], monotonic()
         else:
-            self._tell({"number": child.number, **told})
+            self._send({"number": child.number, **report})
 
     def _log_end(self, child: Child) -> None:
         """Of a process that was killed: if its rollout is over, no failure tells this."""
@@ -392,7 +392,7 @@ class Host:
         now = monotonic()
         for child in list(self._children.values()):
             if child.look_at is not None and now > child.look_at:
-                self._look(child)
+                self._place_from_stack(child)
             if child.kill_at is not None and now > child.kill_at:
                 self._end_dying(child, now)
             done, status = os.waitpid(child.pid, os.WNOHANG)
@@ -400,7 +400,7 @@ class Host:
                 child.status = os.waitstatus_to_exitcode(status)
                 self._bury(child)
 
-    def _look(self, child: Child) -> None:
+    def _place_from_stack(self, child: Child) -> None:
         """Read the place off the stack of a process whose Python does not tell it."""
         child.look_at = None
         if place := place_in_stack(child.stack, self._source):
@@ -416,7 +416,7 @@ class Host:
     def _bury(self, child: Child) -> None:
         """After the process exited: kill what it left behind, and read its last report."""
         _kill(child)
-        for end, read in ((child.control, self._hear), (child.output, self._print)):
+        for end, read in ((child.control, self._read_reports), (child.output, self._print)):
             read(child)
             self._forget(end)
             os.close(end)
@@ -426,7 +426,7 @@ class Host:
             child.place = child.place or place_in_stack(child.stack, self._source)
         if child.is_dying:
             self._log_end(child)
-        self._tell(
+        self._send(
             {
                 "number": child.number,
                 "exited": child.status,
@@ -445,7 +445,7 @@ class Host:
         self._looked_at = now
         for child in self._children.values():
             why = _excess(child)
-            self._hear(child)  # else it is told with the phase before
+            self._read_reports(child)  # else it is told with the phase before
             self._end_excess(child, why)
 
     def _end_excess(self, child: Child, why: str | None) -> None:
@@ -473,8 +473,8 @@ def _excess(child: Child) -> str | None:
 def _document(line: bytes) -> dict[str, Any] | None:
     """A JSON object; None for any other line."""
     with contextlib.suppress(ValueError):
-        told = json.loads(line)
-        return told if isinstance(told, dict) else None
+        document = json.loads(line)
+        return document if isinstance(document, dict) else None
     return None
 
 
@@ -519,9 +519,9 @@ def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
     """Do one task in a forked process, and exit. Never returns."""
     code, leave, own = 0, os._exit, os.getpid()
 
-    def report(told: dict[str, Any]) -> None:
+    def report(document: dict[str, Any]) -> None:
         if os.getpid() == own:  # not a fork of the user's, which may end as it likes
-            _report(control, told)
+            _report(control, document)
 
     doing = Doing(request["source"], report)
     try:
@@ -562,10 +562,11 @@ def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
     os.chdir(root_of(request["source"]))
 
 
-def _report(control: int, told: dict[str, Any]) -> None:
+def _report(control: int, document: dict[str, Any]) -> None:
     # whatever it was in the host
     write_all(
-        CONTROL if control > CONTROL else control, json.dumps(told, default=str).encode() + b"\n"
+        CONTROL if control > CONTROL else control,
+        json.dumps(document, default=str).encode() + b"\n",
     )
 
 

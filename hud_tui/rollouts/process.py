@@ -109,19 +109,19 @@ def how_to_get_the_sdk(python: str, version: str | None) -> str:
     return f"{has}beside the environment, {make}; or name another interpreter: --python PATH"
 
 
-def find_interpreter(source: Path, given: str | None, ours: str) -> Interpreter:
+def find_interpreter(source: Path, chosen: str | None, ours: str) -> Interpreter:
     """The interpreter for an environment: the nearest one with the SDK.
 
     Args:
         source: The environment's file or directory.
-        given: ``--python``, or a virtual environment's directory.
+        chosen: ``--python``, or a virtual environment's directory.
         ours: This program's own interpreter, tried last.
 
     Raises:
-        HudUsage: The given one does not exist.
+        HudUsage: The chosen one does not exist.
     """
-    if given is not None:
-        return Interpreter(_python_of(given), "--python")
+    if chosen is not None:
+        return Interpreter(_python_of(chosen), "--python")
     without: Interpreter | None = None
     for directory in _directories(source):
         for name in (".venv", "venv"):
@@ -153,13 +153,13 @@ def _has_sdk(venv: Path) -> bool:
     return any(venv.glob("lib/python3*/site-packages/hud/__init__.py"))
 
 
-def _python_of(given: str) -> str:
-    path = Path(given).expanduser()
+def _python_of(chosen: str) -> str:
+    path = Path(chosen).expanduser()
     if path.is_dir():
         path = path / "bin" / "python"
     found = shutil.which(str(path)) or (str(path) if path.exists() else None)
     if found is None:
-        raise HudUsage(f"--python {given}: no such interpreter", "give its path, or a venv's")
+        raise HudUsage(f"--python {chosen}: no such interpreter", "give its path, or a venv's")
     return str(Path(found).absolute())
 
 
@@ -182,7 +182,7 @@ def variables(
     absent = [name for name in named if name not in environ]
     if absent:
         raise HudUsage(f"--env {absent[0]}: not set here", f"export {absent[0]}=…")
-    kept = {name: environ[name] for name in environ if name in ALLOWED or name[:3] == "LC_"}
+    allowed = {name: environ[name] for name in environ if name in ALLOWED or name[:3] == "LC_"}
     service = {
         "HUD_API_KEY": settings.api_key,
         "HUD_API_URL": settings.api_url,
@@ -196,7 +196,7 @@ def variables(
     }
     if "HUD_RUNTIME_URL" in environ:
         service["HUD_RUNTIME_URL"] = environ["HUD_RUNTIME_URL"]
-    return kept | {name: environ[name] for name in named} | service
+    return allowed | {name: environ[name] for name in named} | service
 
 
 # The process.
@@ -283,8 +283,8 @@ class WorkerProcess:
         except WorkerGone as error:
             await self.kill()
             lines = [line for line in tail(self.setting.log, 2000).splitlines() if line.strip()]
-            said = f": {one_line(lines[-1], 300)}" if lines else ""
-            raise WorkerGone(f"{found.python} ({found.why}): {error.message}{said}") from error
+            last = f": {one_line(lines[-1], 300)}" if lines else ""
+            raise WorkerGone(f"{found.python} ({found.why}): {error.message}{last}") from error
         except (EnvironmentFailed, TimeoutError) as error:
             await self.kill()
             what = f"{found.python} ({found.why}) has no usable hud: {error}"
@@ -329,11 +329,11 @@ class WorkerProcess:
         assert process.stdout is not None
         try:
             while line := await process.stdout.readline():
-                told = json.loads(line)
-                if told.get("event") == "rollout":
-                    self._on_rollout(told)
-                elif (waiting := self._waiting.get(told.get("id"))) and not waiting.done():
-                    waiting.set_result(told)
+                message = json.loads(line)
+                if message.get("event") == "rollout":
+                    self._on_rollout(message)
+                elif (waiting := self._waiting.get(message.get("id"))) and not waiting.done():
+                    waiting.set_result(message)
         except ValueError:  # its output is not our protocol
             self._end_group(process)
         code = await process.wait()

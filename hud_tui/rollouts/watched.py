@@ -57,9 +57,9 @@ class Redactor:
         if isinstance(value, (list, tuple)):
             return [self(one) for one in value]
         if hasattr(value, "model_dump") and hasattr(type(value), "model_validate"):
-            told = value.model_dump()
-            cleaned = self(told)
-            return value if cleaned == told else type(value).model_validate(cleaned)
+            dumped = value.model_dump()
+            cleaned = self(dumped)
+            return value if cleaned == dumped else type(value).model_validate(cleaned)
         return value
 
 
@@ -75,11 +75,11 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
         source: The environment's file or directory.
         phase: import, start, setup, tool call, grade or teardown.
     """
-    told = traceback.TracebackException.from_exception(error, compact=True)
+    trace = traceback.TracebackException.from_exception(error, compact=True)
     root = root_of(source)
-    frames = [frame for frame in told.stack if is_own(frame.filename, root)]
+    frames = [frame for frame in trace.stack if is_own(frame.filename, root)]
     frame = frames[-1] if frames else None
-    shown = _shown(told, root)
+    shown = _shown(trace, root)
     file, line, function = (
         (frame.filename, frame.lineno, frame.name) if frame else (None, None, None)
     )
@@ -126,11 +126,11 @@ def exit_code(error: SystemExit) -> int:
     return error.code if isinstance(error.code, int) else 1
 
 
-def _shown(told: traceback.TracebackException, root: str) -> str:
+def _shown(trace: traceback.TracebackException, root: str) -> str:
     """A traceback from the user's first frame on. A syntax error's place is the file that it names,
     so only the user's imports that led there are shown with it."""
-    is_syntax = issubclass(told.exc_type or Exception, SyntaxError)
-    one: traceback.TracebackException | None = told
+    is_syntax = issubclass(trace.exc_type or Exception, SyntaxError)
+    one: traceback.TracebackException | None = trace
     while one is not None:
         own = [place for place, frame in enumerate(one.stack) if is_own(frame.filename, root)]
         if is_syntax:
@@ -142,7 +142,7 @@ def _shown(told: traceback.TracebackException, root: str) -> str:
                 if not frame.filename.startswith("<frozen importlib")
             ]
         one = one.__cause__ or one.__context__
-    return "".join(told.format() if told.stack else told.format_exception_only())
+    return "".join(trace.format() if trace.stack else trace.format_exception_only())
 
 
 def root_of(source: str) -> str:
@@ -194,8 +194,8 @@ def _place_in(stack: Sequence[traceback.FrameSummary], source: str) -> dict[str,
     inner = stack[own[-1]]
     shown = "".join(traceback.format_list(stack[own[0] :]))
     place = {"file": inner.filename, "line": inner.lineno, "function": inner.name}
-    told: dict[str, Any] = redact({**place, "traceback": shown[-8 * LINE :]})
-    return told
+    redacted: dict[str, Any] = redact({**place, "traceback": shown[-8 * LINE :]})
+    return redacted
 
 
 STACK_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
@@ -260,8 +260,8 @@ class Doing:
 
     def tell_value(self, message: str, made: Any) -> None:
         """Report a wrong value, with the line of the generator's yield."""
-        told = {"phase": self.phase, "type": "ValueError", "message": message}
-        self._report({"failure": {**told, **(place_awaited(made, self.source) or {})}})
+        failure = {"phase": self.phase, "type": "ValueError", "message": message}
+        self._report({"failure": {**failure, **(place_awaited(made, self.source) or {})}})
 
     def tell_terminated(self) -> None:
         """Report SIGTERM, which the host sends, too; the host knows whether it did."""
@@ -298,9 +298,9 @@ class Doing:
         leave = os._exit
 
         def tell_and_leave(status: int) -> NoReturn:
-            told = process_ended(exited_with(status), self.phase)
+            failure = process_ended(exited_with(status), self.phase)
             place = place_of(sys._getframe(1), self.source)
-            self._report({"failure": {**told, **(place or {})}})
+            self._report({"failure": {**failure, **(place or {})}})
             leave(status)
 
         os._exit = tell_and_leave
@@ -354,9 +354,9 @@ class Watched:
             self._doing.tell(error)
             if phase == "teardown":  # which the SDK drops
                 traceback.print_exc()
-            told = redact(str(error))
-            if told != str(error):
-                raise RuntimeError(told) from None
+            redacted = redact(str(error))
+            if redacted != str(error):
+                raise RuntimeError(redacted) from None
             raise
 
 

@@ -97,7 +97,7 @@ class Forked:
         self._reading: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._number = 0
-        self._told: dict[int, asyncio.Queue[dict[str, Any]]] = {}
+        self._reports: dict[int, asyncio.Queue[dict[str, Any]]] = {}
         self._running: dict[str, int] = {}
         self._listening: dict[str, asyncio.Task[None]] = {}
         self.failures: dict[str, dict[str, Any]] = {}
@@ -127,12 +127,12 @@ class Forked:
         assert process.stdout is not None
         with contextlib.suppress(ValueError):
             while line := await process.stdout.readline():
-                told = json.loads(line)
-                if told.get("number") in self._told:
-                    self._told[told["number"]].put_nowait(told)
-                if "exited" in told:
-                    self._told.pop(told["number"], None)
-        for queue in self._told.values():
+                report = json.loads(line)
+                if report.get("number") in self._reports:
+                    self._reports[report["number"]].put_nowait(report)
+                if "exited" in report:
+                    self._reports.pop(report["number"], None)
+        for queue in self._reports.values():
             queue.put_nowait({"exited": None, "why": "the environments' host ended", "tail": []})
 
     @asynccontextmanager
@@ -142,10 +142,10 @@ class Forked:
         """A forked process for one task; yields its number and the queue of its reports."""
         self._number += 1
         number = self._number
-        queue = self._told[number] = asyncio.Queue()
+        queue = self._reports[number] = asyncio.Queue()
         try:
-            wanted = {"number": number, "source": self._source, "memory_mb": self._memory_mb}
-            await self._ask({**wanted, **request})
+            common = {"number": number, "source": self._source, "memory_mb": self._memory_mb}
+            await self._ask({**common, **request})
             yield number, queue
         finally:
             with contextlib.suppress(OSError, RuntimeError):
@@ -158,25 +158,25 @@ class Forked:
             try:
                 async with asyncio.timeout(longest):
                     while True:
-                        told = await queue.get()
-                        if "found" in told:
-                            return dict(told["found"])
-                        failure = told.get("failure", failure)
-                        if "exited" in told:
-                            raise Failed(failure or _ended(told, "import"))
+                        report = await queue.get()
+                        if "found" in report:
+                            return dict(report["found"])
+                        failure = report.get("failure", failure)
+                        if "exited" in report:
+                            raise Failed(failure or _ended(report, "import"))
             except TimeoutError:
-                told = await self._place(number, queue)
-                raise Failed(_hung("import", longest, told.get("where"))) from None
+                report = await self._place(number, queue)
+                raise Failed(_hung("import", longest, report.get("where"))) from None
 
     async def _place(self, number: int, queue: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
         """Phase and place of a process that nobody listens to; empty if it does not tell."""
         await self._ask({"do": "where", "number": number})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WHERE_S):
-                while "where" not in (told := await queue.get()):
-                    if "exited" in told:
+                while "where" not in (report := await queue.get()):
+                    if "exited" in report:
                         return {}
-                return told
+                return report
         return {}
 
     @asynccontextmanager
@@ -204,16 +204,16 @@ class Forked:
         try:
             async with asyncio.timeout(READY_S):
                 while True:
-                    told = await queue.get()
-                    if "port" in told:
-                        return int(told["port"])
-                    self._note(trace_id, told)
-                    if "exited" in told:
+                    report = await queue.get()
+                    if "port" in report:
+                        return int(report["port"])
+                    self._note(trace_id, report)
+                    if "exited" in report:
                         failure = self.failures[trace_id]
                         raise EnvironmentFailed(failure["message"])
         except TimeoutError:
-            told = await self._place(number, queue)
-            failure = _hung(told.get("phase", "start"), READY_S, told.get("where"))
+            report = await self._place(number, queue)
+            failure = _hung(report.get("phase", "start"), READY_S, report.get("where"))
             self.failures[trace_id] = failure
             raise EnvironmentFailed(failure["message"]) from None
 
@@ -224,10 +224,10 @@ class Forked:
         """Read reports until the rollout's process is gone: the error may come after the connection
         closed."""
         while True:
-            told = await queue.get()
-            if "exited" not in told or told["why"] or not told["is_expected"]:
-                self._note(trace_id, told)
-            if "exited" in told:
+            report = await queue.get()
+            if "exited" not in report or report["why"] or not report["is_expected"]:
+                self._note(trace_id, report)
+            if "exited" in report:
                 return
 
     async def failure(self, trace_id: str, is_needed: bool) -> dict[str, Any] | None:
@@ -244,14 +244,14 @@ class Forked:
             listening.cancel()
         return self.failures.pop(trace_id, None)
 
-    def _note(self, trace_id: str, told: dict[str, Any]) -> None:
+    def _note(self, trace_id: str, report: dict[str, Any]) -> None:
         """Only the first error of a rollout is kept: it is the cause."""
-        if "failure" in told:
-            self.failures.setdefault(trace_id, told["failure"])
-        elif "where" in told and (told["where"] or told["phase"] != AGENT):
-            self.failures.setdefault(trace_id, _hung(told["phase"], 0.0, told["where"]))
-        elif "exited" in told:
-            self.failures.setdefault(trace_id, _ended(told, "rollout"))
+        if "failure" in report:
+            self.failures.setdefault(trace_id, report["failure"])
+        elif "where" in report and (report["where"] or report["phase"] != AGENT):
+            self.failures.setdefault(trace_id, _hung(report["phase"], 0.0, report["where"]))
+        elif "exited" in report:
+            self.failures.setdefault(trace_id, _ended(report, "rollout"))
 
     async def where(self, trace_id: str) -> None:
         """Ask a rollout's process for its place in the code; the answer goes to `failures`."""
@@ -284,13 +284,13 @@ def _hung(phase: str, seconds: float, place: dict[str, Any] | None = None) -> di
     return {"phase": phase, "type": "Timeout", "message": f"{phase}: {how}", **(place or {})}
 
 
-def _ended(told: dict[str, Any], phase: str) -> dict[str, Any]:
+def _ended(report: dict[str, Any], phase: str) -> dict[str, Any]:
     """The error for a process that exited unexpectedly."""
-    code, why = told["exited"], told["why"]
+    code, why = report["exited"], report["why"]
     if why is None:
         why = ended_by(-code) if code is not None and code < 0 else exited_with(code)
-    failure = process_ended(why, told.get("phase") or phase)
-    return failure | {"traceback": "\n".join(told["tail"])} | (told.get("place") or {})
+    failure = process_ended(why, report.get("phase") or phase)
+    return failure | {"traceback": "\n".join(report["tail"])} | (report.get("place") or {})
 
 
 # The worker: requests on stdin, answers and events on stdout.
@@ -411,12 +411,12 @@ class Worker:
         async with self._slots:
             began, trace_id = monotonic(), uuid4().hex
             run = await self._rollout(request, task, agent, group_id, trace_id)
-            told = summary(run, trace_id) | {"seconds": monotonic() - began}
-            told["failure"] = await self._failure(trace_id, told["error"] is not None)
-            shown = {key: value for key, value in told.items() if key != "samples"}
+            answer = summary(run, trace_id) | {"seconds": monotonic() - began}
+            answer["failure"] = await self._failure(trace_id, answer["error"] is not None)
+            shown = {key: value for key, value in answer.items() if key != "samples"}
             event = {"event": "rollout", "id": request["id"], "group_id": group_id}
             self.tell({**event, "task_slug": task.slug, "run": shown})
-            return told
+            return answer
 
     async def _rollout(
         self, request: dict[str, Any], task: Any, agent: Any, group_id: str, trace_id: str
@@ -448,15 +448,17 @@ class Worker:
 
     def _agent(self, request: dict[str, Any]) -> Any:
         """The SDK's agent for a model; reads the service's catalog once."""
-        wanted = {key: request.get(key) for key in ("model", "max_steps", "max_tokens")}
-        wanted |= {key: request.get(key) for key in ("temperature", "checkpoint")}
-        name = json.dumps(wanted)
+        options = {key: request.get(key) for key in ("model", "max_steps", "max_tokens")}
+        options |= {key: request.get(key) for key in ("temperature", "checkpoint")}
+        name = json.dumps(options)
         if name not in self._agents:
             kwargs: dict[str, Any] = {"extra_body": {"return_token_ids": True}}
             kwargs |= {
-                key: wanted[key] for key in ("max_tokens", "temperature") if wanted[key] is not None
+                key: options[key]
+                for key in ("max_tokens", "temperature")
+                if options[key] is not None
             }
-            more = {"checkpoint": wanted["checkpoint"]} if wanted["checkpoint"] else {}
+            more = {"checkpoint": options["checkpoint"]} if options["checkpoint"] else {}
             self._agents[name] = create_agent(
                 request["model"], max_steps=request["max_steps"], completion_kwargs=kwargs, **more
             )
@@ -476,8 +478,8 @@ class Worker:
             return LocalRuntime(self._local)
         if kind == "docker":
             named = filter(None, os.environ.get(SECRETS, "").split(","))
-            given = {name: os.environ[name] for name in named if name in os.environ}
-            return DockerRuntime(more or None, env_vars=given)
+            variables = {name: os.environ[name] for name in named if name in os.environ}
+            return DockerRuntime(more or None, env_vars=variables)
         if kind == "tcp":
             return Runtime(runtime)
         return HUDRuntime() if kind == "hud" else HostedRuntime()
@@ -486,9 +488,9 @@ class Worker:
         """Load the environment into this process, for one rollout."""
         trace_id = get_current_trace_id() or ""
 
-        def report(told: dict[str, Any]) -> None:
-            if "failure" in told:
-                self._local_failures.setdefault(trace_id, told["failure"])
+        def report(document: dict[str, Any]) -> None:
+            if "failure" in document:
+                self._local_failures.setdefault(trace_id, document["failure"])
 
         try:
             env = load_environment(Path(self._source), name=task.env)
@@ -521,7 +523,7 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
     calls = sum(len(getattr(step, "tool_calls", ())) for step in steps)
     is_elsewhere = not steps and str(run.runtime or "").startswith("hud://")
     evaluation = run.evaluation
-    told: dict[str, Any] = redact(
+    found: dict[str, Any] = redact(
         {
             "trace_id": trace_id,
             "reward": run.reward,
@@ -537,7 +539,7 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
             "samples": [one.model_dump(mode="json", exclude_none=True) for one in samples],
         }
     )
-    return told
+    return found
 
 
 def error_of(run: Any) -> str | None:

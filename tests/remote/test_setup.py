@@ -20,7 +20,7 @@ from hud_tui.remote.engines import ENGINES, Engine
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import (
     Setup,
-    StepSaid,
+    StepReport,
     Wish,
     _same,
     describe,
@@ -59,7 +59,7 @@ async def machine_of(machines: Machines, **wish: str) -> Machine:
 
 @asynccontextmanager
 async def begun(
-    machines: Machines, tell: Callable[[StepSaid], object] = lambda said: None, **wish: str
+    machines: Machines, tell: Callable[[StepReport], object] = lambda said: None, **wish: str
 ) -> AsyncIterator[Setup]:
     """A set-up that is about to run; what it made is undone where the block ends."""
     setup = Setup(machines, await machine_of(machines, **wish), tell)
@@ -82,7 +82,7 @@ def environment_of(pid: str) -> list[bytes]:
     return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
-def states(said: list[StepSaid]) -> list[tuple[str, str]]:
+def states(said: list[StepReport]) -> list[tuple[str, str]]:
     return [(one.step, one.state) for one in said if one.state not in ("check", "log")]
 
 
@@ -94,7 +94,7 @@ async def answers(setup: Setup, machines: Machines) -> int:
 
 
 async def test_from_nothing_to_a_server_that_answers_and_back(machines: Machines, far: Far) -> None:
-    said: list[StepSaid] = []
+    said: list[StepReport] = []
     async with begun(machines, said.append) as setup:
         assert (await setup.run({})).ready
         assert await answers(setup, machines) == 200
@@ -116,7 +116,7 @@ async def test_from_nothing_to_a_server_that_answers_and_back(machines: Machines
 
 async def test_a_second_time_there_is_nothing_to_do(machines: Machines, far: Far) -> None:
     async with set_up(machines) as setup:
-        said: list[StepSaid] = []
+        said: list[StepReport] = []
         again = Setup(machines, await machine_of(machines), said.append)
         assert {step.name for step, there in await again.plan() if not there} == {"files", "health"}
         await again.run({})
@@ -156,7 +156,7 @@ async def test_a_line_that_breaks_in_every_step(machines: Machines, far: Far) ->
     """More than fifty times; each step is still done once, and one server runs."""
     cut_in = Counter[str]()
 
-    def cut(said: StepSaid) -> None:
+    def cut(said: StepReport) -> None:
         if said.state in ("check", "do") and said.text != "again":
             line.lengths = [700, 2300, 3300, 3500, 3600, 3700, 3800, 3900]
             line.cut()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.errors import HudUsage
-from hud_tui.remote.facts import Gpu, look, read_facts, short_gpu
+from hud_tui.remote.facts import Gpu, fetch_facts, read_facts, short_gpu
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.ssh import (
     Address,
@@ -59,7 +59,7 @@ async def test_a_script_that_is_cut_on_its_way_does_nothing(far: Far) -> None:
 
 async def test_what_a_machine_is(ssh: Ssh, far: Far) -> None:
     far.tool("nvidia-smi", _NVIDIA)
-    facts = await look(ssh)
+    facts = await fetch_facts(ssh)
     assert (facts.os, facts.home) == ("Linux", str(far.home))
     assert facts.free_bytes is not None
     assert facts.gpus == (Gpu("NVIDIA H100 80GB HBM3", "570.1", 81_559, 1_024, 97),) * 2

@@ -27,14 +27,14 @@ from hud_tui.audit_log import CommandLog, command_entry
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, key
 from hud_tui.remote.engines import find_engine
-from hud_tui.remote.facts import look
+from hud_tui.remote.facts import fetch_facts
 from hud_tui.remote.keeper import unuse, use
 from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
 from hud_tui.remote.pods import (
     WORK,
     Filter,
     Pods,
-    Wanted,
+    RentalRequest,
     available,
     check_key,
     choose_image,
@@ -43,7 +43,7 @@ from hud_tui.remote.pods import (
     totals,
 )
 from hud_tui.remote.prime import Prime, read_prime
-from hud_tui.remote.setup import Setup, StepSaid, Wish, describe
+from hud_tui.remote.setup import Setup, StepReport, Wish, describe
 from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, counted, one_line, size
 from hud_tui.service_file import (
@@ -368,7 +368,7 @@ class SetUps:
             self._log("remote", "add", str(address), f"--name={name}", "-y")
         say(self._app, f"{name} is set up")
 
-    def _said(self, name: str, said: StepSaid) -> None:
+    def _said(self, name: str, said: StepReport) -> None:
         if said.state != "check":
             mark = {"done": "✔", "there": "✔", "failed": "✘"}.get(said.state, "…")
             count = f"{said.number}/{said.total} " if said.total else ""
@@ -392,7 +392,7 @@ class SetUps:
                 raise HudUsage(f"nothing to be rented fits {one_line(text, 40)}", hint)
             key = prime.settings.ssh_key
             warning = await check_key(prime, key)
-            asked = Wanted(found[0], price, image=choose_image(found[0], ""), key=key)
+            asked = RentalRequest(found[0], price, image=choose_image(found[0], ""), key=key)
             lines = [*asked.lines(), *([warning] if warning else [])]
             title = f"Rent it, for at most ${asked.most:.2f}"
             if not await self._app.push_screen_wait(ConfirmDialog(title, lines, "Rent")):
@@ -705,7 +705,7 @@ class MachinesScreen(Leavable[None]):
         if one is not None and one.machine is not None:
             ssh = self._machines.ssh(one.machine)
             async with aclosing(ssh):
-                facts = await look(ssh)
+                facts = await fetch_facts(ssh)
             for text in facts.lines():
                 self._set_ups.hear(one.name, text)
         if any(entry.rental for entry in self._entries or ()):
