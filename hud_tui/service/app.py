@@ -84,8 +84,8 @@ is lost if the server closes while the client sends."""
 def raise_open_files() -> int:
     """Raise this process's limit on open files as far as possible; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (FILES, 10_240, 4096):  # macOS refuses more than its own maximum
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    for limit in (FILES, 10_240, 4096):  # macOS refuses more than its own maximum
+        most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         if soft != resource.RLIM_INFINITY and soft < most:
             try:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
@@ -222,13 +222,13 @@ class Gate:
         host = headers.get(b"host", b"").decode("latin-1")
         origin = headers.get(b"origin")
         if not self._knows(host):
-            said = "this service answers to the address it is bound to, and to no other name"
-            answer = reply({"detail": said}, 421)
+            detail = "this service answers to the address it is bound to, and to no other name"
+            answer = reply({"detail": detail}, 421)
         elif origin is not None and origin.decode("latin-1").casefold() != f"http://{host}".lower():
             answer = reply({"detail": "pages of other origins may not call this service"}, 403)
         elif not self._may_pass(scope, headers.get(b"authorization", b"")):
-            said = "missing or wrong API key: send Authorization: Bearer KEY"
-            answer = reply({"detail": said}, 401)
+            detail = "missing or wrong API key: send Authorization: Bearer KEY"
+            answer = reply({"detail": detail}, 401)
             answer.headers["WWW-Authenticate"] = "Bearer"
         else:
             return None
@@ -456,12 +456,14 @@ def serve(
     try:
         with locked(data_dir), bound_to(host, port) as bound:
             if not is_loopback(host):
-                _say(f"warning: {host} can be reached from other machines; the API key is all")
+                _print_note(
+                    f"warning: {host} can be reached from other machines; the API key is all"
+                )
             service = Service(data_dir, make_engine(engine, data_dir), max_disk)
             with _named(data_dir) as name:
                 asyncio.run(_serve(bound, host, service, [name, on_ready]))
     except CannotServe as error:
-        _say(str(error))
+        _print_note(str(error))
         return 1
     return 0
 
@@ -557,11 +559,11 @@ async def _serve(
     bound: socket.socket,
     host: str,
     service: Service,
-    tell: Sequence[Callable[[ServiceReady], None]],
+    on_ready: Sequence[Callable[[ServiceReady], None]],
 ) -> None:
     def say_ready() -> None:
         ready = _ready(bound, host, service)
-        for one in tell:
+        for one in on_ready:
             one(ready)
         print(ready.model_dump_json(), flush=True)
 
@@ -604,5 +606,5 @@ def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
     )
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     print(f"hud-tui serve: {text}", file=sys.stderr, flush=True)

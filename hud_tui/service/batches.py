@@ -388,12 +388,12 @@ def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str
     id_ = canonical(ref)
     if id_ is None:
         return []
-    kept = [
+    recorded = [
         (_turn(Sample.model_validate_json(row["sample"]), row["temperature"]), row["base"])
         for row in trace_store.turns_of(db, id_)
     ]
     reported = trace_store.samples(db, id_)
-    return kept or [(_turn(sample, _recent(sample, temperatures)), "") for sample in reported]
+    return recorded or [(_turn(sample, _recent(sample, temperatures)), "") for sample in reported]
 
 
 def _recent(sample: Sample, temperatures: Temperatures) -> float:

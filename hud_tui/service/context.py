@@ -41,52 +41,52 @@ class CachedTree:
 
 class Trees:
     def __init__(self) -> None:
-        self._kept: dict[str, CachedTree] = {}
+        self._cached: dict[str, CachedTree] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._run, self._count = token_hex(4), 0
 
     def __contains__(self, model_id: str) -> bool:
         """Whether the model's tree is cached."""
-        return model_id in self._kept
+        return model_id in self._cached
 
     def touch(self, touched: dict[str, set[str]]) -> None:
         """Mark rows as new or changed: checkpoint ids by model id."""
         for model_id, ids in touched.items():
-            if model_id in self._kept:
-                self._kept[model_id].stale |= ids
+            if model_id in self._cached:
+                self._cached[model_id].stale |= ids
 
     async def read(self, store: Store, model_id: str) -> tuple[bytes, str]:
         """The tree as a JSON array, oldest first, and an ETag that changes with it."""
-        kept = self._kept.get(model_id)
-        if kept is None or not kept.is_fresh:
+        tree = self._cached.get(model_id)
+        if tree is None or not tree.is_fresh:
             async with self._locks.setdefault(model_id, asyncio.Lock()):
-                kept = await self._renew(store, model_id)
-        if self._kept.get(model_id) is kept:  # else its changes were not recorded meanwhile
-            self._kept[model_id] = self._kept.pop(model_id)
-        while len(self._kept) > KEPT:
-            del self._kept[next(iter(self._kept))]
-        return kept.body, kept.etag
+                tree = await self._renew(store, model_id)
+        if self._cached.get(model_id) is tree:  # else its changes were not recorded meanwhile
+            self._cached[model_id] = self._cached.pop(model_id)
+        while len(self._cached) > KEPT:
+            del self._cached[next(iter(self._cached))]
+        return tree.body, tree.etag
 
     async def _renew(self, store: Store, model_id: str) -> CachedTree:
-        kept = self._kept.setdefault(model_id, CachedTree())  # from here on, changes are recorded
-        if kept.is_fresh:
-            return kept  # another request has updated it
-        stale, kept.stale, kept.reading = kept.stale, set(), True
+        tree = self._cached.setdefault(model_id, CachedTree())  # from here on, changes are recorded
+        if tree.is_fresh:
+            return tree  # another request has updated it
+        stale, tree.stale, tree.reading = tree.stale, set(), True
         try:
-            if kept.body:
+            if tree.body:
                 for step, row in await store.read(checkpoints.rows, model_id, stale):
-                    kept.rows[step - 1 : step] = [row]
+                    tree.rows[step - 1 : step] = [row]
             else:
-                kept.rows = await store.read(checkpoints.tree, model_id)
+                tree.rows = await store.read(checkpoints.tree, model_id)
         except BaseException:
-            if self._kept.get(model_id) is kept:
-                del self._kept[model_id]
+            if self._cached.get(model_id) is tree:
+                del self._cached[model_id]
             raise
         self._count += 1
-        kept.body = b"[" + b",".join(kept.rows) + b"]"
-        kept.etag = f'"{self._run}-{self._count}"'
-        kept.reading = False
-        return kept
+        tree.body = b"[" + b",".join(tree.rows) + b"]"
+        tree.etag = f'"{self._run}-{self._count}"'
+        tree.reading = False
+        return tree
 
 
 TRAINING = 4

@@ -57,17 +57,17 @@ def directories(db: sqlite3.Connection, version: int) -> tuple[set[str], set[str
         version: Its version.
     """
     state = "state" if version >= HAS_STATES else "'full' AS state"
-    kept: set[str] = set()
+    whole: set[str] = set()
     all_: set[str] = set()
     for row in db.execute(f"SELECT id, sampler_path, state_path, {state} FROM checkpoint"):
         names = {_directory(row["state_path"]) or row["id"]}
         all_ |= {*names, _directory(row["sampler_path"]) or row["id"]}
         if row["state"] != "expired":
-            kept |= names
+            whole |= names
     for [path] in db.execute("SELECT state_path FROM model WHERE state_path IS NOT NULL"):
-        kept.add(_directory(path))
-    kept.discard("")
-    return kept, all_ - kept
+        whole.add(_directory(path))
+    whole.discard("")
+    return whole, all_ - whole
 
 
 def damaged_files(db: sqlite3.Connection) -> set[str]:
@@ -176,7 +176,7 @@ def refuse_foreign(data_dir: Path) -> tuple[Known, Contents]:
     Raises:
         Unusable: They do not belong together, or the database cannot be used.
     """
-    database, held = data_dir / DATABASE, _look(data_dir / CHECKPOINTS)
+    database, held = data_dir / DATABASE, _read_contents(data_dir / CHECKPOINTS)
     if not database.exists():
         if held.steps or held.others:
             raise Unusable(f"{data_dir / CHECKPOINTS} has no {DATABASE} beside it. {BELONG}")
@@ -208,7 +208,7 @@ def read_database(path: Path) -> Known:
 
 def mark(data_dir: Path, id_: str) -> None:
     """Write the database's id into the checkpoints' directory, if it is not there yet."""
-    if _look(data_dir / CHECKPOINTS).id != id_:
+    if _read_contents(data_dir / CHECKPOINTS).id != id_:
         write_atomic(data_dir / CHECKPOINTS / MARK, f"{id_}\n")
 
 
@@ -216,7 +216,7 @@ def tidy(data_dir: Path, known: Known) -> None:
     """Finish deletions that the database has recorded; move unknown files aside."""
     directory = data_dir / CHECKPOINTS
     unknown = []
-    for name in sorted(_look(directory).steps - known.kept):
+    for name in sorted(_read_contents(directory).steps - known.kept):
         path = directory / name
         if name in known.thinned:
             shutil.rmtree(path, ignore_errors=True)
@@ -239,17 +239,17 @@ def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], s
         return [("failure", f"the service would not start: {what}", fix)]
     found: list[tuple[Literal["ok", "warning", "failure"], str, str]] = []
     if damaged := len(known.damaged | (known.kept - held.steps)):
-        said = f"{counted(damaged, 'damaged checkpoint')}: files are missing or corrupted"
+        message = f"{counted(damaged, 'damaged checkpoint')}: files are missing or corrupted"
         fix = "restore them from a backup; is:damaged in Checkpoints (/) lists them"
-        found.append(("warning", said, fix))
+        found.append(("warning", message, fix))
     strays = held.steps - known.kept - known.thinned
     if unknown := sum(any((data_dir / CHECKPOINTS / name).iterdir()) for name in strays):
-        said = f"files of {counted(unknown, 'checkpoint')} that service.db does not know"
+        message = f"files of {counted(unknown, 'checkpoint')} that service.db does not know"
         fix = (
             "a crash left them, or service.db is an older copy: put the newer one back before the"
             " next start, which moves them to leftovers-DATE in the data directory"
         )
-        found.append(("warning", said, fix))
+        found.append(("warning", message, fix))
     return found or [("ok", "database and checkpoints match", "")]
 
 
@@ -289,10 +289,10 @@ def _known(db: sqlite3.Connection, path: Path) -> Known:
     if OURS - tables:
         raise Unusable(f"{path} is another program's database. {BELONG}")
     _quick_check(db, path)
-    kept, thinned = directories(db, version)
+    whole, thinned = directories(db, version)
     has_id = "identity" in tables
     id_, damaged = (read(db), damaged_files(db)) if has_id else (None, set())
-    return Known(id_, False, frozenset(kept), frozenset(thinned), frozenset(damaged))
+    return Known(id_, False, frozenset(whole), frozenset(thinned), frozenset(damaged))
 
 
 def _quick_check(db: sqlite3.Connection, path: Path) -> None:
@@ -300,7 +300,7 @@ def _quick_check(db: sqlite3.Connection, path: Path) -> None:
     until = monotonic() + CHECK_S
     db.set_progress_handler(lambda: monotonic() > until, 100_000)
     try:
-        [said] = db.execute("PRAGMA quick_check(1)").fetchone()
+        [answer] = db.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
@@ -308,8 +308,8 @@ def _quick_check(db: sqlite3.Connection, path: Path) -> None:
         return
     finally:
         db.set_progress_handler(None, 0)
-    if said != "ok":
-        raise Unusable(f"{path} is damaged: {' '.join(said.split())[:300]}. {RESTORE}")
+    if answer != "ok":
+        raise Unusable(f"{path} is damaged: {' '.join(answer.split())[:300]}. {RESTORE}")
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
@@ -330,7 +330,7 @@ def _apart(known: Known, held: Contents) -> str:
     return f"there are {len(held.steps) or len(held.others)} checkpoints, and {what}. {BELONG}"
 
 
-def _look(directory: Path) -> Contents:
+def _read_contents(directory: Path) -> Contents:
     """Read the checkpoints' directory. Raises Unusable: it is not a directory."""
     if not directory.exists():
         return Contents()

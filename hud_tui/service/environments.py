@@ -47,27 +47,27 @@ def check_args(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
         if name not in properties:
             raise ValueError(f"args.{name} is not known here; expected {', '.join(properties)}")
     checked = {}
-    for name, wanted in properties.items():
+    for name, field in properties.items():
         if name not in args:
             raise ValueError(f"args.{name} is missing")
         value = args[name]
-        if isinstance(value, float) and value.is_integer() and wanted["type"] == "integer":
+        if isinstance(value, float) and value.is_integer() and field["type"] == "integer":
             value = int(value)
-        _check_value(name, wanted, value)
+        _check_value(name, field, value)
         checked[name] = value
     return checked
 
 
-def _check_value(name: str, wanted: Schema, value: Any) -> None:
-    kind = wanted["type"]
+def _check_value(name: str, field: Schema, value: Any) -> None:
+    kind = field["type"]
     if kind == "integer":
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"args.{name} must be an integer")
-        size, low, high, unit = value, wanted["minimum"], wanted["maximum"], ""
+        size, low, high, unit = value, field["minimum"], field["maximum"], ""
     else:
         if not isinstance(value, str):
             raise ValueError(f"args.{name} must be a string")
-        size, low, high = len(value), wanted["minLength"], wanted["maxLength"]
+        size, low, high = len(value), field["minLength"], field["maxLength"]
         unit = " characters"
     if not low <= size <= high:
         raise ValueError(f"args.{name} must be {low} to {high}{unit}, not {size}")

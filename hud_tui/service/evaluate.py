@@ -92,10 +92,10 @@ class Evaluator:
             Refused: 404, no such checkpoint; 410, its weights were deleted; 422, tasks that
                 cannot be rolled out, or none in the split.
         """
-        store, wanted = self._parts.store, body.checkpoint_id
+        store, ref = self._parts.store, body.checkpoint_id
         node = None
-        if wanted is not None:
-            node = await store.read(checkpoints.find, model.id, canonical(wanted) or wanted)
+        if ref is not None:
+            node = await store.read(checkpoints.find, model.id, canonical(ref) or ref)
             node.refuse_expired()
         rows, name = await self._rows(model, body)
         planned, split = _split(await self._plan(model, rows), body.split)
@@ -138,8 +138,8 @@ class Evaluator:
             node = await store.read(checkpoints.find, model.id, row["checkpoint_id"])
             node.refuse_expired()
         planned = await self._plan(model, json.loads(row["tasks"] or "[]"))
-        given = json.loads(row["parameters"])
-        asked = EvaluationParameters(samples=row["samples"], **given)
+        parameters = json.loads(row["parameters"])
+        asked = EvaluationParameters(samples=row["samples"], **parameters)
         status = await store.write(_requeue, row["id"], keep)
         self._start(Work(self._parts, model, node, row["id"], asked, planned))
         return status
@@ -200,10 +200,10 @@ class Evaluator:
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         return await asyncio.to_thread(plan_tasks, rows, base, tokens, "tasks")
 
-    def _filled(self, model: ModelRow, given: EvaluationParameters) -> EvaluationParameters:
+    def _filled(self, model: ModelRow, asked: EvaluationParameters) -> EvaluationParameters:
         base = self._parts.base(model)
-        most = min(given.max_tokens or effort_tokens(None, base), base.context - 1)
-        return given.model_copy(update={"max_tokens": most})
+        most = min(asked.max_tokens or effort_tokens(None, base), base.context - 1)
+        return asked.model_copy(update={"max_tokens": most})
 
     def _start(self, work: "Work") -> None:
         task = asyncio.create_task(self._guard(work), name=f"evaluation {work.id}")
@@ -389,10 +389,10 @@ async def _of(coming: "asyncio.Future[T]") -> T:
     return await coming
 
 
-def _split(planned: Sequence[Planned], wanted: str | None) -> tuple[list[Planned], str]:
+def _split(planned: Sequence[Planned], asked: str | None) -> tuple[list[Planned], str]:
     """The tasks of a split, and the split's name. Raises Refused, 422: there are none."""
     held = [task for task in planned if task.task.heldout]
-    split = wanted or ("heldout" if held else "all")
+    split = asked or ("heldout" if held else "all")
     train = [task for task in planned if not task.task.heldout]
     chosen = {"heldout": held, "train": train, "all": list(planned)}[split]
     if not chosen:

@@ -76,12 +76,12 @@ def text_prompts(body: Completion, tokens: Tokenizer) -> list[list[int]]:
     Raises:
         Refused: 400, no prompt, an empty one, or too many.
     """
-    given: list[Any] = body.prompt if isinstance(body.prompt, list) else [body.prompt]
-    if given and isinstance(given[0], int):
-        given = [given]
-    if not 1 <= len(given) <= MOST_PROMPTS:
+    sent: list[Any] = body.prompt if isinstance(body.prompt, list) else [body.prompt]
+    if sent and isinstance(sent[0], int):
+        sent = [sent]
+    if not 1 <= len(sent) <= MOST_PROMPTS:
         raise Refused(400, f"prompt must be 1 to {MOST_PROMPTS} prompts", param="prompt")
-    prompts = [tokens.encode(one) if isinstance(one, str) else list(one) for one in given]
+    prompts = [tokens.encode(one) if isinstance(one, str) else list(one) for one in sent]
     if not all(prompts):
         raise Refused(400, "prompt must not be empty", param="prompt")
     return prompts
@@ -176,7 +176,7 @@ class _ChatForm:
         return _head(self._answered, self.prefix, kind)
 
     def choice(self, number: int, sampled: Sampled) -> dict[str, Any]:
-        text, calls = self._said(sampled)
+        text, calls = self._text_and_calls(sampled)
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if calls:
             message |= {"content": text or None, "tool_calls": calls}
@@ -193,12 +193,12 @@ class _ChatForm:
 
     def pieces(self, number: int, sampled: Sampled) -> Iterator[dict[str, Any]]:
         """The role, then what each token adds (tool calls in one piece), then the finish reason."""
-        text, calls = self._said(sampled)
+        text, calls = self._text_and_calls(sampled)
         ids = {"prompt_token_ids": list(self._answered.prompt(number))}
         yield self._piece(number, {"role": "assistant", "content": ""}, None, ids)
-        said = [text] if calls else _split(self._answered.tokens, sampled.tokens, text)
-        for place, (start, end) in enumerate(_spans(said, len(sampled.tokens))):
-            delta: dict[str, Any] = {"content": said[place]} if said[place] else {}
+        pieces = [text] if calls else _split(self._answered.tokens, sampled.tokens, text)
+        for place, (start, end) in enumerate(_spans(pieces, len(sampled.tokens))):
+            delta: dict[str, Any] = {"content": pieces[place]} if pieces[place] else {}
             if calls:
                 delta["tool_calls"] = [{"index": n, **call} for n, call in enumerate(calls)]
             ids = {"token_ids": sampled.tokens[start:end]}
@@ -213,7 +213,7 @@ class _ChatForm:
         rest = {"logprobs": logprobs, "finish_reason": None}
         return {"index": number, "delta": delta, **rest, **shown}
 
-    def _said(self, sampled: Sampled) -> tuple[str, list[dict[str, Any]]]:
+    def _text_and_calls(self, sampled: Sampled) -> tuple[str, list[dict[str, Any]]]:
         """The text, and the tool calls in it if tools were offered.
 
         An incomplete call stays text.
@@ -265,20 +265,20 @@ class _TextForm:
 
     def pieces(self, number: int, sampled: Sampled) -> Iterator[dict[str, Any]]:
         """What each token adds; the last piece has the finish reason."""
-        said = _split(self._answered.tokens, sampled.tokens, self._answered.text(sampled))
+        pieces = _split(self._answered.tokens, sampled.tokens, self._answered.text(sampled))
         offset = 0
-        for place, (start, end) in enumerate(_spans(said, len(sampled.tokens))):
+        for place, (start, end) in enumerate(_spans(pieces, len(sampled.tokens))):
             is_last = end == len(sampled.tokens)
             choice: dict[str, Any] = {
                 "index": number,
-                "text": said[place],
+                "text": pieces[place],
                 "finish_reason": sampled.finish_reason if is_last else None,
                 "logprobs": self._logprobs(sampled, start, end, offset),
             }
             if self._body.return_token_ids:
                 ids = {} if start else {"prompt_token_ids": list(self._answered.prompt(number))}
                 choice |= {**ids, "token_ids": sampled.tokens[start:end]}
-            offset += len(said[place])
+            offset += len(pieces[place])
             yield choice
 
     def _logprobs(
@@ -348,9 +348,9 @@ def _split(tokens: Tokenizer, ids: Sequence[int], text: str) -> list[str]:
     return pieces
 
 
-def _spans(said: Sequence[str], count: int) -> list[tuple[int, int]]:
+def _spans(pieces: Sequence[str], count: int) -> list[tuple[int, int]]:
     """Token range of each piece of a text: one token each, or all in one."""
-    return [(0, count)] if len(said) != count else [(n, n + 1) for n in range(count)]
+    return [(0, count)] if len(pieces) != count else [(n, n + 1) for n in range(count)]
 
 
 def _call(call: Call) -> dict[str, Any]:
@@ -507,7 +507,7 @@ def _requests(
     return [
         SampleRequest(
             prompt=prompt,
-            max_tokens=min(_wanted(body) or room, room),
+            max_tokens=min(_most_tokens(body) or room, room),
             temperature=_temperature(body),
             top_p=1.0 if body.top_p is None else body.top_p,
             top_logprobs=_top_logprobs(body),
@@ -518,7 +518,7 @@ def _requests(
     ]
 
 
-def _wanted(body: Chat | Completion) -> int | None:
+def _most_tokens(body: Chat | Completion) -> int | None:
     """Requested maximum of tokens; None for as many as fit into the context."""
     if isinstance(body, Chat):
         return body.max_completion_tokens or body.max_tokens

@@ -54,8 +54,8 @@ def _sentence(detail: Any) -> str:
     """A detail as a sentence; validation errors begin with the field's name."""
     if not isinstance(detail, list):
         return str(detail)
-    said = (": ".join(filter(None, (_place(one), str(one.get("msg", ""))))) for one in detail)
-    return "; ".join(said)
+    problems = (": ".join(filter(None, (_place(one), str(one.get("msg", ""))))) for one in detail)
+    return "; ".join(problems)
 
 
 def _place(error: dict[str, Any]) -> str | None:

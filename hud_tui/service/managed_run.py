@@ -111,35 +111,35 @@ class Plan:
         return self.heldout if due else ()
 
 
-def fill(given: JobParameters, base: Base) -> dict[str, Any]:
+def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
     """All parameters of a run: the given ones, and the base's defaults.
 
     Raises:
         Refused: 422, an unknown loss, or no room for a completion.
     """
     defaults = base.defaults
-    effort = effort_tokens(given.reasoning_effort, base)
-    loss_fn = given.loss_fn or "importance_sampling"
+    effort = effort_tokens(asked.reasoning_effort, base)
+    loss_fn = asked.loss_fn or "importance_sampling"
     filled = {
-        "reasoning_effort": given.reasoning_effort,
-        "steps": given.steps or defaults.steps,
-        "group_size": given.group_size or defaults.group_size,
-        "tasks_per_step": given.tasks_per_step or defaults.tasks_per_step,
-        "learning_rate": given.learning_rate or defaults.learning_rate,
+        "reasoning_effort": asked.reasoning_effort,
+        "steps": asked.steps or defaults.steps,
+        "group_size": asked.group_size or defaults.group_size,
+        "tasks_per_step": asked.tasks_per_step or defaults.tasks_per_step,
+        "learning_rate": asked.learning_rate or defaults.learning_rate,
         "loss_fn": loss_fn,
-        "loss_fn_config": checked_config(loss_fn, given.loss_fn_config, "config.parameters"),
-        **{name: _or(getattr(given, name), usual) for name, usual in UPDATE.items()},
-        "temperature": given.temperature or 1.0,
-        "max_tokens": min(given.max_tokens or effort, base.context - 1),
-        "seed": given.seed or 0,
-        "heldout_every": given.heldout_every or HELDOUT_EVERY,
+        "loss_fn_config": checked_config(loss_fn, asked.loss_fn_config, "config.parameters"),
+        **{name: _or(getattr(asked, name), usual) for name, usual in UPDATE.items()},
+        "temperature": asked.temperature or 1.0,
+        "max_tokens": min(asked.max_tokens or effort, base.context - 1),
+        "seed": asked.seed or 0,
+        "heldout_every": asked.heldout_every or HELDOUT_EVERY,
     }
-    evaluations = given.model_dump(include={"eval_every", "eval_samples", "baseline"})
+    evaluations = asked.model_dump(include={"eval_every", "eval_samples", "baseline"})
     filled |= {name: value for name, value in evaluations.items() if value is not None}
-    return filled if given.sweep is None else {**filled, "sweep": given.sweep}
+    return filled if asked.sweep is None else {**filled, "sweep": asked.sweep}
 
 
-def checked_config(loss_fn: str, given: Mapping[str, float] | None, place: str) -> dict[str, float]:
+def checked_config(loss_fn: str, asked: Mapping[str, float] | None, place: str) -> dict[str, float]:
     """All keys of the loss's config. Raises Refused, 422: no such loss, key or value; it names the
     field, which is in `place`."""
     try:
@@ -147,7 +147,7 @@ def checked_config(loss_fn: str, given: Mapping[str, float] | None, place: str) 
     except Refused as refused:
         raise bad_field(f"{place}.loss_fn", refused.detail[0]["msg"]) from refused
     try:
-        return loss_config(loss_fn, given)
+        return loss_config(loss_fn, asked)
     except EngineRefused as refused:
         raise bad_field(f"{place}.loss_fn_config", str(refused)) from refused
 
@@ -306,17 +306,17 @@ async def roll_out(
         EngineLost: The engine stopped.
     """
     size, (_, iteration) = plan.parameters["group_size"], place
-    wanted = [(task, j) for task in train for j in range(size)]
+    rollouts = [(task, j) for task in train for j in range(size)]
     held = [(task, 0) for task in heldout]
-    requests = [_request(plan, iteration, task, j, context) for task, j in (*wanted, *held)]
+    requests = [_request(plan, iteration, task, j, context) for task, j in (*rollouts, *held)]
     started_at, start = now(), perf_counter()
     sampled = await engine.sample(handle, requests)
     seconds = perf_counter() - start
     graded = [
         _grade(task, j, one, tokens, rollout_id(*place, task.index, j))
-        for (task, j), one in zip((*wanted, *held), sampled, strict=True)
+        for (task, j), one in zip((*rollouts, *held), sampled, strict=True)
     ]
-    return Rollouts(graded[: len(wanted)], graded[len(wanted) :], started_at, seconds)
+    return Rollouts(graded[: len(rollouts)], graded[len(rollouts) :], started_at, seconds)
 
 
 def trace_rows(
@@ -639,8 +639,10 @@ class Run:
             raise EngineError(self._unscored(what, error)) from error
         found = await asyncio.to_thread(summarize, rewards)
         model_id, parameters = self.model.id, asked.model_dump(exclude={"samples"})
-        kept = RunEvaluation(model_id, self.job_id, node, asked.samples, parameters, rewards, found)
-        await store.write(evaluations.record, kept)
+        evaluation = RunEvaluation(
+            model_id, self.job_id, node, asked.samples, parameters, rewards, found
+        )
+        await store.write(evaluations.record, evaluation)
 
     def _unscored(self, what: str, error: EngineError) -> str:
         over = self._solved is not None or self._step >= self._plan.parameters["steps"]

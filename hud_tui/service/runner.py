@@ -55,14 +55,14 @@ def held_up(engine: Engine) -> str | None:
     return None if queue == "active" else queue
 
 
-async def tell(engine: Engine, store: Store, job_id: str) -> None:
+async def log_waits(engine: Engine, store: Store, job_id: str) -> None:
     """Log each change until cancelled."""
-    said: str | None = None
+    logged: str | None = None
     while True:
         await asyncio.sleep(LOOK_S)
         now = held_up(engine)
-        if now != said:
-            said = now
+        if now != logged:
+            logged = now
             await store.write(jobs.waits, job_id, now)
 
 
@@ -274,7 +274,7 @@ class Runner:
 
     async def _train(self, run: Run) -> None:
         parts = self._parts
-        telling = asyncio.create_task(tell(parts.engine, parts.store, run.job_id))
+        telling = asyncio.create_task(log_waits(parts.engine, parts.store, run.job_id))
         try:
             await run.train()
         finally:
@@ -302,9 +302,9 @@ def _requeue(db: Db, job_id: str, keep: Keep) -> JobStatus:
     return status
 
 
-def _check_loss(given: Mapping[str, Any]) -> None:
+def _check_loss(parameters: Mapping[str, Any]) -> None:
     """Raises Refused, 422: no such loss, or config, among the parameters of a driven run."""
-    loss = {name: given.get(name) for name in ("loss_fn", "loss_fn_config")}
+    loss = {name: parameters.get(name) for name in ("loss_fn", "loss_fn_config")}
     try:
         asked = JobParameters.model_validate(loss)
     except ValidationError as error:
@@ -379,7 +379,7 @@ class Hosted:
         entered = entered.model_copy(update={"model": model.slug})
         status = await self._parts.store.write(_queue, trace_id, job_id, entered)
         if status == "queued" and trace_id not in self._tasks:
-            rollout = self._roll_out(trace_id, chat, lambda said: scenario.grade(body.args, said))
+            rollout = self._roll_out(trace_id, chat, lambda text: scenario.grade(body.args, text))
             task = asyncio.create_task(rollout, name=f"rollout {trace_id}")
             self._tasks[trace_id] = task
             task.add_done_callback(lambda done: self._forget(trace_id))
@@ -432,14 +432,14 @@ class Hosted:
     def _chat(self, body: SubmitRollout, scenario: Scenario, model: ModelRow) -> Chat:
         """The rollout's request to the gateway. Raises Refused, 400 or 422."""
         config = body.agent.config
-        given = _flat(config.get("completion_kwargs"))
+        options = _flat(config.get("completion_kwargs"))
         base = self._parts.base(model)
-        effort = effort_tokens(str(given.get("reasoning_effort")), base)
+        effort = effort_tokens(str(options.get("reasoning_effort")), base)
         messages = [{"role": "user", "content": scenario.prompt(body.args)}]
         if config.get("system_prompt"):
             messages.insert(0, {"role": "system", "content": str(config["system_prompt"])})
         asked: dict[str, Any] = {"max_tokens": effort, "checkpoint": config.get("checkpoint")}
-        asked |= {name: value for name, value in given.items() if name not in TAKEN}
+        asked |= {name: value for name, value in options.items() if name not in TAKEN}
         try:
             chat = Chat(model=model.id, messages=messages, **asked)
         except ValidationError as error:
@@ -449,13 +449,13 @@ class Hosted:
         return chat
 
 
-def _flat(given: object) -> dict[str, Any]:
+def _flat(sent: object) -> dict[str, Any]:
     """An agent's completion_kwargs as OpenAI's client sends them: ``extra_body`` merged.
 
     Raises:
         Refused: 422, they are no objects, or set what a rollout sets itself.
     """
-    found = {} if given is None else given
+    found = {} if sent is None else sent
     extra = found.get("extra_body") or {} if isinstance(found, Mapping) else {}
     if not isinstance(found, Mapping) or not isinstance(extra, Mapping):
         raise bad_field("agent.config.completion_kwargs", "expected an object")

@@ -44,7 +44,7 @@ from hud_tui.service.store import checkpoints, replies
 from hud_tui.service.store.checkpoints import File, NewCheckpoint, Node, Seen
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.replies import KEPT, Kept
+from hud_tui.service.store.replies import KEPT, StoredReply
 from hud_tui.wire import Checkpoint
 
 KEPT_FORWARDS, LIFETIME_S = 16, 3600.0
@@ -88,7 +88,7 @@ class Session:
         self._accumulated = Accumulated()
         self._forwards: OrderedDict[str, Pass] = OrderedDict()
         """Forward passes by id; valid until the weights change."""
-        self._answers: OrderedDict[str, Kept] = OrderedDict()
+        self._answers: OrderedDict[str, StoredReply] = OrderedDict()
         """Replies to gradient passes by their Idempotency-Key. They live as long as the gradients:
         here until the step, then in the transaction of the step."""
 
@@ -186,13 +186,13 @@ class Session:
             self._accumulated = Accumulated()
         self._accumulated.refuse_full(batch)
 
-    def keep_answer(self, kept: Kept) -> None:
+    def keep_answer(self, answer: StoredReply) -> None:
         """Keep the reply to a pass whose gradients wait for a step."""
-        self._answers[kept.asked.key] = kept
+        self._answers[answer.asked.key] = answer
         while len(self._answers) > KEPT:
             self._answers.popitem(last=False)
 
-    def answered(self, key: str) -> Kept | None:
+    def answered(self, key: str) -> StoredReply | None:
         """The reply to a key, if its pass was made since the last step."""
         return self._answers.get(key)
 
@@ -230,17 +230,17 @@ class Session:
             new = self._accumulated.checkpoint(directory.name, place, adam, saved, figures)
             row = new.row.model_copy(update={"tasks_digest": tasks_digest})
             new = replace(new, row=row, bytes=file.bytes, sha256=file.sha256)
-            waiting = [kept for kept in self._answers.values() if not kept.dropped]
+            waiting = [answer for answer in self._answers.values() if not answer.dropped]
             node = await self._store.write(_append, new, waiting, also)
         self._go_on_from(node, policy, waiting)
         return node
 
-    def _go_on_from(self, node: Node, policy: Policy, stored: Sequence[Kept]) -> None:
+    def _go_on_from(self, node: Node, policy: Policy, stored: Sequence[StoredReply]) -> None:
         """After a step: nothing is accumulated, and these replies are in the store."""
         self._accumulated = Accumulated()
         self._forwards.clear()
-        for kept in stored:
-            del self._answers[kept.asked.key]
+        for answer in stored:
+            del self._answers[answer.asked.key]
         self._node = node
         self._policies.trains(self._model.id, node.state_path, policy)
         self._on_step()
@@ -360,15 +360,15 @@ class Session:
         self._policy = self._node = None
         self._accumulated = Accumulated()
         self._forwards.clear()
-        for key, kept in self._answers.items():
-            self._answers[key] = replace(kept, dropped=True)
+        for key, answer in self._answers.items():
+            self._answers[key] = replace(answer, dropped=True)
 
 
-def _append(db: Db, new: NewCheckpoint, passes: Sequence[Kept], also: Also | None) -> Node:
+def _append(db: Db, new: NewCheckpoint, passes: Sequence[StoredReply], also: Also | None) -> Node:
     """Make a saved step the head, with the replies to its passes and `also`."""
     node = checkpoints.append(db, new)
-    for kept in passes:
-        replies.keep(db, new.model_id, kept)
+    for answer in passes:
+        replies.keep(db, new.model_id, answer)
     if also is not None:
         also(db, node)
     return node

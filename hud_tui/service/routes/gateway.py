@@ -57,11 +57,11 @@ def openai(handler: Handler) -> Handler:
         except StateGone as error:
             return _error(410, str(error), str(error), "invalid_request_error", "expired")
         except EngineLost as error:
-            said = f"{error}. Nothing was sampled: ask again"
-            return _error(503, said, said, "server_error", "engine_lost")
+            message = f"{error}. Nothing was sampled: ask again"
+            return _error(503, message, message, "server_error", "engine_lost")
         except EngineError as error:
-            said = f"the engine refused: {error}"
-            return _error(500, said, said, "server_error")
+            message = f"the engine refused: {error}"
+            return _error(500, message, message, "server_error")
 
     return answer
 
@@ -179,9 +179,9 @@ async def follow(request: Request) -> Response:
     parts, model = parts_of(request), await find_model(request)
     tail = await parts.store.read(events.newest)
     last, reset = tail, False
-    given = request.headers.get("last-event-id")
-    if given is not None:
-        last = int(given) if given.isascii() and given.isdigit() and len(given) < 19 else -1
+    last_id = request.headers.get("last-event-id")
+    if last_id is not None:
+        last = int(last_id) if last_id.isascii() and last_id.isdigit() and len(last_id) < 19 else -1
         if last < 0 or not await parts.store.read(events.can_resume, model.id, last):
             last, reset = tail, True
     headers = {"Cache-Control": "no-store", "X-Last-Event-ID": str(last)}
@@ -334,13 +334,13 @@ async def upload(request: Request) -> Response:
     return reply({"accepted": len(body.telemetry)})
 
 
-def _keep(db: Db, trace_id: str, told: Sequence[Json]) -> None:
+def _keep(db: Db, trace_id: str, spans: Sequence[Json]) -> None:
     """Store the spans, and the last answer in them, for the lists of rollouts."""
-    trace_store.add_spans(db, trace_id, told)
+    trace_store.add_spans(db, trace_id, spans)
     events = span_events(trace_store.spans_of(db, trace_id))
-    said = [event["text"] for event in events if event["kind"] == "agent_message"]
+    answers = [event["text"] for event in events if event["kind"] == "agent_message"]
     tokens = sum(len(sample.output_token_ids) for sample in trace_store.samples(db, trace_id))
-    traces.answered(db, trace_id, next(filter(None, reversed(said)), None), tokens or None)
+    traces.answered(db, trace_id, next(filter(None, reversed(answers)), None), tokens or None)
 
 
 async def analytics(request: Request) -> Response:

@@ -20,7 +20,7 @@ from hud_tui.service.session import Session
 from hud_tui.service.store import jobs, replies
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.replies import GIVEN_UP, Asked, Kept
+from hud_tui.service.store.replies import GIVEN_UP, Asked, StoredReply
 
 LONGEST = 255
 Keep = Callable[[Db, Any], object]
@@ -45,16 +45,16 @@ async def answer(
     parts, asked = parts_of(request), asked_of(request)
     runner, run = service_of(request).runner, driven_by(request)
     session = parts.session(model)
-    kept = await _find(parts, session, model, asked)
-    if kept is None:
+    stored = await _find(parts, session, model, asked)
+    if stored is None:
         await runner.refuse_busy(model.id, run)
         async with session.lock:
-            kept = await _find(parts, session, model, asked)
-            if kept is None:
+            stored = await _find(parts, session, model, asked)
+            if stored is None:
                 await runner.refuse_busy(model.id, run)  # a run may have begun meanwhile
                 body = await act(session, asked)
         await parts.rest()
-    return reply(body) if kept is None or asked is None else again(kept, asked)
+    return reply(body) if stored is None or asked is None else again(stored, asked)
 
 
 def driven_by(request: Request) -> str | None:
@@ -84,15 +84,15 @@ async def once(
     if asked is None:
         return reply(await act(lambda db, body: None), status)
     async with parts.answering(scope, asked.key):
-        kept = await parts.store.read(replies.find, scope, asked.key)
-        if kept is not None:
-            return again(kept, asked)
+        stored = await parts.store.read(replies.find, scope, asked.key)
+        if stored is not None:
+            return again(stored, asked)
         keep = partial(_keep, scope=scope, asked=asked, status=status)
         return reply(await act(keep), status)
 
 
 def _keep(db: Db, body: Any, scope: str, asked: Asked, status: int) -> None:
-    replies.keep(db, scope, Kept(asked, dumps(body), status))
+    replies.keep(db, scope, StoredReply(asked, dumps(body), status))
 
 
 def asked_of(request: Request) -> Asked | None:
@@ -110,10 +110,10 @@ def asked_of(request: Request) -> Asked | None:
     return Asked(key, call, replies.digest(request.state.body))
 
 
-def again(kept: Kept, asked: Asked) -> Response:
-    """The stored answer. Raises Refused as `Kept.refuse_other` does."""
-    kept.refuse_other(asked)
-    return Response(kept.body, kept.status, REPLAYED, "application/json")
+def again(stored: StoredReply, asked: Asked) -> Response:
+    """The stored answer. Raises Refused as `StoredReply.refuse_other` does."""
+    stored.refuse_other(asked)
+    return Response(stored.body, stored.status, REPLAYED, "application/json")
 
 
 async def settle(request: Request) -> Response:
@@ -143,23 +143,23 @@ def _key(request: Request) -> str:
     return key
 
 
-def _settled(kept: Kept | None) -> Response:
-    if kept is None:
+def _settled(stored: StoredReply | None) -> Response:
+    if stored is None:
         return reply({"state": "never", "call": None, "reply": None})
-    state = "dropped" if kept.dropped else "done"
-    return reply({"state": state, "call": kept.asked.call, "reply": orjson.loads(kept.body)})
+    state = "dropped" if stored.dropped else "done"
+    return reply({"state": state, "call": stored.asked.call, "reply": orjson.loads(stored.body)})
 
 
-def _settle(db: Db, scope: str, key: str, waiting: Kept | None = None) -> Kept | None:
-    kept = replies.find(db, scope, key) or waiting
-    if kept is None:
+def _settle(db: Db, scope: str, key: str, waiting: StoredReply | None = None) -> StoredReply | None:
+    stored = replies.find(db, scope, key) or waiting
+    if stored is None:
         replies.give_up(db, scope, key)
-    return None if kept is None or kept.asked.call == GIVEN_UP else kept
+    return None if stored is None or stored.asked.call == GIVEN_UP else stored
 
 
 async def _find(
     parts: ServiceContext, session: Session, model: ModelRow, asked: Asked | None
-) -> Kept | None:
+) -> StoredReply | None:
     """The answer to a key. The store is asked last, since it knows of steps."""
     if asked is None:
         return None

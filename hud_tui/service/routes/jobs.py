@@ -447,8 +447,8 @@ def _keys(text: str) -> list[str]:
     keys = list(dict.fromkeys(filter(None, text.split(","))))
     odd = [key for key in keys if len(key) > LONGEST_KEY or '"' in key or "\\" in key]
     if odd or len(keys) > MOST_KEYS:
-        said = f"expected at most {MOST_KEYS} metrics with commas between"
-        raise Refused(422, [{"type": "value_error", "loc": ["query", "keys"], "msg": said}])
+        message = f"expected at most {MOST_KEYS} metrics with commas between"
+        raise Refused(422, [{"type": "value_error", "loc": ["query", "keys"], "msg": message}])
     return keys
 
 

@@ -34,8 +34,8 @@ from hud_tui.wire import UploadTasks
 
 async def registry(request: Request) -> Response:
     limit, offset = window(request)
-    wanted = _normal(request.query_params.get("search", ""))
-    found = [_item(env) for env in ENVIRONMENTS.values() if wanted in _normal(env.name)]
+    query = _normal(request.query_params.get("search", ""))
+    found = [_item(env) for env in ENVIRONMENTS.values() if query in _normal(env.name)]
     return page(found[offset : offset + limit], len(found), limit, offset)
 
 
@@ -71,16 +71,16 @@ async def mcp_config(request: Request) -> Response:
 
 
 async def build_status(request: Request) -> Response:
-    wanted = path(request, "build_id")
+    build_id = path(request, "build_id")
     for environment in ENVIRONMENTS.values():
-        if _build(environment) == canonical(wanted):
+        if _build(environment) == canonical(build_id):
             tasks = [
                 {"id": s.name, "description": s.description, "args": s.args_schema}
                 for s in environment.scenarios.values()
             ]
             manifest = {"tasks": tasks, "capabilities": []}
             return reply({"status": "SUCCEEDED", "version": "1", "manifest": manifest})
-    raise not_found("build", wanted[:100])
+    raise not_found("build", build_id[:100])
 
 
 def _environment(ref: str) -> Environment:

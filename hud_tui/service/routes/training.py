@@ -42,7 +42,7 @@ from hud_tui.service.store import evaluations, jobs, models, replies
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.replies import Asked, Kept
+from hud_tui.service.store.replies import Asked, StoredReply
 from hud_tui.wire import (
     DriveReport,
     DriveRun,
@@ -101,11 +101,11 @@ async def resume(request: Request) -> Response:
 async def _resume_as_job(request: Request, evaluation_id: str, keep: Keep) -> JobStatus:
     """An evaluation is a job, so it can be resumed by the same endpoint."""
 
-    def told(one: EvaluationJob) -> JobStatus:
+    def as_job(one: EvaluationJob) -> JobStatus:
         return JobStatus(status=one.status, id=one.id, model_id=one.model_id, model=one.model)
 
     evaluator = service_of(request).evaluator
-    return told(await evaluator.resume(evaluation_id, lambda db, one: keep(db, told(one))))
+    return as_job(await evaluator.resume(evaluation_id, lambda db, one: keep(db, as_job(one))))
 
 
 # Evaluations: submit, list, read, resume; they are cancelled like any job.
@@ -248,7 +248,7 @@ async def optim_step(request: Request) -> Response:
 
         def keep(db: Db, node: Node) -> None:
             if asked is not None:
-                replies.keep(db, model.id, Kept(asked, dumps(_stepped(node, model))))
+                replies.keep(db, model.id, StoredReply(asked, dumps(_stepped(node, model))))
             if run is not None:
                 jobs.stepped(db, run, node.id)
 
@@ -269,7 +269,7 @@ def _passed(
     """The answer to a gradient pass, kept with the gradients if it has a key."""
     body = {"metrics": metrics, "num_datums": count}
     if asked is not None:
-        session.keep_answer(Kept(asked, dumps(body)))
+        session.keep_answer(StoredReply(asked, dumps(body)))
     return body
 
 

@@ -158,7 +158,7 @@ def finish(
         groups: The rewards that the result is of.
     """
     row, at = get(db, evaluation_id), now()
-    told = None if found is None else _told(row["id"], row["job_id"], row, found, at)
+    result = None if found is None else _with_origin(row["id"], row["job_id"], row, found, at)
     db.execute(
         "UPDATE evaluation SET status = ?, finished_at = ?, error = ?, result = ?, groups = ?"
         " WHERE id = ?",
@@ -166,13 +166,13 @@ def finish(
             end.status,
             at,
             end.error.model_dump_json() if end.error else None,
-            told and told.model_dump_json(exclude_none=True),
-            told and _dump(groups),
+            result and result.model_dump_json(exclude_none=True),
+            result and _dump(groups),
             row["id"],
         ),
     )
-    if told is not None and row["checkpoint_id"] is not None:
-        _tell_checkpoint(db, row["model_id"], row["checkpoint_id"], told)
+    if result is not None and row["checkpoint_id"] is not None:
+        _add_to_checkpoint(db, row["model_id"], row["checkpoint_id"], result)
     return _changed(db, row["id"])
 
 
@@ -222,19 +222,23 @@ def status(row: sqlite3.Row, groups: Sequence[Group] = ()) -> EvaluationJob:
 def whole(db: Db, ref: str) -> EvaluationJob:
     """One evaluation, with its rewards by task. Raises Refused, 404."""
     row = get(db, ref)
-    kept = row["groups"]
-    groups = made(db, row["id"]) if kept is None else map(Group.model_validate, json.loads(kept))
+    stored = row["groups"]
+    groups = (
+        made(db, row["id"]) if stored is None else map(Group.model_validate, json.loads(stored))
+    )
     return status(row, list(groups))
 
 
-def _told(id_: str, job_id: str, asked: sqlite3.Row, found: Evaluation, at: float) -> Evaluation:
+def _with_origin(
+    id_: str, job_id: str, asked: sqlite3.Row, found: Evaluation, at: float
+) -> Evaluation:
     more = {"id": id_, "job_id": job_id, "split": asked["split"], "name": asked["name"]}
-    given = json.loads(asked["parameters"])
-    more |= {name: given.get(name) for name in ("max_tokens", "temperature", "seed")}
+    parameters = json.loads(asked["parameters"])
+    more |= {name: parameters.get(name) for name in ("max_tokens", "temperature", "seed")}
     return found.model_copy(update={**more, "created_at": iso(at)})
 
 
-def _tell_checkpoint(db: Db, model_id: str, checkpoint_id: str, found: Evaluation) -> None:
+def _add_to_checkpoint(db: Db, model_id: str, checkpoint_id: str, found: Evaluation) -> None:
     db.execute(
         "UPDATE checkpoint SET evaluations ="
         " json_insert(coalesce(evaluations, '[]'), '$[#]', json(?)) WHERE id = ?",
@@ -245,9 +249,9 @@ def _tell_checkpoint(db: Db, model_id: str, checkpoint_id: str, found: Evaluatio
 
 def _changed(db: Db, evaluation_id: str) -> EvaluationJob:
     row = get(db, evaluation_id)
-    told = status(row)
-    events.append(db, row["model_id"], [EvaluationChanged(at=now(), evaluation=told)])
-    return told
+    evaluation = status(row)
+    events.append(db, row["model_id"], [EvaluationChanged(at=now(), evaluation=evaluation)])
+    return evaluation
 
 
 def _dump(groups: Sequence[Group]) -> str:
@@ -406,12 +410,12 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
 def _keep_result(db: Db, evaluation_id: str, found: Evaluation) -> None:
     """What it found; the checkpoint says so too."""
     row = get(db, evaluation_id)
-    told = _told(row["id"], row["job_id"], row, found, now())
-    text = told.model_dump_json(exclude_none=True)
+    evaluation = _with_origin(row["id"], row["job_id"], row, found, now())
+    text = evaluation.model_dump_json(exclude_none=True)
     db.execute("UPDATE evaluation SET result = ? WHERE id = ?", (text, row["id"]))
     db.execute("UPDATE job SET note = NULL WHERE id = ?", (row["job_id"],))
     if row["checkpoint_id"] is not None:
-        _tell_checkpoint(db, row["model_id"], row["checkpoint_id"], told)
+        _add_to_checkpoint(db, row["model_id"], row["checkpoint_id"], evaluation)
 
 
 def count(db: Db, evaluation_id: str, reward: float | None) -> None:

@@ -104,7 +104,7 @@ Answer = tuple[int, bytes]
 
 class Frames:
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, int], Answer] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, int], Answer] = OrderedDict()
         self._none: dict[str, tuple[int, asyncio.Event]] = {}
         """The last id without newer events, and the signal that is set when there are some."""
         self._locks: dict[str, asyncio.Lock] = {}
@@ -122,9 +122,9 @@ class Frames:
             signal: The model's, taken from the hub before this call.
         """
         async with self._locks.setdefault(model_id, asyncio.Lock()):
-            kept = self._kept.get((model_id, last))
-            if kept is not None:
-                return kept
+            cached = self._cached.get((model_id, last))
+            if cached is not None:
+                return cached
             if self._none.get(model_id) == (last, signal) and not signal.is_set():
                 return last, b""
             logged = await store.read(_after, model_id, last)
@@ -134,9 +134,9 @@ class Frames:
                 self._none[model_id] = last, signal
                 return last, b""
             answer = logged[-1].id, b"".join(map(_frame, logged))
-            self._kept[model_id, last] = answer
-            while len(self._kept) > FRAMES_KEPT:
-                self._kept.popitem(last=False)
+            self._cached[model_id, last] = answer
+            while len(self._cached) > FRAMES_KEPT:
+                self._cached.popitem(last=False)
             return answer
 
 

@@ -447,15 +447,15 @@ def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
     if body.wasted:
         runs.wasted(db, row["id"], body.wasted)
     known = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
-    told = {key: value for key, value in known.items() if value is not None}
+    changes = {key: value for key, value in known.items() if value is not None}
     is_news = (
         is_back
         or bool(body.wasted)
-        or any(row[key] != told[key] for key in told if key != "busy_s")
+        or any(row[key] != changes[key] for key in changes if key != "busy_s")
     )
-    told["heard_at"] = now()
-    names = ", ".join(f"{name} = :{name}" for name in told)
-    db.execute(f"UPDATE job SET {names} WHERE id = :id", {**told, "id": row["id"]})
+    changes["heard_at"] = now()
+    names = ", ".join(f"{name} = :{name}" for name in changes)
+    db.execute(f"UPDATE job SET {names} WHERE id = :id", {**changes, "id": row["id"]})
     if body.status != "running" and row["status"] in ("running", "interrupted"):
         db.execute("UPDATE job SET asked = NULL WHERE id = ?", (row["id"],))
         return finish(db, row["id"], End(body.status, body.error, body.reason))

@@ -24,7 +24,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredReply:
     """A completed write, and its answer."""
 
     asked: Asked
@@ -50,23 +50,23 @@ def digest(body: bytes) -> str:
     return blake2b(body, digest_size=16).hexdigest()
 
 
-def keep(db: Db, scope: str, kept: Kept) -> None:
+def keep(db: Db, scope: str, stored: StoredReply) -> None:
     """Store a reply, in the transaction of its write.
 
     Args:
         db: The store's.
         scope: The key's scope: the id of a model, a job or a trace.
-        kept: The write and its answer.
+        stored: The write and its answer.
     """
     insert(
         db,
         "reply",
         scope=scope,
-        key=kept.asked.key,
-        call=kept.asked.call,
-        digest=kept.asked.digest,
-        status=kept.status,
-        body=kept.body,
+        key=stored.asked.key,
+        call=stored.asked.call,
+        digest=stored.asked.digest,
+        status=stored.status,
+        body=stored.body,
     )
     db.execute(
         "DELETE FROM reply WHERE scope = :scope AND id <= (SELECT id FROM reply"
@@ -75,13 +75,13 @@ def keep(db: Db, scope: str, kept: Kept) -> None:
     )
 
 
-def find(db: Db, scope: str, key: str) -> Kept | None:
+def find(db: Db, scope: str, key: str) -> StoredReply | None:
     """The stored reply to a key; None if the key is unused."""
     query = "SELECT key, call, digest, body, status FROM reply WHERE scope = ? AND key = ?"
     row = db.execute(query, (scope, key)).fetchone()
-    return None if row is None else Kept(Asked(*row[:3]), row["body"], row["status"])
+    return None if row is None else StoredReply(Asked(*row[:3]), row["body"], row["status"])
 
 
 def give_up(db: Db, scope: str, key: str) -> None:
     """Refuse any later call with this key."""
-    keep(db, scope, Kept(Asked(key, GIVEN_UP, ""), b"null"))
+    keep(db, scope, StoredReply(Asked(key, GIVEN_UP, ""), b"null"))

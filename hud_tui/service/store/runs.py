@@ -162,7 +162,7 @@ class RunAlarms:
         """
         self._store, self._run_id = store, run_id
         self._detectors = DetectorSet(steps=steps)
-        self._told: Alarms | None = None
+        self._written: Alarms | None = None
 
     async def follow(self) -> None:
         """Read the steps that are new. What goes wrong here is logged, and is no run's end."""
@@ -178,12 +178,12 @@ class RunAlarms:
             self._detectors.read(row_of(len(self._detectors), node))
         active = self._detectors.report().active
         worst = max(active, key=lambda alarm: alarm.level.rank, default=None)
-        told = Alarms(0, None, None)
+        alarms = Alarms(0, None, None)
         if worst is not None:
-            told = Alarms(len(active), str(worst.level), worst.title)
-        if told != self._told:
-            await self._store.write(alarmed, self._run_id, told)
-            self._told = told
+            alarms = Alarms(len(active), str(worst.level), worst.title)
+        if alarms != self._written:
+            await self._store.write(alarmed, self._run_id, alarms)
+            self._written = alarms
 
 
 NEXT = "(SELECT coalesce(max(revision), 0) + 1 FROM run)"

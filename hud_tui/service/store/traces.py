@@ -115,8 +115,8 @@ def within(db: Db, trace_id: str, sample: Sample) -> sqlite3.Row | None:
     ).fetchone()
     if row is None:
         return None
-    kept = Sample.model_validate_json(row["sample"])
-    return row if kept.output_token_ids == sample.output_token_ids else None
+    stored = Sample.model_validate_json(row["sample"])
+    return row if stored.output_token_ids == sample.output_token_ids else None
 
 
 _OPEN = "status IN ('running', 'queued')"
@@ -262,9 +262,9 @@ def queue(db: Db, trace_id: str, job_id: str, body: TraceEnter) -> str:
 
 def end_queued(db: Db) -> None:
     """End the queued rollouts of the service, e.g. after a restart."""
-    said = "the service was stopped before the rollout was made"
+    error = "the service was stopped before the rollout was made"
     query = "UPDATE trace SET status = 'error', error = ?, ended_at = ? WHERE status = 'queued'"
-    db.execute(query, (said, now()))
+    db.execute(query, (error, now()))
 
 
 def cancel(db: Db, trace_id: str) -> str:
