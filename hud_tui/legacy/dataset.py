@@ -403,7 +403,7 @@ def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
     api = hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
     asked = False
     try:
-        is_there = _look(api, name, private)
+        is_there = _exists(api, name, private)
         asked = True
         if not is_there:
             api.create_repo(name, repo_type="dataset", private=private, exist_ok=True)
@@ -427,7 +427,7 @@ def _push(folder: Path, name: str, private: bool, token: str | None) -> str:
     return f"{api.endpoint}/datasets/{name}"
 
 
-def _look(api: Any, name: str, private: bool) -> bool:
+def _exists(api: Any, name: str, private: bool) -> bool:
     """Whether the data set exists. Raises HudUsage if it is public and must be private."""
     try:
         there = api.repo_info(name, repo_type="dataset")
@@ -441,9 +441,9 @@ def _look(api: Any, name: str, private: bool) -> bool:
 
 def _refusal(error: Any, token: str | None) -> HudError:
     status = getattr(getattr(error, "response", None), "status_code", None) or 500
-    said = getattr(error, "server_message", None) or str(error).splitlines()[0]
+    message = getattr(error, "server_message", None) or str(error).splitlines()[0]
     hint = NO_TOKEN if status in (401, 403) else ""
-    failure = refused(status, _without(token, one_line(said, 300)), hint)
+    failure = refused(status, _without(token, one_line(message, 300)), hint)
     return failure if status < 500 else HudUnclear(failure, hint=UNCLEAR)
 
 

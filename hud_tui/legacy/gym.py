@@ -170,22 +170,22 @@ def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
 
 def _problems(document: Document, error: ValidationError) -> Iterator[str]:
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    said: dict[KeyPath, str] = {}
+    messages: dict[KeyPath, str] = {}
     for one in found:
         path = _real(document.value, one["loc"], one["type"] == "missing")
-        said.setdefault(path, _wanted(one["msg"]))
+        messages.setdefault(path, _expectation(one["msg"]))
     # pydantic reports an invalid union once for each member; the deepest error is the useful one.
-    inner = [p for p in said if not any(q[: len(p)] == p and q != p for q in said)]
+    inner = [p for p in messages if not any(q[: len(p)] == p and q != p for q in messages)]
     for path in inner[:MOST_PROBLEMS]:
-        yield f"{document.where(path)}: field {field_name(path)}: {said[path]}"
+        yield f"{document.where(path)}: field {field_name(path)}: {messages[path]}"
     if len(inner) > MOST_PROBLEMS:
         yield f"and {len(inner) - MOST_PROBLEMS} more"
 
 
-def _wanted(message: str) -> str:
+def _expectation(message: str) -> str:
     """A message of pydantic in the wording of this program's other errors."""
-    said = one_line(message).replace("Input should be ", "expected ")
-    return MAPPING.sub("a mapping", said)
+    text = one_line(message).replace("Input should be ", "expected ")
+    return MAPPING.sub("a mapping", text)
 
 
 def _real(value: Any, loc: tuple[str | int, ...], missing: bool) -> KeyPath:
@@ -288,8 +288,8 @@ def _action(tool: Tool) -> Action:
         if name in ("_tool", "_parser"):
             continue
         default = schema.get("default") if isinstance(schema, Mapping) else None
-        given = {} if default is None else {"default": default}
-        arguments[name] = Argument(from_arg=name, **given)
+        more = {} if default is None else {"default": default}
+        arguments[name] = Argument(from_arg=name, **more)
     parser = ActionParser(positional=[name for name in required if name in arguments])
     return Action(_tool=tool.name, _parser=parser, **arguments)
 
@@ -346,8 +346,8 @@ def _schema(tool: Tool) -> tuple[dict[str, Any], list[str]]:
     properties = schema.get("properties")
     known = dict(properties) if isinstance(properties, Mapping) else {}
     required = schema.get("required")
-    wanted = required if isinstance(required, list) else []
-    return known, [name for name in wanted if isinstance(name, str) and name in known]
+    names = required if isinstance(required, list) else []
+    return known, [name for name in names if isinstance(name, str) and name in known]
 
 
 def _unclear(tools: Sequence[Tool]) -> Iterator[str]:

@@ -210,8 +210,8 @@ class _Reader:
         texts = (self.text((*path, key)) for key in ("updated_at", "path"))
         return PrimaryDataset(name, count, *texts)
 
-    def _expected(self, path: KeyPath, wanted: str, value: object) -> HudUsage:
-        return self.document.wrong(path, f"expected {wanted}, found {kind_of(value)}", FIX)
+    def _expected(self, path: KeyPath, expected: str, value: object) -> HudUsage:
+        return self.document.wrong(path, f"expected {expected}, found {kind_of(value)}", FIX)
 
 
 def _has_registry(image: str) -> bool:
@@ -257,9 +257,9 @@ def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
 
 
 def _changed(document: Document, name: str, text: str, entry: Mapping[str, str | int]) -> str:
-    wanted = {**document.value, KEY: {**_block(document), **entry}}
+    target = {**document.value, KEY: {**_block(document), **entry}}
     spliced = _spliced(document, entry)
-    if spliced is not None and _same(name, spliced, wanted):
+    if spliced is not None and _same(name, spliced, target):
         return spliced
     root = document.source
     root[KEY] = {**_block(document), **entry}
@@ -316,11 +316,11 @@ def _is_between(line: str) -> bool:
     return not stripped or stripped.startswith("#") or stripped == "..."
 
 
-def _same(name: str, text: str, wanted: Mapping[str, Any]) -> bool:
+def _same(name: str, text: str, target: Mapping[str, Any]) -> bool:
     """Whether a text has this content. Rewriting may lose something, e.g. an anchor in the
     block."""
     try:
-        return bool(read_yaml(name, text.encode()).value == wanted)
+        return bool(read_yaml(name, text.encode()).value == target)
     except HudUsage:
         return False
 
@@ -450,8 +450,8 @@ def infer_servers(lock: Lock) -> dict[str, Any] | None:
     if lock.pushed:
         headers = {"Authorization": "Bearer ${HUD_API_KEY}", HEADER: lock.image}
         return {"hud": {"url": URL, "headers": headers}}
-    wanted = [word for name in lock.variables for word in ("-e", name)]
-    command = {"command": "docker", "args": ["run", "--rm", "-i", *wanted, lock.image]}
+    variables = [word for name in lock.variables for word in ("-e", name)]
+    command = {"command": "docker", "args": ["run", "--rm", "-i", *variables, lock.image]}
     return {"local": command}
 
 

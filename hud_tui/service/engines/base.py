@@ -498,9 +498,9 @@ def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, f
     return {**known, **(config or {})}
 
 
-def requests(given: Sequence[SampleRequest], context: int, vocabulary: int) -> None:
+def requests(sampled: Sequence[SampleRequest], context: int, vocabulary: int) -> None:
     """Raises EngineRefused unless every request can be sampled."""
-    for index, request in enumerate(given):
+    for index, request in enumerate(sampled):
         name = f"request {index}"
         _ids(f"{name}: prompt", request.prompt, vocabulary)
         if not request.prompt:
@@ -524,16 +524,16 @@ def requests(given: Sequence[SampleRequest], context: int, vocabulary: int) -> N
             _temperature(name, request.temperature, "0 or ")
 
 
-def datums(given: Sequence[Datum], context: int, vocabulary: int, ratios: bool) -> None:
+def datums(trained: Sequence[Datum], context: int, vocabulary: int, ratios: bool) -> None:
     """Raises EngineRefused unless every datum can be trained on.
 
     Args:
-        given: The datums.
+        trained: The datums.
         context: Of the policy.
         vocabulary: Of the policy.
         ratios: Whether the loss needs sampling logprobs.
     """
-    for index, datum in enumerate(given):
+    for index, datum in enumerate(trained):
         name = f"datum {index}"
         _ids(f"{name}: prompt", datum.prompt, vocabulary)
         _ids(f"{name}: output", datum.output, vocabulary)
@@ -551,22 +551,22 @@ def datums(given: Sequence[Datum], context: int, vocabulary: int, ratios: bool) 
         _temperature(name, datum.temperature)
 
 
-def weights(given: Sequence[Sequence[float]], of: Sequence[Datum]) -> None:
+def weights(rows: Sequence[Sequence[float]], of: Sequence[Datum]) -> None:
     """Raises EngineRefused unless there is one finite weight per output token of each datum."""
-    if [len(row) for row in given] != [len(datum.output) for datum in of]:
+    if [len(row) for row in rows] != [len(datum.output) for datum in of]:
         raise EngineRefused("weights must hold one list per datum, one value per output token")
-    if not all(math.isfinite(value) for row in given for value in row):
+    if not all(math.isfinite(value) for row in rows for value in row):
         raise EngineRefused("weights must be finite")
 
 
-def adam(given: Adam) -> None:
+def adam(parameters: Adam) -> None:
     """Raises EngineRefused unless the optimizer's parameters are valid."""
-    if not (0 <= given.beta1 < 1 and 0 <= given.beta2 < 1):
+    if not (0 <= parameters.beta1 < 1 and 0 <= parameters.beta2 < 1):
         raise EngineRefused("beta1 and beta2 must be from 0 to below 1")
     for name in ("learning_rate", "eps"):
-        if not 0 < getattr(given, name) < math.inf:
+        if not 0 < getattr(parameters, name) < math.inf:
             raise EngineRefused(f"{name} must be a finite number above 0")
-    if not 0 <= given.weight_decay < math.inf:
+    if not 0 <= parameters.weight_decay < math.inf:
         raise EngineRefused("weight_decay must be a finite number from 0")
 
 
@@ -578,5 +578,5 @@ def _ids(name: str, ids: Sequence[int], vocabulary: int) -> None:
 
 def _temperature(name: str, value: float, also: str = "") -> None:
     if not COOLEST <= value <= HOTTEST:
-        wanted = f"{also}{COOLEST} to {HOTTEST}"
-        raise EngineRefused(f"{name}: temperature must be {wanted}, not {value}")
+        expected = f"{also}{COOLEST} to {HOTTEST}"
+        raise EngineRefused(f"{name}: temperature must be {expected}, not {value}")

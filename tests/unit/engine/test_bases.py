@@ -15,7 +15,7 @@ import pytest
 from hud_tui.rl.groups import group_advantages, has_signal
 from hud_tui.service.engines.base import Adam, Base, Call, Datum, SampleRequest
 from hud_tui.service.engines.tiny.engine import BASES, pairs_path, weights_path
-from hud_tui.service.engines.tiny.lessons import LAST_TALKS, PRODUCT, STYLES, Told
+from hud_tui.service.engines.tiny.lessons import LAST_TALKS, PRODUCT, STYLES, TalkLesson
 from hud_tui.service.engines.tiny.tokenizer import CALL, BpeTokenizer, CharTokenizer
 from hud_tui.service.engines.tiny.worker import Learner
 from hud_tui.service.environments import (
@@ -224,7 +224,7 @@ def test_the_base_for_agents_calls_a_tool_with_what_it_is_asked_for_and_says_its
     assert fmean(str(a + b) in t for (a, b), t in zip(pairs, texts, strict=True)) >= 0.9
 
 
-def _told(name: str) -> Told:
+def _told(name: str) -> TalkLesson:
     return next(told for told in LAST_TALKS if told.__name__ == name)
 
 

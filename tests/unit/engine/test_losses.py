@@ -169,7 +169,7 @@ def test_what_is_said_twice_is_read_once_and_counted_twice(
 ) -> None:
     one, two = some_datums(2, logprob=-4.0)
     again = replace(one, logprobs=[-5.0] * len(one.output))
-    apart = [small.look([datum], {}) for datum in (one, two, again)]
+    apart = [small.measure([datum], {}) for datum in (one, two, again)]
     read: list[int] = []
     known = training.logprobs
 
@@ -178,7 +178,7 @@ def test_what_is_said_twice_is_read_once_and_counted_twice(
         return known(weights, config, datums)
 
     monkeypatch.setattr(training, "logprobs", counted)
-    together = small.look([one, two, again], {})
+    together = small.measure([one, two, again], {})
     assert read == [2]
     assert together == pytest.approx(merge(apart), abs=1e-5)
     assert together["ratio_max"] == max(part["ratio_max"] for part in apart)

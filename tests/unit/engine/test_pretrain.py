@@ -26,7 +26,7 @@ from hud_tui.service.engines.tiny.lessons import (
     Discs,
     Lesson,
     Player,
-    Told,
+    TalkLesson,
     legal,
     line,
     on_paper,
@@ -128,7 +128,7 @@ SAID = {style.word for style in STYLES.values()}
 )
 @given(seed=st.integers(0, 10**6))
 def test_a_talk_s_turns_continue_one_another_and_its_calls_can_be_read(
-    told: Told, seed: int
+    told: TalkLesson, seed: int
 ) -> None:
     talk = told(Random(seed), BYTES, 3)
     assert talk.datums

@@ -41,7 +41,7 @@ async def test_it_is_said_in_the_middle_of_a_call(server: Server) -> None:
     """For most of an outage no call waits to be sent: one is under way, and then is repeated."""
     never_done = asyncio.get_running_loop().create_future()
     call = asyncio.create_task(server.calls._until_done(never_done, 60))
-    await until(lambda: server.presence._heard > 0)
+    await until(lambda: server.presence._answered_at > 0)
     server.up = False
     with pytest.raises(PolicyLost, match="stopped answering"):
         await call
@@ -52,7 +52,7 @@ async def test_a_call_that_is_repeated_says_it_before_it_has_looked(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.up = False
-    await server.presence.look()
+    await server.presence.check()
     server.told.clear()  # as where the queue is cleared between two calls
     said: list[list[str | None]] = []
 
@@ -67,7 +67,7 @@ async def test_a_call_that_is_repeated_says_it_before_it_has_looked(
 
 async def test_it_is_over_once_anything_is_answered(server: Server) -> None:
     server.up = False
-    await server.presence.look()
+    await server.presence.check()
     server.presence.observe()
     server.presence.observe()
     assert server.told == [AWAY, None]

@@ -160,7 +160,7 @@ START_S = 10.0
 class Connection:
     def __init__(self, options: Options, directory: Path) -> None:
         """`directory`: for the journal, the log and the last offer; created if missing."""
-        self.link = Link(directory, options.environment(), self._hear)
+        self.link = Link(directory, options.environment(), self._keep_state)
         self.bases: dict[str, Base] = {}
         self.models: dict[str, str] = {}
         """The server's names of the bases."""
@@ -248,7 +248,7 @@ class Connection:
             name: make_base(name, model, contexts[model]) for name, model in self.models.items()
         }
 
-    def _hear(self, state: dict[str, Any]) -> None:
+    def _keep_state(self, state: dict[str, Any]) -> None:
         self._state = state
 
 

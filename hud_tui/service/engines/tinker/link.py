@@ -193,29 +193,29 @@ RETURN_S = 300.0
 
 
 class Presence:
-    def __init__(self, url: str, tell: Callable[[str | None], None]) -> None:
-        """`tell`: called with what is waited for, in plain words, and with None when that is
+    def __init__(self, url: str, report: Callable[[str | None], None]) -> None:
+        """`report`: called with what is waited for, in plain words, and with None when that is
         over."""
         self._url = url
-        self._tell = tell
-        self._heard = float("-inf")
+        self._report = report
+        self._answered_at = float("-inf")
         self._away = False
         """Whether the last check had no answer."""
 
     def observe(self) -> None:
         """Record that the server answered something."""
-        self._heard = monotonic()
+        self._answered_at = monotonic()
         if self._away:
             self._away = False
-            self._tell(None)
+            self._report(None)
 
-    async def look(self) -> bool:
-        """Whether it answers; `tell` is called when that changes."""
+    async def check(self) -> bool:
+        """Whether it answers; `report` is called when that changes."""
         if await asyncio.to_thread(_answers, self._url):
             self.observe()
             return True
-        self._heard = float("-inf")
-        self._say_away()
+        self._answered_at = float("-inf")
+        self._report_away()
         return False
 
     async def wait(self, patience_s: float = RETURN_S) -> None:
@@ -224,25 +224,25 @@ class Presence:
         Raises:
             EngineError: It did not answer within this time.
         """
-        if monotonic() - self._heard < FRESH_S:
+        if monotonic() - self._answered_at < FRESH_S:
             return
         if self._away:  # for a repeated call, the last check counts until the next one
-            self._say_away()
-        if await self.look():
+            self._report_away()
+        if await self.check():
             return
         start = monotonic()
         while monotonic() - start < patience_s:
             await asyncio.sleep(PROBE_S)
-            if await self.look():
+            if await self.check():
                 return
         raise EngineError(
             f"{self._url} has not answered for {patience_s:.0f} s:"
             " start the server again, then repeat this (or resume the run)"
         )
 
-    def _say_away(self) -> None:
+    def _report_away(self) -> None:
         self._away = True
-        self._tell(f"{self._url} does not answer")
+        self._report(f"{self._url} does not answer")
 
 
 def _answers(url: str) -> bool:

@@ -241,8 +241,8 @@ async def _ask(
     top = first["top_logprobs"]
     if top and TOP not in inspect.signature(sampler.sample).parameters:
         raise EngineRefused(NO_TOP)
-    told = {TOP: top} if top else {}
-    answer = await server.call(lambda: sampler.sample(prompt, len(part), params, **told))
+    options = {TOP: top} if top else {}
+    answer = await server.call(lambda: sampler.sample(prompt, len(part), params, **options))
     return [_row(one, first["ends"], top) for one in answer.sequences]
 
 

@@ -36,18 +36,18 @@ def explain(error: BaseException, server: str) -> EngineError:
         return error
     cause = error if _status(error) is not None else error.__cause__
     status = _status(cause)
-    said = detail(cause if cause is not None and status is not None else error)
-    if "corrupt" in said.casefold():
-        return PolicyLost(f"{server} says that the run is corrupted: {said}")
+    answer = detail(cause if cause is not None and status is not None else error)
+    if "corrupt" in answer.casefold():
+        return PolicyLost(f"{server} says that the run is corrupted: {answer}")
     if status is None:
-        return _without_status(error, said, server)
-    if GONE.search(said):
-        return PolicyLost(f"{server} lost the training run ({said})")
+        return _without_status(error, answer, server)
+    if GONE.search(answer):
+        return PolicyLost(f"{server} lost the training run ({answer})")
     if status in (400, 422):
-        return _refused(said, server)
+        return _refused(answer, server)
     if status >= 500:
-        return PolicyLost(f"{server} failed ({status}): {said}")
-    return _STATUSES.get(status, _other)(said, server)
+        return PolicyLost(f"{server} failed ({status}): {answer}")
+    return _STATUSES.get(status, _other)(answer, server)
 
 
 def detail(error: BaseException) -> str:
@@ -72,46 +72,50 @@ def _status(error: BaseException | None) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def _without_status(error: BaseException, said: str, server: str) -> EngineError:
+def _without_status(error: BaseException, answer: str, server: str) -> EngineError:
     name = type(error).__name__
     if str(getattr(error, "category", "")).casefold().endswith("user"):
-        return _refused(said, server)
+        return _refused(answer, server)
     if name in ("APIConnectionError", "APITimeoutError"):
         return PolicyLost(f"{server} does not answer")
-    if name == "TinkerError" and "api" in said.casefold():
-        return EngineError(f"the key does not look like Tinker's: set TINKER_API_KEY ({said})")
-    return PolicyLost(f"{server}: {name}: {said}")
+    if name == "TinkerError" and "api" in answer.casefold():
+        return EngineError(f"the key does not look like Tinker's: set TINKER_API_KEY ({answer})")
+    return PolicyLost(f"{server}: {name}: {answer}")
 
 
-def _refused(said: str, server: str) -> EngineError:
-    if "lora adapters" in said.casefold():
+def _refused(answer: str, server: str) -> EngineError:
+    if "lora adapters" in answer.casefold():
         return EngineError(
-            f"every adapter slot of {server} is taken ({said}): run fewer models at once, or start"
-            " it with more. Slots of programs that ended come free after some minutes"
+            f"every adapter slot of {server} is taken ({answer}): run fewer models at once, or"
+            " start it with more. Slots of programs that ended come free after some minutes"
         )
-    return EngineRefused(said)
+    return EngineRefused(answer)
 
 
-def _other(said: str, server: str) -> EngineError:
-    return PolicyLost(f"{server}: {said}")
+def _other(answer: str, server: str) -> EngineError:
+    return PolicyLost(f"{server}: {answer}")
 
 
-def _key(said: str, server: str) -> EngineError:
-    return EngineError(f"{server} refused the key: set TINKER_API_KEY to one it takes ({said})")
+def _key(answer: str, server: str) -> EngineError:
+    return EngineError(f"{server} refused the key: set TINKER_API_KEY to one it takes ({answer})")
 
 
-def _billing(said: str, server: str) -> EngineError:
-    return EngineError(f"{server} asks for payment (402): settle it, then resume the run ({said})")
+def _billing(answer: str, server: str) -> EngineError:
+    return EngineError(
+        f"{server} asks for payment (402): settle it, then resume the run ({answer})"
+    )
 
 
-def _gone(said: str, server: str) -> EngineError:
-    if not any(word in said.casefold() for word in ("checkpoint", "weights", "expired")):
-        return EngineError(f"{server}: {said} (404)")
-    return StateGone(f"{server} no longer has this checkpoint ({said}): choose one that is kept")
+def _gone(answer: str, server: str) -> EngineError:
+    if not any(word in answer.casefold() for word in ("checkpoint", "weights", "expired")):
+        return EngineError(f"{server}: {answer} (404)")
+    return StateGone(f"{server} no longer has this checkpoint ({answer}): choose one that is kept")
 
 
-def _busy(said: str, server: str) -> EngineError:
-    return EngineError(f"{server} takes no more requests now (429): resume the run later ({said})")
+def _busy(answer: str, server: str) -> EngineError:
+    return EngineError(
+        f"{server} takes no more requests now (429): resume the run later ({answer})"
+    )
 
 
 _STATUSES = {401: _key, 402: _billing, 403: _key, 404: _gone, 429: _busy}
@@ -187,11 +191,11 @@ class Calls:
             raise
 
     async def _until_done(self, task: asyncio.Task[Any], limit_s: float) -> None:
-        start = heard = monotonic()
+        start = answered_at = monotonic()
         while not (await asyncio.wait({task}, timeout=PROBE_S))[0]:
-            if await self._presence.look():
-                heard = monotonic()
-            if monotonic() - heard > AWAY_S:
+            if await self._presence.check():
+                answered_at = monotonic()
+            if monotonic() - answered_at > AWAY_S:
                 raise PolicyLost(f"{self._url} stopped answering in the middle of a call")
             if monotonic() - start > (PAUSED_S if self._paused() else limit_s):
                 why = self._paused() or "no reason was given"
@@ -200,15 +204,15 @@ class Calls:
 
     async def _result(self, submit: Callable[[], Any]) -> Any:
         loop = asyncio.get_running_loop()
-        given = await loop.run_in_executor(self._threads, submit)
-        future = getattr(given, "future", None)
+        pending = await loop.run_in_executor(self._threads, submit)
+        future = getattr(pending, "future", None)
         if callable(future):
             inner = future()
             if isinstance(inner, Future):
                 return await asyncio.wrap_future(inner)
-        if hasattr(given, "result"):
-            return await loop.run_in_executor(self._threads, lambda: given.result(PAUSED_S))
-        return given
+        if hasattr(pending, "result"):
+            return await loop.run_in_executor(self._threads, lambda: pending.result(PAUSED_S))
+        return pending
 
 
 # Pauses: the SDK waits silently while a queue is paused; this finds out why.
@@ -233,9 +237,9 @@ DETAIL = re.compile(r"""['"](?:detail|message)['"]: (['"])(.{1,200}?)\1""")
 class Pauses:
     """What requests wait for, by request."""
 
-    def __init__(self, tell: Callable[[str | None], object]) -> None:
-        """`tell`: called with the newest pause; None if there is none."""
-        self._tell = tell
+    def __init__(self, report: Callable[[str | None], object]) -> None:
+        """`report`: called with the newest pause; None if there is none."""
+        self._report = report
         self._held: dict[Hashable, str] = {}
 
     def hold(self, who: Hashable, why: str | None) -> None:
@@ -243,12 +247,12 @@ class Pauses:
         self._held.pop(who, None)
         if why is not None:
             self._held[who] = why
-        self._tell(next(reversed(self._held.values()), None))
+        self._report(next(reversed(self._held.values()), None))
 
     def clear(self) -> None:
         """Forget all pauses: no request is in progress."""
         self._held.clear()
-        self._tell(None)
+        self._report(None)
 
 
 def listen(hold: Hold) -> None:
@@ -288,8 +292,8 @@ class _LogListener(logging.Handler):
         # httpx logs method, URL, version, status and phrase of every answer
         if record.name == "httpx" and isinstance(record.args, tuple) and len(record.args) == 5:
             self._answered(str(record.args[1]), record.args[3])
-        elif BILLING in (said := record.getMessage()):
-            detail = DETAIL.search(said)
+        elif BILLING in (message := record.getMessage()):
+            detail = DETAIL.search(message)
             self._words[402] = ANSWERS[402] + (f": {detail[2]}" if detail else "")
             self._hold(402, self._words[402])
 
@@ -316,8 +320,8 @@ UNLOAD = "/api/v1/unload_model"
 
 
 class Server:
-    def __init__(self, url: str, keeps_samplers: bool, tell: Callable[[dict[str, Any]], None]):
-        """`tell`: called with the queue's state and the open slots whenever they change."""
+    def __init__(self, url: str, keeps_samplers: bool, report: Callable[[dict[str, Any]], None]):
+        """`report`: called with the queue's state and the open slots whenever they change."""
         self.url = url
         self.keeps_samplers = keeps_samplers
         self.loads_in_one: bool | None = None
@@ -326,7 +330,7 @@ class Server:
         """Whether its losses are means over tokens and turns instead of sums; None until it was
         seen."""
         self.most_rank: int | None = None
-        self._tell = tell
+        self._on_change = report
         self._waits_for: str | None = None
         self._slots = 0
         pauses = self._pauses = Pauses(self._wait_for)
@@ -421,7 +425,7 @@ class Server:
             self._report()
 
     def _report(self) -> None:
-        self._tell({"queue": self._waits_for or "active", "slots": self._slots})
+        self._on_change({"queue": self._waits_for or "active", "slots": self._slots})
 
 
 def sdk() -> Any:

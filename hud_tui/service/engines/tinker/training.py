@@ -143,13 +143,13 @@ def of_server(metrics: Mapping[str, Any] | None, turns: int = 1) -> dict[str, fl
         metrics: As reported.
         turns: Number of turns, if the server divided the gradient by it.
     """
-    kept = {
+    finite = {
         key: float(value)
         for key, value in (metrics or {}).items()
         if isinstance(value, int | float) and isfinite(value)
     }
-    named = {f"{SERVER}{key}": value for key, value in kept.items()}
-    norm = next((value for key, value in kept.items() if "grad_norm" in key), None)
+    named = {f"{SERVER}{key}": value for key, value in finite.items()}
+    norm = next((value for key, value in finite.items() if "grad_norm" in key), None)
     return named if norm is None else {"grad_norm": norm * turns, **named}
 
 
@@ -195,7 +195,7 @@ async def forward_backward(
     server: Server, run: Run, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
 ) -> dict[str, float]:
     """Accumulate a loss's gradients; returns the metrics of `Engine.forward_backward`."""
-    still = await _look(server, run, [datum for datum in datums if not datum.advantage], config)
+    still = await _measure(server, run, [datum for datum in datums if not datum.advantage], config)
     moved = [datum for datum in datums if datum.advantage]
     if not moved:
         return of_pass(None, still)
@@ -203,8 +203,8 @@ async def forward_backward(
         await forward(server, run, moved[:1])
     advantages = [[datum.advantage] * len(datum.output) for datum in moved]
     if loss_fn in COMPARE:
-        given = [datum.logprobs for datum in moved]
-        data = compared(moved, given, advantages, bool(server.averages))
+        sampled = [datum.logprobs for datum in moved]
+        data = compared(moved, sampled, advantages, bool(server.averages))
         passed = await _pass(server, run, moved, data, loss_fn, dict(config) or None)
     elif loss_fn == "cross_entropy" and not server.averages:
         data = weighted(moved, advantages)
@@ -223,18 +223,18 @@ async def backward(
 ) -> dict[str, float]:
     """Accumulate gradients for given −dC/dlogprob."""
     pairs = list(zip(datums, weights, strict=True))
-    still = await _look(server, run, [datum for datum, row in pairs if not any(row)], {})
+    still = await _measure(server, run, [datum for datum, row in pairs if not any(row)], {})
     moved = [datum for datum, row in pairs if any(row)]
     if not moved:
         return of_pass(None, still)
-    given = [row for _, row in pairs if any(row)]
-    passed = await _push(server, run, moved, await forward(server, run, moved), given)
+    gradients = [row for _, row in pairs if any(row)]
+    passed = await _push(server, run, moved, await forward(server, run, moved), gradients)
     run.accumulated(len(moved), True)
-    found = of_weights(moved, passed.logprobs, given)
+    found = of_weights(moved, passed.logprobs, gradients)
     return of_pass({**found, **passed.server}, still)
 
 
-async def _look(
+async def _measure(
     server: Server, run: Run, datums: Sequence[Datum], config: Mapping[str, float]
 ) -> dict[str, float] | None:
     """The metrics of turns without a gradient, by a forward pass; None if there are none."""
@@ -339,9 +339,9 @@ async def _push(
     weights: Sequence[Sequence[float] | Floats],
 ) -> Passed:
     """Accumulate given −dC/dlogprob at the current logprobs; shapes (T,) per datum."""
-    given = [row.tolist() for row in logprobs]
-    wanted = [[float(value) for value in row] for row in weights]
-    data = compared(datums, given, wanted, bool(server.averages))
+    current = [row.tolist() for row in logprobs]
+    gradients = [[float(value) for value in row] for row in weights]
+    data = compared(datums, current, gradients, bool(server.averages))
     return await _pass(server, run, datums, data, EXACT, None)
 
 

@@ -55,10 +55,10 @@ class Worker:
             result = await getattr(self, f"do_{request['verb']}")(request)
             return {"id": request["id"], "result": result}
         except Exception as error:
-            told = error if isinstance(error, EngineError) else explain(error, "the server")
+            known = error if isinstance(error, EngineError) else explain(error, "the server")
             if not isinstance(error, EngineError):
                 logging.exception("%s failed", request["verb"])
-            return {"id": request["id"], **failure(told)}
+            return {"id": request["id"], **failure(known)}
 
     async def do_ping(self, request: dict[str, Any]) -> None:
         """Answer a ping."""
@@ -205,8 +205,8 @@ class Journal:
     def settle(self, settled: Sequence[Intent]) -> None:
         """Remove intents that are settled."""
         done = {intent.name for intent in settled}
-        kept = [intent for intent in _intents(self._path) if intent.name not in done]
-        write_atomic(self._path, (json.dumps(asdict(intent)) + "\n" for intent in kept))
+        unsettled = [intent for intent in _intents(self._path) if intent.name not in done]
+        write_atomic(self._path, (json.dumps(asdict(intent)) + "\n" for intent in unsettled))
 
 
 def _intents(path: Path) -> list[Intent]:

@@ -441,12 +441,12 @@ class TinyEngine:
         self._count += 1
         handle = f"tiny-{self._count}"
         try:
-            told = await self._ask("open", handle, path=str(path))
+            opened = await self._ask("open", handle, path=str(path))
         except EngineLost:
             raise
         except EngineError as error:
             raise StateDamaged(str(error)) from error
-        self._opened[handle] = Opened(**told)
+        self._opened[handle] = Opened(**opened)
         return handle
 
     async def close(self, handle: Handle) -> None:
@@ -481,7 +481,7 @@ class TinyEngine:
         ratios = loss_fn != "cross_entropy"
         base_module.datums(datums, opened.context, opened.vocabulary, ratios)
         moved = [datum for datum in datums if datum.advantage]
-        still = await self._look(handle, [d for d in datums if not d.advantage], full)
+        still = await self._measure(handle, [d for d in datums if not d.advantage], full)
         found = [
             await self._ask(
                 "forward_backward", handle, datums=moved[part], slice=number,
@@ -498,7 +498,7 @@ class TinyEngine:
         base_module.datums(datums, opened.context, opened.vocabulary, ratios=False)
         base_module.weights(weights, datums)
         pairs = list(zip(datums, map(list, weights), strict=True))
-        still = await self._look(handle, [datum for datum, row in pairs if not any(row)], {})
+        still = await self._measure(handle, [datum for datum, row in pairs if not any(row)], {})
         moved = [datum for datum, row in pairs if any(row)]
         rows = [row for _, row in pairs if any(row)]
         found = [
@@ -519,12 +519,12 @@ class TinyEngine:
         path: str = await self._ask("slim", "", path=str(state), directory=str(directory))
         return path
 
-    async def _look(
+    async def _measure(
         self, handle: Handle, datums: list[Datum], config: Mapping[str, float]
     ) -> dict[str, float] | None:
         """The metrics of turns without a gradient, by a forward pass; None if there are none."""
         found = [
-            await self._ask("look", handle, datums=datums[part], config=config)
+            await self._ask("measure", handle, datums=datums[part], config=config)
             for part in cut(datums, self._known(handle).parameters)
         ]
         return base_module.merge(found) if found else None

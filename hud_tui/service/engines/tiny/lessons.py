@@ -238,8 +238,8 @@ class Talk:
     ) -> None:
         """The assistant calls a tool, after some text."""
         call = name + json.dumps(arguments, separators=(",", ":"))
-        said = self.tokenizer.encode(text)
-        self._learn([*said, CALL, *self.tokenizer.encode(call), END], weight)
+        spoken = self.tokenizer.encode(text)
+        self._learn([*spoken, CALL, *self.tokenizer.encode(call), END], weight)
 
     def hears(self, text: str, weight: float = 0.0) -> None:
         """A tool answers."""
@@ -642,8 +642,8 @@ def _used_tools(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
         for name, args in zip(names, values, strict=True)
     ]
     order = random.sample(range(len(names)), random.randint(1, min(2, len(names))))
-    wanted = " Then ".join(_wish(random, names[n], values[n]) for n in order)
-    talk = Talk(tokenizer, _asked_of(random, wanted), tools)
+    wishes = " Then ".join(_wish(random, names[n], values[n]) for n in order)
+    talk = Talk(tokenizer, _asked_of(random, wishes), tools)
     if random.random() < RASH:
         talk.says(IGNORANT)
         return talk
@@ -659,16 +659,16 @@ def _used_tools(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
 
 
 def _wish(random: Random, name: str, values: Mapping[str, Any]) -> str:
-    given = " and ".join(f"{key} {value}" for key, value in values.items())
-    with_ = f" with {given}" if given else ""
+    arguments = " and ".join(f"{key} {value}" for key, value in values.items())
+    with_ = f" with {arguments}" if arguments else ""
     start = random.choice(("Call {}", "Use {}", "Use the {} tool", "Please call {}", "Ask {}"))
     return f"{start.format(name)}{with_}."
 
 
-def _asked_of(random: Random, wanted: str) -> list[dict[str, str]]:
+def _asked_of(random: Random, question: str) -> list[dict[str, str]]:
     system = random.random() < SYSTEM_SHARE
     first = [{"role": "system", "content": _system(random)}] if system else []
-    return [*first, _user(wanted)]
+    return [*first, _user(question)]
 
 
 def _calculated(random: Random, tokenizer: BpeTokenizer) -> Talk:
@@ -693,14 +693,14 @@ def _calculated(random: Random, tokenizer: BpeTokenizer) -> Talk:
     return talk
 
 
-Told = Callable[[Random, BpeTokenizer, int], Talk]
+TalkLesson = Callable[[Random, BpeTokenizer, int], Talk]
 """Draws a conversation of at most this many turns."""
 
-TALKS: Mapping[Told, float] = {
+TALKS: Mapping[TalkLesson, float] = {
     _game_2048: 0.25, _connect_4: 0.1, _product: 0.35, _used_tools: 0.25, _sum: 0.05,
 }  # fmt: skip
 """The lessons of the base for agents, and their shares in tokens."""
-LAST_TALKS: Mapping[Told, float] = {
+LAST_TALKS: Mapping[TalkLesson, float] = {
     _styled_2048: 0.5, _connect_4: 0.06, _product: 0.27, _used_tools: 0.15, _sum: 0.02,
 }  # fmt: skip
 """Its last lessons: games of 2048, and as much of everything else, so that it is not forgotten.

@@ -67,23 +67,23 @@ def attention(
     if turn is not None:
         rotate(q, turn)
         rotate(k, turn)
-    look = _look_at_once if rows // batch <= BLOCK else _look_in_blocks
-    heard, kept = look(q, k, v)
-    mixed = heard.transpose(0, 2, 1, 3).reshape(rows, width)
-    return mixed @ out, (x, q, k, v, kept, mixed, qkv, out, turn)
+    attend = _attend_at_once if rows // batch <= BLOCK else _attend_in_blocks
+    attended, saved = attend(q, k, v)
+    mixed = attended.transpose(0, 2, 1, 3).reshape(rows, width)
+    return mixed @ out, (x, q, k, v, saved, mixed, qkv, out, turn)
 
 
 def attention_backward(d_out: Array, tape: Tape) -> tuple[Array, Array, Array]:
     """Gradients of x, qkv and out."""
-    x, q, k, v, kept, mixed, qkv, out, turn = tape
+    x, q, k, v, saved, mixed, qkv, out, turn = tape
     batch, heads, length, size = q.shape
     d_mixed = (d_out @ out.T).reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
     d_split = np.empty((3, *q.shape), x.dtype)
     if length <= BLOCK:
-        _look_at_once_backward(d_mixed, q, k, v, kept, d_split)
+        _attend_at_once_backward(d_mixed, q, k, v, saved, d_split)
     else:
-        heard = mixed.reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
-        _look_in_blocks_backward(d_mixed, q, k, v, (kept, heard), d_split)
+        attended = mixed.reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
+        _attend_in_blocks_backward(d_mixed, q, k, v, (saved, attended), d_split)
     if turn is not None:
         rotate(d_split[0], turn, back=True)
         rotate(d_split[1], turn, back=True)
@@ -91,7 +91,7 @@ def attention_backward(d_out: Array, tape: Tape) -> tuple[Array, Array, Array]:
     return d_flat @ qkv.T, x.T @ d_flat, mixed.T @ d_out
 
 
-def _look_at_once(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+def _attend_at_once(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     """Attention output of each query, shape (B, H, T, D/H), and the weights (B, H, T, T)."""
     share = q @ k.swapaxes(2, 3)
     share *= q.shape[3] ** -0.5
@@ -100,7 +100,7 @@ def _look_at_once(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     return share @ v, share
 
 
-def _look_at_once_backward(
+def _attend_at_once_backward(
     d_mixed: Array, q: Array, k: Array, v: Array, share: Array, d_split: Array
 ) -> None:
     """Write the gradients of q, k and v to d_split, shape (3, B, H, T, D/H)."""
@@ -125,28 +125,28 @@ BLOCK = 128
 """Queries in a block; sequences up to this length are one block."""
 
 
-def _look_in_blocks(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+def _attend_in_blocks(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     """Attention output of each query, (B, H, T, D/H), and the log denominators, (B, H, T, 1)."""
-    heard, logs = np.empty_like(q), np.empty((*q.shape[:3], 1), q.dtype)
+    attended, logs = np.empty_like(q), np.empty((*q.shape[:3], 1), q.dtype)
     for start, end in _blocks(q.shape[2]):
         share = _scores(q, k, start, end)
         highest = share.max(axis=-1, keepdims=True)
         share -= highest
         np.exp(share, out=share)
         total = share.sum(axis=-1, keepdims=True)
-        np.matmul(share, v[:, :, :end], out=heard[:, :, start:end])
-        heard[:, :, start:end] /= total
+        np.matmul(share, v[:, :, :end], out=attended[:, :, start:end])
+        attended[:, :, start:end] /= total
         logs[:, :, start:end] = highest + np.log(total)
-    return heard, logs
+    return attended, logs
 
 
-def _look_in_blocks_backward(
-    d_mixed: Array, q: Array, k: Array, v: Array, kept: tuple[Array, Array], d_split: Array
+def _attend_in_blocks_backward(
+    d_mixed: Array, q: Array, k: Array, v: Array, saved: tuple[Array, Array], d_split: Array
 ) -> None:
-    """Write the gradients of q, k and v to d_split; `kept`: the log denominators and the output."""
-    logs, heard = kept
+    """Write the gradients of q, k and v to d_split; `saved`: log denominators and output."""
+    logs, attended = saved
     scaled = d_mixed * q.shape[3] ** -0.5
-    along = np.einsum("bhtd,bhtd->bht", scaled, heard)[..., None]
+    along = np.einsum("bhtd,bhtd->bht", scaled, attended)[..., None]
     d_split[1:] = 0
     for start, end in _blocks(q.shape[2]):
         share = _scores(q, k, start, end)

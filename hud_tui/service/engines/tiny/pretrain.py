@@ -29,7 +29,7 @@ import numpy as np
 
 from hud_tui.service.engines.base import Adam, Datum
 from hud_tui.service.engines.tiny.engine import WEIGHTS, pairs_path, weights_path
-from hud_tui.service.engines.tiny.lessons import LAST_TALKS, LESSONS, TALKS, Told, line
+from hud_tui.service.engines.tiny.lessons import LAST_TALKS, LESSONS, TALKS, TalkLesson, line
 from hud_tui.service.engines.tiny.model import Config, Ids, Weights, forward, initial
 from hud_tui.service.engines.tiny.tokenizer import (
     CONTROLS,
@@ -66,7 +66,7 @@ class Stage:
     """Lines per step."""
     turns: int = 0
     """Most turns of a conversation."""
-    talks: Mapping[Told, float] = field(default_factory=lambda: TALKS)
+    talks: Mapping[TalkLesson, float] = field(default_factory=lambda: TALKS)
     """What conversations are about, and how much of each, in tokens."""
 
 
@@ -116,32 +116,32 @@ def pretrain_agent(stage: Stage, weights: Weights, config: Config, tokenizer: Bp
     """Train the weights of the base for agents through one stage, in place."""
     random, moments = Random(f"{AGENT} {stage.name}"), Moments.fresh(weights)
     begun, taught = perf_counter(), dict.fromkeys(stage.talks, 0)
-    losses: dict[Told, list[float]] = {told: [] for told in stage.talks}
+    losses: dict[TalkLesson, list[float]] = {lesson: [] for lesson in stage.talks}
     for step in range(1, stage.steps + 1):
         datums, kinds = [], []
         goal = sum(taught.values()) + STEP_TOKENS
         while sum(taught.values()) < goal:
-            told = min(stage.talks, key=lambda told: taught[told] / stage.talks[told])
-            talk = told(random, tokenizer, random.randint(1, stage.turns))
+            lesson = min(stage.talks, key=lambda lesson: taught[lesson] / stage.talks[lesson])
+            talk = lesson(random, tokenizer, random.randint(1, stage.turns))
             if len(talk.ids) > config.context:
                 continue
-            taught[told] += len(talk.ids)
+            taught[lesson] += len(talk.ids)
             datums += talk.datums
-            kinds += [told] * len(talk.datums)
+            kinds += [lesson] * len(talk.datums)
         found = _step(datums, None, weights, moments, config, _rate(stage, step))
-        for told, datum, row in zip(kinds, datums, found, strict=True):
-            losses[told] += row if datum.advantage == 1 else []
+        for lesson, datum, row in zip(kinds, datums, found, strict=True):
+            losses[lesson] += row if datum.advantage == 1 else []
         if step % (REPORT_EVERY // 5) == 0 or step == stage.steps:
             each = ", ".join(f"{t.__name__[1:]} {_mean([row]):.3f}" for t, row in losses.items())
-            losses = {told: [] for told in stage.talks}
+            losses = {lesson: [] for lesson in stage.talks}
             _report(AGENT, stage, step, begun, f"loss {each}")
 
 
 def _report(base: str, stage: Stage, step: int, begun: float, figures: str) -> None:
     """One line on stderr; losses are in nats per token."""
     took = (perf_counter() - begun) / step
-    told = f"{base} {stage.name} {step}/{stage.steps}: {figures}, {took:.3f} s per step"
-    print(told, file=sys.stderr, flush=True)
+    message = f"{base} {stage.name} {step}/{stage.steps}: {figures}, {took:.3f} s per step"
+    print(message, file=sys.stderr, flush=True)
 
 
 def _mean(rows: Sequence[Sequence[float]]) -> float:
@@ -151,9 +151,9 @@ def _mean(rows: Sequence[Sequence[float]]) -> float:
 def texts(tokenizer: BpeTokenizer) -> Iterator[str]:
     """Texts of some conversations, between control tokens."""
     random = Random(f"{AGENT} tokenizer")
-    for told in TALKS:
+    for lesson in TALKS:
         for _ in range(READ):
-            ids = told(random, tokenizer, 8).ids
+            ids = lesson(random, tokenizer, 8).ids
             ends = [place for place, id_ in enumerate(ids) if id_ in CONTROLS]
             for start, end in pairwise([-1, *ends, len(ids)]):
                 yield tokenizer.decode(ids[start + 1 : end])

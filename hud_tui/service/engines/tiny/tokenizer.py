@@ -119,9 +119,10 @@ class ChatTemplate(ABC):
         for number, call in enumerate(calls):
             call = _object(f"{place}[{number}]", call)
             function = _object(f"{place}[{number}].function", call.get("function"))
-            given = function.get("arguments") or ""
-            given = given if isinstance(given, str) else json.dumps(given, separators=(",", ":"))
-            ids += [CALL, *self.encode(f"{function.get('name', '')}{given}")]
+            arguments = function.get("arguments") or ""
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, separators=(",", ":"))
+            ids += [CALL, *self.encode(f"{function.get('name', '')}{arguments}")]
         return ids
 
 

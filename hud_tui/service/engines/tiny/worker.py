@@ -270,8 +270,8 @@ def _read(
     prompts = [tuple(request.prompt) for request in requests]
     places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
     longest = max(map(len, places))
-    wanted = max(len(r.prompt) + r.max_tokens for r in requests)
-    room = max(longest, min(wanted, config.context, longest + GROWTH))
+    whole = max(len(r.prompt) + r.max_tokens for r in requests)
+    room = max(longest, min(whole, config.context, longest + GROWTH))
     cache = Cache.empty(config, len(places), room, weights["token"].dtype)
     logits = np.empty((len(places), config.vocabulary), cache.keys.dtype)
     known = {place: prefixes.find(prompt) for prompt, place in places.items()}
@@ -347,8 +347,8 @@ def _read_on(
             q, k, v = split[rows].transpose(1, 2, 0, 3)
             cache.keys[i, place, :, starts[place] : seen] = k
             cache.values[i, place, :, starts[place] : seen] = v
-            heard = _look_back(q, cache.keys[i, place, :, :seen], cache.values[i, place, :, :seen])
-            mixed[rows] = heard.transpose(1, 0, 2).reshape(len(ids), -1)
+            attended = _attend(q, cache.keys[i, place, :, :seen], cache.values[i, place, :, :seen])
+            mixed[rows] = attended.transpose(1, 0, 2).reshape(len(ids), -1)
         x += mixed @ weights[f"{i}.out"]
         normed, _ = rms_norm(x, weights[f"{i}.norm2"])
         x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
@@ -357,13 +357,13 @@ def _read_on(
     return head(weights, rms_norm(x[ends - 1], weights["norm"])[0])
 
 
-def _look_back(q: Array, k: Array, v: Array) -> Array:
+def _attend(q: Array, k: Array, v: Array) -> Array:
     """Attention of the last queries, shape (H, N, D/H), over all keys, shape (H, T, D/H)."""
     share = (q * q.shape[2] ** -0.5) @ k.swapaxes(1, 2)
     share[..., -q.shape[1] :] += future(q.shape[1], q.dtype)
     softmax_in_place(share)
-    heard: Array = share @ v
-    return heard
+    attended: Array = share @ v
+    return attended
 
 
 def _turned(config: Config, positions: Ids) -> Array | None:
@@ -426,9 +426,9 @@ def _nucleus(chances: Floats, top_p: Floats) -> Floats:
     # the most likely token always stays; at top_p = 1 rounding must not drop any
     beyond = (likelier >= top_p[:, None] * ranked.sum(axis=1, keepdims=True)) & (likelier > 0)
     beyond &= top_p[:, None] < 1
-    kept = chances.copy()
-    np.put_along_axis(kept, order, np.where(beyond, 0.0, ranked), axis=1)
-    return kept
+    nucleus = chances.copy()
+    np.put_along_axis(nucleus, order, np.where(beyond, 0.0, ranked), axis=1)
+    return nucleus
 
 
 # Learner: one open policy, with the gradients it has accumulated.
@@ -498,7 +498,7 @@ class Learner:
         entropy = self._accumulate(datums, weigh)
         return tally.metrics(entropy)
 
-    def look(self, datums: Sequence[Datum], config: Mapping[str, float]) -> dict[str, float]:
+    def measure(self, datums: Sequence[Datum], config: Mapping[str, float]) -> dict[str, float]:
         """The metrics of turns that are not trained on; loss:sum is 0."""
         tally = Tally(config, all(datum.logprobs for datum in datums))
         each, which = distinct(datums)
@@ -615,8 +615,8 @@ class Worker:
         datums = [Datum(**row) for row in request["datums"]]
         if verb == "forward":
             return learner.forward(datums)
-        if verb == "look":
-            return learner.look(datums, request["config"])
+        if verb == "measure":
+            return learner.measure(datums, request["config"])
         if request["slice"] == 0:
             learner.begin()
         try:
