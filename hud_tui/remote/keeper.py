@@ -75,7 +75,6 @@ class Keeper:
         """`data`: the data directory that is served by that machine."""
         self._machines, self._data, self._name = machines, data, name
         self.line = Line(os.getpid(), since=time())
-        self._tunnel: Tunnel | None = None
 
     async def run(self) -> None:
         """Run until the tunnel is not needed."""

@@ -330,7 +330,7 @@ async def test_a_key_with_a_passphrase_needs_an_agent(
         async def held(*words: str) -> tuple[int, str]:
             return (0, f"{public} me\n") if words[0] == "ssh-add" else (1, "")
 
-        monkeypatch.setattr("hud_tui.remote.ssh._said_by", held)
+        monkeypatch.setattr("hud_tui.remote.ssh._output_of", held)
         assert await check_key(prime, str(key)) == ""
 
 
