@@ -246,12 +246,16 @@ class HudApp(App[None]):
         """The palette that was opened last."""
         for name in VIEWS:
             self.add_mode(name, partial(self._make_view, name))
+        self._fit_terminal()
+        self.theme_choice = ThemeChoice(self, self.store)
+        self.type_ahead = TypeAhead(self, self._hand_on)
+
+    def _fit_terminal(self) -> None:
+        """Filter what the terminal cannot show: colours, and characters beyond its encoding."""
         if self.no_color:  # Textual's own filter for NO_COLOR still sends greys
             self._filters = [one for one in self._filters if not isinstance(one, Monochrome)]
             self._filters.append(PlainFilter())
         self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
-        self.theme_choice = ThemeChoice(self, self.store)
-        self.type_ahead = TypeAhead(self, self._hand_on)
 
     def get_default_screen(self) -> ConnectScreen:
         return self.connect_screen

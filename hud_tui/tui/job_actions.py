@@ -3,7 +3,7 @@ the app quits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,17 @@ from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT, free_name, label, name_problem, slug_of
 from hud_tui.rl.evaluation import last_requested, rollout_seconds, size, weights_name
+from hud_tui.rl.head import name
 from hud_tui.rl.progress import UNBOUNDED, NumberField
-from hud_tui.rl.run import job_evaluates, job_is_active, job_model_id, job_step, job_title
+from hud_tui.rl.run import (
+    Run,
+    has_ended,
+    job_evaluates,
+    job_is_active,
+    job_model_id,
+    job_step,
+    job_title,
+)
 from hud_tui.rl.sweep import Member, Sweep
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
@@ -47,6 +56,7 @@ from hud_tui.rollouts.run_files import Order
 from hud_tui.tui.screens.base import WritePolicy, duration
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog, say, tell
 from hud_tui.tui.session import RunSession
+from hud_tui.tui.widgets.checkpoint_details import is_cut_short
 from hud_tui.tui.widgets.form import Field, Picker
 from hud_tui.wire import (
     Checkpoint,
@@ -145,6 +155,37 @@ class Evaluated:
     label: str
     of: tuple[Checkpoint | None, ...]
     """None stands for the weights that the model started from."""
+
+
+def weights_to_evaluate(
+    run: Run, marked: Mapping[str, str], here: Checkpoint | None, on_base: bool
+) -> list[Evaluated]:
+    """What can be evaluated, the most likely choice first.
+
+    Args:
+        run: The model's.
+        marked: Letters of the marked checkpoints, by id.
+        here: The checkpoint under the cursor.
+        on_base: Whether the cursor is on the weights that the model started from.
+    """
+    tree, head = run.tree, run.head
+    nodes = [tree[at] for at in map(tree.find, marked) if at is not None]
+    of_marked = " and ".join(f"{marked[node.id]} {name(node)}" for node in nodes)
+    offered: list[tuple[str, list[Checkpoint | None]]] = [(of_marked, [*nodes])] * bool(nodes)
+    if on_base:
+        offered.append(("base", [None]))
+    if here is not None:
+        offered.append((name(here), [here]))
+    if head is not None:
+        offered += [(f"▶ {name(head)}", [head]), (f"▶ {name(head)} and base", [head, None])]
+    if tree.best is not None:
+        offered.append((f"★ {name(tree[tree.best])}", [tree[tree.best]]))
+    offered.append(("base", [None]))
+    distinct: dict[tuple[str | None, ...], Evaluated] = {}
+    for title, of in offered:
+        ids = tuple(one.id if one else None for one in of)
+        distinct.setdefault(ids, Evaluated(title, tuple(of)))
+    return list(distinct.values())
 
 
 @dataclass(frozen=True)
@@ -434,6 +475,24 @@ async def ask_evaluation(
     return await app.push_screen_wait(EvaluateDialog(session, model, choices)) or []
 
 
+def to_cancel(run: Run, here: Checkpoint | None) -> EvaluationJob | None:
+    """The newest evaluation in progress: of the checkpoint under the cursor, else of any."""
+    return _newest(run, here, lambda one: not has_ended(one.status))
+
+
+def to_resume(run: Run, here: Checkpoint | None) -> EvaluationJob | None:
+    """The newest interrupted evaluation: of the checkpoint under the cursor, else of any."""
+    return _newest(run, here, is_cut_short)
+
+
+def _newest(
+    run: Run, here: Checkpoint | None, fits: Callable[[EvaluationJob], bool]
+) -> EvaluationJob | None:
+    found = [one for one in list(run.evaluations.values())[::-1] if fits(one)]
+    of_here = (one for one in found if one.checkpoint_id == (here.id if here else None))
+    return next(of_here, found[0] if found else None)
+
+
 # Cancelling and resuming a run, after confirmation. The request is sent once.
 
 
@@ -507,6 +566,10 @@ class RunRef:
         if self.evaluates:
             return f" after {self.step} of {self.steps or '?'} rollouts"
         return f" at step {self.step} of {self.steps or '?'}"
+
+
+Ask = Callable[[App[None], RunSession, WritePolicy, RunRef], Coroutine[Any, Any, str | None]]
+"""`ask_cancel` or `ask_resume`."""
 
 
 async def ask_cancel(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
+from typing import ClassVar
 
 from rich.text import Text
+from textual.binding import BindingType
 from textual.content import Content
+from textual.widgets import Static
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.client.preflight import place_of
@@ -39,7 +42,9 @@ from hud_tui.rl.tasks.checks import Finding, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal, histogram
 from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import duration
+from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog
 from hud_tui.tui.theme import eighth
 from hud_tui.tui.widgets.form import worst
 from hud_tui.tui.widgets.row_list import Column, Row
@@ -217,6 +222,46 @@ def about(size: Cost) -> str:
 
 def _line(label: str, value: str) -> Text:
     return Text.assemble((f"{label:<{LABEL}}", "dim"), value)
+
+
+class SubmitDialog(ConfirmDialog):
+    """Everything that a run sends, before it is submitted; one key adds an evaluation of the model
+    before the first step."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("submit")
+
+    @property
+    def hints(self) -> str:  # type: ignore[override]
+        """With the key, if there is something to evaluate."""
+        return f"{{submit.baseline}} baseline · {HINTS}" if self._offers else HINTS
+
+    def __init__(
+        self,
+        values: Mapping[str, Value],
+        told: Callable[..., Sequence[Text]],
+        what: str = "run",
+        action: str = "Submit",
+    ) -> None:
+        """
+        Args:
+            values: The parameters.
+            told: Returns the lines about what is sent, given `values`.
+            what: Run or sweep.
+            action: The button's label.
+        """
+        self.values, self._told = dict(values), told
+        self._offers = "baseline" in values
+        super().__init__(f"Submit this {what}", told(values=self.values), action)
+
+    def action_baseline(self) -> None:
+        """Toggle the evaluation before training."""
+        self.values["baseline"] = not self.values["baseline"]
+        lines = self._told(values=self.values)
+        for shown, line in zip(self.query(".dialog-line").results(Static), lines, strict=True):
+            shown.update(line)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "baseline" or self._offers
 
 
 BAR = 20

@@ -9,13 +9,13 @@ from hud_tui.keys import ACTIONS, MEANINGS, QUESTIONS, VIEWS, Action, of_view, s
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, view_class
 from hud_tui.tui.keys import bindings, key_line
+from hud_tui.tui.run_draft import SubmitDialog
 from hud_tui.tui.screens.chart_settings import ChartList, ColumnList, OverlayList
 from hud_tui.tui.screens.compare import ComparePanel, RunComparison
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import KEYS, LABEL, ConfirmDialog, Panel
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.json import JsonScreen
-from hud_tui.tui.screens.launch import SubmitDialog
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.screens.palette import Palette

@@ -15,8 +15,8 @@ from hud_tui.rl.tasks.checks import Check
 from hud_tui.rl.text import size
 from hud_tui.settings import Start
 from hud_tui.tui.keys import KeyLine
-from hud_tui.tui.screens.launch import FindingsPanel, LaunchScreen, complete
-from hud_tui.tui.widgets.form import CHECKS, Field, Picker
+from hud_tui.tui.screens.launch import FindingsPanel, LaunchScreen
+from hud_tui.tui.widgets.form import CHECKS, Field, Picker, complete
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, ended, fork, submit

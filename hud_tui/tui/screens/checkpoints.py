@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import ClassVar
 
@@ -35,16 +35,19 @@ from hud_tui.rl.head import (
 )
 from hud_tui.rl.metrics import metrics_of
 from hud_tui.rl.own_numbers import HELDOUT, NONE
-from hud_tui.rl.run import Run, has_ended
+from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.job_actions import (
-    Evaluated,
+    Ask,
     RunRef,
     ask_cancel,
     ask_evaluation,
     ask_fork,
     ask_resume,
+    to_cancel,
+    to_resume,
+    weights_to_evaluate,
 )
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
@@ -54,10 +57,9 @@ from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
 from hud_tui.tui.widgets.checkpoint_details import (
     Beside,
     CheckpointDetails,
+    EvaluationProgress,
     details,
-    evaluations_under_way,
     fold_details,
-    is_cut_short,
 )
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, Marks
 from hud_tui.tui.widgets.form import FilterField
@@ -94,10 +96,6 @@ NEED_TWO = (
 )
 
 
-def _is_under_way(one: EvaluationJob) -> bool:
-    return not has_ended(one.status)
-
-
 def _ask(node: Checkpoint) -> ConfirmDialog:
     if node.pinned:
         lines = [f"{name(node)} may be thinned like any other once the disk limit is reached."]
@@ -122,7 +120,7 @@ class CheckpointsScreen(HudScreen):
         self.at = CheckpointTree.Moved(ROOT, ROOT, False)
         """The row under the cursor."""
         self._note_line = Static("", id="tree-note", markup=False)
-        self._under_way = Static("", id="tree-evaluations", markup=False)
+        self._under_way = EvaluationProgress()
         self._empty = Static(READING, id="tree-empty", markup=False)
         self._said = Content()
         """The current message; cleared when the cursor moves."""
@@ -437,43 +435,20 @@ class CheckpointsScreen(HudScreen):
 
     # Evaluating checkpoints: marked ones, the one under the cursor, the head or the base.
 
-    @property
-    def evaluated(self) -> list[Evaluated]:
-        """What can be evaluated, the most likely choice first."""
-        tree, here = self.run.tree, self.selected
-        found = (tree.find(id_) for id_ in self.marked)
-        marked = [tree[position] for position in found if position is not None]
-        said = " and ".join(f"{self.tree_list.marks.letter(n.id)} {name(n)}" for n in marked)
-        offered: list[tuple[str, list[Checkpoint | None]]] = [(said, [*marked])] * bool(marked)
-        if self.at.position == ROOT and not self.at.folded:
-            offered.append(("base", [None]))
-        if here is not None:
-            offered.append((name(here), [here]))
-        if (head := self.run.head) is not None:
-            offered += [(f"▶ {name(head)}", [head]), (f"▶ {name(head)} and base", [head, None])]
-        if tree.best is not None:
-            offered.append((f"★ {name(tree[tree.best])}", [tree[tree.best]]))
-        offered.append(("base", [None]))
-        distinct: dict[tuple[str | None, ...], Evaluated] = {}
-        for said, of in offered:
-            distinct.setdefault(
-                tuple(one.id if one else None for one in of), Evaluated(said, tuple(of))
-            )
-        return list(distinct.values())
-
     @work(exclusive=True, group="evaluate")
     async def action_evaluate(self) -> None:
         """Ask how to evaluate the marked checkpoints, or the one under the cursor, and begin."""
-        begun = await ask_evaluation(self.app, self.session, self.evaluated)
+        letters = {id_: self.tree_list.marks.letter(id_) for id_ in self.marked}
+        on_base = self.at.position == ROOT and not self.at.folded
+        choices = weights_to_evaluate(self.run, letters, self.selected, on_base)
+        begun = await ask_evaluation(self.app, self.session, choices)
         if begun:
             of = " and ".join(one_line(weights_name(one), 40) for one in begun)
             self.say(Content.styled(f"✔ evaluating {of}", "$accent"))
 
     def show_evaluations(self) -> None:
         """Show below the tree which evaluations are in progress, and which were interrupted."""
-        lines = evaluations_under_way(self.run)
-        self._under_way.display = bool(lines)
-        self._under_way.update(Content("\n").join(lines))
+        self._under_way.show(self.run)
         self.renew_hints()
 
     def _say_ended(self, before: Run, run: Run) -> bool:
@@ -490,35 +465,24 @@ class CheckpointsScreen(HudScreen):
                 self.say(Content.styled(said, "$accent"))
         return bool(news)
 
-    def _evaluation(self, fits: Callable[[EvaluationJob], bool]) -> EvaluationJob | None:
-        """The newest evaluation that fits, of the checkpoint under the cursor if it has one."""
-        here = None if self.selected is None else self.selected.id
-        found = [one for one in self.run.evaluations.values() if fits(one)]
-        return next((one for one in found[::-1] if one.checkpoint_id == here), None) or next(
-            reversed(found), None
-        )
-
     def action_cancel_evaluation(self) -> None:
         """Cancel the evaluation of the checkpoint under the cursor, else the newest."""
-        found = self._evaluation(_is_under_way)
-        if found is None:
-            self.warn("No evaluation is under way.")
-        else:
-            asked = RunRef.of_evaluation(found)
-            self._act(ask_cancel(self.app, self.session, self.context.writes, asked))
+        found = to_cancel(self.run, self.selected)
+        self._act(found, ask_cancel, "No evaluation is under way.")
 
     def action_resume_evaluation(self) -> None:
         """Resume the interrupted evaluation of the checkpoint under the cursor, else the newest."""
-        found = self._evaluation(is_cut_short)
-        if found is None:
-            self.warn("No evaluation was cut short.")
-        else:
-            asked = RunRef.of_evaluation(found)
-            self._act(ask_resume(self.app, self.session, self.context.writes, asked))
+        found = to_resume(self.run, self.selected)
+        self._act(found, ask_resume, "No evaluation was cut short.")
 
     @work(exclusive=True, group="act")
-    async def _act(self, asked: Awaitable[str | None]) -> None:
-        status = await self.attempt(asked)
+    async def _act(self, found: EvaluationJob | None, ask: Ask, why_not: str) -> None:
+        """Cancel or resume an evaluation after confirmation, and show its new status."""
+        if found is None:
+            self.warn(why_not)
+            return
+        one = RunRef.of_evaluation(found)
+        status = await self.attempt(ask(self.app, self.session, self.context.writes, one))
         if status is not None:
             self.say(Content.styled(f"✔ the evaluation is {status}", "$accent"))
 
@@ -749,9 +713,9 @@ class CheckpointsScreen(HudScreen):
             case "unmark":
                 return bool(self.marked)
             case "cancel_evaluation":
-                return self._evaluation(_is_under_way) is not None
+                return to_cancel(self.run, node) is not None
             case "resume_evaluation":
-                return self._evaluation(is_cut_short) is not None
+                return to_resume(self.run, node) is not None
             case "leave":
                 return bool(self.filter_field.value)
             case "open":

@@ -6,12 +6,10 @@ dialog asks for confirmation, except on a first start, where that line suffices.
 
 from __future__ import annotations
 
-from asyncio import to_thread
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from os.path import expanduser
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
@@ -21,7 +19,6 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
-from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 from textual.worker import Worker
@@ -49,6 +46,7 @@ from hud_tui.tui.run_draft import (
     TASK_COLUMNS,
     TASKSET_COLUMNS,
     Draft,
+    SubmitDialog,
     Trial,
     drafted_sweep,
     job_of,
@@ -60,8 +58,16 @@ from hud_tui.tui.run_draft import (
     with_baseline,
 )
 from hud_tui.tui.screens.base import WIDTHS, HudScreen, ViewContext
-from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
-from hud_tui.tui.widgets.form import FilterField, Findings, FoldRow, Picker, RunForm, whole_lines
+from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
+from hud_tui.tui.widgets.form import (
+    FileSuggester,
+    FilterField,
+    Findings,
+    FoldRow,
+    Picker,
+    RunForm,
+    whole_lines,
+)
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList, fold
 from hud_tui.wire import JobParameters, Model, Taskset
@@ -70,40 +76,10 @@ ROOMY = 30
 """Lines from which the tasks stay in sight above the whole form."""
 LEAST_ABOUT = 30
 """Least width of the tasksets' descriptions in their list, cells."""
-SUFFIXES = (".json", ".jsonl", ".py")
-MOST = 5000
-"""Most entries of a directory that are read."""
 
 
 MOST_GROUPS = 48
 """Tasks sampled by default."""
-
-
-class FileSuggester(Suggester):
-    """Suggests directories, task files and environments: the first with the typed prefix."""
-
-    def __init__(self) -> None:
-        super().__init__(use_cache=False, case_sensitive=True)
-
-    async def get_suggestion(self, value: str) -> str | None:
-        return await to_thread(complete, value) if value else None
-
-
-def complete(typed: str) -> str | None:
-    """The first path with the typed prefix; None if there is none."""
-    folder, _, begun = typed.rpartition("/")
-    root = Path(expanduser(folder + "/" if "/" in typed else "."))
-    try:
-        names = sorted(
-            entry.name + ("/" if entry.is_dir() else "")
-            for entry, _ in zip(root.iterdir(), range(MOST), strict=False)
-            if entry.name.startswith(begun) and (entry.is_dir() or entry.suffix in SUFFIXES)
-        )
-    except OSError:
-        return None
-    hidden = begun.startswith(".")
-    shown = [name for name in names if hidden or not name.startswith(".")]
-    return typed + shown[0][len(begun) :] if shown else None
 
 
 class FindingsPanel(Panel[None]):
@@ -125,46 +101,6 @@ class FindingsPanel(Panel[None]):
     @on(TextPane.Resized)
     def _lay_out(self) -> None:
         self.pane.show(list(whole_lines(self.findings, self.pane.width)))
-
-
-class SubmitDialog(ConfirmDialog):
-    """Everything that a run sends, before it is submitted; one key adds an evaluation of the model
-    before the first step."""
-
-    BINDINGS: ClassVar[list[BindingType]] = bindings("submit")
-
-    @property
-    def hints(self) -> str:  # type: ignore[override]
-        """With the key, if there is something to evaluate."""
-        return f"{{submit.baseline}} baseline · {HINTS}" if self._offers else HINTS
-
-    def __init__(
-        self,
-        values: Mapping[str, Value],
-        told: Callable[..., Sequence[Text]],
-        what: str = "run",
-        action: str = "Submit",
-    ) -> None:
-        """
-        Args:
-            values: The parameters.
-            told: Returns the lines about what is sent, given `values`.
-            what: Run or sweep.
-            action: The button's label.
-        """
-        self.values, self._told = dict(values), told
-        self._offers = "baseline" in values
-        super().__init__(f"Submit this {what}", told(values=self.values), action)
-
-    def action_baseline(self) -> None:
-        """Toggle the evaluation before training."""
-        self.values["baseline"] = not self.values["baseline"]
-        lines = self._told(values=self.values)
-        for shown, line in zip(self.query(".dialog-line").results(Static), lines, strict=True):
-            shown.update(line)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        return action != "baseline" or self._offers
 
 
 DRY = "--dry-run: nothing was sent."

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from textual.content import Content
+from textual.widgets import Static
 
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import ROOT, label
@@ -67,6 +68,18 @@ UNDER_WAY_MOST = 3
 """Most running evaluations with a line each; the others are counted."""
 PROGRESS = 16
 """Width of a progress bar, cells."""
+
+
+class EvaluationProgress(Static):
+    """The evaluations in progress, else the last requested one if it was interrupted."""
+
+    def __init__(self) -> None:
+        super().__init__("", id="tree-evaluations", markup=False)
+
+    def show(self, run: Run) -> None:
+        lines = evaluations_under_way(run)
+        self.display = bool(lines)
+        self.update(Content("\n").join(lines))
 
 
 def evaluations_under_way(run: Run) -> list[Content]:

@@ -1,11 +1,14 @@
 """RunForm: a run's parameters, one line per field, with errors beside it; its findings;
-FilterField."""
+FilterField and FileSuggester."""
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from os.path import expanduser
+from pathlib import Path
 from textwrap import wrap
 from typing import Any, ClassVar
 
@@ -17,6 +20,7 @@ from textual.content import Content
 from textual.events import Blur, Click
 from textual.message import Message
 from textual.reactive import reactive
+from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
@@ -559,3 +563,35 @@ class FilterField(Input):
     def on_blur(self, event: Blur) -> None:
         if self.app.app_focus:  # not when another window has the focus for a while
             self.can_focus = False
+
+
+SUFFIXES = (".json", ".jsonl", ".py")
+MOST_ENTRIES = 5000
+"""Most entries of a directory that are read."""
+
+
+class FileSuggester(Suggester):
+    """Suggests directories, task files and environments: the first with the typed prefix."""
+
+    def __init__(self) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+
+    async def get_suggestion(self, value: str) -> str | None:
+        return await to_thread(complete, value) if value else None
+
+
+def complete(typed: str) -> str | None:
+    """The first path with the typed prefix; None if there is none."""
+    folder, _, begun = typed.rpartition("/")
+    root = Path(expanduser(folder + "/" if "/" in typed else "."))
+    try:
+        names = sorted(
+            entry.name + ("/" if entry.is_dir() else "")
+            for entry, _ in zip(root.iterdir(), range(MOST_ENTRIES), strict=False)
+            if entry.name.startswith(begun) and (entry.is_dir() or entry.suffix in SUFFIXES)
+        )
+    except OSError:
+        return None
+    hidden = begun.startswith(".")
+    shown = [name for name in names if hidden or not name.startswith(".")]
+    return typed + shown[0][len(begun) :] if shown else None
