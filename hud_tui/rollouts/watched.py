@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import inspect
 import os
 import re
 import signal
 import sys
 import threading
 import traceback
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isfinite
@@ -30,6 +32,8 @@ SECRETS = "HUD_TUI_SECRETS"
 """Names of the variables whose values are redacted, comma-separated."""
 UNGRADED = "no grade"
 """In a grade's info: the place of a template that ended without a grade."""
+MOST_UNAWAITED = 3
+"""Most calls without await that a failure names."""
 CONTROL = 3
 """File descriptor of a rollout's process for its reports, and for the stacks of its threads."""
 
@@ -94,7 +98,7 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
         {
             "phase": phase,
             "type": kind,
-            "message": message[:LINE],
+            "message": message[:LINE] + missing_await(error, root),
             "file": file,
             "line": line,
             "function": function,
@@ -102,6 +106,34 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
         }
     )
     return failure
+
+
+def wrong_type(value: object, hint: str) -> str:
+    """What is wrong with a value of this type, and what to do; of a coroutine, that it was not
+    awaited."""
+    if not inspect.iscoroutine(value):
+        return f"of type {type(value).__name__}: {hint}"
+    value.close()  # the failure says it, no warning in the log
+    return f"a coroutine: yield await {value.cr_code.co_name}(…)"
+
+
+def missing_await(error: BaseException, root: str) -> str:
+    """For an error about a coroutine, e.g. ``int + coroutine``: which await is missing; else empty.
+
+    Args:
+        error: With its traceback.
+        root: The environment's directory.
+    """
+    if "coroutine" not in str(error) or not isinstance(error, (TypeError, AttributeError)):
+        return ""
+    found: dict[str, None] = {}
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if is_own(frame.f_code.co_filename, root):
+            values = [one for one in frame.f_locals.values() if inspect.iscoroutine(one)]
+            new = [one for one in values if inspect.getcoroutinestate(one) == inspect.CORO_CREATED]
+            found |= dict.fromkeys(one.cr_code.co_name for one in new)
+    of = f" before the call of {', '.join(found)}" if found else ""
+    return f"; an await is missing{of}"
 
 
 def process_ended(why: str, phase: str) -> dict[str, Any]:
@@ -228,6 +260,8 @@ class Doing:
     def __init__(self, source: str, report: Report) -> None:
         self.source, self.phase = source, "import"
         self._report, self._made = report, list[Any]()
+        self._unawaited: list[str] = []
+        """Calls without await that Python has warned of, with their places."""
         self._older: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._older_threads: set[int] = set()
 
@@ -241,6 +275,7 @@ class Doing:
         faulthandler.register(signal.SIGUSR1, file=CONTROL, chain=True)
         faulthandler.enable(file=CONTROL)
         self._tell_exits()
+        self._note_unawaited()
 
     def enter(self, phase: str) -> None:
         """From now on; the host keeps the last one, for a process that is killed."""
@@ -256,7 +291,11 @@ class Doing:
 
     def tell(self, error: BaseException) -> None:
         """Report an exception in the present phase."""
-        self._report({"failure": failure_of(error, self.source, self.phase)})
+        failure = failure_of(error, self.source, self.phase)
+        if self._unawaited and "an await is missing" not in failure["message"]:
+            before = "; ".join(self._unawaited[:MOST_UNAWAITED])
+            failure["message"] += f" (before that, {before})"
+        self._report({"failure": failure})
 
     def tell_value(self, message: str, made: Any) -> None:
         """Report a wrong value, with the line of the generator's yield."""
@@ -293,6 +332,19 @@ class Doing:
         places = {one: place_of(frame, self.source) for one, frame in frames.items() if one != own}
         return {one: place for one, place in places.items() if place is not None}
 
+    def _note_unawaited(self) -> None:
+        """Keep Python's warnings of coroutines that were never awaited, for a later failure."""
+        show, root = warnings.showwarning, root_of(self.source)
+
+        def note(
+            message: Any, category: Any, filename: str, lineno: int, *more: Any, **named: Any
+        ) -> None:
+            if "was never awaited" in str(message) and is_own(filename, root):
+                self._unawaited.append(f"{filename}:{lineno}: {message}")
+            show(message, category, filename, lineno, *more, **named)
+
+        warnings.showwarning = note
+
     def _tell_exits(self) -> None:
         """Report ``os._exit`` too, which no handler sees."""
         leave = os._exit
@@ -318,8 +370,8 @@ class Watched:
         with self._telling("setup"):
             prompt = await self._made.__anext__()
         if not isinstance(prompt, (str, list, dict, type(None))):
-            kind = type(prompt).__name__
-            self._refuse(f"the prompt is of type {kind}: yield text, or a list of messages")
+            wrong = wrong_type(prompt, "yield text, or a list of messages")
+            self._refuse(f"the prompt is {wrong}")
         self._doing.enter(AGENT)
         return redact(prompt)
 
@@ -370,7 +422,7 @@ def wrong_grade(result: Any) -> str | None:
         reward = result["score"]
     if not isinstance(reward, (int, float)):
         hint = "yield a number, an EvaluationResult, or a dict with a numeric 'score'"
-        return f"the reward is of type {type(reward).__name__}: {hint}"
+        return f"the reward is {wrong_type(reward, hint)}"
     if abs(reward) <= sys.float_info.max:  # not for nan
         return None
     return f"the reward is {reward if isinstance(reward, float) else 'too large'}: not finite"

@@ -18,8 +18,9 @@ from contextlib import asynccontextmanager
 from math import isfinite
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
-from time import monotonic
+from time import localtime, monotonic, strftime, time
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from hud_tui.rollouts.host import GRACE_S, command, keep_endings_out_of_the_log, write_all
@@ -66,19 +67,43 @@ LONGEST = 64 << 20
 READY_S = 120.0
 """Longest start of an environment, seconds."""
 SERVED_S = 15.0
-"""Longest wait for one that is already served elsewhere, seconds."""
+"""Longest wait for one that is already served elsewhere, seconds; the SDK's own is 240."""
+PROBE_S = 3.0
+"""Longest wait for a connection to one that may be gone, seconds."""
 WHERE_S = 2.0
 """Seconds that a hanging process has to report its place in the code."""
 
 
-def not_served(runtime: str, error: OSError) -> dict[str, Any]:
-    """The failure to connect to an environment that somebody else should serve at ``tcp://…``."""
+def not_served(runtime: str, error: OSError, answered: float | None = None) -> dict[str, Any]:
+    """The failure to connect to an environment that somebody else should serve at ``tcp://…``.
+
+    Args:
+        runtime: Its address.
+        error: Of the connection.
+        answered: When it answered last, Unix seconds; None if it never did.
+    """
     place = runtime.removeprefix("tcp://")
-    why = f"{place} does not answer: {error.strerror or error}"
+    why = f"{place} does not answer: {error.strerror or error or 'timed out'}"
     if isinstance(error, ConnectionRefusedError):
-        start = f"python -m hud.environment.server ENV.py --port {place.rpartition(':')[2]}"
-        why = f"nothing listens on {place} (start it: {start})"
-    return {"phase": "start", "type": "NotServed", "message": why}
+        why = f"nothing listens on {place}"
+    start = f"python -m hud.environment.server ENV.py --port {place.rpartition(':')[2]}"
+    advice = f"start it: {start}"
+    if answered is not None:
+        why += f" any more; it answered last at {strftime('%H:%M:%S', localtime(answered))}"
+        advice = f"start it again: {start}; the run goes on, or is resumed"
+    return {"phase": "start", "type": "NotServed", "message": f"{why} ({advice})"}
+
+
+async def probe(runtime: str, answered: float | None = None) -> dict[str, Any] | None:
+    """The failure of a server at ``tcp://…`` that takes no connections; None if it takes them."""
+    parts = urlsplit(runtime)
+    try:
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    except OSError as error:
+        return not_served(runtime, error, answered)
+    writer.close()
+    return None
 
 
 # The worker's side of the host: a provider, in the SDK's terms, which places a rollout.
@@ -314,6 +339,8 @@ class Worker:
         self._agents: dict[str, Any] = {}
         self._local_failures: dict[str, dict[str, Any]] = {}
         self._providers: dict[str, Any] = {}
+        self._answered: dict[str, float] = {}
+        """When a server at ``tcp://…`` answered last, Unix seconds."""
 
     def tell(self, document: dict[str, Any]) -> None:
         """Write one line; exits if the reader is gone."""
@@ -392,6 +419,7 @@ class Worker:
                 if is_served and isinstance(error, OSError):
                     failure = not_served(request["runtime"], error)
                 raise Failed(failure or failure_of(error, self._source, "start")) from error
+        self._answered[request["runtime"]] = time()
         return {"capabilities": names, "seconds": monotonic() - began}
 
     async def _roll_out(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -413,10 +441,19 @@ class Worker:
             run = await self._rollout(request, task, agent, group_id, trace_id)
             answer = summary(run, trace_id) | {"seconds": monotonic() - began}
             answer["failure"] = await self._failure(trace_id, answer["error"] is not None)
+            if request["runtime"].startswith("tcp:"):
+                await self._check_served(request["runtime"], answer)
             shown = {key: value for key, value in answer.items() if key != "samples"}
             event = {"event": "rollout", "id": request["id"], "group_id": group_id}
             self.tell({**event, "task_slug": task.slug, "run": shown})
             return answer
+
+    async def _check_served(self, runtime: str, run: dict[str, Any]) -> None:
+        """Name the server as the cause of a rollout's failure if it is gone."""
+        if run["error"] is None:
+            self._answered[runtime] = time()
+        elif failure := await probe(runtime, self._answered.get(runtime)):
+            run["failure"] = failure
 
     async def _rollout(
         self, request: dict[str, Any], task: Any, agent: Any, group_id: str, trace_id: str
@@ -481,7 +518,7 @@ class Worker:
             variables = {name: os.environ[name] for name in named if name in os.environ}
             return DockerRuntime(more or None, env_vars=variables)
         if kind == "tcp":
-            return Runtime(runtime)
+            return Runtime(runtime, params={"ready_timeout": SERVED_S})
         return HUDRuntime() if kind == "hud" else HostedRuntime()
 
     def _local(self, task: Any) -> Any:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf, nan
 from pathlib import Path
+from subprocess import run
 from typing import Any
 
 import pytest
@@ -304,6 +305,65 @@ async def test_a_wrong_prompt_is_told_with_its_line(prompt: object) -> None:
     assert "the prompt is of type" in (await _refused(0, prompt, 0.5))["message"]
 
 
+async def price() -> int:
+    return 3
+
+
+async def test_a_prompt_or_a_reward_that_lacks_its_await_is_told_so() -> None:
+    failure = await _refused(0, price(), 0.5)
+    assert failure["message"] == "the prompt is a coroutine: yield await price(…)"
+    failure = await _refused(1, "prompt", price())
+    assert failure["message"] == "the reward is a coroutine: yield await price(…)"
+
+
+async def test_an_error_about_a_coroutine_says_which_await_is_missing() -> None:
+    calls = []
+
+    async def template() -> AsyncIterator[object]:
+        cost = price()
+        calls.append(cost)
+        yield cost + 1
+
+    told: list[dict[str, Any]] = []
+    made = Watched(template(), Doing(__file__, told.append))
+    with pytest.raises(TypeError, match="coroutine"):
+        await anext(made)
+    [failure] = [one["failure"] for one in told if "failure" in one]
+    calls[0].close()
+    assert failure["message"].endswith("'int'; an await is missing before the call of price")
+
+
+def test_a_call_without_await_is_told_with_the_failure_that_follows(tmp_path: Path) -> None:
+    """In a process of its own, as a rollout is: what Python warns of is the process's."""
+    (tmp_path / "shop.py").write_text(
+        "shelf = {}\n"
+        "async def reset():\n"
+        "    shelf['nut'] = 1\n"
+        "def setup():\n"
+        "    reset()\n"
+        "    return shelf['nut']\n"
+    )
+    code = (
+        "import os, sys\n"
+        "os.dup2(os.open(os.devnull, os.O_WRONLY), 3)\n"
+        "from hud_tui.rollouts.watched import Doing\n"
+        "found = []\n"
+        "doing = Doing(sys.argv[1] + '/shop.py', found.append)\n"
+        "doing.answer()\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "import shop\n"
+        "try:\n"
+        "    shop.setup()\n"
+        "except KeyError as error:\n"
+        "    doing.tell(error)\n"
+        "print(found[-1]['failure']['message'])\n"
+    )
+    done = run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    place = f"{tmp_path}/shop.py:5"
+    assert done.stdout == f"'nut' (before that, {place}: coroutine 'reset' was never awaited)\n"
+    assert "never awaited" in done.stderr, "the log has it, too"
+
+
 async def _refused(yields: int, *values: object) -> dict[str, Any]:
     """The failure of a template at its so-many-th yield, from 0."""
 
@@ -347,8 +407,9 @@ async def test_a_template_that_ends_without_a_grade_scores_nothing_and_says_so()
     grade = await made.asend("answer")
     place = f"{__file__}:{template.__code__.co_firstlineno}"
     assert grade == {"score": 0.0, "info": {"no grade": place}}
-    run = {"error": None, "turns": 1, "tokens": 1, "tool_calls": 0, "reward": 0.0, "seconds": 1.0}
-    finding = Trial("t", "j", {**run, "info": grade["info"]}).finding(Path("log"))
+    made_so = {"turns": 1, "tokens": 1, "tool_calls": 0, "reward": 0.0, "seconds": 1.0}
+    rollout = {"error": None, **made_so, "info": grade["info"]}
+    finding = Trial("t", "j", rollout).finding(Path("log"))
     assert finding.level == "warning"
     assert place in finding.message
 

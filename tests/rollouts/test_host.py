@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import tomllib
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hud_tui.rollouts.host import keep_endings_out_of_the_log
 from hud_tui.rollouts.process import SDK, failure_text, find_interpreter, how_to_get_the_sdk
 from hud_tui.rollouts.run_files import Options
 from hud_tui.rollouts.watched import failure_of
-from hud_tui.rollouts.worker import not_served
+from hud_tui.rollouts.worker import Worker, not_served, probe
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -178,3 +179,23 @@ def test_an_environment_that_nobody_serves_is_named_by_its_address(
     error: OSError, said: str
 ) -> None:
     assert failure_text(not_served("tcp://127.0.0.1:1", error)).startswith(said)
+
+
+async def test_a_server_that_goes_away_is_the_failure_of_the_rollouts_that_it_broke() -> None:
+    """By its address, since when, and how to start it again, whatever the SDK said."""
+    worker, run = Worker(-1), {"error": "[grading] EOFError", "failure": None}
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    runtime = f"tcp://{place}"
+    assert await probe(runtime) is None
+    await worker._check_served(runtime, {"error": None})  # one that went well
+    await worker._check_served(runtime, run)
+    assert run["failure"] is None, "it is still there: the SDK's error stands"
+    server.close()
+    await server.wait_closed()
+    await worker._check_served(runtime, run)
+    said = failure_text(run["failure"])
+    assert re.match(
+        rf"nothing listens on {place} any more; it answered last at \d\d:\d\d:\d\d \(", said
+    )
+    assert "(start it again: python -m hud.environment.server ENV.py --port " in said
