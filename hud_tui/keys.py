@@ -248,8 +248,6 @@ MEANINGS = {
     "^q": "Copy the selection, or quit.",
 }
 """The one meaning that each key has in every view, by the key in the usual notation."""
-QUESTIONS = frozenset({"dialog", "connect"})
-"""Views in which letters answer a question."""
 
 
 APP = (

@@ -244,17 +244,72 @@ def _skip(text: str, at: int) -> int:
     return at if blank is None else blank.end()
 
 
-# What all areas of the client have in common.
+# The client: models and trees, training, jobs and rollouts, tasksets.
 
 
 T = TypeVar("T")
 
 
-class Calls:
-    """Base of the areas, which contain one method for each endpoint."""
+class Unset(Enum):
+    """Type of `UNSET`: an omitted argument, where None has a meaning."""
 
-    settings: Settings
-    wire: Connection
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+TREES = 2
+"""Maximum number of models whose tree is cached."""
+RUNS = 2000
+"""Maximum number of runs per page."""
+ROLLOUT = ("args", "agent", "runtime_config", "verifier")
+"""Fields of a rollout's body that the command log leaves out, because they come from its task."""
+
+
+class HudClient:
+    """A client of a HUD service, with one method for each endpoint. Every failure is a `HudError`;
+    reads retry, writes are sent once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        transport: httpx.AsyncBaseTransport | None = None,
+        guard: Guard | None = None,
+        observe: Callable[[AuditEntry], None] = ignore_write,
+    ) -> None:
+        """
+        Args:
+            settings: The hosts and the key.
+            transport: Replaces the network, for tests.
+            guard: Checks requests that change something; None allows all.
+            observe: Called with each request that changed something, or may have.
+        """
+        self.settings = settings
+        self.wire = Connection(settings, transport, guard or Guard(), observe)
+        self._trees: dict[str, TreeReader] = {}
+        """By model id, most recently read last."""
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether writes are reported to an observer."""
+        return self.wire.writing.observe is not ignore_write
+
+    def observed(self, observe: Callable[[AuditEntry], None]) -> Self:
+        """This client with another observer of writes; closing either closes both."""
+        twin = copy(self)
+        twin.wire = self.wire.observed(observe)
+        return twin
+
+    def feed(self, model_id: str) -> "Feed":
+        """Events of a model; the first one is its tree."""
+        from hud_tui.client.feed import Feed  # most headless commands do not need it
+
+        return Feed(self, model_id)
+
+    async def aclose(self) -> None:
+        """Close the connections; pending requests fail."""
+        await self.wire.http.aclose()
 
     def api(self, path: str, *names: str) -> str:
         """A URL of the platform; each ``{}`` in the path is replaced by a quoted name."""
@@ -294,31 +349,7 @@ class Calls:
                     "try again: the list may be changing",
                 )
 
-
-def _fill(path: str, names: tuple[str, ...]) -> str:
-    return path.format(*(quote(name, safe="") for name in names))
-
-
-# Models and their checkpoint trees.
-
-
-class Unset(Enum):
-    """Type of `UNSET`: an omitted argument, where None has a meaning."""
-
-    UNSET = "unset"
-
-
-UNSET = Unset.UNSET
-
-
-TREES = 2
-"""Maximum number of models whose tree is cached."""
-
-
-class CatalogCalls(Calls):
-    def __init__(self) -> None:
-        self._trees: dict[str, TreeReader] = {}
-        """By model id, most recently read last."""
+    # Models and their checkpoint trees.
 
     async def whoami(self) -> Identity:
         """The owner of the key."""
@@ -455,17 +486,9 @@ class CatalogCalls(Calls):
     def checkpoints_url(self, model_id: str) -> str:
         return self.api("/v2/models/{}/checkpoints", model_id)
 
-
-def _same_name(one: str, other: str) -> bool:
-    return " ".join(one.split()).casefold() == " ".join(other.split()).casefold()
-
-
-# Training: gradient passes, optimizer steps and managed runs. Writes are sent once.
-
-
-class TrainingCalls(Calls):
-    """`key` is a write's Idempotency-Key, needed to `settle` it; by default a fresh one is used.
-    `run` is the id of the run whose steps this client takes (embedded service)."""
+    # Training: gradient passes, optimizer steps and managed runs. `key` is a write's
+    # Idempotency-Key, needed to `settle` it; by default a fresh one is used. `run` is the id of the
+    # run whose steps this client takes (embedded service).
 
     async def losses(self, model_id: str) -> Losses:
         """The loss functions this model can be trained with."""
@@ -611,23 +634,8 @@ class TrainingCalls(Calls):
             "",
         )
 
+    # Jobs, their traces, and chat with a model.
 
-def _keyed(key: str | None, run: str | None = None) -> dict[str, str]:
-    """Headers of a training write. `run`: id of the run whose step this is (embedded service)."""
-    headers = {"Idempotency-Key": key, "Hud-Tui-Run": run}
-    return {name: value for name, value in headers.items() if value is not None}
-
-
-# Jobs, their traces, and chat with a model.
-
-
-RUNS = 2000
-"""Maximum number of runs per page."""
-ROLLOUT = ("args", "agent", "runtime_config", "verifier")
-"""Fields of a rollout's body that the command log leaves out, because they come from its task."""
-
-
-class JobCalls(TrainingCalls):
     async def jobs(self, limit: int = 200, taskset_id: str | None = None) -> list[Job]:
         """The newest jobs, at most `limit`; with `taskset_id` only those of one taskset."""
         asked = {} if taskset_id is None else {"taskset_id": taskset_id}
@@ -758,11 +766,8 @@ class JobCalls(TrainingCalls):
         url, change = self.api("/v2/trace/{}/exit", trace_id), Change("exit trace", "", trace_id)
         await self.wire.write("POST", url, Json, change, body)
 
+    # Tasksets and the environments their tasks name.
 
-# Tasksets and the environments their tasks name.
-
-
-class TasksetCalls(Calls):
     async def tasksets(self) -> list[Taskset]:
         """The tasksets the service lists; empty if it has no such list (HUD)."""
         try:
@@ -816,56 +821,26 @@ class TasksetCalls(Calls):
         )
 
 
+def _fill(path: str, names: tuple[str, ...]) -> str:
+    return path.format(*(quote(name, safe="") for name in names))
+
+
+def _same_name(one: str, other: str) -> bool:
+    return " ".join(one.split()).casefold() == " ".join(other.split()).casefold()
+
+
+def _keyed(key: str | None, run: str | None = None) -> dict[str, str]:
+    """Headers of a training write. `run`: id of the run whose step this is (embedded service)."""
+    headers = {"Idempotency-Key": key, "Hud-Tui-Run": run}
+    return {name: value for name, value in headers.items() if value is not None}
+
+
 def _id(name: str) -> str:
     """The canonical form of a name that is a UUID; else empty."""
     try:
         return str(UUID(name))
     except ValueError:
         return ""
-
-
-class HudClient(CatalogCalls, JobCalls, TasksetCalls):
-    """A client of a HUD service. Every failure is a `HudError`; reads retry, writes are sent
-    once."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        transport: httpx.AsyncBaseTransport | None = None,
-        guard: Guard | None = None,
-        observe: Callable[[AuditEntry], None] = ignore_write,
-    ) -> None:
-        """
-        Args:
-            settings: The hosts and the key.
-            transport: Replaces the network, for tests.
-            guard: Checks requests that change something; None allows all.
-            observe: Called with each request that changed something, or may have.
-        """
-        super().__init__()
-        self.settings = settings
-        self.wire = Connection(settings, transport, guard or Guard(), observe)
-
-    @property
-    def is_observed(self) -> bool:
-        """Whether writes are reported to an observer."""
-        return self.wire.writing.observe is not ignore_write
-
-    def observed(self, observe: Callable[[AuditEntry], None]) -> Self:
-        """This client with another observer of writes; closing either closes both."""
-        twin = copy(self)
-        twin.wire = self.wire.observed(observe)
-        return twin
-
-    def feed(self, model_id: str) -> "Feed":
-        """Events of a model; the first one is its tree."""
-        from hud_tui.client.feed import Feed  # most headless commands do not need it
-
-        return Feed(self, model_id)
-
-    async def aclose(self) -> None:
-        """Close the connections; pending requests fail."""
-        await self.wire.http.aclose()
 
 
 LOOKED_THROUGH = 1000

@@ -52,21 +52,17 @@ class Budgets:
     def __init__(
         self,
         machines: Machines,
-        prime: Callable[[], Prime] = lambda: Prime(read_prime(every_variable())),
         clock: Callable[[], float] = time,
         look_s: float = LOOK_S,
-        ask_s: float = ASK_S,
     ) -> None:
         """
         Args:
             machines: Where rentals are stored.
-            prime: Returns the account.
             clock: Unix seconds.
             look_s: Seconds between two checks of the clock.
-            ask_s: Seconds between two requests to Prime about running pods.
         """
-        self._machines, self._prime, self._clock = machines, prime, clock
-        self._look_s, self._ask_s, self._asked_at = look_s, ask_s, 0.0
+        self._machines, self._clock = machines, clock
+        self._look_s, self._asked_at = look_s, 0.0
 
     async def run(self) -> None:
         """Run until nothing is rented; returns at once if another process does this."""
@@ -92,10 +88,10 @@ class Budgets:
         """
         now = self._clock()
         spent = {one.name: why for one in self._running() if (why := self._why(one, now))}
-        asks = now - self._asked_at >= self._ask_s
+        asks = now - self._asked_at >= ASK_S
         if not spent and not asks:
             return
-        async with self._prime() as prime:
+        async with Prime(read_prime(every_variable())) as prime:
             pods = Pods(prime, self._machines.state)
             if asks or any(not one.id for one in self._running() if one.name in spent):
                 spent |= await self._shut(pods, prime)

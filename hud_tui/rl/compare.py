@@ -2,7 +2,7 @@
 related. Overlays of branches and other models, and of several runs; the view of the Live charts."""
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
@@ -447,10 +447,8 @@ class RunLine:
     buckets: Sequence[Bucket]
     """What is drawn: one bucket per chart column that has a value; for a smoothed line only the
     average."""
-    rows: tuple[int, int]
-    """The visible steps: first, and one past the last."""
     last: float
-    """Its smoothed value at the right end of the visible part; NaN if there is none."""
+    """Its smoothed value at its last step; NaN if there is none."""
     points: bool = False
     """Whether each bucket is an evaluation, with its interval as lowest and highest value."""
 
@@ -483,7 +481,6 @@ def overlay_runs(
     axis: Axis = Axis.STEP,
     width: int = 80,
     weight: float = 0.0,
-    window: tuple[float, float] | None = None,
 ) -> RunOverlay:
     """Draw several runs in one chart, each from its own beginning. O(runs · width · log steps).
 
@@ -493,13 +490,10 @@ def overlay_runs(
         axis: Unit of the x axis.
         width: Columns of the chart; in braille two per cell.
         weight: Of the moving average.
-        window: Smallest and largest visible x; None for all.
     """
     xs = [series.x(axis) for _, series in runs if len(series)]
     low = min((x[0] for x in xs), default=0.0)
-    high = max((x[-1] for x in xs), default=1.0)
-    low, high = window or (low, high)
-    high = max(high, low + 1e-9)
+    high = max(low + 1e-9, max((x[-1] for x in xs), default=1.0))
     lines = [_line(row, series, key, axis, (low, high, width), weight) for row, series in runs]
     return RunOverlay(key, axis, low, high, ordered(lines, key))
 
@@ -517,17 +511,13 @@ def _line(
         return _scored(row, series, axis, frame)
     at, curve = series.x(axis), series.curve(key, weight)
     if curve is None or not len(series):
-        return RunLine(row, (), (0, 0), nan)
-    start = bisect_left(at, low)
-    stop = bisect_right(at, high)
-    if stop <= start:
-        return RunLine(row, (), (start, start), nan)
-    rows = (start, stop)
+        return RunLine(row, (), nan)
+    rows = (0, len(series))
     if weight:
         buckets = _trend(curve, at, frame, rows)
     else:
         buckets = curve.buckets(at, low, high, width, rows)
-    return RunLine(row, buckets, (start, stop), curve.ema.at(curve.column, stop - 1))
+    return RunLine(row, buckets, curve.ema.at(curve.column, len(series) - 1))
 
 
 def _scored(row: RunRow, series: RunSeries, axis: Axis, frame: tuple[float, float, int]) -> RunLine:
@@ -536,13 +526,12 @@ def _scored(row: RunRow, series: RunSeries, axis: Axis, frame: tuple[float, floa
     wide = (high - low) / max(1, width - 1)
     found = {}
     for place, one in series.scores.items():
-        if low <= at[place] <= high:
-            column = round((at[place] - low) / wide)
-            least, most = (one.value if end is None else end for end in (one.low, one.high))
-            found[column] = Bucket(column, least, most, one.value, one.joins, place)
+        column = round((at[place] - low) / wide)
+        least, most = (one.value if end is None else end for end in (one.low, one.high))
+        found[column] = Bucket(column, least, most, one.value, one.joins, place)
     buckets = list(found.values())  # if several share a column, the newest
     last = buckets[-1].smooth if buckets else nan
-    return RunLine(row, buckets, (0, len(series)), last, points=True)
+    return RunLine(row, buckets, last, points=True)
 
 
 def _trend(

@@ -157,11 +157,21 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
     return find_by_id(name, jobs, "job", _job_label)
 
 
-def find_by_id(name: str, known: Sequence[N], kind: str, label: Callable[[N], str]) -> N:
-    """One of a `kind` of things by id or a prefix of it; arguments and errors as of `find_job`."""
-    wanted = _plain(name.strip())
-    found = [one for one in known if wanted == _plain(one.id)] or _with_prefix(wanted, known)
-    if found:
+def find_by_id(
+    name: str,
+    known: Sequence[N],
+    kind: str,
+    label: Callable[[N], str],
+    name_of: Callable[[N], str | None] = lambda one: None,
+) -> N:
+    """One of a `kind` of things by id, by name if there are names, or by a prefix of its id; other
+    arguments and errors as of `find_job`."""
+    plain, folded = _plain(name.strip()), name.strip().casefold()
+    if found := [one for one in known if plain == _plain(one.id)]:
+        return _only(found, kind, name, label, "have the id")
+    if found := [one for one in known if folded == _fold(name_of(one))]:
+        return _only(found, kind, name, label)
+    if found := _with_prefix(plain, known):
         return _only(found, kind, name, label, "have ids like")
     if hint := short_prefix(name, known):
         raise HudUsage(f"no {kind} named {one_line(name)}", hint)

@@ -18,8 +18,8 @@ from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import metrics_of, short
 from hud_tui.rl.names import (
-    SHORTEST_PREFIX,
     close_names,
+    find_by_id,
     setting_label,
     short_label,
     short_prefix,
@@ -304,28 +304,18 @@ def find_run(name: str, rows: Sequence[RunRow]) -> RunRow:
         HudAmbiguous: Several match; the hint lists them.
         HudUsage: None matches; the hint lists similar names.
     """
-    wanted = name.strip().casefold()
-    plain = wanted.replace("-", "")
-    ranks: tuple[Callable[[RunRow], bool], ...] = (
-        lambda row: wanted == row.id.casefold(),
-        lambda row: wanted == row.name.casefold(),
-        lambda row: len(plain) >= SHORTEST_PREFIX and row.id.replace("-", "").startswith(plain),
-    )
-    for rank in ranks:
-        found = [row for row in rows if rank(row)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            several = ", ".join(f"{row.id} ({row.name})" for row in found[:5])
-            raise HudAmbiguous(
-                f"{len(found)} runs are called {one_line(name)}", f"say which: {several}"
-            )
-    newest = next((row for row in rows if row.model.casefold() == wanted), None)
-    if newest is not None:
-        return newest
-    known = {text: None for row in rows for text in (row.name, row.model) if text}
-    hint = short_prefix(name, rows) or close_names(name, known)
-    raise HudUsage(f"no run named {one_line(name)}", hint)
+    try:
+        return find_by_id(name, rows, "run", lambda row: f"{row.id} ({row.name})", lambda r: r.name)
+    except HudAmbiguous:
+        raise
+    except HudUsage as unknown:
+        model = name.strip().casefold()
+        newest = next((row for row in rows if row.model.casefold() == model), None)
+        if newest is not None:
+            return newest
+        known = {text: None for row in rows for text in (row.name, row.model) if text}
+        hint = short_prefix(name, rows) or close_names(name, known)
+        raise HudUsage(unknown.message, hint) from None
 
 
 # Columns.

@@ -365,8 +365,6 @@ def test_runs_are_laid_over_each_other_from_their_own_beginning() -> None:
     assert [bucket.column for bucket in by_time.lines[0].buckets] == [0, 1, 2, 3]
     by_tokens = overlay_runs(runs, "reward_mean", Axis.TOKENS, 10)
     assert (by_tokens.low, by_tokens.high) == (5.0, 80.0)
-    zoomed = overlay_runs(runs, "reward_mean", Axis.STEP, 4, window=(3.0, 4.0))
-    assert [line.rows for line in zoomed.lines] == [(2, 4), (2, 3)]
     assert value_at(fast, "reward_mean", Axis.TIME, 2.5) == 0.7
     assert isnan(value_at(slow, "reward_mean", Axis.STEP, 4.0)), "it has no such step"
 
