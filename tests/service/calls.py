@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.service.data_dir import MARK
 from hud_tui.service.engines.base import Sampled, SampleRequest
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 QUESTION = "3 + 4 = ?"
 
 
-async def chat(http: httpx.AsyncClient, model: str, **body: Any) -> Json:
+async def chat(http: AsyncClient, model: str, **body: Any) -> Json:
     """Ask the model; the reply's JSON."""
     messages = [{"role": "user", "content": QUESTION}]
     headers = body.pop("headers", None)
@@ -27,7 +27,7 @@ async def chat(http: httpx.AsyncClient, model: str, **body: Any) -> Json:
     return dict(answer.json())
 
 
-async def payloads(http: httpx.AsyncClient, model: str, rewards: Sequence[float]) -> list[Json]:
+async def payloads(http: AsyncClient, model: str, rewards: Sequence[float]) -> list[Json]:
     """One sampled rollout a reward."""
     reply = await chat(http, model, n=len(rewards), return_token_ids=True, seed=1)
     return [
@@ -45,21 +45,19 @@ def sample_of(choice: Json) -> Json:
     }
 
 
-async def pass_(http: httpx.AsyncClient, model_id: str, inputs: Any, **body: Any) -> httpx.Response:
+async def pass_(http: AsyncClient, model_id: str, inputs: Any, **body: Any) -> Response:
     """POST forward-backward."""
     path = f"/v1/models/{model_id}/train/forward-backward"
     return await http.post(path, json={"inputs": inputs, **body})
 
 
-async def optim(
-    http: httpx.AsyncClient, model_id: str, learning_rate: float = 0.1
-) -> httpx.Response:
+async def optim(http: AsyncClient, model_id: str, learning_rate: float = 0.1) -> Response:
     """POST optim-step."""
     path = f"/v1/models/{model_id}/train/optim-step"
     return await http.post(path, json={"learning_rate": learning_rate})
 
 
-async def step(http: httpx.AsyncClient, model: Json) -> Json:
+async def step(http: AsyncClient, model: Json) -> Json:
     """One whole optimizer step; its reply."""
     passed = await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     assert passed.status_code == 200, passed.text
@@ -68,7 +66,7 @@ async def step(http: httpx.AsyncClient, model: Json) -> Json:
     return dict(stepped.json())
 
 
-async def tree(http: httpx.AsyncClient, model_id: str) -> list[Json]:
+async def tree(http: AsyncClient, model_id: str) -> list[Json]:
     """The checkpoint tree."""
     return list((await http.get(f"/v2/models/{model_id}/checkpoints")).json())
 
@@ -78,12 +76,12 @@ def saved_steps(data_dir: Path) -> list[Path]:
     return [path for path in (data_dir / "checkpoints").iterdir() if path.name != MARK]
 
 
-async def set_head(http: httpx.AsyncClient, model_id: str, checkpoint_id: str) -> httpx.Response:
+async def set_head(http: AsyncClient, model_id: str, checkpoint_id: str) -> Response:
     """PUT the head."""
     return await http.put(f"/v2/models/{model_id}/head", json={"checkpoint_id": checkpoint_id})
 
 
-async def reach(http: httpx.AsyncClient, job_id: str, step: int = 1) -> None:
+async def reach(http: AsyncClient, job_id: str, step: int = 1) -> None:
     """Wait until a run has taken so many steps."""
 
     async def reached() -> bool:
@@ -94,49 +92,49 @@ async def reach(http: httpx.AsyncClient, job_id: str, step: int = 1) -> None:
     await until(reached)
 
 
-async def status_of(http: httpx.AsyncClient, job_id: str) -> Json:
+async def status_of(http: AsyncClient, job_id: str) -> Json:
     """The status of a run, by its own id or its model's."""
     answer = await http.get(f"/v1/training/jobs/{job_id}/raw-status")
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 
 
-async def cancel(http: httpx.AsyncClient, job_id: str) -> httpx.Response:
+async def cancel(http: AsyncClient, job_id: str) -> Response:
     """POST cancel_job."""
     return await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
 
 
-async def resume(http: httpx.AsyncClient, job_id: str) -> httpx.Response:
+async def resume(http: AsyncClient, job_id: str) -> Response:
     """POST resume."""
     return await http.post(f"/v1/training/jobs/{job_id}/resume")
 
 
-async def traces_of(http: httpx.AsyncClient, job_id: str, **where: Any) -> list[Json]:
+async def traces_of(http: AsyncClient, job_id: str, **where: Any) -> list[Json]:
     """Every rollout of a job."""
     params = {"limit": 10_000, **where}
     return list((await http.get(f"/v2/jobs/{job_id}/traces", params=params)).json()["items"])
 
 
-async def conversation(http: httpx.AsyncClient, trace_id: str) -> list[Json]:
+async def conversation(http: AsyncClient, trace_id: str) -> list[Json]:
     """What was asked and said in a rollout."""
     return list((await http.get(f"/v2/trace/{trace_id}/events")).json()["events"])
 
 
-async def report(http: httpx.AsyncClient, trace_id: str, *spans: Json) -> None:
+async def report(http: AsyncClient, trace_id: str, *spans: Json) -> None:
     """Upload spans of a rollout."""
     path = f"/telemetry/v3/api/trace/{trace_id}/telemetry-upload"
     answer = await http.post(path, json={"telemetry": list(spans)})
     assert answer.status_code == 200, answer.text
 
 
-async def leave(http: httpx.AsyncClient, trace_id: str, reward: Any, **more: Any) -> None:
+async def leave(http: AsyncClient, trace_id: str, reward: Any, **more: Any) -> None:
     """End a rollout, as a client does; completed unless something else is said."""
     body = {"status": "completed", "reward": reward, **more}
     answer = await http.post(f"/v2/trace/{trace_id}/exit", json=body)
     assert answer.status_code == 200, answer.text
 
 
-def detail(answer: httpx.Response) -> str:
+def detail(answer: Response) -> str:
     """What a refusal says, as one text."""
     return str(answer.json()["detail"])
 

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.client.client import HudClient
 from hud_tui.service.service import Service
-from tests.conftest import Served
+from tests.conftest import Served, fork
+from tests.service.calls import Json
 from tests.service.clients import in_process
 from tests.service.headless import Command, Configure, commands, forked
 
@@ -60,3 +62,9 @@ async def client(service: Service) -> AsyncIterator[HudClient]:
     """A client whose requests never leave this process."""
     async with in_process(service) as client:
         yield client
+
+
+@pytest.fixture
+async def model(http: AsyncClient) -> Json:
+    """A fresh fork of the first base in the catalog."""
+    return await fork(http)

@@ -3,16 +3,16 @@
 from pathlib import Path
 from uuid import UUID, uuid4
 
-import httpx
+from httpx import AsyncClient
 
 from hud_tui.service.service import Service
 from hud_tui.wire import Identity, Model, Page
 from tests.conftest import calling, ended, fork, submit, tasks_of
-from tests.service.calls import chat, detail, set_head, step, tree
+from tests.service.calls import Json, chat, detail, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
 
-async def test_a_base_says_what_a_run_starts_from(http: httpx.AsyncClient) -> None:
+async def test_a_base_says_what_a_run_starts_from(http: AsyncClient) -> None:
     page = Page[Model].model_validate((await http.get("/v2/models")).json())
     [base] = page.items
     assert (base.model_name, base.is_trainable) == ("toy/four", True)
@@ -23,7 +23,7 @@ async def test_a_base_says_what_a_run_starts_from(http: httpx.AsyncClient) -> No
     assert base.training_defaults.steps == 10
 
 
-async def test_the_catalog_pages_to_its_total(http: httpx.AsyncClient) -> None:
+async def test_the_catalog_pages_to_its_total(http: AsyncClient) -> None:
     for number in range(3):
         await fork(http, f"fork {number}")
     first = (await http.get("/v2/models?limit=2")).json()
@@ -35,7 +35,7 @@ async def test_the_catalog_pages_to_its_total(http: httpx.AsyncClient) -> None:
     assert (past["items"], past["total"]) == ([], 4)
 
 
-async def test_a_fork_is_trainable_and_private(http: httpx.AsyncClient) -> None:
+async def test_a_fork_is_trainable_and_private(http: AsyncClient) -> None:
     me = Identity.model_validate((await http.get("/v2/auth/me")).json())
     assert UUID(me.user_id) != UUID(me.team_id)
     record = Model.model_validate(await fork(http, "My First Model!"))
@@ -45,9 +45,7 @@ async def test_a_fork_is_trainable_and_private(http: httpx.AsyncClient) -> None:
     assert (await tree(http, record.id)) == []
 
 
-async def test_a_taken_name_is_a_conflict_and_a_taken_slug_gets_a_suffix(
-    http: httpx.AsyncClient,
-) -> None:
+async def test_a_taken_name_is_a_conflict_and_a_taken_slug_gets_a_suffix(http: AsyncClient) -> None:
     await fork(http, "arith rl")
     base = (await http.get("/v2/models")).json()["items"][0]
     for name in ("arith rl", "ARITH  RL", "arith-rl", "Toy/Four"):
@@ -59,7 +57,7 @@ async def test_a_taken_name_is_a_conflict_and_a_taken_slug_gets_a_suffix(
     assert (await http.post("/v2/models/fork", json=nothing)).status_code == 404
 
 
-async def test_every_name_finds_the_model(http: httpx.AsyncClient) -> None:
+async def test_every_name_finds_the_model(http: AsyncClient) -> None:
     model = await fork(http, "Some Model")
     base = (await http.get("/v2/models")).json()["items"][0]
     for ref in (model["id"], UUID(model["id"]).hex, "some-model", "SOME MODEL"):
@@ -71,7 +69,7 @@ async def test_every_name_finds_the_model(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v2/models/resolve")).status_code == 404
 
 
-async def test_a_fork_starts_at_the_checkpoint_that_is_named(http: httpx.AsyncClient) -> None:
+async def test_a_fork_starts_at_the_checkpoint_that_is_named(http: AsyncClient) -> None:
     source = await fork(http, "source")
     await ended(http, await submit(http, source["id"], steps=3))
     nodes = (await http.get(f"/v2/models/{source['id']}/checkpoints")).json()
@@ -83,7 +81,7 @@ async def test_a_fork_starts_at_the_checkpoint_that_is_named(http: httpx.AsyncCl
     assert (await http.post("/v2/models/fork", json=body)).status_code == 404
 
 
-async def test_a_fork_starts_at_the_sources_head(http: httpx.AsyncClient) -> None:
+async def test_a_fork_starts_at_the_sources_head(http: AsyncClient) -> None:
     source = await fork(http, "source")
     for _ in range(3):
         await step(http, source)
@@ -100,8 +98,7 @@ async def test_a_fork_starts_at_the_sources_head(http: httpx.AsyncClient) -> Non
     assert first["name"] == "step-000001"
 
 
-async def test_the_head_moves_and_training_branches(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_the_head_moves_and_training_branches(http: AsyncClient, model: Json) -> None:
     steps = [await step(http, model) for _ in range(3)]
     first = steps[0]["checkpoint_id"]
     answer = await set_head(http, model["id"], UUID(first).hex)
@@ -115,7 +112,7 @@ async def test_the_head_moves_and_training_branches(http: httpx.AsyncClient) -> 
     assert [row["is_active"] for row in rows] == [False, False, False, True]
 
 
-async def test_a_head_must_be_the_models_own(http: httpx.AsyncClient) -> None:
+async def test_a_head_must_be_the_models_own(http: AsyncClient) -> None:
     mine, other = await fork(http, "mine"), await fork(http, "other")
     theirs = await step(http, other)
     for wrong in (theirs["checkpoint_id"], str(uuid4()), "step-000001", "?"):
@@ -126,8 +123,7 @@ async def test_a_head_must_be_the_models_own(http: httpx.AsyncClient) -> None:
     assert (answer.status_code, "fork it first" in detail(answer)) == (409, True)
 
 
-async def test_checkpoint_traces_name_task_and_rollout(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_checkpoint_traces_name_task_and_rollout(http: AsyncClient, model: Json) -> None:
     await ended(http, await submit(http, model["id"], steps=1, group_size=4, tasks_per_step=1))
     [row] = await tree(http, model["id"])
     url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
@@ -139,8 +135,9 @@ async def test_checkpoint_traces_name_task_and_rollout(http: httpx.AsyncClient) 
     assert (await http.get(url)).status_code == 404
 
 
-async def test_a_tree_that_has_not_changed_is_not_sent_again(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_tree_that_has_not_changed_is_not_sent_again(
+    http: AsyncClient, model: Json
+) -> None:
     path = f"/v2/models/{model['id']}/checkpoints"
     tags = []
     for changes in (None, step(http, model), step(http, model)):

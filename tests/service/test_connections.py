@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service import app as serving
 from hud_tui.service import http as http_module
@@ -46,9 +46,9 @@ class Port:
         await writer.drain()
         return reader
 
-    def client(self) -> httpx.AsyncClient:
+    def client(self) -> AsyncClient:
         url = f"http://127.0.0.1:{self.number}"
-        return httpx.AsyncClient(base_url=url, headers=bearer(self.service.api_key))
+        return AsyncClient(base_url=url, headers=bearer(self.service.api_key))
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-import httpx
+from httpx import AsyncClient
 
 from tests.conftest import Process, ended, fork, serve_process, submit
 from tests.service.calls import reach, saved_steps
@@ -44,9 +44,7 @@ async def _kill(process: Process) -> None:
     await process.process.wait()
 
 
-async def _check(
-    http: httpx.AsyncClient, data: Path, model_id: str, job_id: str, at_least: int
-) -> int:
+async def _check(http: AsyncClient, data: Path, model_id: str, job_id: str, at_least: int) -> int:
     """Everything that must hold after a restart; how many steps the tree has."""
     tree: list[dict[str, Any]] = (await http.get(f"/v2/models/{model_id}/checkpoints")).json()
     ids = [row["id"] for row in tree]
@@ -65,7 +63,7 @@ async def _check(
     return len(tree)
 
 
-async def _samples(http: httpx.AsyncClient, model_id: str) -> None:
+async def _samples(http: AsyncClient, model_id: str) -> None:
     """The head can be opened and sampled."""
     message = {"role": "user", "content": "3 + 4 = ?"}
     body = {"model": model_id, "messages": [message], "temperature": 0}

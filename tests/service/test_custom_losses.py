@@ -2,8 +2,8 @@
 
 from uuid import uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.service import context as parts_module
 from hud_tui.service import session
@@ -13,7 +13,7 @@ from tests.conftest import dumps, fork
 from tests.service.calls import Json, detail, optim, payloads, set_head, step, tree
 
 
-async def forward(http: httpx.AsyncClient, model_id: str, inputs: list[Json], **body: int) -> Json:
+async def forward(http: AsyncClient, model_id: str, inputs: list[Json], **body: int) -> Json:
     url = f"/v1/models/{model_id}/train/forward"
     answer = await http.post(url, json={"inputs": inputs, **body})
     assert answer.status_code == 200, answer.text
@@ -21,19 +21,18 @@ async def forward(http: httpx.AsyncClient, model_id: str, inputs: list[Json], **
 
 
 async def backward(
-    http: httpx.AsyncClient,
+    http: AsyncClient,
     model_id: str,
     forward_id: str,
     weights: list[list[float]],
     **own: float,
-) -> httpx.Response:
+) -> Response:
     url = f"/v1/models/{model_id}/train/backward"
     body = {"forward_id": forward_id, "weights": weights, "metrics": own}
     return await http.post(url, content=dumps(body))
 
 
-async def test_rows_run_over_prompt_and_output(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_rows_run_over_prompt_and_output(http: AsyncClient, model: Json) -> None:
     inputs = await payloads(http, model["id"], [1.0, 0.0, 0.5, 0.25])
     result = ForwardResult.model_validate(await forward(http, model["id"], inputs, group_size=2))
     assert [datum.traj_idx for datum in result.data] == [0, 1, 2, 3]
@@ -49,8 +48,7 @@ async def test_rows_run_over_prompt_and_output(http: httpx.AsyncClient) -> None:
         assert datum.logprobs == pytest.approx(datum.sampling_logprobs)
 
 
-async def test_weights_must_fit(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_weights_must_fit(http: AsyncClient, model: Json) -> None:
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     result = await forward(http, model["id"], inputs)
     good = [datum["mask"] for datum in result["data"]]
@@ -69,8 +67,7 @@ async def test_weights_must_fit(http: httpx.AsyncClient) -> None:
     assert (await backward(http, model["id"], result["forward_id"], good)).status_code == 200
 
 
-async def test_a_forward_id_ends_with_its_weights(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_forward_id_ends_with_its_weights(http: AsyncClient, model: Json) -> None:
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     first = await step(http, model)
     for change in ("step", "head"):
@@ -86,9 +83,8 @@ async def test_a_forward_id_ends_with_its_weights(http: httpx.AsyncClient) -> No
 
 
 async def test_only_so_many_are_kept_and_only_so_long(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, model: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     made = [await forward(http, model["id"], inputs) for _ in range(session.KEPT_FORWARDS + 1)]
     weights = [datum["mask"] for datum in made[0]["data"]]
@@ -99,7 +95,7 @@ async def test_only_so_many_are_kept_and_only_so_long(
 
 
 async def test_a_forward_pass_stays_current_while_its_policy_is_closed(
-    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Policies that nobody used for long are closed; what was passed forward is not lost."""
     closed, untouched = await fork(http, "closed"), await fork(http, "untouched")

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
@@ -48,12 +48,12 @@ async def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def http(data: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def http(data: Path) -> AsyncIterator[AsyncClient]:
     async with Service(data, ToyEngine()) as service, calling(service) as http:
         yield http
 
 
-async def _model(http: httpx.AsyncClient) -> Json:
+async def _model(http: AsyncClient) -> Json:
     return dict((await http.get("/v2/models")).json()["items"][1])
 
 
@@ -61,21 +61,21 @@ def _file(data: Path, row: Json) -> Path:
     return data / str(row["checkpoint_name"])
 
 
-async def _sample(http: httpx.AsyncClient, model: Json, row: Json) -> httpx.Response:
+async def _sample(http: AsyncClient, model: Json, row: Json) -> Response:
     body = {"model": model["id"], "checkpoint": row["id"], "messages": [{"role": "user"}]}
     return await http.post("/chat/completions", json=body)
 
 
-async def _serve(http: httpx.AsyncClient, model: Json, row: Json) -> httpx.Response:
+async def _serve(http: AsyncClient, model: Json, row: Json) -> Response:
     return await set_head(http, model["id"], row["id"])
 
 
-async def _fork(http: httpx.AsyncClient, model: Json, row: Json) -> httpx.Response:
+async def _fork(http: AsyncClient, model: Json, row: Json) -> Response:
     body = {"source_model_id": model["id"], "name": "child", "checkpoint_id": row["id"]}
     return await http.post("/v2/models/fork", json=body)
 
 
-USES: list[Callable[[httpx.AsyncClient, Json, Json], Awaitable[httpx.Response]]] = [
+USES: list[Callable[[AsyncClient, Json, Json], Awaitable[Response]]] = [
     _sample,
     _serve,
     _fork,
@@ -85,10 +85,10 @@ USES: list[Callable[[httpx.AsyncClient, Json, Json], Awaitable[httpx.Response]]]
 @pytest.mark.parametrize("damage", WAYS)
 @pytest.mark.parametrize("use", USES)
 async def test_it_is_refused_until_its_file_is_back(
-    http: httpx.AsyncClient,
+    http: AsyncClient,
     data: Path,
     damage: Damage,
-    use: Callable[[httpx.AsyncClient, Json, Json], Awaitable[httpx.Response]],
+    use: Callable[[AsyncClient, Json, Json], Awaitable[Response]],
 ) -> None:
     model = await _model(http)
     first, second, _ = await tree(http, model["id"])
@@ -108,7 +108,7 @@ async def test_it_is_refused_until_its_file_is_back(
     assert [row["state"] for row in await tree(http, model["id"])] == ["full"] * 3
 
 
-async def test_training_from_a_damaged_head_is_refused(http: httpx.AsyncClient, data: Path) -> None:
+async def test_training_from_a_damaged_head_is_refused(http: AsyncClient, data: Path) -> None:
     model = await _model(http)
     *_, head = await tree(http, model["id"])
     _flip(_file(data, head))
@@ -181,7 +181,7 @@ async def test_a_damaged_state_is_not_thinned_into_one_that_looks_whole(data: Pa
 
 
 async def test_gradients_that_wait_are_kept_by_a_refused_head(
-    http: httpx.AsyncClient, data: Path
+    http: AsyncClient, data: Path
 ) -> None:
     model = await _model(http)
     first, *_ = await tree(http, model["id"])

@@ -12,8 +12,8 @@ from errno import EDQUOT, EFBIG, EIO, ENOENT, ENOSPC, EROFS
 from pathlib import Path
 from uuid import uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.service.http import refusal
 from hud_tui.service.service import Service
@@ -34,7 +34,7 @@ from tests.service.calls import (
 )
 from tests.toy_engine import ToyEngine
 
-Call = Callable[[httpx.AsyncClient, Json], Awaitable[httpx.Response]]
+Call = Callable[[AsyncClient, Json], Awaitable[Response]]
 FILLER = "x" * 100_000
 
 
@@ -54,32 +54,32 @@ def empty(db: Db) -> None:
     db.execute("PRAGMA max_page_count = 1073741823")
 
 
-async def _step(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+async def _step(http: AsyncClient, model: Json) -> Response:
     return await optim(http, model["id"])
 
 
-async def _fork(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+async def _fork(http: AsyncClient, model: Json) -> Response:
     body = {"source_model_id": model["id"], "name": str(uuid4())}
     return await http.post("/v2/models/fork", json=body)
 
 
-async def _forks(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+async def _forks(http: AsyncClient, model: Json) -> Response:
     """Until no page has room for one more row."""
     while (answer := await _fork(http, model)).status_code == 201:
         pass
     return answer
 
 
-async def _spans(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+async def _spans(http: AsyncClient, model: Json) -> Response:
     path = f"/telemetry/v3/api/trace/{uuid4().hex}/telemetry-upload"
     return await http.post(path, json={"telemetry": [{"span_id": "a", "text": FILLER}]})
 
 
-async def _enter(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+async def _enter(http: AsyncClient, model: Json) -> Response:
     return await http.post(f"/v2/trace/{uuid4().hex}/enter", json={"task_slug": FILLER[:9000]})
 
 
-async def _submit(http: httpx.AsyncClient, model: Json) -> httpx.Response:
+async def _submit(http: AsyncClient, model: Json) -> Response:
     body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}}
     return await http.post("/v1/training/jobs", json={**body, "config": {"parameters": {}}})
 
@@ -89,7 +89,7 @@ CALLS: list[Call] = [_step, _forks, _spans, _enter, _submit]
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_full_database_is_said_and_nothing_is_kept(
-    http: httpx.AsyncClient, service: Service, call: Call
+    http: AsyncClient, service: Service, call: Call
 ) -> None:
     model, store = await fork(http), service.parts.store
     await step(http, model)
@@ -106,7 +106,7 @@ async def test_a_full_database_is_said_and_nothing_is_kept(
 
 
 async def test_a_run_ends_with_the_reason_and_goes_on_once_there_is_room(
-    http: httpx.AsyncClient, service: Service, caplog: pytest.LogCaptureFixture
+    http: AsyncClient, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     model, store = await fork(http), service.parts.store
     job_id = await submit(http, model["id"], steps=3)
@@ -122,7 +122,7 @@ async def test_a_run_ends_with_the_reason_and_goes_on_once_there_is_room(
 
 
 async def test_a_database_that_is_locked_or_read_only_says_so(
-    http: httpx.AsyncClient, service: Service
+    http: AsyncClient, service: Service
 ) -> None:
     store = service.parts.store
     await store.read(lambda db: db.execute("PRAGMA busy_timeout = 10"))
@@ -208,7 +208,7 @@ def test_failures_of_files(number: int, status: int | None) -> None:
 
 
 async def test_other_failures_are_still_bugs(
-    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*args: object) -> None:
         raise FileNotFoundError(ENOENT, "no such file")

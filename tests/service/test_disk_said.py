@@ -1,23 +1,22 @@
 """What a run will take on disk is measured, and said before it is submitted."""
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service.data_dir import DEFAULT_BYTES
 from hud_tui.service.engines.base import About
 from hud_tui.service.policies import size_of
 from hud_tui.service.service import Service
 from tests.conftest import Served, ended, fork, submit, tasks_of
-from tests.service.calls import detail, saved_steps
+from tests.service.calls import Json, detail, saved_steps
 from tests.service.clients import over_socket
 from tests.service.test_headless_terminal import at_a_terminal, trained
 from tests.toy_engine import ToyEngine
 
 
 async def test_the_catalog_tells_the_size_of_the_newest_checkpoint(
-    http: httpx.AsyncClient, service: Service
+    http: AsyncClient, model: Json, service: Service
 ) -> None:
-    model = await fork(http)
     assert model["disk"] is None
     before = (await http.get(f"/v2/models/{model['id']}")).json()
     assert before["disk"] is None, "nothing was measured, and this engine does not say"
@@ -31,7 +30,7 @@ async def test_the_catalog_tells_the_size_of_the_newest_checkpoint(
 
 
 async def test_a_pointer_to_a_server_is_not_the_size_of_a_checkpoint(
-    http: httpx.AsyncClient, engine: ToyEngine
+    http: AsyncClient, engine: ToyEngine
 ) -> None:
     engine.place = About("tinker", "http://trainer:8000", saves_per_step=2)
     model = await fork(http)
@@ -58,9 +57,8 @@ async def test_the_question_names_it(served: Served, monkeypatch: pytest.MonkeyP
 
 
 async def test_a_run_that_has_no_room_at_all_is_refused(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, model: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = await fork(http)
     await ended(http, await submit(http, model["id"], steps=1))
     monkeypatch.setattr("hud_tui.service.data_dir.free_bytes", lambda data_dir: 10)
     body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}}

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.events import EvaluationChanged
 from hud_tui.rl.run import Run
@@ -93,9 +93,7 @@ def watched(engine: ToyEngine) -> Watched:
     return Watched(engine)
 
 
-async def evaluate(
-    http: httpx.AsyncClient, model: Json, node: Json | None = None, **body: Any
-) -> Json:
+async def evaluate(http: AsyncClient, model: Json, node: Json | None = None, **body: Any) -> Json:
     """Submit an evaluation on the arith taskset; its status."""
     parameters = {"samples": body.pop("samples", 2), **body.pop("parameters", {})}
     wanted = {"checkpoint_id": node and node["id"], "tasks": await tasks_of(http), **body}
@@ -106,7 +104,7 @@ async def evaluate(
     return dict(answer.json())
 
 
-async def over(http: httpx.AsyncClient, evaluation: Json) -> Json:
+async def over(http: AsyncClient, evaluation: Json) -> Json:
     """An evaluation once it has ended, however it did, with its rewards by task."""
     found: Json = {}
 
@@ -119,11 +117,11 @@ async def over(http: httpx.AsyncClient, evaluation: Json) -> Json:
     return found
 
 
-async def listed(http: httpx.AsyncClient, model: Json) -> list[Json]:
+async def listed(http: AsyncClient, model: Json) -> list[Json]:
     return list((await http.get(f"/v1/models/{model['id']}/evaluations")).json())
 
 
-async def trained(http: httpx.AsyncClient, steps: int = 2) -> tuple[Json, list[Json]]:
+async def trained(http: AsyncClient, steps: int = 2) -> tuple[Json, list[Json]]:
     """A model and its tree after some steps."""
     model = await fork(http)
     for _ in range(steps):
@@ -132,7 +130,7 @@ async def trained(http: httpx.AsyncClient, steps: int = 2) -> tuple[Json, list[J
 
 
 async def test_each_held_out_task_is_rolled_out_k_times_from_exactly_those_weights(
-    http: httpx.AsyncClient, service: Service, engine: ToyEngine
+    http: AsyncClient, service: Service, engine: ToyEngine
 ) -> None:
     model, [first, _] = await trained(http)
     found = await over(http, await evaluate(http, model, first, samples=3, name="arith"))
@@ -160,7 +158,7 @@ async def test_each_held_out_task_is_rolled_out_k_times_from_exactly_those_weigh
 
 
 async def test_what_it_found_is_kept_beside_the_checkpoint_and_its_job_is_listed(
-    http: httpx.AsyncClient,
+    http: AsyncClient,
 ) -> None:
     model, before = await trained(http)
     found = await over(http, await evaluate(http, model, before[0], name="arith"))
@@ -179,7 +177,7 @@ async def test_what_it_found_is_kept_beside_the_checkpoint_and_its_job_is_listed
     }  # fmt: skip
 
 
-async def test_the_start_of_a_fork_and_a_base_can_be_evaluated(http: httpx.AsyncClient) -> None:
+async def test_the_start_of_a_fork_and_a_base_can_be_evaluated(http: AsyncClient) -> None:
     model, _ = await trained(http, steps=1)
     base = (await http.get("/v2/models")).json()["items"][0]
     for one in (model, base):
@@ -190,8 +188,7 @@ async def test_the_start_of_a_fork_and_a_base_can_be_evaluated(http: httpx.Async
     assert starts[0] == starts[1], "the fork starts at the base's weights"
 
 
-async def test_a_split_is_chosen(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_split_is_chosen(http: AsyncClient, model: Json) -> None:
     rows = await tasks_of(http)
     for split, count in (("train", len(rows) - HELDOUT), ("all", len(rows)), (None, HELDOUT)):
         found = await over(http, await evaluate(http, model, split=split, samples=1))
@@ -201,9 +198,8 @@ async def test_a_split_is_chosen(http: httpx.AsyncClient) -> None:
 
 
 async def test_the_tasks_are_those_of_the_latest_run_where_none_are_named(
-    http: httpx.AsyncClient,
+    http: AsyncClient, model: Json
 ) -> None:
-    model = await fork(http)
     path = f"/v1/models/{model['id']}/evaluations"
     assert (await http.get(f"{path}/tasks")).status_code == 404
     refused = await http.post(path, json={})
@@ -217,7 +213,7 @@ async def test_the_tasks_are_those_of_the_latest_run_where_none_are_named(
 
 
 async def test_what_cannot_be_evaluated_is_refused_and_nothing_is_queued(
-    http: httpx.AsyncClient, service: Service
+    http: AsyncClient, service: Service
 ) -> None:
     model, [first, _] = await trained(http)
     gone = "UPDATE checkpoint SET state = 'expired' WHERE id = ?"
@@ -242,9 +238,8 @@ async def test_what_cannot_be_evaluated_is_refused_and_nothing_is_queued(
 
 
 async def test_the_same_seed_draws_the_same_rollouts_whatever_else_is_evaluated(
-    http: httpx.AsyncClient,
+    http: AsyncClient, model: Json
 ) -> None:
-    model = await fork(http)
     whole = await over(http, await evaluate(http, model, split="all", samples=4))
     some = await over(http, await evaluate(http, model, samples=2))
     other = await over(http, await evaluate(http, model, parameters={"seed": 1}))
@@ -253,8 +248,7 @@ async def test_the_same_seed_draws_the_same_rollouts_whatever_else_is_evaluated(
     assert other["groups"] != some["groups"]
 
 
-async def test_a_key_that_comes_twice_submits_once(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_key_that_comes_twice_submits_once(http: AsyncClient, model: Json) -> None:
     body, headers = {"tasks": await tasks_of(http)}, {"Idempotency-Key": "once"}
     path = f"/v1/models/{model['id']}/evaluations"
     answers = [await http.post(path, json=body, headers=headers) for _ in range(2)]
@@ -265,7 +259,7 @@ async def test_a_key_that_comes_twice_submits_once(http: httpx.AsyncClient) -> N
 
 
 async def test_one_is_sampled_at_a_time_and_the_others_wait(
-    http: httpx.AsyncClient, watched: Watched
+    http: AsyncClient, watched: Watched
 ) -> None:
     watched.hold_after = 0
     watched.open.clear()
@@ -281,9 +275,8 @@ async def test_one_is_sampled_at_a_time_and_the_others_wait(
 
 
 async def test_one_that_is_cancelled_at_once_gives_its_turn_back(
-    http: httpx.AsyncClient, service: Service
+    http: AsyncClient, model: Json, service: Service
 ) -> None:
-    model = await fork(http)
     row = await service.parts.store.read(models.find, model["id"])
     body = SubmitEvaluation(tasks=await tasks_of(http))
     begun = await service.evaluator.submit(row, body, lambda db, status: None)
@@ -293,7 +286,7 @@ async def test_one_that_is_cancelled_at_once_gives_its_turn_back(
 
 
 async def test_cancelled_and_resumed_it_samples_nothing_twice(
-    http: httpx.AsyncClient, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluating, "AT_ONCE", 10)
     watched.hold_after = 3
@@ -366,9 +359,8 @@ async def test_a_service_that_ends_interrupts_it(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("hurried")
 async def test_an_engine_that_stops_once_costs_nothing_and_one_that_fails_ends_it(
-    http: httpx.AsyncClient, watched: Watched
+    http: AsyncClient, model: Json, watched: Watched
 ) -> None:
-    model = await fork(http)
     watched.error = EngineLost("the engine stopped")
     assert (await over(http, await evaluate(http, model)))["status"] == "succeeded"
     assert len(set(watched.asked)) == 72
@@ -424,7 +416,7 @@ async def test_a_run_learns_the_same_bit_for_bit_with_an_evaluation_beside_it(
 
 
 async def test_a_run_waits_for_the_part_under_way_and_one_more_at_most(
-    http: httpx.AsyncClient, watched: Watched
+    http: AsyncClient, watched: Watched
 ) -> None:
     model, [first] = await trained(http, steps=1)
     watched.calls.clear()
@@ -440,9 +432,8 @@ async def test_a_run_waits_for_the_part_under_way_and_one_more_at_most(
 
 
 async def test_a_run_may_evaluate_every_few_steps_and_what_it_starts_from(
-    http: httpx.AsyncClient,
+    http: AsyncClient, model: Json
 ) -> None:
-    model = await fork(http)
     job = await submit(http, model["id"], steps=5, eval_every=2, eval_samples=3, baseline=True)
     assert (await ended(http, job))["status"] == "succeeded"
     rows = await tree(http, model["id"])
@@ -469,9 +460,8 @@ async def test_evaluating_every_step_changes_nothing_that_is_learned(tmp_path: P
 
 
 async def test_a_cancelled_run_that_is_resumed_repeats_no_baseline(
-    http: httpx.AsyncClient, watched: Watched
+    http: AsyncClient, model: Json, watched: Watched
 ) -> None:
-    model = await fork(http)
     watched.hold_after = 2
     watched.open.clear()
     job = await submit(http, model["id"], steps=2, eval_every=1, baseline=True)

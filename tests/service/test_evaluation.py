@@ -6,8 +6,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.events import CheckpointAdded
 from hud_tui.rl.run import Run
@@ -17,6 +17,7 @@ from hud_tui.service.engines.base import Datum, EngineLost, Sampled, SampleReque
 from hud_tui.service.service import Service
 from tests.conftest import Served, calling, ended, fork, submit, tasks_of
 from tests.service.calls import (
+    Json,
     cancel,
     conversation,
     resume,
@@ -60,9 +61,8 @@ def gate(engine: ToyEngine) -> Gate:
 
 
 async def test_the_last_checkpoint_is_evaluated_from_its_own_weights(
-    http: httpx.AsyncClient, service: Service, engine: ToyEngine
+    http: AsyncClient, model: Json, service: Service, engine: ToyEngine
 ) -> None:
-    model = await fork(http)
     job = await submit(http, model["id"], steps=3)
     assert (await ended(http, job))["status"] == "succeeded"
     *before, last = await tree(http, model["id"])
@@ -85,9 +85,8 @@ async def test_the_last_checkpoint_is_evaluated_from_its_own_weights(
         assert await engine.forward(parents, [datum]) != [pytest.approx(said["output_logprobs"])]
 
 
-async def test_the_step_s_own_numbers_stay_as_they_were(http: httpx.AsyncClient) -> None:
+async def test_the_step_s_own_numbers_stay_as_they_were(http: AsyncClient, model: Json) -> None:
     """mean_reward and heldout_reward are of the rollouts before the step, as HUD has them."""
-    model = await fork(http)
     job = await submit(http, model["id"], steps=2)
     await ended(http, job)
     last = (await tree(http, model["id"]))[-1]
@@ -100,8 +99,9 @@ async def test_the_step_s_own_numbers_stay_as_they_were(http: httpx.AsyncClient)
     assert len((await http.get(path)).json()) == last["num_traces"] == 32
 
 
-async def test_a_run_without_held_out_tasks_is_not_evaluated(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_run_without_held_out_tasks_is_not_evaluated(
+    http: AsyncClient, model: Json
+) -> None:
     rows = [row for row in await tasks_of(http) if not row.get("columns")]
     body = {"model_id": model["id"], "dataset": {"tasks": rows}}
     body["config"] = {"parameters": {"steps": 1}}
@@ -112,9 +112,8 @@ async def test_a_run_without_held_out_tasks_is_not_evaluated(http: httpx.AsyncCl
 
 
 async def test_it_runs_until_it_is_evaluated_and_says_so_wherever_the_head_is_set_meanwhile(
-    http: httpx.AsyncClient, gate: Gate
+    http: AsyncClient, model: Json, gate: Gate
 ) -> None:
-    model = await fork(http)
     job = await submit(http, model["id"], steps=2)
     await gate.reached.wait()
     first, _ = await tree(http, model["id"])
@@ -134,7 +133,7 @@ async def test_it_runs_until_it_is_evaluated_and_says_so_wherever_the_head_is_se
 
 
 async def test_others_get_their_turn_between_its_parts(
-    http: httpx.AsyncClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managed, "EVALUATED_AT_ONCE", 10)
     gate.open.set()
@@ -146,9 +145,8 @@ async def test_others_get_their_turn_between_its_parts(
 
 
 async def test_cancelled_in_its_evaluation_it_ends_at_once_and_resuming_does_only_that(
-    http: httpx.AsyncClient, gate: Gate, engine: ToyEngine
+    http: AsyncClient, model: Json, gate: Gate, engine: ToyEngine
 ) -> None:
-    model = await fork(http)
     job = await submit(http, model["id"], steps=2)
     await gate.reached.wait()
     await cancel(http, job)
@@ -188,7 +186,7 @@ async def test_a_service_that_ends_in_an_evaluation_interrupts_it_and_it_can_be_
 
 
 async def test_an_engine_that_stops_is_asked_again_and_a_few_times_only(
-    http: httpx.AsyncClient, gate: Gate
+    http: AsyncClient, gate: Gate
 ) -> None:
     gate.error = EngineLost("the engine stopped")
     model = await fork(http)
@@ -208,7 +206,7 @@ async def test_an_engine_that_stops_is_asked_again_and_a_few_times_only(
 
 
 async def test_a_checkpoint_that_its_server_lost_is_not_evaluated(
-    http: httpx.AsyncClient, gate: Gate, caplog: pytest.LogCaptureFixture
+    http: AsyncClient, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate.error = StateGone("the server no longer has this checkpoint")
     model = await fork(http)
@@ -220,7 +218,7 @@ async def test_a_checkpoint_that_its_server_lost_is_not_evaluated(
 
 
 async def test_a_solved_run_is_evaluated_too_and_one_that_is_resumed_only_that(
-    http: httpx.AsyncClient, engine: ToyEngine, gate: Gate
+    http: AsyncClient, engine: ToyEngine, gate: Gate
 ) -> None:
     optim_step = engine.optim_step
 
@@ -246,9 +244,8 @@ async def test_a_solved_run_is_evaluated_too_and_one_that_is_resumed_only_that(
 
 
 async def test_a_run_that_took_no_step_evaluates_nobody_else_s_checkpoint(
-    http: httpx.AsyncClient, engine: ToyEngine
+    http: AsyncClient, model: Json, engine: ToyEngine
 ) -> None:
-    model = await fork(http)
     await step(http, model)
     engine.flatten(solved=True)
     job = await submit(http, model["id"], steps=1)

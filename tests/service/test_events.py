@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from httpx import AsyncClient
 from httpx_sse import EventSource, ServerSentEvent
 
 from hud_tui.events import EVENT, Event, JobChanged, StepTaken
@@ -15,26 +15,26 @@ from hud_tui.service.routes import gateway as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store import events as log
 from tests.conftest import PATIENCE_S, Served, bearer, ended, fork, on_socket, submit
-from tests.service.calls import chat, set_head, step, tree
+from tests.service.calls import Json, chat, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
 
 @pytest.fixture
-async def wire(served: Served) -> AsyncIterator[httpx.AsyncClient]:
+async def wire(served: Served) -> AsyncIterator[AsyncClient]:
     """Calls the service over its socket."""
     async with connected(served.url, served.api_key) as client:
         yield client
 
 
 @asynccontextmanager
-async def connected(url: str, api_key: str) -> AsyncIterator[httpx.AsyncClient]:
+async def connected(url: str, api_key: str) -> AsyncIterator[AsyncClient]:
     headers = bearer(api_key)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S) as client:
+    async with AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S) as client:
         yield client
 
 
 @asynccontextmanager
-async def restarted(data: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def restarted(data: Path) -> AsyncIterator[AsyncClient]:
     """A service of its own on a directory that may have been served before."""
     async with (
         Service(data, ToyEngine()) as service,
@@ -46,7 +46,7 @@ async def restarted(data: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 @asynccontextmanager
 async def following(
-    http: httpx.AsyncClient, model_id: str, last: str | None = None
+    http: AsyncClient, model_id: str, last: str | None = None
 ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
     headers = {"Last-Event-ID": last} if last is not None else {}
     url = f"/v1/models/{model_id}/train/events"
@@ -80,8 +80,7 @@ def read(event: ServerSentEvent) -> Event:
     return known
 
 
-async def test_a_step_arrives_in_order(wire: httpx.AsyncClient) -> None:
-    model = await fork(wire)
+async def test_a_step_arrives_in_order(wire: AsyncClient, model: Json) -> None:
     async with following(wire, model["id"]) as events:
         await submit(wire, model["id"], steps=2)
         found = await until_done(events)
@@ -97,8 +96,7 @@ async def test_a_step_arrives_in_order(wire: httpx.AsyncClient) -> None:
     assert all(isinstance(one, StepTaken) and one.groups[0].trace_ids for one in taken)
 
 
-async def test_resume_loses_nothing(wire: httpx.AsyncClient) -> None:
-    model = await fork(wire)
+async def test_resume_loses_nothing(wire: AsyncClient, model: Json) -> None:
     async with following(wire, model["id"]) as events:
         job_id = await submit(wire, model["id"], steps=3)
         whole = await until_done(events)
@@ -111,8 +109,7 @@ async def test_resume_loses_nothing(wire: httpx.AsyncClient) -> None:
         ]
 
 
-async def test_a_slow_reader_gets_everything(wire: httpx.AsyncClient) -> None:
-    model = await fork(wire)
+async def test_a_slow_reader_gets_everything(wire: AsyncClient, model: Json) -> None:
     async with following(wire, model["id"]) as events:
         job_id = await submit(wire, model["id"], steps=8)
         assert (await ended(wire, job_id))["status"] == "succeeded"
@@ -123,7 +120,7 @@ async def test_a_slow_reader_gets_everything(wire: httpx.AsyncClient) -> None:
 
 
 async def test_a_reader_far_behind_is_spared_the_rollouts_of_steps_that_are_over(
-    wire: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    wire: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "FRAMES_KEPT", 0)
     model = await fork(wire)
@@ -146,8 +143,7 @@ async def test_a_reader_far_behind_is_spared_the_rollouts_of_steps_that_are_over
     assert [one.id for one in found] == [one.id for one in whole if int(one.id) > int(near)]
 
 
-async def test_without_an_id_it_starts_now(wire: httpx.AsyncClient) -> None:
-    model = await fork(wire)
+async def test_without_an_id_it_starts_now(wire: AsyncClient, model: Json) -> None:
     await step(wire, model)
     async with following(wire, model["id"]) as events:
         second = await step(wire, model)
@@ -157,7 +153,7 @@ async def test_without_an_id_it_starts_now(wire: httpx.AsyncClient) -> None:
 
 
 async def test_it_says_at_once_that_it_is_open_and_keeps_saying(
-    wire: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    wire: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "KEEP_ALIVE_S", 0.01)
     model = await fork(wire)
@@ -168,8 +164,7 @@ async def test_it_says_at_once_that_it_is_open_and_keeps_saying(
         assert int(answer.headers["X-Last-Event-ID"]) >= 3
 
 
-async def test_set_head_and_outside_rollouts_are_told(wire: httpx.AsyncClient) -> None:
-    model = await fork(wire)
+async def test_set_head_and_outside_rollouts_are_told(wire: AsyncClient, model: Json) -> None:
     first = await step(wire, model)
     await step(wire, model)
     async with following(wire, model["id"]) as events:
@@ -206,8 +201,7 @@ async def test_ids_survive_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["999999", "-3", "x", "", "9" * 40])
-async def test_an_id_that_was_never_given_resets(wire: httpx.AsyncClient, last: str) -> None:
-    model = await fork(wire)
+async def test_an_id_that_was_never_given_resets(wire: AsyncClient, model: Json, last: str) -> None:
     await step(wire, model)
     async with following(wire, model["id"], last) as events:
         [reset] = await take(events, 1)
@@ -218,7 +212,7 @@ async def test_an_id_that_was_never_given_resets(wire: httpx.AsyncClient, last: 
 
 
 async def test_an_id_that_is_no_longer_kept_resets(
-    wire: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    wire: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "KEPT", 4)
     monkeypatch.setattr(log, "PRUNE_EVERY", 2)
@@ -236,7 +230,7 @@ async def test_an_id_that_is_no_longer_kept_resets(
 
 
 async def test_a_follower_that_falls_behind_what_is_kept_is_told_so(
-    wire: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+    wire: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "KEPT", 4)
     monkeypatch.setattr(log, "PRUNE_EVERY", 2)

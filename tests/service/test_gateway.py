@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service.engines.tiny.tokenizer import CALL, END, CharTokenizer
 from hud_tui.service.service import Service
@@ -14,6 +14,7 @@ from tests.conftest import fork, until
 from tests.service.calls import (
     QUESTION,
     Held,
+    Json,
     chat,
     conversation,
     detail,
@@ -27,8 +28,7 @@ from tests.service.calls import (
 from tests.toy_engine import ToyEngine
 
 
-async def test_a_reply_carries_the_exact_tokens(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_reply_carries_the_exact_tokens(http: AsyncClient, model: Json) -> None:
     body = await chat(http, model["model_name"], return_token_ids=True, seed=1)
     reply = ChatReply.model_validate(body)
     [choice] = reply.choices
@@ -46,16 +46,14 @@ async def test_a_reply_carries_the_exact_tokens(http: httpx.AsyncClient) -> None
     assert choice.finish_reason == "stop"
 
 
-async def test_tokens_come_only_when_asked_for(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_tokens_come_only_when_asked_for(http: AsyncClient, model: Json) -> None:
     for asked, has_logprobs in (({}, False), ({"logprobs": True}, True)):
         choice = (await chat(http, model["id"], **asked))["choices"][0]
         assert "token_ids" not in choice
         assert bool(choice["logprobs"] and choice["logprobs"]["content"]) == has_logprobs
 
 
-async def test_a_seed_repeats_and_n_differ(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_seed_repeats_and_n_differ(http: AsyncClient, model: Json) -> None:
     ask = {"seed": 9, "n": 12, "temperature": 1.5}
     one, two = await chat(http, model["id"], **ask), await chat(http, model["id"], **ask)
     assert one["choices"] == two["choices"]
@@ -66,8 +64,7 @@ async def test_a_seed_repeats_and_n_differ(http: httpx.AsyncClient) -> None:
     assert (await chat(http, model["id"], seed=-(2**70)))["choices"]
 
 
-async def test_max_tokens_cuts(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_max_tokens_cuts(http: AsyncClient, model: Json) -> None:
     for name in ("max_tokens", "max_completion_tokens"):
         body = {name: 1, "n": 8, "return_token_ids": True}
         choices = (await chat(http, model["id"], **body))["choices"]
@@ -77,9 +74,8 @@ async def test_max_tokens_cuts(http: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("stop", [" ", ["xyz", " "]])
 async def test_stop_ends_the_text_and_stays_in_the_tokens(
-    http: httpx.AsyncClient, stop: Any
+    http: AsyncClient, model: Json, stop: Any
 ) -> None:
-    model = await fork(http)
     choices = await chat(http, model["id"], stop=stop, n=20, seed=1, return_token_ids=True)
     stopped = [c for c in choices["choices"] if c["message"]["content"] in ("It", "I")]
     assert stopped
@@ -88,8 +84,9 @@ async def test_stop_ends_the_text_and_stays_in_the_tokens(
         assert choice["finish_reason"] == "stop"
 
 
-async def test_the_weights_that_a_model_started_from_can_be_pinned(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_the_weights_that_a_model_started_from_can_be_pinned(
+    http: AsyncClient, model: Json
+) -> None:
     ask = {"seed": 2, "n": 10, "return_token_ids": True}
     started = await chat(http, model["id"], **ask)
     for _ in range(5):
@@ -105,8 +102,7 @@ async def test_the_weights_that_a_model_started_from_can_be_pinned(http: httpx.A
     assert (await chat(http, other["id"], checkpoint="base", **ask))["choices"] == head
 
 
-async def test_a_pin_samples_that_checkpoint(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_pin_samples_that_checkpoint(http: AsyncClient, model: Json) -> None:
     ask = {"seed": 2, "n": 10, "return_token_ids": True}
     first = await step(http, model)
     then = await chat(http, model["id"], **ask)
@@ -124,7 +120,7 @@ async def test_a_pin_samples_that_checkpoint(http: httpx.AsyncClient) -> None:
 
 
 async def test_what_is_asked_during_a_step_names_the_weights_it_sampled(
-    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine has stepped, and the service does not know it yet."""
     model, ask = await fork(http), {"seed": 2, "n": 20, "return_token_ids": True}
@@ -152,7 +148,7 @@ async def test_what_is_asked_during_a_step_names_the_weights_it_sampled(
 
 
 async def test_a_step_waits_for_those_who_sample_the_weights_that_it_changes(
-    http: httpx.AsyncClient, service: Service, engine: ToyEngine
+    http: AsyncClient, service: Service, engine: ToyEngine
 ) -> None:
     model, ask = await fork(http), {"seed": 2, "n": 20, "return_token_ids": True}
     first = await step(http, model)
@@ -174,8 +170,7 @@ def held(service: Service) -> bool:
     return any(policy.held for _, policy in service.parts.policies._training.values())
 
 
-async def test_many_pins_close_the_oldest(http: httpx.AsyncClient, engine: Any) -> None:
-    model = await fork(http)
+async def test_many_pins_close_the_oldest(http: AsyncClient, model: Json, engine: Any) -> None:
     steps = [await step(http, model) for _ in range(12)]
     for _ in range(2):
         for one in steps:
@@ -183,7 +178,7 @@ async def test_many_pins_close_the_oldest(http: httpx.AsyncClient, engine: Any) 
     assert len(engine.policies) <= 8 + 1
 
 
-async def test_a_later_turn_continues_the_exact_tokens(http: httpx.AsyncClient) -> None:
+async def test_a_later_turn_continues_the_exact_tokens(http: AsyncClient) -> None:
     model, ids = await fork(http), {"return_token_ids": True}
     for system in ([], [{"role": "system", "content": "Be short."}]):
         messages = [*system, {"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
@@ -198,8 +193,7 @@ async def test_a_later_turn_continues_the_exact_tokens(http: httpx.AsyncClient) 
         assert got[len(prior) :] == rest["choices"][0]["prompt_token_ids"]
 
 
-async def test_tools_are_shown_to_the_model(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_tools_are_shown_to_the_model(http: AsyncClient, model: Json) -> None:
     tool = {"type": "function", "function": {"name": "plus", "parameters": {"type": "object"}}}
     plain = await chat(http, model["id"], return_token_ids=True)
     shown = await chat(http, model["id"], tools=[tool], return_token_ids=True)
@@ -208,7 +202,7 @@ async def test_tools_are_shown_to_the_model(http: httpx.AsyncClient) -> None:
 
 
 async def test_a_call_is_answered_as_one_and_the_turn_after_it_goes_on(
-    http: httpx.AsyncClient, engine: Any, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokens = await fork(http), CharTokenizer()
     tool = {"type": "function", "function": {"name": "plus", "parameters": {"type": "object"}}}
@@ -231,7 +225,7 @@ async def test_a_call_is_answered_as_one_and_the_turn_after_it_goes_on(
 
 
 async def test_what_was_cut_off_or_not_offered_is_no_call(
-    http: httpx.AsyncClient, engine: Any, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokens = await fork(http), CharTokenizer()
     tool = {"type": "function", "function": {"name": "plus"}}
@@ -266,9 +260,8 @@ async def test_what_was_cut_off_or_not_offered_is_no_call(
     ],
 )
 async def test_what_cannot_be_answered(
-    http: httpx.AsyncClient, body: dict[str, Any], status: int, says: str
+    http: AsyncClient, model: Json, body: dict[str, Any], status: int, says: str
 ) -> None:
-    model = await fork(http)
     whole = {"model": model["id"], "messages": [{"role": "user", "content": "x"}], **body}
     answer = await http.post("/chat/completions", json=whole)
     assert answer.status_code == status, answer.text
@@ -277,7 +270,7 @@ async def test_what_cannot_be_answered(
     assert "{" not in message
 
 
-async def test_a_prompt_must_fit_and_a_trace_id_be_one(http: httpx.AsyncClient) -> None:
+async def test_a_prompt_must_fit_and_a_trace_id_be_one(http: AsyncClient) -> None:
     body = {"model": "toy/four", "messages": [{"role": "user", "content": "x" * 200}]}
     long = await http.post("/chat/completions", json=body)
     assert (long.status_code, "128 tokens" in detail(long)) == (400, True)
@@ -286,7 +279,7 @@ async def test_a_prompt_must_fit_and_a_trace_id_be_one(http: httpx.AsyncClient) 
     assert (odd.status_code, "Trace-Id" in detail(odd)) == (400, True)
 
 
-async def test_a_turn_asked_again_counts_once(http: httpx.AsyncClient) -> None:
+async def test_a_turn_asked_again_counts_once(http: AsyncClient) -> None:
     model, headers = await fork(http), {"Trace-Id": uuid4().hex}
     for seed in (1, 2):
         reply = await chat(http, model["id"], seed=seed, headers=headers, return_token_ids=True)

@@ -1,7 +1,7 @@
 """Setting the head on condition that it is still the one that was seen."""
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.client import HudClient, TrainingClient
 from hud_tui.errors import HudConflict
@@ -9,7 +9,7 @@ from tests.conftest import fork
 from tests.service.calls import Json, detail, set_head, step, tree
 
 
-async def put(http: httpx.AsyncClient, model: Json, target: str, match: str) -> httpx.Response:
+async def put(http: AsyncClient, model: Json, target: str, match: str) -> Response:
     return await http.put(
         f"/v2/models/{model['id']}/head",
         json={"checkpoint_id": target},
@@ -17,17 +17,16 @@ async def put(http: httpx.AsyncClient, model: Json, target: str, match: str) -> 
     )
 
 
-async def steps(http: httpx.AsyncClient, model: Json, count: int) -> list[str]:
+async def steps(http: AsyncClient, model: Json, count: int) -> list[str]:
     return [(await step(http, model))["checkpoint_id"] for _ in range(count)]
 
 
-async def head(http: httpx.AsyncClient, model: Json) -> str:
+async def head(http: AsyncClient, model: Json) -> str:
     [active] = [row["id"] for row in await tree(http, model["id"]) if row["is_active"]]
     return str(active)
 
 
-async def test_the_head_that_was_seen_may_be_replaced(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_the_head_that_was_seen_may_be_replaced(http: AsyncClient, model: Json) -> None:
     first, second, third = await steps(http, model, 3)
     for match in (f'"{third}"', f'"{second}"', '"none"', "*", f'"zzz", "{first}"'):
         assert (await put(http, model, third, match)).status_code == 200, match
@@ -35,8 +34,9 @@ async def test_the_head_that_was_seen_may_be_replaced(http: httpx.AsyncClient) -
     assert await head(http, model) == first
 
 
-async def test_steps_from_there_are_no_move_but_a_set_head_is(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_steps_from_there_are_no_move_but_a_set_head_is(
+    http: AsyncClient, model: Json
+) -> None:
     first, second = await steps(http, model, 2)
     await set_head(http, model["id"], first)
     for stale in (second, "none", "zzz"):
@@ -51,8 +51,7 @@ async def test_steps_from_there_are_no_move_but_a_set_head_is(http: httpx.AsyncC
     assert refused.status_code == 409, "somebody chose another branch meanwhile"
 
 
-async def test_a_descendant_that_was_set_is_a_move(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_descendant_that_was_set_is_a_move(http: AsyncClient, model: Json) -> None:
     first, _, third = await steps(http, model, 3)
     await set_head(http, model["id"], first)
     await set_head(http, model["id"], third)
@@ -61,10 +60,9 @@ async def test_a_descendant_that_was_set_is_a_move(http: httpx.AsyncClient) -> N
 
 
 async def test_what_was_set_by_hand_is_remembered_when_training_goes_on(
-    http: httpx.AsyncClient,
+    http: AsyncClient, model: Json
 ) -> None:
     """Who saw the head before it was set is refused, also once steps have been taken from there."""
-    model = await fork(http)
     first, second = await steps(http, model, 2)
     await set_head(http, model["id"], first)
     await set_head(http, model["id"], second)
@@ -76,15 +74,16 @@ async def test_what_was_set_by_hand_is_remembered_when_training_goes_on(
     assert (await put(http, model, first, f'"{second}"')).status_code == 200
 
 
-async def test_a_model_without_steps_serves_none(http: httpx.AsyncClient) -> None:
+async def test_a_model_without_steps_serves_none(http: AsyncClient) -> None:
     model, other = await fork(http), await fork(http, "other")
     [theirs] = await steps(http, other, 1)
     assert (await put(http, model, theirs, '"none"')).status_code == 404
     assert (await put(http, other, theirs, f'"{model["id"]}"')).status_code == 409
 
 
-async def test_the_client_says_what_it_saw(http: httpx.AsyncClient, client: HudClient) -> None:
-    model = await fork(http)
+async def test_the_client_says_what_it_saw(
+    http: AsyncClient, model: Json, client: HudClient
+) -> None:
     first, second = await steps(http, model, 2)
     await client.set_head(model["id"], first, second)
     with pytest.raises(HudConflict, match="step-000001"):
@@ -94,10 +93,9 @@ async def test_the_client_says_what_it_saw(http: httpx.AsyncClient, client: HudC
 
 
 async def test_a_loop_does_not_undo_what_somebody_else_chose(
-    http: httpx.AsyncClient, client: HudClient, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, model: Json, client: HudClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its look at the tree and its write, the head is set elsewhere."""
-    model = await fork(http)
     first, second, third = await steps(http, model, 3)
     trainer = TrainingClient(model["id"], client)
     read = trainer.client.checkpoints

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service import runner
 from hud_tui.service.service import Service
 from tests.conftest import calling, fork, until
-from tests.service.calls import Held, cancel
+from tests.service.calls import Held, Json, cancel
 from tests.toy_engine import ToyEngine
 
 JOB = str(uuid4())
@@ -32,13 +32,13 @@ def body(model: str, **more: Any) -> dict[str, Any]:
     }
 
 
-async def submitted(http: httpx.AsyncClient, asked: dict[str, Any]) -> dict[str, Any]:
+async def submitted(http: AsyncClient, asked: dict[str, Any]) -> dict[str, Any]:
     answer = await http.post("/v2/rollouts/submit", json=asked)
     assert answer.status_code == 201, answer.text
     return dict(answer.json())
 
 
-async def ended(http: httpx.AsyncClient, trace_id: str) -> dict[str, Any]:
+async def ended(http: AsyncClient, trace_id: str) -> dict[str, Any]:
     trace: dict[str, Any] = {}
 
     async def over() -> bool:
@@ -50,8 +50,7 @@ async def ended(http: httpx.AsyncClient, trace_id: str) -> dict[str, Any]:
     return trace
 
 
-async def test_a_rollout_is_sampled_graded_and_kept(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_rollout_is_sampled_graded_and_kept(http: AsyncClient, model: Json) -> None:
     asked = body(model["model_name"])
     assert await submitted(http, asked) == {
         "job_id": JOB,
@@ -88,7 +87,7 @@ async def test_a_rollout_is_sampled_graded_and_kept(http: httpx.AsyncClient) -> 
     ],
 )
 async def test_what_cannot_be_rolled_out_is_refused(
-    http: httpx.AsyncClient, change: dict[str, Any], status: int, said: str
+    http: AsyncClient, change: dict[str, Any], status: int, said: str
 ) -> None:
     model = (await fork(http))["model_name"]
     answer = await http.post("/v2/rollouts/submit", json={**body(model), **change})
@@ -96,7 +95,7 @@ async def test_what_cannot_be_rolled_out_is_refused(
     assert said in answer.text
 
 
-async def test_a_refused_turn_ends_the_rollout_as_an_error(http: httpx.AsyncClient) -> None:
+async def test_a_refused_turn_ends_the_rollout_as_an_error(http: AsyncClient) -> None:
     model = (await fork(http))["model_name"]
     config = {"model": model, "checkpoint": "none"}
     asked = body(model, agent={"type": "openai_compatible", "config": config})
@@ -107,7 +106,7 @@ async def test_a_refused_turn_ends_the_rollout_as_an_error(http: httpx.AsyncClie
 
 
 async def test_rollouts_that_wait_are_cancelled_with_their_job(
-    http: httpx.AsyncClient, service: Service, engine: ToyEngine
+    http: AsyncClient, service: Service, engine: ToyEngine
 ) -> None:
     model, sampling = (await fork(http))["model_name"], Held(engine, "sample")
     service.hosted._line = asyncio.Semaphore(1)
@@ -127,7 +126,7 @@ async def test_rollouts_that_wait_are_cancelled_with_their_job(
 
 
 async def test_more_than_can_wait_are_refused(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "MOST", 0)
     asked = body((await fork(http))["model_name"])
@@ -147,7 +146,7 @@ async def test_what_waits_when_the_service_stops_ends_as_an_error(tmp_path: Path
         assert "was stopped" in trace["error"]
 
 
-async def test_a_refusal_ends_the_job_that_the_client_began(http: httpx.AsyncClient) -> None:
+async def test_a_refusal_ends_the_job_that_the_client_began(http: AsyncClient) -> None:
     model = (await fork(http))["model_name"]
     await http.post(f"/v2/trace/job/{JOB}/enter", json={"name": "eval"})
     assert (await http.get(f"/v2/jobs/{JOB}")).json()["status"] == "pending"
@@ -167,9 +166,7 @@ async def test_a_refusal_ends_the_job_that_the_client_began(http: httpx.AsyncCli
     assert (await http.get(f"/v2/jobs/{JOB}")).json()["status"] == "completed"
 
 
-async def test_a_refusal_leaves_what_nobody_began_and_what_has_ended(
-    http: httpx.AsyncClient,
-) -> None:
+async def test_a_refusal_leaves_what_nobody_began_and_what_has_ended(http: AsyncClient) -> None:
     asked = body((await fork(http))["model_name"])
     assert (await http.post("/v2/rollouts/submit", json={**asked, "env": "x"})).status_code == 404
     assert (await http.get("/v2/jobs")).json()["total"] == 0
@@ -180,7 +177,7 @@ async def test_a_refusal_leaves_what_nobody_began_and_what_has_ended(
     assert await ended(http, asked["trace_id"]) == before
 
 
-async def test_no_way_to_sample_is_left_out_in_silence(http: httpx.AsyncClient) -> None:
+async def test_no_way_to_sample_is_left_out_in_silence(http: AsyncClient) -> None:
     config: dict[str, Any] = {"model": (await fork(http))["model_name"]}
     asked = body("", agent={"type": "openai_compatible", "config": config})
     for given, status, said in (

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.service.service import Service
 from hud_tui.service.store import replies
@@ -17,24 +17,22 @@ from tests.toy_engine import ToyEngine
 RATE = {"learning_rate": 0.1}
 
 
-async def ask(
-    http: httpx.AsyncClient, model: Json, call: str, body: Any, key: str = "k"
-) -> httpx.Response:
+async def ask(http: AsyncClient, model: Json, call: str, body: Any, key: str = "k") -> Response:
     """A training call with a key."""
     path = f"/v1/models/{model['id']}/train/{call}"
     return await http.post(path, json=body, headers={"Idempotency-Key": key})
 
 
-async def settle(http: httpx.AsyncClient, model: Json, key: str = "k") -> Json:
+async def settle(http: AsyncClient, model: Json, key: str = "k") -> Json:
     path = f"/v1/models/{model['id']}/train/calls/{key}/settle"
     return dict((await http.post(path)).json())
 
 
-async def batch(http: httpx.AsyncClient, model: Json) -> Json:
+async def batch(http: AsyncClient, model: Json) -> Json:
     return {"inputs": await payloads(http, model["id"], [1.0, 0.0])}
 
 
-async def backward_body(http: httpx.AsyncClient, model: Json) -> Json:
+async def backward_body(http: AsyncClient, model: Json) -> Json:
     path = f"/v1/models/{model['id']}/train/forward"
     passed = (await http.post(path, json=await batch(http, model))).json()
     return {
@@ -46,8 +44,7 @@ async def backward_body(http: httpx.AsyncClient, model: Json) -> Json:
 @pytest.mark.parametrize(
     ("call", "make"), [("forward-backward", batch), ("backward", backward_body)]
 )
-async def test_a_pass_counts_once(http: httpx.AsyncClient, call: str, make: Any) -> None:
-    model = await fork(http)
+async def test_a_pass_counts_once(http: AsyncClient, model: Json, call: str, make: Any) -> None:
     body = await make(http, model)
     first = await ask(http, model, call, body)
     again = await ask(http, model, call, body)
@@ -63,8 +60,7 @@ async def test_a_pass_counts_once(http: httpx.AsyncClient, call: str, make: Any)
     assert (await settle(http, model))["reply"] == first.json()
 
 
-async def test_a_step_is_taken_once(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_step_is_taken_once(http: AsyncClient, model: Json) -> None:
     await pass_(http, model["id"], (await batch(http, model))["inputs"])
     first, again = [await ask(http, model, "optim-step", RATE) for _ in range(2)]
     assert first.json() == again.json()
@@ -77,8 +73,7 @@ async def test_a_step_is_taken_once(http: httpx.AsyncClient) -> None:
     }
 
 
-async def test_a_key_is_its_requests_alone(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_key_is_its_requests_alone(http: AsyncClient, model: Json) -> None:
     body = await batch(http, model)
     for key in (" ", "k" * 256):
         answer = await ask(http, model, "forward-backward", body, key)
@@ -95,7 +90,7 @@ async def test_a_key_is_its_requests_alone(http: httpx.AsyncClient) -> None:
     assert again.status_code == 200, "a refusal is not kept: nothing was done"
 
 
-async def test_duplicates_wait_for_the_first(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+async def test_duplicates_wait_for_the_first(http: AsyncClient, engine: ToyEngine) -> None:
     model, step_ = await fork(http), Held(engine, "optim_step")
     await pass_(http, model["id"], (await batch(http, model))["inputs"])
     asked = [asyncio.create_task(ask(http, model, "optim-step", RATE)) for _ in range(4)]
@@ -109,8 +104,7 @@ async def test_duplicates_wait_for_the_first(http: httpx.AsyncClient, engine: To
     assert (await asked_what)["state"] == "done"
 
 
-async def test_a_pass_whose_gradients_were_dropped_says_so(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_pass_whose_gradients_were_dropped_says_so(http: AsyncClient, model: Json) -> None:
     first = (await step(http, model))["checkpoint_id"]
     body = await batch(http, model)
     await ask(http, model, "forward-backward", body)
@@ -120,22 +114,20 @@ async def test_a_pass_whose_gradients_were_dropped_says_so(http: httpx.AsyncClie
     assert (await settle(http, model))["state"] == "dropped"
 
 
-async def test_what_was_settled_first_is_never_done(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_what_was_settled_first_is_never_done(http: AsyncClient, model: Json) -> None:
     assert await settle(http, model) == {"state": "never", "call": None, "reply": None}
     assert await settle(http, model) == {"state": "never", "call": None, "reply": None}
     late = await ask(http, model, "forward-backward", await batch(http, model))
     assert (late.status_code, "abandoned" in detail(late)) == (409, True)
 
 
-async def test_a_run_is_submitted_once(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_run_is_submitted_once(http: AsyncClient, model: Json) -> None:
     rows = (await tasks_of(http))[:2]
     body = {"model_id": model["id"], "dataset": {"tasks": rows}}
     body["config"] = {"parameters": {"steps": 1, "seed": 1}}
     headers = {"Idempotency-Key": "k"}
 
-    async def submit(**changes: Any) -> httpx.Response:
+    async def submit(**changes: Any) -> Response:
         return await http.post("/v1/training/jobs", json=body | changes, headers=headers)
 
     first, again = await asyncio.gather(submit(), submit())
@@ -147,15 +139,15 @@ async def test_a_run_is_submitted_once(http: httpx.AsyncClient) -> None:
 
 
 async def twice(
-    http: httpx.AsyncClient, method: str, path: str, body: Any, key: str = "k"
-) -> list[httpx.Response]:
+    http: AsyncClient, method: str, path: str, body: Any, key: str = "k"
+) -> list[Response]:
     """The same request, delivered twice at once."""
     headers = {"Idempotency-Key": key}
     asked = (http.request(method, path, json=body, headers=headers) for _ in range(2))
     return list(await asyncio.gather(*asked))
 
 
-def same(answers: list[httpx.Response], status: int = 200) -> Json:
+def same(answers: list[Response], status: int = 200) -> Json:
     """The one answer that both got, of which one is a copy."""
     assert [answer.status_code for answer in answers] == [status, status], answers[-1].text
     assert answers[0].content == answers[1].content
@@ -164,7 +156,7 @@ def same(answers: list[httpx.Response], status: int = 200) -> Json:
     return dict(answers[0].json())
 
 
-async def test_a_model_is_forked_once(http: httpx.AsyncClient) -> None:
+async def test_a_model_is_forked_once(http: AsyncClient) -> None:
     base = (await http.get("/v2/models")).json()["items"][0]
     body = {"source_model_id": base["id"], "name": "mine"}
     made = same(await twice(http, "POST", "/v2/models/fork", body), 201)
@@ -179,8 +171,7 @@ async def test_a_model_is_forked_once(http: httpx.AsyncClient) -> None:
     assert (settled["state"], settled["reply"]) == ("done", made)
 
 
-async def test_a_head_is_set_once(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_head_is_set_once(http: AsyncClient, model: Json) -> None:
     first, _ = [(await step(http, model))["checkpoint_id"] for _ in range(2)]
     path, body = f"/v2/models/{model['id']}/head", {"checkpoint_id": first}
     made = same(await twice(http, "PUT", path, body))
@@ -194,14 +185,13 @@ async def test_a_head_is_set_once(http: httpx.AsyncClient) -> None:
     assert (await settle(http, model))["call"] == "head"
 
 
-async def settle_of_job(http: httpx.AsyncClient, job_id: str, key: str = "k") -> Json:
+async def settle_of_job(http: AsyncClient, job_id: str, key: str = "k") -> Json:
     answer = await http.post(f"/v1/training/jobs/{job_id}/calls/{key}/settle")
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 
 
-async def test_a_run_is_cancelled_and_resumed_once(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_run_is_cancelled_and_resumed_once(http: AsyncClient, model: Json) -> None:
     job_id = await submit_run(http, model["id"], steps=10_000, learning_rate=1e-6)
     path, body = "/v2/rollouts/cancel_job", {"job_id": job_id}
     stopped = same(await twice(http, "POST", path, body))
@@ -223,7 +213,7 @@ async def test_a_run_is_cancelled_and_resumed_once(http: httpx.AsyncClient) -> N
     assert (await ended(http, job_id))["status"] == "cancelled"
 
 
-async def test_what_stops_rollouts_is_answered_once(http: httpx.AsyncClient) -> None:
+async def test_what_stops_rollouts_is_answered_once(http: AsyncClient) -> None:
     for path, body in (
         ("/v2/rollouts/cancel", {"job_id": "0" * 32, "trace_id": "1" * 32}),
         ("/v2/rollouts/cancel_user_jobs", {}),
@@ -234,8 +224,9 @@ async def test_what_stops_rollouts_is_answered_once(http: httpx.AsyncClient) -> 
         same(await twice(http, "POST", path, body, path.rpartition("/")[2]))
 
 
-async def test_what_was_settled_first_is_never_forked_nor_set(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_what_was_settled_first_is_never_forked_nor_set(
+    http: AsyncClient, model: Json
+) -> None:
     first = (await step(http, model))["checkpoint_id"]
     assert (await settle(http, model))["state"] == "never"
     headers = {"Idempotency-Key": "k"}
@@ -264,7 +255,7 @@ async def test_a_restart_remembers_steps_and_forgets_what_only_waited(tmp_path: 
 
 
 async def test_keys_are_bounded_for_each_model_alone(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replies, "KEPT", 2)
     quiet, busy = await fork(http, "quiet"), await fork(http, "busy")

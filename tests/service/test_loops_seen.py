@@ -3,15 +3,16 @@
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
+from httpx import AsyncClient
 
 from hud_tui.client import TrainingClient
+from hud_tui.client.client import HudClient
 from hud_tui.client.runs import RunList
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from tests.conftest import fork
 from tests.service.calls import QUESTION, Json, chat, optim, pass_, sample_of, tree
-from tests.service.clients import fork_of, in_process
+from tests.service.clients import fork_of
 
 Told = list[tuple[str, Json]]
 
@@ -29,7 +30,7 @@ def of_kind(found: Told, kind: str) -> list[Json]:
 
 
 async def sdk_group(
-    http: httpx.AsyncClient, model: Json, job: str, task: str, rewards: list[float]
+    http: AsyncClient, model: Json, job: str, task: str, rewards: list[float]
 ) -> list[Any]:
     """A group as the SDK samples, reports and sends it: inline, without its trace ids."""
     group, inputs = uuid4().hex, []
@@ -45,7 +46,7 @@ async def sdk_group(
     return inputs
 
 
-async def test_a_loop_of_the_sdk(http: httpx.AsyncClient, service: Service) -> None:
+async def test_a_loop_of_the_sdk(http: AsyncClient, service: Service) -> None:
     model, job = await fork(http), uuid4().hex
     await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine", "group": 2})
     for number in (1, 2):
@@ -71,53 +72,51 @@ async def test_a_loop_of_the_sdk(http: httpx.AsyncClient, service: Service) -> N
     ]
 
 
-async def test_a_loop_of_our_client(http: httpx.AsyncClient, service: Service) -> None:
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        async with TrainingClient(model.id, client) as trainer:
-            batch = await trainer.sample(QUESTION, group_size=3, seed=1)
-            batch += await trainer.sample("1 + 1 = ?", group_size=3, seed=1, task_slug="easy")
-            for number, rollout in enumerate(batch):
-                rollout.reward = float(number % 2)
-            await trainer.step(batch, learning_rate=0.1, group_size=3)
-            left = await trainer.sample(QUESTION, group_size=1)
-        found = await told(service, model.id)
-        kinds = [kind for kind, _ in found]
-        assert kinds == [*["rollout"] * 6, "checkpoint", "head", "step", "rollout"]
-        shown = {
-            (body["task_slug"], body["rollout"], body["reward"], body["step"])
-            for body in of_kind(found, "rollout")[:6]
-        }
-        assert shown == {
-            (task, place, float((place + start) % 2), 1)
-            for task, start in ((QUESTION, 0), ("easy", 3))
-            for place in range(3)
-        }
-        [job] = await client.jobs()
-        assert (job.name, job.status) == ("loop on arith-rl", "completed")
-        rows = {row.id: row for row in await client.job_traces(job.id)}
-        assert len(rows) == 7
-        assert rows[str(UUID(left[0].trace_id))].reward is None
-        [node] = await client.checkpoints(model.id)
-        assert [group.task_slug for group in node.groups] == [QUESTION, "easy"]
-        traces = await client.checkpoint_traces(model.id, node.id)
-        assert {trace.trace_id for trace in traces} <= rows.keys()
-        turn = (await client.trace_events(traces[0].trace_id)).events[1]
-        assert turn.tokens
+async def test_a_loop_of_our_client(http: AsyncClient, client: HudClient, service: Service) -> None:
+    model = await fork_of(client)
+    async with TrainingClient(model.id, client) as trainer:
+        batch = await trainer.sample(QUESTION, group_size=3, seed=1)
+        batch += await trainer.sample("1 + 1 = ?", group_size=3, seed=1, task_slug="easy")
+        for number, rollout in enumerate(batch):
+            rollout.reward = float(number % 2)
+        await trainer.step(batch, learning_rate=0.1, group_size=3)
+        left = await trainer.sample(QUESTION, group_size=1)
+    found = await told(service, model.id)
+    kinds = [kind for kind, _ in found]
+    assert kinds == [*["rollout"] * 6, "checkpoint", "head", "step", "rollout"]
+    shown = {
+        (body["task_slug"], body["rollout"], body["reward"], body["step"])
+        for body in of_kind(found, "rollout")[:6]
+    }
+    assert shown == {
+        (task, place, float((place + start) % 2), 1)
+        for task, start in ((QUESTION, 0), ("easy", 3))
+        for place in range(3)
+    }
+    [job] = await client.jobs()
+    assert (job.name, job.status) == ("loop on arith-rl", "completed")
+    rows = {row.id: row for row in await client.job_traces(job.id)}
+    assert len(rows) == 7
+    assert rows[str(UUID(left[0].trace_id))].reward is None
+    [node] = await client.checkpoints(model.id)
+    assert [group.task_slug for group in node.groups] == [QUESTION, "easy"]
+    traces = await client.checkpoint_traces(model.id, node.id)
+    assert {trace.trace_id for trace in traces} <= rows.keys()
+    turn = (await client.trace_events(traces[0].trace_id)).events[1]
+    assert turn.tokens
 
 
 async def test_a_loop_that_says_its_name_and_its_steps_has_an_end_in_sight(
-    service: Service,
+    client: HudClient,
 ) -> None:
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        async with TrainingClient(model.id, client, name="sums", steps=10) as trainer:
-            for _ in range(2):
-                group = await trainer.sample(QUESTION, group_size=2, seed=1)
-                group[0].reward, group[1].reward = 1.0, 0.0
-                await trainer.step(group, learning_rate=0.1, group_size=2)
-            open_ = await trainer.sample(QUESTION, group_size=1)
-            [row] = await RunList(client).read()
-            assert (row.name, row.step, row.steps, row.reward) == ("sums", 2, 10, 0.5)
-            assert (row.active, row.eta_s is not None) == (True, True)
-            assert open_
+    model = await fork_of(client)
+    async with TrainingClient(model.id, client, name="sums", steps=10) as trainer:
+        for _ in range(2):
+            group = await trainer.sample(QUESTION, group_size=2, seed=1)
+            group[0].reward, group[1].reward = 1.0, 0.0
+            await trainer.step(group, learning_rate=0.1, group_size=2)
+        open_ = await trainer.sample(QUESTION, group_size=1)
+        [row] = await RunList(client).read()
+        assert (row.name, row.step, row.steps, row.reward) == ("sums", 2, 10, 0.5)
+        assert (row.active, row.eta_s is not None) == (True, True)
+        assert open_

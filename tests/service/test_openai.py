@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.engines.tiny.tokenizer import CALL, END, CharTokenizer
 from hud_tui.service.service import Service
-from tests.conftest import Served, caller, calling, fork, until
+from tests.conftest import Served, caller, calling, until
 from tests.service.calls import QUESTION, Json, chat, conversation, detail, says
 from tests.toy_engine import ToyEngine
 
@@ -23,13 +23,13 @@ TOOL = {"type": "function", "function": {"name": "plus", "parameters": {"type": 
 
 
 @pytest.fixture
-async def tiny(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def tiny(tmp_path: Path) -> AsyncIterator[AsyncClient]:
     """A service with the tiny engine, whose logprobs are a real model's."""
     async with Service(tmp_path / "tiny", TinyEngine()) as service, calling(service) as http:
         yield http
 
 
-async def streamed(http: httpx.AsyncClient, path: str = "/chat/completions", **body: Any) -> Any:
+async def streamed(http: AsyncClient, path: str = "/chat/completions", **body: Any) -> Any:
     """The chunks of a streamed answer, which ends as it should."""
     asked = {"stream": True, **body}
     if path.endswith("chat/completions"):
@@ -57,7 +57,7 @@ def joined(chunks: Sequence[Json], number: int = 0) -> Json:
     }
 
 
-async def test_a_stream_has_the_tokens_of_the_whole_reply(tiny: httpx.AsyncClient) -> None:
+async def test_a_stream_has_the_tokens_of_the_whole_reply(tiny: AsyncClient) -> None:
     ask = {"model": "tiny/arith-0.2M", "seed": 3, "n": 3, "return_token_ids": True}
     whole = await chat(tiny, **ask)
     chunks = await streamed(tiny, **ask)
@@ -80,7 +80,7 @@ def one_text(reply: Json) -> str:
     return str(reply["choices"][0]["message"]["content"])
 
 
-async def test_the_usage_comes_last_where_it_is_asked_for(http: httpx.AsyncClient) -> None:
+async def test_the_usage_comes_last_where_it_is_asked_for(http: AsyncClient) -> None:
     ask = {"model": "toy/four", "seed": 1, "n": 2}
     *chunks, last = await streamed(http, **ask, stream_options={"include_usage": True})
     assert [chunk["usage"] for chunk in chunks] == [None] * len(chunks)
@@ -89,7 +89,7 @@ async def test_the_usage_comes_last_where_it_is_asked_for(http: httpx.AsyncClien
 
 
 async def test_a_streamed_turn_is_kept_and_one_that_cannot_be_is_refused_before_the_stream(
-    http: httpx.AsyncClient,
+    http: AsyncClient,
 ) -> None:
     trace = uuid4().hex
     ask = {"model": "toy/four", "return_token_ids": True, "headers": {"Trace-Id": trace}}
@@ -101,7 +101,7 @@ async def test_a_streamed_turn_is_kept_and_one_that_cannot_be_is_refused_before_
 
 
 async def test_a_stop_sequence_is_in_a_stream_s_tokens_and_not_in_its_text(
-    http: httpx.AsyncClient,
+    http: AsyncClient,
 ) -> None:
     ask = {"model": "toy/four", "stop": " ", "n": 20, "seed": 1, "return_token_ids": True}
     whole, chunks = await chat(http, **ask), await streamed(http, **ask)
@@ -116,7 +116,7 @@ async def test_a_stop_sequence_is_in_a_stream_s_tokens_and_not_in_its_text(
 
 
 async def test_calls_of_tools_are_streamed_as_calls(
-    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = CharTokenizer()
     said = [*tokens.encode("So:"), CALL, *tokens.encode('plus{"x":2}'), END]
@@ -132,7 +132,7 @@ async def test_calls_of_tools_are_streamed_as_calls(
 
 
 async def test_tools_that_may_not_be_called_are_neither_shown_nor_called(
-    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = await chat(http, "toy/four", return_token_ids=True)
     none = await chat(http, "toy/four", return_token_ids=True, tools=[TOOL], tool_choice="none")
@@ -145,10 +145,10 @@ async def test_tools_that_may_not_be_called_are_neither_shown_nor_called(
         assert ("tool_calls" in one["message"]) == (choice == "auto")
 
 
-async def test_what_no_engine_has_is_refused_by_name(http: httpx.AsyncClient) -> None:
+async def test_what_no_engine_has_is_refused_by_name(http: AsyncClient) -> None:
     body = {"model": "toy/four", "messages": [ASK], "tools": [TOOL]}
 
-    async def asked(**more: Any) -> httpx.Response:
+    async def asked(**more: Any) -> Response:
         return await http.post("/v1/chat/completions", json=body | more)
 
     for name, value, neutral in (
@@ -181,13 +181,13 @@ async def test_what_no_engine_has_is_refused_by_name(http: httpx.AsyncClient) ->
     )
 
 
-async def test_labels_are_taken_and_change_nothing(http: httpx.AsyncClient) -> None:
+async def test_labels_are_taken_and_change_nothing(http: AsyncClient) -> None:
     labels = {"user": "ada", "metadata": {"run": "7"}, "store": False, "service_tier": "auto"}
     plain = await chat(http, "toy/four", seed=4)
     assert (await chat(http, "toy/four", seed=4, **labels))["choices"] == plain["choices"]
 
 
-async def test_top_logprobs_are_the_likeliest_tokens(tiny: httpx.AsyncClient) -> None:
+async def test_top_logprobs_are_the_likeliest_tokens(tiny: AsyncClient) -> None:
     ask = {"model": "tiny/arith-0.2M", "temperature": 0, "logprobs": True, "top_logprobs": 3}
     for content in (
         (await chat(tiny, **ask))["choices"][0]["logprobs"]["content"],
@@ -204,7 +204,7 @@ async def test_top_logprobs_are_the_likeliest_tokens(tiny: httpx.AsyncClient) ->
 
 
 async def test_top_p_draws_from_the_nucleus_and_keeps_the_policy_s_logprobs(
-    tiny: httpx.AsyncClient,
+    tiny: AsyncClient,
 ) -> None:
     ask = {"model": "tiny/mixed-0.2M", "n": 64, "seed": 5, "max_tokens": 1, "logprobs": True}
     free = await chat(tiny, **ask, top_logprobs=20)
@@ -222,8 +222,7 @@ async def test_top_p_draws_from_the_nucleus_and_keeps_the_policy_s_logprobs(
     assert all(one["logprob"] == policy[one["token"]] for one in drawn)
 
 
-async def test_the_models_are_listed_as_openai_lists_them(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_the_models_are_listed_as_openai_lists_them(http: AsyncClient, model: Json) -> None:
     for path in ("/v1/models", "/models"):
         found = (await http.get(path)).json()
         assert found["object"] == "list"
@@ -240,7 +239,7 @@ async def test_the_models_are_listed_as_openai_lists_them(http: httpx.AsyncClien
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
 
 
-async def test_a_text_completion_goes_on_from_the_text_itself(http: httpx.AsyncClient) -> None:
+async def test_a_text_completion_goes_on_from_the_text_itself(http: AsyncClient) -> None:
     prompt = CharTokenizer().render([ASK])
     asked = {"model": "toy/four", "seed": 9, "return_token_ids": True, "max_tokens": 20}
     answer = await http.post("/v1/completions", json={**asked, "prompt": prompt, "n": 2})
@@ -259,7 +258,7 @@ async def test_a_text_completion_goes_on_from_the_text_itself(http: httpx.AsyncC
     assert choice["prompt_token_ids"] == CharTokenizer().encode(QUESTION)
 
 
-async def test_many_prompts_are_answered_in_their_order(http: httpx.AsyncClient) -> None:
+async def test_many_prompts_are_answered_in_their_order(http: AsyncClient) -> None:
     body = {"model": "toy/four", "prompt": ["a", "bc"], "n": 2, "return_token_ids": True}
     reply = (await http.post("/v1/completions", json=body)).json()
     assert [c["prompt_token_ids"] for c in reply["choices"]] == [[97], [97], [98, 99], [98, 99]]
@@ -273,13 +272,13 @@ async def test_many_prompts_are_answered_in_their_order(http: httpx.AsyncClient)
 
 
 @pytest.mark.parametrize("prompt", ["", [], [[]], ["x"] * 65, [[4000]], "x" * 128])
-async def test_a_prompt_that_cannot_be_continued(http: httpx.AsyncClient, prompt: Any) -> None:
+async def test_a_prompt_that_cannot_be_continued(http: AsyncClient, prompt: Any) -> None:
     answer = await http.post("/v1/completions", json={"model": "toy/four", "prompt": prompt})
     assert answer.status_code == 400
     assert isinstance(answer.json()["error"]["message"], str)
 
 
-async def test_likeliest_tokens_of_a_text_completion(tiny: httpx.AsyncClient) -> None:
+async def test_likeliest_tokens_of_a_text_completion(tiny: AsyncClient) -> None:
     body = {"model": "tiny/arith-0.2M", "prompt": [3, 51, 1, 4], "logprobs": 2, "temperature": 0}
     [choice] = (await tiny.post("/v1/completions", json=body)).json()["choices"]
     told = choice["logprobs"]

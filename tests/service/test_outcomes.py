@@ -2,13 +2,14 @@
 
 import asyncio
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service.service import Service
-from tests.conftest import ended, fork, submit, until
+from tests.conftest import ended, submit, until
 from tests.service.calls import (
     Held,
+    Json,
     cancel,
     detail,
     optim,
@@ -28,9 +29,8 @@ def held(engine: ToyEngine) -> Held:
 
 
 async def test_two_trainers_fill_one_gradient_and_the_first_step_takes_it(
-    http: httpx.AsyncClient,
+    http: AsyncClient, model: Json
 ) -> None:
-    model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     await asyncio.gather(*(pass_(http, model["id"], inputs) for _ in range(2)))
     answers = await asyncio.gather(*(optim(http, model["id"]) for _ in range(2)))
@@ -42,9 +42,8 @@ async def test_two_trainers_fill_one_gradient_and_the_first_step_takes_it(
 
 
 async def test_set_head_between_pass_and_step_drops_the_gradients(
-    http: httpx.AsyncClient,
+    http: AsyncClient, model: Json
 ) -> None:
-    model = await fork(http)
     first, _ = [(await step(http, model))["checkpoint_id"] for _ in range(2)]
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     await set_head(http, model["id"], first)
@@ -57,9 +56,8 @@ async def test_set_head_between_pass_and_step_drops_the_gradients(
 
 
 async def test_set_head_during_a_step_waits_and_then_holds(
-    http: httpx.AsyncClient, held: Held
+    http: AsyncClient, model: Json, held: Held
 ) -> None:
-    model = await fork(http)
     held.go_on.set()
     first = (await step(http, model))["checkpoint_id"]
     held.go_on.clear()
@@ -75,9 +73,8 @@ async def test_set_head_during_a_step_waits_and_then_holds(
 
 
 async def test_a_fork_during_a_run_starts_at_its_last_whole_step(
-    http: httpx.AsyncClient, held: Held
+    http: AsyncClient, model: Json, held: Held
 ) -> None:
-    model = await fork(http)
     held.go_on.set()
     await step(http, model)
     held.go_on.clear()
@@ -95,9 +92,8 @@ async def test_a_fork_during_a_run_starts_at_its_last_whole_step(
 
 
 async def test_cancel_during_a_step_lets_it_land_whole(
-    http: httpx.AsyncClient, service: Service, held: Held
+    http: AsyncClient, model: Json, service: Service, held: Held
 ) -> None:
-    model = await fork(http)
     job_id = await submit(http, model["id"], steps=5, seed=1)
     await held.begun.wait()
     cancelling = asyncio.create_task(cancel(http, job_id))
@@ -111,8 +107,9 @@ async def test_cancel_during_a_step_lets_it_land_whole(
     assert rows[0]["is_active"]
 
 
-async def test_a_run_that_begins_drops_the_gradients_that_wait(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_run_that_begins_drops_the_gradients_that_wait(
+    http: AsyncClient, model: Json
+) -> None:
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     job_id = await submit(http, model["id"], steps=1, tasks_per_step=1, group_size=4, seed=1)
     await ended(http, job_id)

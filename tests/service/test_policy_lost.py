@@ -3,21 +3,21 @@
 import json
 from collections.abc import Sequence
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service import gateway
 from hud_tui.service.engines.base import About, PolicyLost, Sampled, SampleRequest, StateGone
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from tests.conftest import ended, fork, submit
-from tests.service.calls import chat, detail, optim, pass_, payloads, set_head, step, tree
+from tests.service.calls import Json, chat, detail, optim, pass_, payloads, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
 
 @pytest.mark.parametrize("verb", ["forward_backward", "optim_step"])
 async def test_a_lost_policy_takes_only_its_own_gradients(
-    http: httpx.AsyncClient, engine: ToyEngine, verb: str
+    http: AsyncClient, engine: ToyEngine, verb: str
 ) -> None:
     mine, other = await fork(http, "mine"), await fork(http, "other")
     first = await step(http, mine)
@@ -39,9 +39,8 @@ async def test_a_lost_policy_takes_only_its_own_gradients(
 
 
 async def test_a_policy_that_is_lost_in_a_sample_is_opened_again(
-    http: httpx.AsyncClient, engine: ToyEngine
+    http: AsyncClient, model: Json, engine: ToyEngine
 ) -> None:
-    model = await fork(http)
     await step(http, model)
     held = set(engine.policies)
     engine.fail_next["sample"] = PolicyLost("the policy was lost")
@@ -55,9 +54,8 @@ async def test_a_policy_that_is_lost_in_a_sample_is_opened_again(
 
 @pytest.mark.parametrize("verb", ["sample", "forward_backward", "optim_step"])
 async def test_a_run_says_why_it_samples_a_step_again(
-    http: httpx.AsyncClient, service: Service, engine: ToyEngine, verb: str
+    http: AsyncClient, model: Json, service: Service, engine: ToyEngine, verb: str
 ) -> None:
-    model = await fork(http)
     await step(http, model)
     engine.fail_next[verb] = PolicyLost("the server lost the training run")
     job = await ended(http, await submit(http, model["id"], steps=1))
@@ -70,9 +68,8 @@ async def test_a_run_says_why_it_samples_a_step_again(
 
 @pytest.mark.parametrize("verb", ["sample", "forward_backward"])
 async def test_a_state_that_is_gone_is_shown_as_expired(
-    http: httpx.AsyncClient, engine: ToyEngine, verb: str
+    http: AsyncClient, model: Json, engine: ToyEngine, verb: str
 ) -> None:
-    model = await fork(http)
     kept, lost = await step(http, model), await step(http, model)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     engine.fail_next[verb] = StateGone("the server no longer has this checkpoint")
@@ -94,10 +91,9 @@ async def test_a_state_that_is_gone_is_shown_as_expired(
 
 
 async def test_sampling_is_repeated_a_few_times_only(
-    http: httpx.AsyncClient, engine: ToyEngine
+    http: AsyncClient, model: Json, engine: ToyEngine
 ) -> None:
     """An older checkpoint, on a server that has just been started again; and one that is broken."""
-    model = await fork(http)
     older = await step(http, model)
     await step(http, model)
     sample, asked = engine.sample, 0
@@ -120,9 +116,8 @@ async def test_sampling_is_repeated_a_few_times_only(
 
 
 async def test_a_refusal_names_the_engine_that_runs(
-    http: httpx.AsyncClient, engine: ToyEngine
+    http: AsyncClient, model: Json, engine: ToyEngine
 ) -> None:
-    model = await fork(http)
     engine.place = About("tinker", "http://trainer:8000")
     body = {"model": model["id"], "messages": [{"role": "user", "content": "?"}]}
     refused = await http.post("/chat/completions", json={**body, "frequency_penalty": 0.5})

@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
+from httpx import AsyncClient
 from numpy.typing import NDArray
 
 from hud_tui.service.engines.tiny.engine import TinyEngine, weights_path
@@ -123,7 +123,7 @@ def doubled(path: Path) -> tuple[Weights, Config]:
     return {name: weight.astype(np.float64) for name, weight in weights.items()}, config
 
 
-async def samples(http: httpx.AsyncClient, job: str) -> list[tuple[Json, Json]]:
+async def samples(http: AsyncClient, job: str) -> list[tuple[Json, Json]]:
     """Every rollout of a job with its tokens."""
     rows = (await http.get(f"/v2/jobs/{job}/traces?limit=10000")).json()["items"]
     found = []

@@ -2,7 +2,7 @@
 
 from uuid import UUID, uuid4
 
-import httpx
+from httpx import AsyncClient
 
 from hud_tui.wire import Job, Page, Trace
 from hud_tui.wire_training import TraceEvents
@@ -10,7 +10,7 @@ from tests.conftest import fork
 from tests.service.calls import cancel, chat, conversation, detail, leave, report
 
 
-async def test_a_reported_job_is_listed(http: httpx.AsyncClient) -> None:
+async def test_a_reported_job_is_listed(http: AsyncClient) -> None:
     job, traces = uuid4().hex, [uuid4().hex for _ in range(3)]
     for _ in range(2):
         body = {"name": "mine", "group": 2}
@@ -33,7 +33,7 @@ async def test_a_reported_job_is_listed(http: httpx.AsyncClient) -> None:
     assert (summary["total_traces"], summary["total_tasks"], summary["avg_reward"]) == (3, 3, 0.5)
 
 
-async def test_exit_is_idempotent_and_may_come_alone(http: httpx.AsyncClient) -> None:
+async def test_exit_is_idempotent_and_may_come_alone(http: AsyncClient) -> None:
     trace = uuid4().hex
     ended = {"status": "error", "error": "box died", "evaluation_result": {"score": 0.0}}
     for _ in range(2):
@@ -42,7 +42,7 @@ async def test_exit_is_idempotent_and_may_come_alone(http: httpx.AsyncClient) ->
     assert {key: row[key] for key in ("reward", *ended)} == {"reward": 0.0, **ended}
 
 
-async def test_spans_tell_the_conversation(http: httpx.AsyncClient) -> None:
+async def test_spans_tell_the_conversation(http: AsyncClient) -> None:
     trace = uuid4().hex
     spans = [
         span(1, "step.user", {"messages": [{"role": "user", "content": [{"text": "2+2?"}]}]}),
@@ -66,7 +66,7 @@ async def test_spans_tell_the_conversation(http: httpx.AsyncClient) -> None:
     assert (await http.get(f"/v2/trace/{trace}/events?since_seq=x")).status_code == 422
 
 
-async def test_an_image_in_a_span_is_told_as_a_line(http: httpx.AsyncClient) -> None:
+async def test_an_image_in_a_span_is_told_as_a_line(http: AsyncClient) -> None:
     trace, image = uuid4().hex, {"type": "image", "data": "a" * 40_000, "mimeType": "image/png"}
     asked = {"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, image]}]}
     looked = {"call": {"name": "look"}, "result": {"content": [image]}}
@@ -78,7 +78,7 @@ async def test_an_image_in_a_span_is_told_as_a_line(http: httpx.AsyncClient) -> 
 
 
 async def test_a_sampled_turn_that_the_client_tells_of_keeps_the_text_of_its_tokens(
-    http: httpx.AsyncClient,
+    http: AsyncClient,
 ) -> None:
     model, trace = await fork(http), uuid4().hex
     asked = {"seed": 1, "return_token_ids": True}
@@ -99,9 +99,7 @@ async def test_a_sampled_turn_that_the_client_tells_of_keeps_the_text_of_its_tok
     assert (row["completion"], row["num_tokens"]) == (choice["message"]["content"], len(ids))
 
 
-async def test_a_rollout_sampled_elsewhere_is_listed_with_its_answer(
-    http: httpx.AsyncClient,
-) -> None:
+async def test_a_rollout_sampled_elsewhere_is_listed_with_its_answer(http: AsyncClient) -> None:
     job, trace = uuid4().hex, uuid4().hex
     await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine"})
     await http.post(f"/v2/trace/{trace}/enter", json={"job_id": job, "task_slug": "add"})
@@ -117,7 +115,7 @@ async def test_a_rollout_sampled_elsewhere_is_listed_with_its_answer(
     assert (row["completion"], row["num_tokens"]) == ("52", 6)
 
 
-async def test_what_a_client_reports_is_cancelled_and_renamed(http: httpx.AsyncClient) -> None:
+async def test_what_a_client_reports_is_cancelled_and_renamed(http: AsyncClient) -> None:
     job, one, two = (uuid4().hex for _ in range(3))
     await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine"})
     for trace in (one, two):
@@ -131,7 +129,7 @@ async def test_what_a_client_reports_is_cancelled_and_renamed(http: httpx.AsyncC
     assert (await http.get(f"/v2/jobs/{job}")).json()["name"] == "new"
 
 
-async def test_jobs_page_newest_first_and_by_taskset(http: httpx.AsyncClient) -> None:
+async def test_jobs_page_newest_first_and_by_taskset(http: AsyncClient) -> None:
     taskset = (await http.get("/v2/tasksets/by-name/arith")).json()["taskset_id"]
     for number in range(3):
         body = {"name": f"job {number}", "taskset_id": taskset if number == 1 else None}
@@ -143,7 +141,7 @@ async def test_jobs_page_newest_first_and_by_taskset(http: httpx.AsyncClient) ->
     assert mine["total"] == 1
 
 
-async def test_unknown_ones_are_404(http: httpx.AsyncClient) -> None:
+async def test_unknown_ones_are_404(http: AsyncClient) -> None:
     unknown = str(uuid4())
     for path in (
         f"jobs/{unknown}",

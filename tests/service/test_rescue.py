@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.checkpoint_tree import Tree
@@ -25,7 +25,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
         yield service
 
 
-async def arith(http: httpx.AsyncClient) -> Json:
+async def arith(http: AsyncClient) -> Json:
     """A fork of the base that adds and subtracts."""
     models = (await http.get("/v2/models")).json()["items"]
     base = next(model for model in models if model["model_name"] == "tiny/arith-0.2M")
@@ -33,7 +33,7 @@ async def arith(http: httpx.AsyncClient) -> Json:
     return dict((await http.post("/v2/models/fork", json=body)).json())
 
 
-async def solved(http: httpx.AsyncClient, model: str, checkpoint: str) -> set[str]:
+async def solved(http: AsyncClient, model: str, checkpoint: str) -> set[str]:
     """The held-out tasks that a checkpoint solves, greedily, of the first ASKED."""
     found = set()
     tasks = [task for task in read_rows(await tasks_of(http)) if task.heldout][:ASKED]
@@ -48,7 +48,7 @@ async def solved(http: httpx.AsyncClient, model: str, checkpoint: str) -> set[st
 
 
 async def test_the_rescue_solves_what_was_solved_before_the_update_that_spoilt_it(
-    http: httpx.AsyncClient,
+    http: AsyncClient,
 ) -> None:
     model = await arith(http)
     for steps, rate in ((GOOD, None), (1, 0.02), (25, 1e-5)):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
@@ -31,7 +31,7 @@ async def service(tmp_path: Path, engine: ToyEngine) -> AsyncIterator[Service]:
         yield service
 
 
-async def steps(http: httpx.AsyncClient, model: Json, count: int) -> list[str]:
+async def steps(http: AsyncClient, model: Json, count: int) -> list[str]:
     return [(await step(http, model))["checkpoint_id"] for _ in range(count)]
 
 
@@ -42,7 +42,7 @@ async def trained(data: Path, count: int) -> tuple[Json, list[str]]:
         return model, await steps(http, model, count)
 
 
-async def states(http: httpx.AsyncClient, service: Service, model: Json) -> list[str]:
+async def states(http: AsyncClient, service: Service, model: Json) -> list[str]:
     """What is kept of each checkpoint, once all is thinned that may be."""
     service.parts.retention.wake()
     await service.parts.retention.settled()
@@ -57,7 +57,7 @@ async def close_all(service: Service) -> None:
             await service.parts.policies.retire(policy)
 
 
-async def pin(http: httpx.AsyncClient, model: Json, id_: str, method: str) -> httpx.Response:
+async def pin(http: AsyncClient, model: Json, id_: str, method: str) -> Response:
     return await http.request(method, f"/v2/models/{model['id']}/checkpoints/{id_}/pin")
 
 
@@ -65,8 +65,9 @@ def directories(service: Service) -> set[str]:
     return {path.name for path in saved_steps(service.data_dir)}
 
 
-async def test_the_oldest_go_first_and_by_stages(http: httpx.AsyncClient, service: Service) -> None:
-    model = await fork(http)
+async def test_the_oldest_go_first_and_by_stages(
+    http: AsyncClient, model: Json, service: Service
+) -> None:
     await steps(http, model, 4)
     await close_all(service)
     # All rewards are equal here, so none is the best.
@@ -188,9 +189,8 @@ async def test_head_best_branch_point_origin_and_pinned_stay(tmp_path: Path) -> 
 
 
 async def test_what_is_open_stays_until_it_is_closed(
-    http: httpx.AsyncClient, service: Service
+    http: AsyncClient, model: Json, service: Service
 ) -> None:
-    model = await fork(http)
     [first] = await steps(http, model, 1)
     await chat(http, model["id"], checkpoint=first)
     await steps(http, model, 2)
@@ -199,8 +199,7 @@ async def test_what_is_open_stays_until_it_is_closed(
     assert (await states(http, service, model))[0] == "expired"
 
 
-async def test_an_expired_one_is_gone(http: httpx.AsyncClient, service: Service) -> None:
-    model = await fork(http)
+async def test_an_expired_one_is_gone(http: AsyncClient, model: Json, service: Service) -> None:
     first, _ = await steps(http, model, 2)
     await close_all(service)
     assert (await states(http, service, model))[0] == "expired"
@@ -219,10 +218,9 @@ async def test_an_expired_one_is_gone(http: httpx.AsyncClient, service: Service)
 
 
 async def test_rollouts_of_an_expired_step_are_kept_for_good(
-    http: httpx.AsyncClient, service: Service
+    http: AsyncClient, model: Json, service: Service
 ) -> None:
     """What was asked and said, token by token, and its reward: it can be trained on again."""
-    model = await fork(http)
     ids = [await rollout(http, model, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
     path = f"/v1/models/{model['id']}/train"
     await http.post(f"{path}/forward-backward", json={"inputs": ids})
@@ -333,9 +331,7 @@ async def test_an_engine_that_stops_while_it_thins_is_asked_again(
         assert await states(http, service, model) == ["expired", "full"]
 
 
-async def test_followers_hear_of_it(http: httpx.AsyncClient, service: Service) -> None:
-
-    model = await fork(http)
+async def test_followers_hear_of_it(http: AsyncClient, model: Json, service: Service) -> None:
     first, _ = await steps(http, model, 2)
     await close_all(service)
     await states(http, service, model)

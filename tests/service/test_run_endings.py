@@ -6,20 +6,20 @@ from collections import Counter
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service.batches import IN_A_ROW
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
 from hud_tui.service.store.events import after
 from tests.conftest import ended, fork, submit
-from tests.service.calls import resume, traces_of, tree
+from tests.service.calls import Json, resume, traces_of, tree
 from tests.toy_engine import ToyEngine
 
 
 async def test_zero_variance_ends_the_run_and_every_attempt_at_its_step_has_its_own_mark(
-    http: httpx.AsyncClient, engine: ToyEngine
+    http: AsyncClient, engine: ToyEngine
 ) -> None:
     engine.flatten()
     model = await fork(http)
@@ -47,9 +47,8 @@ async def test_zero_variance_ends_the_run_and_every_attempt_at_its_step_has_its_
 
 
 async def test_a_solved_taskset_ends_the_run_well(
-    http: httpx.AsyncClient, engine: ToyEngine
+    http: AsyncClient, model: Json, engine: ToyEngine
 ) -> None:
-    model = await fork(http)
     await ended(http, await submit(http, model["id"], steps=1))
     engine.flatten(solved=True)
     job_id = await submit(http, model["id"], steps=3)
@@ -63,9 +62,8 @@ async def test_a_solved_taskset_ends_the_run_well(
 
 
 async def test_a_step_that_is_taken_begins_the_count_of_attempts_anew(
-    http: httpx.AsyncClient, service: Service
+    http: AsyncClient, model: Json, service: Service
 ) -> None:
-    model = await fork(http)
     job_id = await submit(http, model["id"], steps=3)
     assert (await ended(http, job_id))["attempt"] == 1
     trained = [row for row in await traces_of(http, job_id) if row["evaluates"] is None]
@@ -77,7 +75,7 @@ async def test_a_step_that_is_taken_begins_the_count_of_attempts_anew(
 
 @pytest.mark.usefixtures("hurried")
 async def test_a_step_that_finds_no_open_file_is_taken_again(
-    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take, failures = engine.optim_step, [2]
 
@@ -101,7 +99,7 @@ async def test_a_step_that_finds_no_open_file_is_taken_again(
 
 
 async def test_a_run_whose_driver_is_gone_says_how_it_is_resumed(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "LEASE_S", 0.0)
     model, job_id = await fork(http), str(uuid4())

@@ -19,7 +19,6 @@ from hud_tui.service.store.db import MIGRATIONS, Db
 from hud_tui.settings import local_settings
 from tests.conftest import ended, fork, submit
 from tests.service.calls import Json, optim, pass_, payloads, reach, set_head, tree
-from tests.service.clients import in_process
 from tests.service.test_loops_seen import sdk_group
 from tests.toy_engine import ToyEngine
 
@@ -30,8 +29,7 @@ async def listed(http: httpx.AsyncClient, **asked: Any) -> list[Json]:
     return list(answer.json()["items"])
 
 
-async def test_a_managed_run_s_row(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_managed_run_s_row(http: httpx.AsyncClient, model: Json) -> None:
     first = await submit(http, model["id"], steps=12, seed=3, learning_rate=0.25)
     await ended(http, first)
     second = await submit(http, model["id"], steps=1, loss_fn="ppo")
@@ -59,9 +57,8 @@ async def test_a_managed_run_s_row(http: httpx.AsyncClient) -> None:
 
 
 async def test_rollouts_without_a_gradient_are_counted_with_those_sampled_again(
-    http: httpx.AsyncClient, service: Service
+    http: httpx.AsyncClient, model: Json, service: Service
 ) -> None:
-    model = await fork(http)
     job_id = await submit(http, model["id"], steps=4, group_size=2, tasks_per_step=2)
     await ended(http, job_id)
     traces = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1000")).json()["items"]
@@ -75,8 +72,9 @@ async def test_rollouts_without_a_gradient_are_counted_with_those_sampled_again(
     assert row["no_gradient"] == pytest.approx(idle / len(trained))
 
 
-async def test_a_run_begins_at_the_head_even_if_that_is_set_back(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_run_begins_at_the_head_even_if_that_is_set_back(
+    http: httpx.AsyncClient, model: Json
+) -> None:
     await ended(http, await submit(http, model["id"], steps=3))
     nodes = await tree(http, model["id"])
     await set_head(http, model["id"], nodes[0]["id"])
@@ -152,8 +150,9 @@ async def test_a_loop_from_outside_is_a_run_by_its_job(http: httpx.AsyncClient) 
     assert row["status"] == "running"
 
 
-async def test_a_loop_without_a_job_is_a_run_by_its_model(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_loop_without_a_job_is_a_run_by_its_model(
+    http: httpx.AsyncClient, model: Json
+) -> None:
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     await optim(http, model["id"])
     [row] = await listed(http)
@@ -161,8 +160,7 @@ async def test_a_loop_without_a_job_is_a_run_by_its_model(http: httpx.AsyncClien
     assert row["name"] == f"loop on {model['model_name']}"
 
 
-async def test_the_steps_of_a_run_as_columns(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_the_steps_of_a_run_as_columns(http: httpx.AsyncClient, model: Json) -> None:
     await ended(http, await submit(http, model["id"], steps=2))
     job_id = await submit(http, model["id"], steps=5)
     await ended(http, job_id)
@@ -251,41 +249,39 @@ async def test_runs_of_an_older_version_are_counted_at_the_first_start(
 
 
 async def test_the_client_follows_the_list_and_writes_names_and_notes(
-    service: Service, http: httpx.AsyncClient, engine: ToyEngine
+    client: HudClient, http: httpx.AsyncClient, model: Json, engine: ToyEngine
 ) -> None:
-    model = await fork(http)
     notes: dict[str, str] = {}
-    async with in_process(service) as client:
-        table = RunList(client, lambda: notes)
-        assert await table.read() == ()
-        engine.rest_after(2)
-        job_id = await submit(http, model["id"], steps=4)
-        await reach(http, job_id, 2)
-        [row] = await table.read()
-        assert (row.id, row.active, row.step, row.steps) == (job_id, True, 2, 4)
-        assert row.eta_s is not None
-        rows = await table.read()
-        assert rows is await table.read(), "nothing has changed"
-        notes[job_id] = "promising"
-        assert (await table.read())[0].note == "promising"
-        series = await table.series(job_id, ["reward_mean"])
-        assert len(series) == 2
-        engine.go_on()
-        await ended(http, job_id)
-        grown = await table.series(job_id, ["reward_mean"])
-        assert (grown is series, len(grown)) == (True, 4)
-        more = await table.series(job_id, ["entropy"])
-        assert set(more.keys) == {"reward_mean", "entropy"}
-        await client.rename_job(job_id, "the best")
-        [row] = await table.read()
-        assert (row.name, row.status, table.polls, table.said) == (
-            *("the best", "succeeded", False, "list"),
-        )
-        scored = await table.series(job_id, ["heldout_reward"])
-        assert list(scored.scores)[-1] == 3
-        assert scored.scores[3].over, "its last checkpoint was evaluated"
-        [line] = overlay_runs([(row, more)], "reward_mean", Axis.TOKENS).lines
-        assert line.last == pytest.approx(row.points[-1])
+    table = RunList(client, lambda: notes)
+    assert await table.read() == ()
+    engine.rest_after(2)
+    job_id = await submit(http, model["id"], steps=4)
+    await reach(http, job_id, 2)
+    [row] = await table.read()
+    assert (row.id, row.active, row.step, row.steps) == (job_id, True, 2, 4)
+    assert row.eta_s is not None
+    rows = await table.read()
+    assert rows is await table.read(), "nothing has changed"
+    notes[job_id] = "promising"
+    assert (await table.read())[0].note == "promising"
+    series = await table.series(job_id, ["reward_mean"])
+    assert len(series) == 2
+    engine.go_on()
+    await ended(http, job_id)
+    grown = await table.series(job_id, ["reward_mean"])
+    assert (grown is series, len(grown)) == (True, 4)
+    more = await table.series(job_id, ["entropy"])
+    assert set(more.keys) == {"reward_mean", "entropy"}
+    await client.rename_job(job_id, "the best")
+    [row] = await table.read()
+    assert (row.name, row.status, table.polls, table.said) == (
+        *("the best", "succeeded", False, "list"),
+    )
+    scored = await table.series(job_id, ["heldout_reward"])
+    assert list(scored.scores)[-1] == 3
+    assert scored.scores[3].over, "its last checkpoint was evaluated"
+    [line] = overlay_runs([(row, more)], "reward_mean", Axis.TOKENS).lines
+    assert line.last == pytest.approx(row.points[-1])
 
 
 class Counted(httpx.ASGITransport):

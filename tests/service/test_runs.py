@@ -4,8 +4,8 @@ import asyncio
 import json
 from typing import Any
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service import managed_run as run_module
 from hud_tui.service.engines.base import Adam
@@ -14,6 +14,7 @@ from hud_tui.service.store import events
 from hud_tui.wire import JobStatus
 from tests.conftest import ended, fork, submit, tasks_of, until
 from tests.service.calls import (
+    Json,
     cancel,
     detail,
     optim,
@@ -52,8 +53,7 @@ def gate(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> Gate:
     return event
 
 
-async def test_a_run_learns(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_run_learns(http: AsyncClient, model: Json) -> None:
     job_id = await submit(http, model["id"], steps=12)
     status = await ended(http, job_id)
     assert (status["status"], status["step"], status["error"]) == ("succeeded", 12, None)
@@ -67,9 +67,8 @@ async def test_a_run_learns(http: httpx.AsyncClient) -> None:
 
 
 async def test_rollouts_of_a_second_run_are_told_by_the_trees_steps(
-    http: httpx.AsyncClient, service: Service
+    http: AsyncClient, model: Json, service: Service
 ) -> None:
-    model = await fork(http)
     for _ in range(2):
         job_id = await submit(http, model["id"], steps=2, tasks_per_step=1, group_size=2)
         await ended(http, job_id)
@@ -83,7 +82,7 @@ async def test_rollouts_of_a_second_run_are_told_by_the_trees_steps(
 
 
 async def test_a_run_steps_as_a_loop_could(
-    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[Any] = []
     steps: list[Adam] = []
@@ -119,7 +118,7 @@ async def test_a_run_steps_as_a_loop_could(
 
 
 async def test_a_run_of_an_older_version_is_resumed_as_it_was(
-    http: httpx.AsyncClient, service: Service, gate: Gate
+    http: AsyncClient, service: Service, gate: Gate
 ) -> None:
     gate.clear()
     model = await fork(http)
@@ -136,7 +135,7 @@ async def test_a_run_of_an_older_version_is_resumed_as_it_was(
     assert (await ended(http, job_id))["status"] == "succeeded"
 
 
-async def test_a_tempered_run_trains_as_it_sampled(http: httpx.AsyncClient) -> None:
+async def test_a_tempered_run_trains_as_it_sampled(http: AsyncClient) -> None:
     for temperature in (0.5, 2.0):
         model = await fork(http, f"at {temperature}")
         await ended(http, await submit(http, model["id"], steps=2, temperature=temperature))
@@ -145,8 +144,7 @@ async def test_a_tempered_run_trains_as_it_sampled(http: httpx.AsyncClient) -> N
             assert node["metrics"]["kl_sample_train"] == pytest.approx(0.0, abs=1e-6)
 
 
-async def test_status_has_every_parameter(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_status_has_every_parameter(http: AsyncClient, model: Json) -> None:
     job_id = await submit(http, model["id"], steps=2, reasoning_effort="low")
     await ended(http, job_id)
     for ref in (job_id, job_id.replace("-", ""), model["id"], model["model_name"]):
@@ -166,8 +164,7 @@ async def test_status_has_every_parameter(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v1/training/jobs/nothing/raw-status")).status_code == 404
 
 
-async def test_a_run_is_a_job_with_traces(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_run_is_a_job_with_traces(http: AsyncClient, model: Json) -> None:
     job_id = await submit(http, model["id"], steps=2, tasks_per_step=2, group_size=3)
     await ended(http, job_id)
     [job] = (await http.get("/v2/jobs")).json()["items"]
@@ -190,8 +187,7 @@ async def test_a_run_is_a_job_with_traces(http: httpx.AsyncClient) -> None:
     assert events["reward"] == row["reward"]
 
 
-async def test_a_busy_model_is_left_alone(http: httpx.AsyncClient, gate: Gate) -> None:
-    model = await fork(http)
+async def test_a_busy_model_is_left_alone(http: AsyncClient, model: Json, gate: Gate) -> None:
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     gate.clear()
     job_id = await submit(http, model["id"], steps=1)
@@ -207,8 +203,7 @@ async def test_a_busy_model_is_left_alone(http: httpx.AsyncClient, gate: Gate) -
     assert (await pass_(http, model["id"], inputs)).status_code == 200
 
 
-async def test_set_head_in_the_middle_branches(http: httpx.AsyncClient, gate: Gate) -> None:
-    model = await fork(http)
+async def test_set_head_in_the_middle_branches(http: AsyncClient, model: Json, gate: Gate) -> None:
     job_id = await submit(http, model["id"], steps=6)
     await reach(http, job_id, 2)
     gate.clear()
@@ -226,8 +221,7 @@ async def test_set_head_in_the_middle_branches(http: httpx.AsyncClient, gate: Ga
     assert ratio == pytest.approx(1.0), "what was sampled from the old head is not trained on"
 
 
-async def test_cancel_stops_between_rollouts(http: httpx.AsyncClient, gate: Gate) -> None:
-    model = await fork(http)
+async def test_cancel_stops_between_rollouts(http: AsyncClient, model: Json, gate: Gate) -> None:
     job_id = await submit(http, model["id"], steps=50)
     await reach(http, job_id, 2)
     gate.clear()
@@ -237,7 +231,7 @@ async def test_cancel_stops_between_rollouts(http: httpx.AsyncClient, gate: Gate
     assert (await cancel(http, job_id)).json()["cancelled"] == 0
 
 
-async def test_cancel_all_says_what_it_did(http: httpx.AsyncClient, gate: Gate) -> None:
+async def test_cancel_all_says_what_it_did(http: AsyncClient, gate: Gate) -> None:
     gate.clear()
     models = [await fork(http, name) for name in ("a", "b")]
     jobs = [await submit(http, model["id"]) for model in models]
@@ -248,8 +242,9 @@ async def test_cancel_all_says_what_it_did(http: httpx.AsyncClient, gate: Gate) 
         assert (await status_of(http, job_id))["status"] == "cancelled"
 
 
-async def test_resume_takes_the_steps_that_are_left(http: httpx.AsyncClient, gate: Gate) -> None:
-    model = await fork(http)
+async def test_resume_takes_the_steps_that_are_left(
+    http: AsyncClient, model: Json, gate: Gate
+) -> None:
     job_id = await submit(http, model["id"], steps=8)
     await reach(http, job_id, 3)
     await http.post("/v2/rollouts/cancel", json={"job_id": job_id})
@@ -269,7 +264,7 @@ async def test_resume_takes_the_steps_that_are_left(http: httpx.AsyncClient, gat
 
 
 async def test_a_resumed_run_goes_on_as_if_never_stopped(
-    http: httpx.AsyncClient, engine: ToyEngine
+    http: AsyncClient, engine: ToyEngine
 ) -> None:
     whole, parts = await fork(http, "whole"), await fork(http, "parts")
     await ended(http, await submit(http, whole["id"], steps=6))
@@ -284,7 +279,7 @@ async def test_a_resumed_run_goes_on_as_if_never_stopped(
     assert [row["groups"] for row in one] == [row["groups"] for row in other]
 
 
-async def test_the_engine_stops_in_a_run(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+async def test_the_engine_stops_in_a_run(http: AsyncClient, engine: ToyEngine) -> None:
     for verb in ("sample", "forward_backward", "optim_step", "open"):
         model = await fork(http, verb)
         engine.kill_next = verb
@@ -298,7 +293,7 @@ async def test_the_engine_stops_in_a_run(http: httpx.AsyncClient, engine: ToyEng
 
 
 async def test_an_engine_that_keeps_stopping_fails_the_run(
-    http: httpx.AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from hud_tui.client.client import HudClient
 from hud_tui.client.signal import SignalCache, ask_of, measure
 from hud_tui.errors import HudUnauthorized, HudUsage
 from hud_tui.rl.tasks.formats import read_rows
@@ -20,7 +21,7 @@ from hud_tui.service.service import Service
 from hud_tui.settings import Settings
 from hud_tui.wire import JobParameters, Model
 from tests.conftest import until
-from tests.service.clients import answered, fork_of, in_process
+from tests.service.clients import answered, fork_of
 from tests.service.headless import Command
 
 ROWS = [{"env": "arith", "id": "add", "args": {"a": n, "b": 1}, "slug": f"t{n}"} for n in range(12)]
@@ -47,52 +48,50 @@ def test_as_many_tasks_as_groups_are_chosen_and_the_same_again() -> None:
     assert choose([*held, *older], 3) == []
 
 
-async def test_groups_are_rolled_out_and_graded(service: Service, tmp_path: Path) -> None:
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        asked = await ask_of(client, model, JobParameters(group_size=3), 4)
-        assert asked.checkpoint is None
-        seen = await all_of(client, TASKS, model, asked, SignalCache(tmp_path))
-        assert [seen[0].done, seen[-1].done, seen[-1].total] == [0, 12, 12]
-        assert len(seen[-1].signals) == 4
-        assert {len(signal.outcomes) for signal in seen[-1].signals} == {3}
-        assert all(o.tokens and o.seconds is not None for s in seen[-1].signals for o in s.outcomes)
-        assert {signal.basis for signal in seen[-1].signals} == {"sampled"}
-        [job] = await client.jobs()
-        assert (job.name, job.group_size) == (f"preflight on {model.model_name}", 3)
-        traces = await client.job_traces(job.id)
-        assert len(traces) == 12
-        assert len({trace.group_id for trace in traces}) == 4
+async def test_groups_are_rolled_out_and_graded(client: HudClient, tmp_path: Path) -> None:
+    model = await fork_of(client)
+    asked = await ask_of(client, model, JobParameters(group_size=3), 4)
+    assert asked.checkpoint is None
+    seen = await all_of(client, TASKS, model, asked, SignalCache(tmp_path))
+    assert [seen[0].done, seen[-1].done, seen[-1].total] == [0, 12, 12]
+    assert len(seen[-1].signals) == 4
+    assert {len(signal.outcomes) for signal in seen[-1].signals} == {3}
+    assert all(o.tokens and o.seconds is not None for s in seen[-1].signals for o in s.outcomes)
+    assert {signal.basis for signal in seen[-1].signals} == {"sampled"}
+    [job] = await client.jobs()
+    assert (job.name, job.group_size) == (f"preflight on {model.model_name}", 3)
+    traces = await client.job_traces(job.id)
+    assert len(traces) == 12
+    assert len({trace.group_id for trace in traces}) == 4
 
 
 async def test_what_was_sampled_is_kept_with_its_date_for_this_head(
-    service: Service, tmp_path: Path
+    client: HudClient, tmp_path: Path
 ) -> None:
     cache = SignalCache(tmp_path)
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        asked = await ask_of(client, model, JobParameters(group_size=2), 3)
-        first = (await all_of(client, TASKS, model, asked, cache))[-1]
-        again = (await all_of(client, TASKS, model, asked, cache))[-1]
-        assert [s.basis for s in again.signals] == ["cached"] * 3
-        assert {(s.slug, s.outcomes, s.at) for s in again.signals} == {
-            (s.slug, s.outcomes, s.at) for s in first.signals
-        }
-        assert (again.done, again.total, again.pace.rollouts) == (6, 6, 6)
-        assert (first.pace.at, again.pace.seconds) == ("", first.pace.seconds)
-        assert datetime.fromisoformat(again.pace.at).tzinfo is not None
-        more = (await all_of(client, TASKS, model, replace(asked, groups=5), cache))[-1]
-        assert sorted(s.basis for s in more.signals) == ["cached"] * 3 + ["sampled"] * 2
-        for other in (
-            replace(asked, checkpoint="another"),
-            replace(asked, sampling={"temperature": 0.5}),
-        ):
-            assert cache.read(other, TASKS) == {}
-        fresh = SignalCache(tmp_path, fresh=True)
-        sampled = (await all_of(client, TASKS, model, asked, fresh))[-1]
-        assert {s.basis for s in sampled.signals} == {"sampled"}
-        changed = [replace(task, args={**task.args, "b": 2}) for task in TASKS]
-        assert cache.read(asked, changed) == {}
+    model = await fork_of(client)
+    asked = await ask_of(client, model, JobParameters(group_size=2), 3)
+    first = (await all_of(client, TASKS, model, asked, cache))[-1]
+    again = (await all_of(client, TASKS, model, asked, cache))[-1]
+    assert [s.basis for s in again.signals] == ["cached"] * 3
+    assert {(s.slug, s.outcomes, s.at) for s in again.signals} == {
+        (s.slug, s.outcomes, s.at) for s in first.signals
+    }
+    assert (again.done, again.total, again.pace.rollouts) == (6, 6, 6)
+    assert (first.pace.at, again.pace.seconds) == ("", first.pace.seconds)
+    assert datetime.fromisoformat(again.pace.at).tzinfo is not None
+    more = (await all_of(client, TASKS, model, replace(asked, groups=5), cache))[-1]
+    assert sorted(s.basis for s in more.signals) == ["cached"] * 3 + ["sampled"] * 2
+    for other in (
+        replace(asked, checkpoint="another"),
+        replace(asked, sampling={"temperature": 0.5}),
+    ):
+        assert cache.read(other, TASKS) == {}
+    fresh = SignalCache(tmp_path, fresh=True)
+    sampled = (await all_of(client, TASKS, model, asked, fresh))[-1]
+    assert {s.basis for s in sampled.signals} == {"sampled"}
+    changed = [replace(task, args={**task.args, "b": 2}) for task in TASKS]
+    assert cache.read(asked, changed) == {}
 
 
 @pytest.mark.parametrize(
@@ -108,51 +107,48 @@ def test_a_spoilt_cache_is_as_good_as_none(tmp_path: Path, spoil: str) -> None:
     assert (cache.read(asked, TASKS), cache.pace(asked)) == ({}, None)
 
 
-async def test_a_task_that_cannot_be_rolled_out_is_an_error_of_its_own(service: Service) -> None:
+async def test_a_task_that_cannot_be_rolled_out_is_an_error_of_its_own(client: HudClient) -> None:
     bad = read_rows([{"env": "arith", "id": "add", "args": {"a": 1}, "slug": "bad"}])
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        asked = await ask_of(client, model, JobParameters(group_size=2), 13)
-        last = (await all_of(client, [*TASKS, *bad], model, asked))[-1]
-        by_slug = {signal.slug: signal for signal in last.signals}
-        assert (by_slug["bad"].errors, by_slug["bad"].outcomes) == (2, ())
-        assert "args.b is missing" in last.trouble
-        assert sum(len(signal.outcomes) for signal in last.signals) == 24
+    model = await fork_of(client)
+    asked = await ask_of(client, model, JobParameters(group_size=2), 13)
+    last = (await all_of(client, [*TASKS, *bad], model, asked))[-1]
+    by_slug = {signal.slug: signal for signal in last.signals}
+    assert (by_slug["bad"].errors, by_slug["bad"].outcomes) == (2, ())
+    assert "args.b is missing" in last.trouble
+    assert sum(len(signal.outcomes) for signal in last.signals) == 24
 
 
 async def test_leaving_early_stops_what_is_under_way(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    client: HudClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.hosted._line = asyncio.Semaphore(0)
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        asked = await ask_of(client, model, JobParameters(group_size=4), 4)
-        began = asyncio.Event()
+    model = await fork_of(client)
+    asked = await ask_of(client, model, JobParameters(group_size=4), 4)
+    began = asyncio.Event()
 
-        async def watch() -> None:
-            async for progress in measure(client, TASKS, model, asked):
-                if progress.total:
-                    began.set()
+    async def watch() -> None:
+        async for progress in measure(client, TASKS, model, asked):
+            if progress.total:
+                began.set()
 
-        task = asyncio.create_task(watch())
-        await began.wait()
-        await until(lambda: len(service.hosted._tasks) == 16)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        [job] = await client.jobs()
-        assert {trace.status for trace in await client.job_traces(job.id)} == {"cancelled"}
+    task = asyncio.create_task(watch())
+    await began.wait()
+    await until(lambda: len(service.hosted._tasks) == 16)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    [job] = await client.jobs()
+    assert {trace.status for trace in await client.job_traces(job.id)} == {"cancelled"}
 
 
-async def test_too_much_and_nothing_are_refused(service: Service) -> None:
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        for groups in (0, 10**6):
-            with pytest.raises(HudUsage, match="groups of"):
-                await ask_of(client, model, JobParameters(), groups)
-        asked = await ask_of(client, model, JobParameters(), 1)
-        with pytest.raises(HudUsage, match="no task to roll out"):
-            await all_of(client, [], model, asked)
+async def test_too_much_and_nothing_are_refused(client: HudClient) -> None:
+    model = await fork_of(client)
+    for groups in (0, 10**6):
+        with pytest.raises(HudUsage, match="groups of"):
+            await ask_of(client, model, JobParameters(), groups)
+    asked = await ask_of(client, model, JobParameters(), 1)
+    with pytest.raises(HudUsage, match="no task to roll out"):
+        await all_of(client, [], model, asked)
 
 
 def platform(status: int = 201) -> Callable[[httpx.Request], httpx.Response]:

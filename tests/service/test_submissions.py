@@ -3,17 +3,17 @@
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service.managed_run import MOST_TASKS
-from tests.conftest import dumps, ended, fork, tasks_of
+from tests.conftest import dumps, ended, tasks_of
 from tests.service.calls import Json, detail
 
 GOOD: Json = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
 
 
-async def submit(http: httpx.AsyncClient, model_id: str, tasks: Any, **parameters: Any) -> Any:
+async def submit(http: AsyncClient, model_id: str, tasks: Any, **parameters: Any) -> Any:
     body = {
         "model_id": model_id,
         "dataset": {"tasks": tasks},
@@ -36,8 +36,9 @@ async def submit(http: httpx.AsyncClient, model_id: str, tasks: Any, **parameter
         ({"env": "text", "id": "reverse", "args": {"text": "x" * 64}, "slug": "long"}, ""),
     ],
 )
-async def test_rows_are_checked_by_number(http: httpx.AsyncClient, row: Json, says: str) -> None:
-    model = await fork(http)
+async def test_rows_are_checked_by_number(
+    http: AsyncClient, model: Json, row: Json, says: str
+) -> None:
     answer = await submit(http, model["id"], [GOOD, row], steps=1)
     if not says:
         assert answer.status_code == 201
@@ -71,8 +72,9 @@ async def test_rows_are_checked_by_number(http: httpx.AsyncClient, row: Json, sa
         ({"weight_decay": -0.1}, "greater than or equal to 0"),
     ],
 )
-async def test_parameters_are_checked(http: httpx.AsyncClient, parameters: Json, says: str) -> None:
-    model = await fork(http)
+async def test_parameters_are_checked(
+    http: AsyncClient, model: Json, parameters: Json, says: str
+) -> None:
     answer = await submit(http, model["id"], [GOOD], **parameters)
     assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
     assert next(reversed(parameters)) in str(answer.json()["detail"][0]["loc"])
@@ -80,8 +82,7 @@ async def test_parameters_are_checked(http: httpx.AsyncClient, parameters: Json,
     assert (await http.get("/v2/jobs")).json()["total"] == 0
 
 
-async def test_something_must_be_trained_on(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_something_must_be_trained_on(http: AsyncClient, model: Json) -> None:
     held = [row for row in await tasks_of(http) if row.get("columns")]
     assert held
     answer = await submit(http, model["id"], held)
@@ -89,16 +90,16 @@ async def test_something_must_be_trained_on(http: httpx.AsyncClient) -> None:
     assert (await submit(http, model["id"], [])).status_code == 422
 
 
-async def test_more_tasks_than_a_run_takes_are_refused(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_more_tasks_than_a_run_takes_are_refused(http: AsyncClient, model: Json) -> None:
     rows = [{**GOOD, "args": {"a": number, "b": 0}} for number in range(MOST_TASKS + 1)]
     answer = await submit(http, model["id"], rows)
     assert (answer.status_code, "at most 10000 in one run" in detail(answer)) == (422, True)
     assert (await submit(http, model["id"], rows[1:], steps=1)).status_code == 201
 
 
-async def test_a_whole_number_is_an_integer_however_it_is_written(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_whole_number_is_an_integer_however_it_is_written(
+    http: AsyncClient, model: Json
+) -> None:
     row = {**GOOD, "args": {"a": 3.0, "b": 2}}
     answer = await submit(http, model["id"], [row], steps=1, group_size=2)
     assert answer.status_code == 201, answer.text
@@ -111,14 +112,13 @@ async def test_a_whole_number_is_an_integer_however_it_is_written(http: httpx.As
     assert (half.status_code, "args.a must be an integer" in detail(half)) == (422, True)
 
 
-async def test_the_model_must_be_a_fork(http: httpx.AsyncClient) -> None:
+async def test_the_model_must_be_a_fork(http: AsyncClient) -> None:
     base = await submit(http, "toy/four", [GOOD])
     assert (base.status_code, "fork it first" in detail(base)) == (409, True)
     assert (await submit(http, str(uuid4()), [GOOD])).status_code == 404
 
 
-async def test_every_form_of_row_is_taken(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_every_form_of_row_is_taken(http: AsyncClient, model: Json) -> None:
     rows = [
         GOOD,
         {"env": {"name": "arith"}, "scenario": "arith:add", "args": {"a": 3, "b": 4}},
@@ -140,9 +140,8 @@ async def test_every_form_of_row_is_taken(http: httpx.AsyncClient) -> None:
     ],
 )
 async def test_a_driven_run_begins_only_with_a_loss_that_there_is(
-    http: httpx.AsyncClient, parameters: Json, field: str, says: str
+    http: AsyncClient, model: Json, parameters: Json, field: str, says: str
 ) -> None:
-    model = await fork(http)
     body = {"model_id": model["id"], "name": "n", "driver": "d:1"}
     body["parameters"] = {"steps": 1, "group_size": 2, **parameters}
     answer = await http.put(f"/v1/training/jobs/{uuid4()}/drive", json=body)

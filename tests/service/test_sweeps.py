@@ -12,10 +12,9 @@ from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.rl.sweep import Member, Sweep, members_of
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
-from hud_tui.service.service import Service
 from hud_tui.wire import Model
 from tests.conftest import until
-from tests.service.clients import fork_of, in_process
+from tests.service.clients import fork_of
 from tests.service.headless import Command
 from tests.toy_engine import ToyEngine
 
@@ -47,61 +46,59 @@ def planned(
 
 
 async def test_a_sweep_runs_so_many_at_once_each_on_a_fork(
-    service: Service, engine: ToyEngine, tmp_path: Path
+    client: HudClient, engine: ToyEngine, tmp_path: Path
 ) -> None:
     files, seen = SweepFiles(tmp_path), list[int]()
 
     def told(sweep: Sweep, member: Member) -> None:
         seen.append(sum(one.running for one in sweep.members))
 
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        sweep = planned(client, model, learning_rate=(0.1, 0.2), seed=(0, 1, 2))
-        driver = SweepDriver(client, sweep, await tasks_of(client), files, told, poll_s=0.01)
-        ended = await driver.run(follow=True)
-        assert ended.status == "succeeded"
-        assert max(seen) == 2
-        runs = (await client.run_page()).items
-        assert {run.model_id for run in runs} == {member.model_id for member in ended.members}
-        assert {(run.learning_rate, run.parameters["seed"]) for run in runs if run.parameters} == {
-            (rate, seed) for rate in (0.1, 0.2) for seed in (0, 1, 2)
-        }
-        assert {run.parameters["sweep"] for run in runs if run.parameters} == {"s"}
-        (tmp_path / "sweeps" / "x.json").write_text("{")
-        assert files.all() == [ended], "a file that makes no sense is no sweep"
-        with pytest.raises(HudUsage, match="no sweep named x"):
-            files.find("x")
-        assert files.find("s") == ended
-        assert set(files.names().values()) == {"s"}
-        assert files.names().keys() == {run.id for run in runs}
+    model = await fork_of(client)
+    sweep = planned(client, model, learning_rate=(0.1, 0.2), seed=(0, 1, 2))
+    driver = SweepDriver(client, sweep, await tasks_of(client), files, told, poll_s=0.01)
+    ended = await driver.run(follow=True)
+    assert ended.status == "succeeded"
+    assert max(seen) == 2
+    runs = (await client.run_page()).items
+    assert {run.model_id for run in runs} == {member.model_id for member in ended.members}
+    assert {(run.learning_rate, run.parameters["seed"]) for run in runs if run.parameters} == {
+        (rate, seed) for rate in (0.1, 0.2) for seed in (0, 1, 2)
+    }
+    assert {run.parameters["sweep"] for run in runs if run.parameters} == {"s"}
+    (tmp_path / "sweeps" / "x.json").write_text("{")
+    assert files.all() == [ended], "a file that makes no sense is no sweep"
+    with pytest.raises(HudUsage, match="no sweep named x"):
+        files.find("x")
+    assert files.find("s") == ended
+    assert set(files.names().values()) == {"s"}
+    assert files.names().keys() == {run.id for run in runs}
 
 
 async def test_a_sweep_is_cancelled_and_gone_on_with(
-    service: Service, engine: ToyEngine, tmp_path: Path
+    client: HudClient, engine: ToyEngine, tmp_path: Path
 ) -> None:
     files = SweepFiles(tmp_path)
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        sweep = planned(client, model, seed=(0, 1, 2))
-        engine.rest_after(0)
-        tasks = await tasks_of(client)
-        driver = SweepDriver(client, sweep, tasks, files, poll_s=0.01)
-        running = asyncio.create_task(driver.run(follow=True))
-        await until(lambda: sum(member.running for member in driver.sweep.members) == 2)
-        with pytest.raises(HudUsage, match="another process drives"):
-            await SweepDriver(client, sweep, tasks, files).run(follow=False)
-        stopped = await cancel_sweep(client, files.find("s"), files)
-        assert (await running).cancelled, "who drives it ends by itself"
-        statuses = [member.status for member in stopped.members]
-        assert statuses == ["cancelled", "cancelled", "waiting"]
-        assert stopped.status == "cancelled"
-        engine.go_on()
-        going = requeued(await refreshed(client, files.find("s")))
-        files.keep(going, cancelled=False)
-        ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
-        assert [member.status for member in ended.members] == ["succeeded"] * 3
-        assert len((await client.run_page()).items) == 3, "what was stopped was resumed"
-        assert [m.job_id for m in ended.members[:2]] == [m.job_id for m in stopped.members[:2]]
+    model = await fork_of(client)
+    sweep = planned(client, model, seed=(0, 1, 2))
+    engine.rest_after(0)
+    tasks = await tasks_of(client)
+    driver = SweepDriver(client, sweep, tasks, files, poll_s=0.01)
+    running = asyncio.create_task(driver.run(follow=True))
+    await until(lambda: sum(member.running for member in driver.sweep.members) == 2)
+    with pytest.raises(HudUsage, match="another process drives"):
+        await SweepDriver(client, sweep, tasks, files).run(follow=False)
+    stopped = await cancel_sweep(client, files.find("s"), files)
+    assert (await running).cancelled, "who drives it ends by itself"
+    statuses = [member.status for member in stopped.members]
+    assert statuses == ["cancelled", "cancelled", "waiting"]
+    assert stopped.status == "cancelled"
+    engine.go_on()
+    going = requeued(await refreshed(client, files.find("s")))
+    files.keep(going, cancelled=False)
+    ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
+    assert [member.status for member in ended.members] == ["succeeded"] * 3
+    assert len((await client.run_page()).items) == 3, "what was stopped was resumed"
+    assert [m.job_id for m in ended.members[:2]] == [m.job_id for m in stopped.members[:2]]
 
 
 class Dying(httpx.AsyncBaseTransport):
@@ -124,39 +121,37 @@ class Dying(httpx.AsyncBaseTransport):
 
 @pytest.mark.parametrize("writes", [1, 2, 3, 4])
 async def test_wherever_it_was_cut_off_nothing_is_made_twice(
-    service: Service, tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
+    client: HudClient, tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writes are fork, submit, fork, submit."""
     files = SweepFiles(tmp_path)
-    async with in_process(service) as client:
-        model, tasks = await fork_of(client), await tasks_of(client)
-        sweep = files.keep(planned(client, model, seed=(0, 1)))
-        before = client.wire.http._transport
-        client.wire.http._transport = Dying(before, writes)
-        with pytest.raises(HudUnreachable):
-            await SweepDriver(client, sweep, tasks, files, poll_s=0.01).run(follow=True)
-        client.wire.http._transport = before
-        going = requeued(await refreshed(client, files.find("s")))
-        ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
-        assert [member.status for member in ended.members] == ["succeeded"] * 2
-        runs = (await client.run_page()).items
-        assert sorted(run.parameters["seed"] for run in runs if run.parameters) == [0, 1]
-        forks = [m for m in await client.models() if m.forked_from == model.model_name]
-        assert len(forks) == 2
+    model, tasks = await fork_of(client), await tasks_of(client)
+    sweep = files.keep(planned(client, model, seed=(0, 1)))
+    before = client.wire.http._transport
+    client.wire.http._transport = Dying(before, writes)
+    with pytest.raises(HudUnreachable):
+        await SweepDriver(client, sweep, tasks, files, poll_s=0.01).run(follow=True)
+    client.wire.http._transport = before
+    going = requeued(await refreshed(client, files.find("s")))
+    ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
+    assert [member.status for member in ended.members] == ["succeeded"] * 2
+    runs = (await client.run_page()).items
+    assert sorted(run.parameters["seed"] for run in runs if run.parameters) == [0, 1]
+    forks = [m for m in await client.models() if m.forked_from == model.model_name]
+    assert len(forks) == 2
 
 
 async def test_a_run_that_is_refused_does_not_stop_the_others(
-    service: Service, tmp_path: Path
+    client: HudClient, tmp_path: Path
 ) -> None:
     files = SweepFiles(tmp_path)
-    async with in_process(service) as client:
-        model = await fork_of(client)
-        sweep = planned(client, model, loss_fn=("ppo", "nonsense"))
-        driver = SweepDriver(client, sweep, await tasks_of(client), files, poll_s=0.01)
-        ended = await driver.run(follow=True)
-        assert [member.status for member in ended.members] == ["succeeded", "refused"]
-        assert "unknown loss" in ended.members[1].error
-        assert ended.status == "failed"
+    model = await fork_of(client)
+    sweep = planned(client, model, loss_fn=("ppo", "nonsense"))
+    driver = SweepDriver(client, sweep, await tasks_of(client), files, poll_s=0.01)
+    ended = await driver.run(follow=True)
+    assert [member.status for member in ended.members] == ["succeeded", "refused"]
+    assert "unknown loss" in ended.members[1].error
+    assert ended.status == "failed"
 
 
 FLAGS = ("--steps", "1", "--tasks-per-step", "2", "--lr", "0.1,0.3", "--group-size", "2,4")

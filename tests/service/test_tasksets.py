@@ -2,8 +2,8 @@
 
 from uuid import UUID, uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 from hud_tui.wire import (
@@ -30,13 +30,13 @@ def as_exported(row: Json) -> Json:
     return {other.get(key, key): value for key, value in row.items()}
 
 
-async def upload(http: httpx.AsyncClient, name: str, tasks: list[Json]) -> UploadResult:
+async def upload(http: AsyncClient, name: str, tasks: list[Json]) -> UploadResult:
     answer = await http.post("/v2/tasks/upload", json={"taskset_name": name, "tasks": tasks})
     assert answer.status_code == 201, answer.text
     return UploadResult.model_validate(answer.json())
 
 
-async def test_the_built_in_ones_are_there(http: httpx.AsyncClient) -> None:
+async def test_the_built_in_ones_are_there(http: AsyncClient) -> None:
     page = Page[Taskset].model_validate((await http.get("/v2/tasksets")).json())
     assert [taskset.name for taskset in page.items] == list(TASKSETS)
     for taskset in page.items:
@@ -48,7 +48,7 @@ async def test_the_built_in_ones_are_there(http: httpx.AsyncClient) -> None:
     assert (len(window["items"]), window["total"]) == (1, len(TASKSETS))
 
 
-async def test_upload_creates_then_updates(http: httpx.AsyncClient) -> None:
+async def test_upload_creates_then_updates(http: AsyncClient) -> None:
     first = await upload(http, "My Set", [upload_row("a"), upload_row("b")])
     assert (first.tasks_created, first.tasks_updated) == (2, 0)
     second = await upload(
@@ -64,7 +64,7 @@ async def test_upload_creates_then_updates(http: httpx.AsyncClient) -> None:
     assert export.tasks[1]["args"] == {"a": 9, "b": 9}
 
 
-async def test_export_gives_back_what_came(http: httpx.AsyncClient) -> None:
+async def test_export_gives_back_what_came(http: AsyncClient) -> None:
     rows = [
         upload_row("full", columns={"split": "heldout"}, validation=[{"name": "x"}], verifier=None),
         {"name": "bare", "env": {"name": "e"}, "task_id": "t"},
@@ -94,7 +94,7 @@ async def test_export_gives_back_what_came(http: httpx.AsyncClient) -> None:
     assert tasks[3] == as_exported(rows[3])
 
 
-async def test_rows_of_every_form_are_exported_by_their_slugs(http: httpx.AsyncClient) -> None:
+async def test_rows_of_every_form_are_exported_by_their_slugs(http: AsyncClient) -> None:
     """The SDK reads `name`, `env` and `scenario`, and nothing else, as a task's identity."""
     tools = {"name": "shop", "include": ["buy"]}
     rows = [
@@ -113,7 +113,7 @@ async def test_rows_of_every_form_are_exported_by_their_slugs(http: httpx.AsyncC
     assert (again.tasks_created, again.tasks_updated) == (0, 4)
 
 
-async def test_there_is_one_project(http: httpx.AsyncClient) -> None:
+async def test_there_is_one_project(http: AsyncClient) -> None:
     """What the CLI asks where a project is named."""
     [only] = (await http.get("/v2/projects?search=local&limit=500")).json()["items"]
     assert (await http.get(f"/v2/projects/{UUID(only['id']).hex}")).json() == only
@@ -137,14 +137,14 @@ async def test_there_is_one_project(http: httpx.AsyncClient) -> None:
     ],
 )
 async def test_uploads_that_are_refused(
-    http: httpx.AsyncClient, body: Json, status: int, says: str
+    http: AsyncClient, body: Json, status: int, says: str
 ) -> None:
     answer = await http.post("/v2/tasks/upload", json=body)
     assert (answer.status_code, says in detail(answer)) == (status, True), answer.text
     assert (await http.get("/v2/tasksets")).json()["total"] == len(TASKSETS)
 
 
-async def test_the_registry_lists_environments(http: httpx.AsyncClient) -> None:
+async def test_the_registry_lists_environments(http: AsyncClient) -> None:
     page = Page[RegistryItem].model_validate((await http.get("/v2/registry?limit=500")).json())
     assert [item.name for item in page.items] == list(ENVIRONMENTS)
     found = (await http.get("/v2/registry?search=ARITH")).json()
@@ -162,7 +162,7 @@ async def test_the_registry_lists_environments(http: httpx.AsyncClient) -> None:
         assert [task["id"] for task in build["manifest"]["tasks"]] == list(known)
 
 
-async def test_preflight_can_ask_for_an_environment(http: httpx.AsyncClient) -> None:
+async def test_preflight_can_ask_for_an_environment(http: AsyncClient) -> None:
     answer = await http.get("/environments/text/mcp-config")
     config = EnvironmentConfig.model_validate(answer.json())
     assert config.scenarios == list(ENVIRONMENTS["text"].scenarios)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.service.engines.base import Base
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
@@ -28,7 +28,7 @@ from tests.toy_engine import TOY, ToyEngine
 
 
 async def rollout(
-    http: httpx.AsyncClient, model: Json, reward: float | None, seed: int = 1, **exit_: object
+    http: AsyncClient, model: Json, reward: float | None, seed: int = 1, **exit_: object
 ) -> str:
     """A client's rollout of one turn, reported as the SDK does; its 32-hex id."""
     trace = uuid4().hex
@@ -41,8 +41,7 @@ async def rollout(
     return trace
 
 
-async def test_the_gateways_turns_train(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_the_gateways_turns_train(http: AsyncClient, model: Json) -> None:
     ids = [await rollout(http, model, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
     passed = await pass_(http, model["id"], ids)
     assert (passed.status_code, passed.json()["num_datums"]) == (200, 2)
@@ -54,15 +53,13 @@ async def test_the_gateways_turns_train(http: httpx.AsyncClient) -> None:
     assert [one["trace_id"] for one in linked] == [str(UUID(id_)) for id_ in ids]
 
 
-async def tempered(
-    http: httpx.AsyncClient, model: Json, temperature: float, **headers: str
-) -> Json:
+async def tempered(http: AsyncClient, model: Json, temperature: float, **headers: str) -> Json:
     """One choice, sampled at a temperature; every temperature says the same to this seed."""
     ask = {"temperature": temperature, "seed": 1, "return_token_ids": True, "headers": headers}
     return dict((await chat(http, model["id"], **ask))["choices"][0])
 
 
-def on_policy(answer: httpx.Response) -> None:
+def on_policy(answer: Response) -> None:
     """The weights have not moved since sampling, so nothing may differ."""
     metrics = answer.json()["metrics"]
     assert metrics["ratio_max"] == pytest.approx(1.0)
@@ -71,7 +68,7 @@ def on_policy(answer: httpx.Response) -> None:
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 async def test_tempered_turns_are_trained_as_they_were_sampled(
-    http: httpx.AsyncClient, temperature: float
+    http: AsyncClient, temperature: float
 ) -> None:
     """Under a trace of its own, or many in a reply that no trace keeps."""
     model, inputs = await fork(http), []
@@ -87,9 +84,7 @@ async def test_tempered_turns_are_trained_as_they_were_sampled(
     on_policy(await pass_(http, model["id"], inputs))
 
 
-async def test_spans_are_trained_at_the_temperature_of_their_samples(
-    http: httpx.AsyncClient,
-) -> None:
+async def test_spans_are_trained_at_the_temperature_of_their_samples(http: AsyncClient) -> None:
     model, ids = await fork(http), []
     for reward in (1.0, 0.0):
         ids.append(uuid4().hex)
@@ -104,7 +99,7 @@ async def test_spans_are_trained_at_the_temperature_of_their_samples(
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_what_others_sampled_later_changes_no_temperature(
-    http: httpx.AsyncClient, named: bool
+    http: AsyncClient, named: bool
 ) -> None:
     """Not of those whose logprobs were rounded either, where the trace is named."""
     model, inputs = await fork(http), []
@@ -122,7 +117,7 @@ async def test_what_others_sampled_later_changes_no_temperature(
     on_policy(await pass_(http, model["id"], inputs))
 
 
-async def bare(http: httpx.AsyncClient) -> str:
+async def bare(http: AsyncClient) -> str:
     """A trace whose exit is all that was reported."""
     trace = uuid4().hex
     await leave(http, trace, 1.0)
@@ -130,9 +125,8 @@ async def bare(http: httpx.AsyncClient) -> str:
 
 
 async def test_traces_without_turns_are_named_where_there_is_nothing_else(
-    http: httpx.AsyncClient,
+    http: AsyncClient, model: Json
 ) -> None:
-    model = await fork(http)
     empty = [uuid4().hex, await bare(http), "not an id"]
     answer = await pass_(http, model["id"], empty)
     assert answer.status_code == 400
@@ -141,8 +135,7 @@ async def test_traces_without_turns_are_named_where_there_is_nothing_else(
     assert (await optim(http, model["id"])).status_code == 409
 
 
-async def test_some_without_turns_are_left_out_and_counted(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_some_without_turns_are_left_out_and_counted(http: AsyncClient, model: Json) -> None:
     good = [await rollout(http, model, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
     for _ in range(2):
         passed = await pass_(http, model["id"], [good[0], await bare(http), good[1]])
@@ -154,8 +147,7 @@ async def test_some_without_turns_are_left_out_and_counted(http: httpx.AsyncClie
     assert (node["num_traces"], node["mean_reward"]) == (4, 0.5)
 
 
-async def test_groups_are_left_out_whole_or_refused_by_name(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_groups_are_left_out_whole_or_refused_by_name(http: AsyncClient, model: Json) -> None:
     good = [await rollout(http, model, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
     empty = [await bare(http), await bare(http)]
     whole = await pass_(http, model["id"], [*empty, *good], group_size=2)
@@ -172,7 +164,7 @@ async def test_groups_are_left_out_whole_or_refused_by_name(http: httpx.AsyncCli
     assert (await optim(http, model["id"])).status_code == 409, "no gradient was left behind"
 
 
-async def test_errored_rollouts_that_come_inline_are_counted(http: httpx.AsyncClient) -> None:
+async def test_errored_rollouts_that_come_inline_are_counted(http: AsyncClient) -> None:
     """As the SDK sends a run whose agent failed in its second turn: graded, with its tokens.
 
     A sibling that said the very same is not taken for it.
@@ -193,8 +185,7 @@ async def test_errored_rollouts_that_come_inline_are_counted(http: httpx.AsyncCl
     assert node["metrics"]["errored_share"] == pytest.approx(1 / 6)
 
 
-async def test_errored_and_unfinished_traces_are_named(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_errored_and_unfinished_traces_are_named(http: AsyncClient, model: Json) -> None:
     good = await rollout(http, model, 1.0)
     errored = await rollout(http, model, 0.0, status="error", error="box died")
     silent = uuid4().hex  # it died before it said anything
@@ -210,9 +201,8 @@ async def test_errored_and_unfinished_traces_are_named(http: httpx.AsyncClient) 
         assert str(UUID(bad)) in detail(answer)
 
 
-async def test_every_turn_of_a_conversation_trains(http: httpx.AsyncClient) -> None:
+async def test_every_turn_of_a_conversation_trains(http: AsyncClient, model: Json) -> None:
     """Two turns with a system message and tools; the second continues the exact tokens."""
-    model = await fork(http)
     tool = {"type": "function", "function": {"name": "plus", "parameters": {}}}
     asked = [{"role": "system", "content": "Add."}, {"role": "user", "content": "3 + 4 = ?"}]
     ids = []
@@ -241,8 +231,7 @@ async def test_every_turn_of_a_conversation_trains(http: httpx.AsyncClient) -> N
     assert (node["num_traces"], node["num_datums"]) == (2, 4)
 
 
-async def test_a_runs_own_rollouts_can_be_trained_again(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_runs_own_rollouts_can_be_trained_again(http: AsyncClient, model: Json) -> None:
     job = await submit(http, model["id"], steps=1, tasks_per_step=1, group_size=8)
     await ended(http, job)
     ids = [row["id"] for row in await traces_of(http, job) if not row["heldout"]]

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from uuid import UUID, uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.audit_log import CommandLog
 from hud_tui.client import HudClient, Rollout, TrainingClient
@@ -108,7 +108,7 @@ async def test_a_pinned_checkpoint_answers(trainer: TrainingClient) -> None:
 
 
 async def test_inputs_of_every_make_train_together(
-    trainer: TrainingClient, http: httpx.AsyncClient
+    trainer: TrainingClient, http: AsyncClient
 ) -> None:
     model = (await trainer.entry()).id
     traces = [uuid4() for _ in range(2)]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service import context as parts_module
 from hud_tui.service import session as session_module
@@ -25,8 +25,7 @@ from tests.toy_engine import ToyEngine
 LOSSES = ["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"]
 
 
-async def test_losses_are_listed(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_losses_are_listed(http: AsyncClient, model: Json) -> None:
     answer = (await http.get(f"/v1/models/{model['id']}/train/losses")).json()
     assert answer["losses"] == LOSSES
     assert set(answer["config"]) == set(LOSSES), "with the keys of each one's configuration"
@@ -35,8 +34,9 @@ async def test_losses_are_listed(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("loss_fn", LOSSES)
-async def test_a_step_has_exactly_the_wires_keys(http: httpx.AsyncClient, loss_fn: str) -> None:
-    model = await fork(http)
+async def test_a_step_has_exactly_the_wires_keys(
+    http: AsyncClient, model: Json, loss_fn: str
+) -> None:
     inputs = await payloads(http, model["id"], [1.0, 0.0, 1.0, 0.0])
     passed = (await pass_(http, model["id"], inputs, group_size=2, loss_fn=loss_fn)).json()
     assert passed.keys() == set(ForwardBackwardResult.model_fields)
@@ -47,8 +47,7 @@ async def test_a_step_has_exactly_the_wires_keys(http: httpx.AsyncClient, loss_f
     assert (stepped["step"], stepped["model"]) == (1, model["model_name"])
 
 
-async def test_a_checkpoint_says_what_its_step_was(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_checkpoint_says_what_its_step_was(http: AsyncClient, model: Json) -> None:
     inputs = await payloads(http, model["id"], [1.0, 0.0, 0.5, 0.5])
     await pass_(http, model["id"], inputs, group_size=2, loss_fn="ppo")
     stepped = (await optim(http, model["id"], 0.2)).json()
@@ -75,7 +74,7 @@ async def test_a_checkpoint_says_what_its_step_was(http: httpx.AsyncClient) -> N
     assert node.metrics.keys() == wanted
 
 
-async def test_passes_accumulate_until_the_step(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+async def test_passes_accumulate_until_the_step(http: AsyncClient, engine: ToyEngine) -> None:
     whole, parts = await fork(http, "whole"), await fork(http, "parts")
     inputs = await payloads(http, whole["id"], [1.0, 0.0, 1.0, 0.0])
     await pass_(http, whole["id"], inputs, group_size=2)
@@ -91,8 +90,7 @@ async def test_passes_accumulate_until_the_step(http: httpx.AsyncClient, engine:
     assert states[0] == pytest.approx(states[1])
 
 
-async def test_a_zero_variance_batch_takes_no_step(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_a_zero_variance_batch_takes_no_step(http: AsyncClient, model: Json) -> None:
     inputs = await payloads(http, model["id"], [1.0, 1.0, 0.0, 0.0])
     passed = (await pass_(http, model["id"], inputs, group_size=2)).json()
     assert passed["num_datums"] == 0
@@ -107,10 +105,9 @@ async def test_a_zero_variance_batch_takes_no_step(http: httpx.AsyncClient) -> N
 
 
 async def test_a_step_that_the_engine_refuses_loses_no_gradients(
-    http: httpx.AsyncClient, engine: ToyEngine
+    http: AsyncClient, model: Json, engine: ToyEngine
 ) -> None:
     """As after ppo clipped every token: turns were passed, and there is no gradient."""
-    model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     await pass_(http, model["id"], inputs)
     policy = next(one for one in engine.policies.values() if one.gradient)
@@ -124,8 +121,9 @@ async def test_a_step_that_the_engine_refuses_loses_no_gradients(
     assert node["num_datums"] == 2
 
 
-async def test_what_a_step_was_refused_for_is_no_part_of_the_next(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_what_a_step_was_refused_for_is_no_part_of_the_next(
+    http: AsyncClient, model: Json
+) -> None:
     flat = await payloads(http, model["id"], [1.0, 1.0])
     await pass_(http, model["id"], flat)
     for _ in range(2):
@@ -141,7 +139,7 @@ async def test_what_a_step_was_refused_for_is_no_part_of_the_next(http: httpx.As
 
 
 async def test_only_so_much_waits_for_a_step(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "TURNS", 4)
     model = await fork(http)
@@ -164,8 +162,7 @@ async def test_only_so_much_waits_for_a_step(
     assert (await pass_(http, model["id"], inputs)).status_code == 413
 
 
-async def test_cross_entropy_weighs_by_reward(http: httpx.AsyncClient) -> None:
-    model = await fork(http)
+async def test_cross_entropy_weighs_by_reward(http: AsyncClient, model: Json) -> None:
     same = await payloads(http, model["id"], [1.0, 1.0])
     passed = (await pass_(http, model["id"], same, loss_fn="cross_entropy")).json()
     assert passed["num_datums"] == 2
@@ -202,9 +199,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("bad", "says"), REFUSED)
 async def test_what_would_spoil_the_gradients_is_refused(
-    http: httpx.AsyncClient, bad: Json, says: str
+    http: AsyncClient, model: Json, bad: Json, says: str
 ) -> None:
-    model = await fork(http)
     inputs = [broken("prompt_token_ids", [65]), bad]
     answer = await http.post(
         f"/v1/models/{model['id']}/train/forward-backward", content=dumps({"inputs": inputs})
@@ -230,9 +226,8 @@ async def test_what_would_spoil_the_gradients_is_refused(
     ],
 )
 async def test_a_call_that_does_not_fit_is_refused(
-    http: httpx.AsyncClient, body: Json, says: str
+    http: AsyncClient, model: Json, body: Json, says: str
 ) -> None:
-    model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     answer = await http.post(
         f"/v1/models/{model['id']}/train/forward-backward",
@@ -255,15 +250,16 @@ async def test_a_call_that_does_not_fit_is_refused(
         {"learning_rate": 0.1, "weight_decay": -1},
     ],
 )
-async def test_an_optimizer_out_of_bounds_is_refused(http: httpx.AsyncClient, body: Json) -> None:
-    model = await fork(http)
+async def test_an_optimizer_out_of_bounds_is_refused(
+    http: AsyncClient, model: Json, body: Json
+) -> None:
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     url = f"/v1/models/{model['id']}/train/optim-step"
     assert (await http.post(url, content=dumps(body))).status_code == 422
     assert (await optim(http, model["id"])).status_code == 200
 
 
-async def test_a_base_is_forked_first_and_others_are_unknown(http: httpx.AsyncClient) -> None:
+async def test_a_base_is_forked_first_and_others_are_unknown(http: AsyncClient) -> None:
     for call in (pass_(http, "toy/four", ["0" * 32]), optim(http, "toy/four")):
         answer = await call
         assert answer.status_code == 409
@@ -271,8 +267,9 @@ async def test_a_base_is_forked_first_and_others_are_unknown(http: httpx.AsyncCl
     assert (await optim(http, str(uuid4()))).status_code == 404
 
 
-async def test_the_engine_stops_in_a_pass(http: httpx.AsyncClient, engine: ToyEngine) -> None:
-    model = await fork(http)
+async def test_the_engine_stops_in_a_pass(
+    http: AsyncClient, model: Json, engine: ToyEngine
+) -> None:
     first = await step(http, model)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     await pass_(http, model["id"], inputs)
@@ -287,9 +284,8 @@ async def test_the_engine_stops_in_a_pass(http: httpx.AsyncClient, engine: ToyEn
 
 @pytest.mark.parametrize("verb", ["optim_step", "sample"])
 async def test_the_engine_stops_before_the_step(
-    http: httpx.AsyncClient, engine: ToyEngine, verb: str
+    http: AsyncClient, model: Json, engine: ToyEngine, verb: str
 ) -> None:
-    model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     await pass_(http, model["id"], inputs)
     engine.kill_next = verb
@@ -303,9 +299,8 @@ async def test_the_engine_stops_before_the_step(
 
 
 async def test_a_step_whose_weights_are_not_finite_leaves_all_as_it_was(
-    http: httpx.AsyncClient, service: Service, engine: ToyEngine
+    http: AsyncClient, model: Json, service: Service, engine: ToyEngine
 ) -> None:
-    model = await fork(http)
     first = await step(http, model)
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     files = list((service.data_dir / "checkpoints").iterdir())
@@ -345,7 +340,7 @@ async def test_the_tiny_policy_s_head_always_answers(
         assert len(await tree(http, model["id"])) == statuses.count(200)
 
 
-async def test_many_models_share_the_engine(http: httpx.AsyncClient, engine: ToyEngine) -> None:
+async def test_many_models_share_the_engine(http: AsyncClient, engine: ToyEngine) -> None:
     models = [await fork(http, f"m{number}") for number in range(8)]
     for _ in range(2):
         for model in models:
@@ -356,7 +351,7 @@ async def test_many_models_share_the_engine(http: httpx.AsyncClient, engine: Toy
 
 
 async def test_a_pass_that_comes_while_others_are_closed_keeps_its_gradients(
-    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = await fork(http, "first"), await fork(http, "second")
     for model in (first, second):
@@ -381,10 +376,9 @@ async def test_a_pass_that_comes_while_others_are_closed_keeps_its_gradients(
 
 
 async def test_a_run_that_begins_between_the_check_and_the_call_is_seen(
-    http: httpx.AsyncClient, service: Service
+    http: AsyncClient, model: Json, service: Service
 ) -> None:
     """The call was let through, waits for its turn, and meanwhile a run is submitted."""
-    model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     row = await service.parts.store.read(find, model["id"])
     lock = service.parts.session(row).lock
@@ -399,7 +393,7 @@ async def test_a_run_that_begins_between_the_check_and_the_call_is_seen(
 
 
 async def test_the_policy_that_trained_longest_ago_is_closed_first(
-    http: httpx.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run keeps its session from its first step on: what it used, not when it was asked for,
     says how long it was left."""

@@ -3,15 +3,15 @@
 import sqlite3
 from typing import Any
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service import runner
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
 from hud_tui.service.store.db import Db
 from tests.conftest import ended, fork, submit, until
-from tests.service.calls import pass_, payloads, tree
+from tests.service.calls import Json, pass_, payloads, tree
 
 
 class Disk:
@@ -39,9 +39,8 @@ async def stored(service: Service, job_id: str) -> str:
 
 
 async def test_it_is_seen_and_written_once_it_can_be(
-    http: httpx.AsyncClient, service: Service, disk: Disk
+    http: AsyncClient, model: Json, service: Service, disk: Disk
 ) -> None:
-    model = await fork(http)
     job_id = await submit(http, model["id"], steps=1)
     assert (await ended(http, job_id))["status"] == "succeeded"
     await until(lambda: disk.refused > 2)
@@ -59,7 +58,7 @@ async def test_it_is_seen_and_written_once_it_can_be(
 
 
 async def test_the_model_is_free(
-    http: httpx.AsyncClient, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "RETRY_S", (3600.0, 3600.0))
     model = await fork(http)
@@ -71,7 +70,7 @@ async def test_the_model_is_free(
 
 
 async def test_it_can_be_resumed(
-    http: httpx.AsyncClient, service: Service, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, service: Service, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "RETRY_S", (3600.0, 3600.0))
     model = await fork(http)

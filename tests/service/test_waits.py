@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.service import runner
 from hud_tui.service.engines.base import About, EngineLost, Sampled, SampleRequest
 from hud_tui.service.service import Service
 from hud_tui.service.store import events, jobs
 from tests.conftest import ended, fork, submit, until
-from tests.service.calls import Held, status_of
+from tests.service.calls import Held, Json, status_of
 from tests.toy_engine import ToyEngine
 
 PAUSED = "paused: the server is short of capacity"
@@ -27,7 +27,7 @@ def paused(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
 
 
 async def test_a_run_that_is_held_up_says_so_until_it_goes_on(
-    http: httpx.AsyncClient, service: Service, paused: ToyEngine
+    http: AsyncClient, service: Service, paused: ToyEngine
 ) -> None:
     sampling = Held(paused, "sample")
     model = await fork(http)
@@ -60,9 +60,8 @@ async def test_a_run_that_is_held_up_says_so_until_it_goes_on(
 
 
 async def test_the_catalog_says_where_a_model_lives(
-    http: httpx.AsyncClient, paused: ToyEngine
+    http: AsyncClient, model: Json, paused: ToyEngine
 ) -> None:
-    model = await fork(http)
     assert model["engine"] == {
         "engine": "tinker",
         "server": "http://trainer:8000",
@@ -77,7 +76,7 @@ async def test_the_catalog_says_where_a_model_lives(
 
 
 async def test_what_else_is_said_of_a_run_leaves_what_it_waits_for(
-    http: httpx.AsyncClient, service: Service, paused: ToyEngine
+    http: AsyncClient, service: Service, paused: ToyEngine
 ) -> None:
     """The server is away: the policy is lost, a note says so, and the run still waits."""
     sample, reached = paused.sample, asyncio.Event()
