@@ -9,9 +9,9 @@ from hud_tui.rollouts.control import known_runs
 from tests.conftest import Served
 from tests.rollouts.driving import Driven, stand_in_venv, write_sums
 from tests.service.clients import fork_of, over_socket
-from tests.service.conftest import bare, hud, own_directories
+from tests.service.conftest import bare, hud, own_directories, text
 
-__all__ = ["bare", "hud", "own_directories"]
+__all__ = ["bare", "hud", "own_directories", "text"]
 
 
 @pytest.fixture

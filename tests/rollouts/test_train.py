@@ -1,6 +1,5 @@
 """``train``, ``jobs --cancel`` and ``--resume`` on the command line, with a real driver."""
 
-import asyncio
 import re
 from contextlib import aclosing
 from dataclasses import replace
@@ -12,7 +11,6 @@ import httpx
 import pytest
 
 from hud_tui.audit_log import CommandLog, as_hud_tui
-from hud_tui.cli.main import main
 from hud_tui.cli.train import _Command
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
@@ -24,7 +22,7 @@ from hud_tui.wire import Model
 from tests.conftest import Served, until
 from tests.rollouts.driving import SUMS, begun, check_tree, order_for, settings_of, write_sums
 from tests.service.clients import answered, over_socket
-from tests.service.headless import Command
+from tests.service.headless import Command, Text
 
 FLAGS = ("--group-size", "4", "--tasks-per-step", "3", "--lr", "0.3", "--max-tokens", "20")
 
@@ -130,16 +128,15 @@ async def test_a_service_that_lists_no_losses_decides_itself() -> None:
 
 
 async def test_a_run_that_the_service_refuses_says_why(
-    hud: Command, source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    hud: Command, text: Text, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "CONFIG_DEFAULTS", None)  # it does not list the losses' keys
     wrong = ("--loss-fn", "ppo", "--loss-fn-config", "clip_low_threshold=2")
     words = ["train", str(source), "-m", "arith-rl", "-y", "--no-trial", *FLAGS, *wrong]
     why = "HTTP 422: body.parameters.loss_fn_config: clip_low_threshold must not exceed"
     for flags in ([], ["--follow"]):
-        capsys.readouterr()
-        assert await asyncio.to_thread(main, words + flags) == 1
-        said = capsys.readouterr().out
+        code, said, _ = await text(*words, *flags)
+        assert code == 1
         assert re.search(r"^job \S+  failed  step 0 of", said)
         assert f"why  {why}" in said
 
@@ -153,12 +150,13 @@ async def test_a_check_that_may_not_write_makes_no_rollout(hud: Command, source:
 
 
 async def test_a_check_whose_rollout_failed_shows_no_reward(
-    hud: Command, source: Path, capsys: pytest.CaptureFixture[str]
+    hud: Command, text: Text, source: Path
 ) -> None:
     write_sums(source.parent, [{"args": {"a": 1, "b": 1, "fault": "error"}}])
     words = ["train", str(source), "-m", "arith-rl", "--check", *FLAGS]
-    assert await asyncio.to_thread(main, words) == 5
-    [line] = [one for one in capsys.readouterr().out.splitlines() if one.startswith("rollout ")]
+    code, out, _ = await text(*words)
+    assert code == 5
+    [line] = [one for one in out.splitlines() if one.startswith("rollout ")]
     assert re.fullmatch(
         r"rollout      add-\w+: failed in grade: sums\.py:12 in add: KeyError: 'shelf'", line
     ), line
@@ -173,7 +171,7 @@ async def test_it_trains_follows_to_the_end_and_says_what_it_came_to(
     hud: Command,
     served: Served,
     source: Path,
-    capsys: pytest.CaptureFixture[str],
+    text: Text,
     monkeypatch: pytest.MonkeyPatch,
     is_told_of: bool,
 ) -> None:
@@ -195,10 +193,9 @@ async def test_it_trains_follows_to_the_end_and_says_what_it_came_to(
     assert result["low"] <= result["heldout_reward"] <= result["high"]
     async with over_socket(served) as client:
         await check_tree(client, (await client.model("arith-rl")).id, 2)
-    capsys.readouterr()
-    words = ["train", str(source), "-m", "arith-rl", "-y", *flags]
-    assert await asyncio.to_thread(main, words) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
+    code, out, _ = await text("train", str(source), "-m", "arith-rl", "-y", *flags)
+    last = out.splitlines()[-1]
+    assert code == 0
     assert re.fullmatch(
         r"result  step-000004: reward \d\.\d{3} \(12 rollouts\),"
         r" held-out \d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\] \(2 tasks × 1\)",

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from httpx import AsyncClient
 
+from hud_tui.cli.main import main
 from hud_tui.client.client import HudClient
 from hud_tui.service.service import Service
 from tests.conftest import Served, fork
 from tests.service.calls import Json
 from tests.service.clients import in_process
-from tests.service.headless import Command, Configure, commands, forked
+from tests.service.headless import Command, Configure, Text, commands, forked
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,17 @@ def bare(
 ) -> Command:
     """Runs headless commands; no model is there but the base."""
     return commands(served, monkeypatch, capsys)
+
+
+@pytest.fixture
+def text(capsys: pytest.CaptureFixture[str]) -> Text:
+    async def run(*argv: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = await asyncio.to_thread(main, list(argv))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from tests.conftest import Served, pointed_at
 from tests.service.clients import documents
 
 Command = Callable[..., Coroutine[Any, Any, "Result"]]
+Text = Callable[..., Coroutine[Any, Any, tuple[int, str, str]]]
+"""Runs a command as people do: its exit code, and what it printed."""
 Configure = Callable[[str], object]
 """Writes the config file."""
 

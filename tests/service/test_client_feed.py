@@ -123,23 +123,6 @@ async def test_a_cut_line_loses_nothing_and_doubles_nothing(
         assert seen == await wanted
 
 
-async def test_a_cut_before_the_first_event_loses_nothing(
-    client: HudClient, served: Served
-) -> None:
-    model = await fork_of(client)
-    async with (
-        cut_off(served) as (line, other),
-        aclosing(aiter(other.feed(model.id))) as events,
-    ):
-        await anext(events)
-        line.cut()
-        body = await run_of(client, model, steps=1, group_size=2, tasks_per_step=1)
-        await client.submit(body)
-        seen = await to_the_end(events)
-    kinds = [event.type for event in seen if event.type in ("checkpoint", "head", "step")]
-    assert kinds == ["checkpoint", "head", "step", "checkpoint"]
-
-
 async def test_trouble_is_told_while_the_service_is_away(service: Service) -> None:
     async with on_socket(service) as url:
         client = HudClient(local_settings(url, service.api_key, ""))

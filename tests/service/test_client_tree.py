@@ -147,10 +147,6 @@ async def test_a_body_that_is_no_tree_is_malformed_and_the_last_one_stays(body: 
     assert await reader.read(dumped(tree(3, 3))) is good
 
 
-def test_nothing_happened() -> None:
-    assert changes(checkpoints(3, 3), checkpoints(3, 3)) == []
-
-
 def test_a_step_is_a_checkpoint_then_the_head_then_the_step() -> None:
     added, moved, step = changes(checkpoints(2, 2), checkpoints(3, 3))
     assert isinstance(added, CheckpointAdded)
@@ -158,22 +154,16 @@ def test_a_step_is_a_checkpoint_then_the_head_then_the_step() -> None:
     assert moved == HeadMoved(checkpoint_id="c3", previous="c2", cause="step")
     assert isinstance(step, StepTaken)
     assert (step.step, step.checkpoint_id, step.metrics["kl"]) == (3, "c3", pytest.approx(0.3))
-
-
-def test_a_step_without_a_number_is_counted_by_its_place() -> None:
-    old, new = checkpoints(2, 2), checkpoints(2, 2)
-    new.append(Checkpoint(id="x", mean_reward=0.5, metrics={}))
-    [_, step] = changes(old, new)
+    unnumbered = Checkpoint(id="x", mean_reward=0.5, metrics={})
+    [_, step] = changes(checkpoints(2, 2), [*checkpoints(2, 2), unnumbered])
     assert isinstance(step, StepTaken)
-    assert (step.step, step.metrics) == (3, {"reward_mean": 0.5})
+    assert (step.step, step.metrics) == (3, {"reward_mean": 0.5}), "counted by its place"
 
 
-def test_a_head_that_somebody_set() -> None:
+def test_a_head_that_somebody_set_also_back_behind_steps() -> None:
+    assert changes(checkpoints(3, 3), checkpoints(3, 3)) == []
     moved = HeadMoved(checkpoint_id="c1", previous="c3", cause="set")
     assert changes(checkpoints(3, 3), checkpoints(3, 1)) == [moved]
-
-
-def test_steps_and_a_head_that_was_set_back_behind_them() -> None:
     events = changes(checkpoints(1, 1), checkpoints(3, 0))
     assert [event.type for event in events] == ["checkpoint", "step", "checkpoint", "step", "head"]
     assert events[-1] == HeadMoved(checkpoint_id=None, previous="c1", cause="set")

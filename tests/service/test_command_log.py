@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from hud_tui.audit_log import NAME, AuditEntry, Change, CommandLog, as_curl, as_hud_tui, as_python
-from hud_tui.cli.main import main
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.client.submit import omitted_tasks
@@ -26,7 +25,7 @@ from hud_tui.service.service import Service
 from hud_tui.wire_training import Chat
 from tests.conftest import Served, caller, ended, submit, until
 from tests.service.clients import KEY, answered, fork_of, in_process, run_of
-from tests.service.headless import Command, Result, forked, model_of
+from tests.service.headless import Command, Result, Text, forked, model_of
 from tests.toy_engine import ToyEngine
 from tests.tui.cockpit import grow
 from tests.tui.conftest import Net, settings_of
@@ -107,10 +106,7 @@ async def test_what_computes_or_was_not_sent_is_not_told_nor_the_user_of_a_url()
 
 
 async def test_headless_commands_are_written_down_and_told(
-    bare: Command,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    bare: Command, text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = await bare("log")
     assert (empty.code, empty.kind) == (0, "log")
@@ -131,14 +127,14 @@ async def test_headless_commands_are_written_down_and_told(
     assert (await bare("log", "--limit", "1")).data["omitted"] == 1
     assert (await bare("log", "--limit", "0")).code == 2
     monkeypatch.delenv("HUD_API_KEY")  # it is read without a service, and as lines
-    capsys.readouterr()
-    assert await asyncio.to_thread(main, ["log"]) == 0
-    done, refused, unreadable = capsys.readouterr().out.splitlines()
+    code, out, _ = await text("log")
+    done, refused, unreadable = out.splitlines()
+    assert code == 0
     assert ("done    fork" in done, "→ arith-rl" in done) == (True, True)
     assert "refused" in refused
     assert unreadable == "1 unreadable lines in the log"
-    assert await asyncio.to_thread(main, ["log", "nothing of it"]) == 0
-    assert capsys.readouterr().out.startswith("no entry matches\n")
+    code, out, _ = await text("log", "nothing of it")
+    assert (code, out.startswith("no entry matches\n")) == (0, True)
 
 
 async def test_curl_and_python_do_the_same_again(

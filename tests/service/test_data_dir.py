@@ -128,19 +128,6 @@ async def test_what_an_older_copy_does_not_know_is_moved_aside(
     assert "nothing was deleted" in caplog.text
 
 
-async def test_a_copy_without_its_log_moves_aside_what_it_does_not_know(tmp_path: Path) -> None:
-    data, copy = tmp_path / "data", tmp_path / "copy"
-    async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        for _ in range(STEPS):
-            await step(http, model)
-        shutil.copytree(data, copy, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
-    async with Service(copy, ToyEngine()):
-        pass
-    held = [*saved_steps(copy), *(path for place in leftovers(copy) for path in place.iterdir())]
-    assert len(held) == STEPS
-
-
 async def test_what_a_crash_left_is_moved_aside_and_what_is_not_ours_stays(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,5 @@
 """``hud-tui doctor``, against the service and against hosts that misbehave."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.cli.main import main
 from hud_tui.client.transport import probe
 from hud_tui.service_file import register
 from hud_tui.settings import Settings, local_settings, read_paths
 from hud_tui.wire import ServiceReady
 from tests.conftest import Served
-from tests.service.headless import Command
+from tests.service.headless import Command, Text
 
 SETTINGS = Settings(
     "https://api", "https://rl", "https://gw/v1", "https://t/v3", "https://web", "K3Y"
@@ -28,27 +26,18 @@ def home(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here
 
 
-async def test_a_service_that_answers_and_takes_the_key(bare: Command, served: Served) -> None:
+async def test_a_service_that_answers_and_takes_the_key(
+    bare: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIME_API_BASE_URL", "https://prime.example")
     result = await bare("doctor")
     assert (result.code, result.kind, result.data["verdict"]) == (0, "doctor", "ok")
     [host] = result.data["hosts"]
     assert host["names"] == ["api", "rl", "gateway", "telemetry", "web"]
     assert (host["status"], host["reachable"], host["seconds"] > 0) == (200, True, True)
     origins = {setting["name"]: setting["origin"] for setting in result.data["settings"]}
-    assert origins["HUD_API_KEY"] == "process environment"
+    assert origins["HUD_API_KEY"] == origins["PRIME_API_BASE_URL"] == "process environment"
     assert served.api_key not in json.dumps(result.documents)
-
-
-async def test_where_prime_is_looked_for(bare: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def origin() -> str:
-        found = (await bare("doctor")).data["settings"]
-        [one] = [setting for setting in found if setting["name"] == "PRIME_API_BASE_URL"]
-        return str(one["origin"])
-
-    monkeypatch.delenv("PRIME_API_BASE_URL", raising=False)
-    assert await origin() == "default"
-    monkeypatch.setenv("PRIME_API_BASE_URL", "https://prime.example")
-    assert await origin() == "process environment"
 
 
 def leave_a_key_open(home: Path) -> None:
@@ -101,12 +90,10 @@ async def test_a_service_that_ended_without_a_word(bare: Command, served: Served
     assert (result.code, result.data["verdict"]) == (1, "warning")
 
 
-async def test_people_get_a_table(
-    bare: Command, served: Served, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_people_get_a_table(bare: Command, text: Text, served: Served, home: Path) -> None:
     leave_a_key_open(home)
-    assert await asyncio.to_thread(main, ["doctor"]) == 0
-    out = capsys.readouterr().out
+    code, out, _ = await text("doctor")
+    assert code == 0
     assert served.api_key not in out
     assert "HTTP 200" in out
     assert "→ chmod 600 .env" in out

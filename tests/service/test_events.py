@@ -96,19 +96,6 @@ async def test_a_step_arrives_in_order(wire: AsyncClient, model: Json) -> None:
     assert all(isinstance(one, StepTaken) and one.groups[0].trace_ids for one in taken)
 
 
-async def test_resume_loses_nothing(wire: AsyncClient, model: Json) -> None:
-    async with following(wire, model["id"]) as events:
-        job_id = await submit(wire, model["id"], steps=3)
-        whole = await until_done(events)
-    await ended(wire, job_id)
-    for cut in range(0, len(whole), 17):
-        async with following(wire, model["id"], whole[cut].id) as events:
-            rest = await take(events, len(whole) - cut - 1)
-        assert [(one.id, one.data) for one in rest] == [
-            (one.id, one.data) for one in whole[cut + 1 :]
-        ]
-
-
 async def test_a_slow_reader_gets_everything(wire: AsyncClient, model: Json) -> None:
     async with following(wire, model["id"]) as events:
         job_id = await submit(wire, model["id"], steps=8)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.client import signal as sampling
+from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.errors import HudConflict, HudUnauthorized, HudUsage
 from hud_tui.service import evaluate as evaluating
@@ -21,10 +22,18 @@ from hud_tui.service.engines.base import EngineError
 from hud_tui.service.routes import training
 from hud_tui.service.service import Service
 from hud_tui.wire import EvaluationJob, EvaluationParameters, Model, SubmitEvaluation
-from tests.conftest import Served, calling, fork, on_socket, serve_process, tasks_of, until
-from tests.service.calls import Json, step, tree
-from tests.service.clients import in_process
-from tests.service.headless import Command, commands, point_at
+from tests.conftest import (
+    PATIENCE_S,
+    Served,
+    calling,
+    fork,
+    on_socket,
+    serve_process,
+    tasks_of,
+)
+from tests.service.calls import Held, Json, step, tree
+from tests.service.clients import fork_of, in_process
+from tests.service.headless import Command, Text, commands, point_at
 from tests.toy_engine import ToyEngine
 
 HELDOUT = 36
@@ -43,13 +52,6 @@ async def trained(hud: Command, served: Served) -> list[Json]:
 
 def text_of(file: str) -> str:
     return Path(file).read_text("utf-8")
-
-
-def said(run: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = run()
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 async def test_the_head_is_evaluated_on_the_held_out_tasks(
@@ -199,11 +201,9 @@ async def test_what_cannot_be_asked_is_named_and_nothing_is_sent(hud: Command) -
     assert (await hud("eval", "-m", "arith-rl", "--list")).data["evaluations"] == []
 
 
-async def test_as_text(
-    hud: Command, trained: list[Json], capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_as_text(text: Text, trained: list[Json]) -> None:
     words = ["eval", "arith", "-m", "arith-rl", "--checkpoint", "base", "--checkpoint", "head"]
-    code, out, err = await asyncio.to_thread(said, lambda: main(words), capsys)
+    code, out, err = await text(*words)
     assert code == 0
     assert "arith-rl base on arith: heldout, 36 tasks × 4, evaluation " in out
     assert "95 % interval" in out
@@ -211,17 +211,12 @@ async def test_as_text(
     assert "16 more; --headless has all" in out
     assert "on 36 tasks × 4" in out or "with 36 tasks × 4" in out
     assert f"{TOTAL} of {TOTAL} rollouts of step-000002" in err
-    listing = ["eval", "-m", "arith-rl", "--list"]
-    code, out, _ = await asyncio.to_thread(said, lambda: main(listing), capsys)
+    code, out, _ = await text("eval", "-m", "arith-rl", "--list")
     assert [line.split()[1] for line in out.splitlines()] == ["checkpoint", "base", "step-000002"]
 
 
 async def test_a_single_task_is_counted_in_the_singular(
-    hud: Command,
-    trained: list[Json],
-    engine: ToyEngine,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    hud: Command, text: Text, trained: list[Json], engine: ToyEngine, tmp_path: Path
 ) -> None:
     source = tmp_path / "one.json"
     row = {"env": {"name": "arith"}, "id": "add", "args": {"a": 1, "b": 2}, "slug": "one"}
@@ -229,8 +224,7 @@ async def test_a_single_task_is_counted_in_the_singular(
     evaluate = ["eval", str(source), "-m", "arith-rl", "--split", "all", "--samples", "8"]
     assert (await hud(*evaluate, "--checkpoint", "base")).code == 0
     engine.flatten()
-    words = [*evaluate, "--fail-if-worse-than", "base"]
-    _, out, _ = await asyncio.to_thread(said, lambda: main(words), capsys)
+    _, out, _ = await text(*evaluate, "--fail-if-worse-than", "base")
     assert "1 task regressed" in out.splitlines()
 
 
@@ -247,10 +241,10 @@ async def test_interrupted_it_is_cancelled_and_resumed_with_what_is_missing(
         pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
         child = await asyncio.create_subprocess_exec(*command, **pipes, env={**os.environ})
         assert child.stderr is not None
-        begun = await asyncio.wait_for(child.stderr.readline(), 60)
+        begun = await asyncio.wait_for(child.stderr.readline(), PATIENCE_S)
         assert b"rollouts of base" in begun
         child.send_signal(signal.SIGINT)
-        out, err = await asyncio.wait_for(child.communicate(), 60)
+        out, err = await asyncio.wait_for(child.communicate(), PATIENCE_S)
         assert (child.returncode, out) == (130, b"")
         assert b"which are kept: hud-tui eval --resume" in err
         id_ = err.split(b"--resume ")[1].split()[0].decode()
@@ -397,15 +391,12 @@ async def test_from_here_what_failed_is_said_and_can_be_repeated(
 ) -> None:
     evaluations, model, body = from_here
     begun = await evaluations.submit(model, body)
-    engine.bases_ = engine.sample  # type: ignore[attr-defined]
-    failing = 3
+    sampled, failing = engine.sample, iter(range(3))
 
     async def sample(*given: Any) -> Any:
-        nonlocal failing
-        failing -= 1
-        if failing >= 0:
+        if next(failing, None) is not None:
             raise RuntimeError("the box is gone")
-        return await engine.bases_(*given)  # type: ignore[attr-defined]
+        return await sampled(*given)
 
     engine.sample = sample  # type: ignore[method-assign]
     ended = await last_of(evaluations, begun.id)
@@ -417,21 +408,14 @@ async def test_from_here_what_failed_is_said_and_can_be_repeated(
     assert (await last_of(evaluations, begun.id)).status == "succeeded"
 
 
-async def test_from_here_a_queued_one_is_cancelled_without_a_word_to_the_service(
-    from_here: FromHere,
+async def test_from_here_a_queued_one_is_cancelled_and_other_files_are_passed_over(
+    from_here: FromHere, tmp_path: Path
 ) -> None:
     evaluations, model, body = from_here
     begun = await evaluations.submit(model, body)
     await evaluations.cancel(begun.id)
     assert (await evaluations.get(begun.id)).status == "cancelled"
     assert (await last_of(evaluations, begun.id)).done == 0
-
-
-async def test_files_that_are_none_of_ours_are_passed_over(
-    from_here: FromHere, tmp_path: Path
-) -> None:
-    evaluations, model, body = from_here
-    begun = await evaluations.submit(model, body)
     folder = tmp_path / "kept"
     (folder / "a.json").write_text("{")
     (folder / "b.json").write_text('{"service": "x"}')
@@ -444,34 +428,28 @@ async def test_files_that_are_none_of_ours_are_passed_over(
 
 
 async def test_the_service_s_own_are_followed_cancelled_and_resumed(
-    service: Service, engine: ToyEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service,
+    client: HudClient,
+    engine: ToyEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(evaluating, "AT_ONCE", 10)
-    sample, held, open_ = engine.sample, asyncio.Event(), asyncio.Event()
-
-    async def slow(*given: Any) -> Any:
-        held.set()
-        await open_.wait()
-        return await sample(*given)
-
-    engine.sample = slow  # type: ignore[method-assign]
-    async with in_process(service) as client, calling(service) as http:
-        await fork(http, "arith-rl")
-        model = await client.model("arith-rl")
-        evaluations = Evaluations(client, lambda: tmp_path / "kept")
-        body = SubmitEvaluation(tasks=await tasks_of(http))
-        begun = await evaluations.submit(model, body)
-        await held.wait()
-        await evaluations.cancel(begun.id)
-        assert (await last_of(evaluations, begun.id)).status == "cancelled"
-        open_.set()
+    sampling, model = Held(engine, "sample"), await fork_of(client)
+    evaluations = Evaluations(client, lambda: tmp_path / "kept")
+    tasks = (await client.taskset("arith")).tasks
+    begun = await evaluations.submit(model, SubmitEvaluation(tasks=tasks))
+    await sampling.begun.wait()
+    await evaluations.cancel(begun.id)
+    assert (await last_of(evaluations, begun.id)).status == "cancelled"
+    sampling.go_on.set()
+    await evaluations.resume(begun.id)
+    ended = await last_of(evaluations, begun.id)
+    assert (ended.status, len(ended.groups)) == ("succeeded", HELDOUT)
+    with pytest.raises(HudConflict):
         await evaluations.resume(begun.id)
-        ended = await last_of(evaluations, begun.id)
-        assert (ended.status, len(ended.groups)) == ("succeeded", HELDOUT)
-        with pytest.raises(HudConflict):
-            await evaluations.resume(begun.id)
-        assert [one.id for one in await evaluations.of_model(model)] == [begun.id]
-        await until(lambda: not (tmp_path / "kept").exists())
-    async with in_process(service, "wrong") as client:
+    assert [one.id for one in await evaluations.of_model(model)] == [begun.id]
+    assert not (tmp_path / "kept").exists()
+    async with in_process(service, "wrong") as stranger:
         with pytest.raises(HudUnauthorized):
-            await Evaluations(client, lambda: tmp_path).of_model(model)
+            await Evaluations(stranger, lambda: tmp_path).of_model(model)

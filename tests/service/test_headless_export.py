@@ -1,6 +1,5 @@
 """``export``: a run's tables in new files, as the service has them."""
 
-import asyncio
 import csv
 import json
 import os
@@ -8,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.cli.main import main
 from hud_tui.notebook import Notebook, notebook_file
-from tests.service.headless import Command, Configure
+from tests.service.headless import Command, Configure, Text
 
 
 @pytest.fixture(autouse=True)
@@ -78,13 +76,13 @@ async def test_nothing_is_written_over(hud: Command) -> None:
 
 
 async def test_the_config_says_where_and_people_get_a_line(
-    configure: Configure, hud: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    configure: Configure, text: Text, tmp_path: Path
 ) -> None:
     configure(f'[export]\ndirectory = "{tmp_path}/out"\n')
-    assert await asyncio.to_thread(main, ["export", "arith-rl"]) == 0
+    code, out, _ = await text("export", "arith-rl")
     file = tmp_path / "out" / "arith-rl-metrics.csv"
-    assert capsys.readouterr().out.startswith(f"wrote {file}: 3 rows, ")
-    assert file.is_file()
+    assert (code, file.is_file()) == (0, True)
+    assert out.startswith(f"wrote {file}: 3 rows, ")
 
 
 async def test_a_report_in_a_new_folder(hud: Command, tmp_path: Path) -> None:

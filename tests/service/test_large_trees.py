@@ -54,15 +54,6 @@ def slow_client(service: Slow) -> HudClient:
     return HudClient(local_settings("http://127.0.0.1", KEY, ""), service)
 
 
-async def test_a_tree_that_has_not_changed_is_not_sent_again() -> None:
-    service = Slow()
-    async with aclosing(slow_client(service)) as client:
-        service.send()
-        first = await client.tree("m")
-        assert await client.tree("m") is first
-    assert (len(first), service.asked, service.bodies) == (100, 2, 1)
-
-
 async def test_two_who_ask_at_once_are_sent_it_once() -> None:
     service = Slow()
     async with aclosing(slow_client(service)) as client:
@@ -72,15 +63,6 @@ async def test_two_who_ask_at_once_are_sent_it_once() -> None:
         one, other = await both
     assert one is other
     assert service.bodies == 1
-
-
-async def test_a_service_without_marks_is_asked_for_all_of_it() -> None:
-    service = Slow(etag=None)
-    async with aclosing(slow_client(service)) as client:
-        for _ in range(2):
-            service.send()
-            await client.tree("m")
-    assert service.bodies == 2
 
 
 async def test_that_nothing_is_new_is_no_answer_where_nothing_is_known() -> None:
@@ -156,6 +138,7 @@ async def test_a_long_reading_is_followed_by_as_long_a_rest(
         service.send()
         await poller.news()
         assert poller.interval_s == feed_module.IDLE_S
+        assert service.bodies == 2, "one without marks is asked for all of it"
 
 
 class Streaming(Slow):

@@ -11,9 +11,7 @@ import pytest
 from httpx import AsyncClient, Response
 
 from hud_tui.errors import HudNotFound, HudUsage
-from hud_tui.service.engines.base import Adam, Datum, EngineError, SampleRequest
-from hud_tui.service.engines.tiny.engine import TinyEngine
-from hud_tui.service.policies import size_of
+from hud_tui.service.engines.base import EngineError
 from hud_tui.service.service import Service
 from hud_tui.service.store import checkpoints, events
 from hud_tui.settings import read_max_disk
@@ -338,32 +336,6 @@ async def test_followers_hear_of_it(http: AsyncClient, model: Json, service: Ser
     logged = await service.parts.store.read(events.after, model["id"], 0)
     told = [event.body for event in logged if event.type == "checkpoint" and first in event.body]
     assert ['"state":"weights"' in told[-2], '"state":"expired"' in told[-1]] == [True, True]
-
-
-async def test_tinys_thin_state_samples_alike_and_trains_afresh(tmp_path: Path) -> None:
-    whole, engine = tmp_path / "whole", TinyEngine()
-    whole.mkdir()
-    await engine.start()
-    try:
-        handle = await engine.open(engine.bases()[0].name)
-        tokens = await engine.tokenizer(engine.bases()[0].name)
-        prompt = tokens.render([{"role": "user", "content": "3 + 4 = ?"}])
-        [said] = await engine.sample(handle, [SampleRequest(prompt, 8)])
-        datum = Datum(prompt, said.tokens, said.logprobs, 1.0)
-        await engine.forward_backward(handle, [datum], "importance_sampling")
-        saved = Path((await engine.optim_step(handle, Adam(0.01), whole)).state_path)
-        (tmp_path / "thin").mkdir()
-        thin = Path(await engine.slim(saved, tmp_path / "thin"))
-        assert size_of(thin.parent) < 0.4 * size_of(saved.parent)
-        heavy, light = await engine.open(saved), await engine.open(thin)
-        request = [SampleRequest(prompt, 8, seed=(5,))]
-        assert await engine.sample(heavy, request) == await engine.sample(light, request)
-        await engine.forward_backward(light, [datum], "importance_sampling")
-        assert (await engine.optim_step(light, Adam(0.01), tmp_path)).state_path
-        with pytest.raises(EngineError, match="no such state"):
-            await engine.slim(tmp_path / "nothing", tmp_path)
-    finally:
-        await engine.stop()
 
 
 def test_sizes() -> None:
