@@ -283,9 +283,8 @@ class Reward:
         self.reward = reward
 
 
-@pytest.mark.parametrize(
-    ("grade", "said"),
-    [
+async def test_a_wrong_reward_is_told_with_its_line() -> None:
+    for grade, said in (
         (nan, "the reward is nan: not finite"),
         (Reward(-inf), "the reward is -inf: not finite"),
         (10**400, "the reward is too large: not finite"),
@@ -294,15 +293,13 @@ class Reward:
         ({"reward": 1.0}, "a dict without 'score', with ['reward']"),
         ({"score": "high"}, "the reward is of type str"),
         ({"score": nan}, "the reward is nan"),
-    ],
-)
-async def test_a_wrong_reward_is_told_with_its_line(grade: object, said: str) -> None:
-    assert said in (await _refused(1, "prompt", grade))["message"]
+    ):
+        assert said in (await _refused(1, "prompt", grade))["message"]
 
 
-@pytest.mark.parametrize("prompt", [nan, 7, object()])
-async def test_a_wrong_prompt_is_told_with_its_line(prompt: object) -> None:
-    assert "the prompt is of type" in (await _refused(0, prompt, 0.5))["message"]
+async def test_a_wrong_prompt_is_told_with_its_line() -> None:
+    for prompt in (nan, 7, object()):
+        assert "the prompt is of type" in (await _refused(0, prompt, 0.5))["message"]
 
 
 async def price() -> int:

@@ -81,16 +81,13 @@ async def test_connections_that_end_with_their_rollout_are_not_logged(
         sdk.removeFilter(one)
 
 
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [
+def test_how_to_get_the_sdk() -> None:
+    for version, said in (
         ("3.11.7", "/opt/python -m pip install hud==0.6.21 'typer<0.29'"),
         ("3.13.1", "hud needs Python 3.11 or 3.12, and this is 3.13.1: "),
         (None, "python3.11 -m venv .venv"),
-    ],
-)
-def test_how_to_get_the_sdk(version: str | None, said: str) -> None:
-    assert how_to_get_the_sdk("/opt/python", version).find(said) >= 0
+    ):
+        assert how_to_get_the_sdk("/opt/python", version).find(said) >= 0
 
 
 def test_the_extra_has_what_the_hint_names() -> None:

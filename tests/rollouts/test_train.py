@@ -45,24 +45,19 @@ async def test_check_says_what_is_in_it_and_how_one_rollout_went(
     assert warned["message"] in done.err
 
 
-@pytest.mark.parametrize(
-    ("base", "capabilities", "calls", "fix"),
-    [
+def test_who_was_not_taught_tools_is_told_what_to_fork() -> None:
+    for base, capabilities, calls, fix in (
         ("tiny/chars-128k", ["tools (mcp)"], 0, "fork tiny/agent-1M, and train the fork"),
         ("tiny/agent-1M", ["tools (mcp)"], 0, "its prompt must name the tools"),
         ("tiny/chars-128k", ["tools (mcp)"], 1, None),
         ("tiny/chars-128k", [], 0, None),
-    ],
-)
-def test_who_was_not_taught_tools_is_told_what_to_fork(
-    base: str, capabilities: list[str], calls: int, fix: str | None
-) -> None:
-    model = Model(id="1", name="a", model_name="arith-rl", is_trainable=True, base_model=base)
-    trial = Trial("t", "j", {"turns": 1, "tool_calls": calls}, capabilities)
-    found = trial.unused_tools(model)
-    assert [one.fix.startswith(fix or "?") for one in found] == [True] * (fix is not None)
-    if fix and base != "tiny/agent-1M":
-        assert f"its base {base} was not taught tools" in found[0].message
+    ):
+        model = Model(id="1", name="a", model_name="arith-rl", is_trainable=True, base_model=base)
+        trial = Trial("t", "j", {"turns": 1, "tool_calls": calls}, capabilities)
+        found = trial.unused_tools(model)
+        assert [one.fix.startswith(fix or "?") for one in found] == [True] * (fix is not None)
+        if fix and base != "tiny/agent-1M":
+            assert f"its base {base} was not taught tools" in found[0].message
 
 
 def test_of_a_rollout_that_the_service_made_only_the_reward_is_known() -> None:
@@ -245,9 +240,8 @@ async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
         await check_tree(client, model.id, folder.state().step)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+async def test_what_cannot_be_is_refused_by_name(hud: Command, source: Path) -> None:
+    for flags, said in (
         (("nowhere.py",), "no such file"),
         (("{}", "--runtime", "moon"), "no such runtime"),
         (("{}", "--runtime", "docker:"), "--runtime docker: has no image"),
@@ -261,15 +255,11 @@ async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
         (("{}", "--loss-fn", "ppo,cispo"), "sweeps are of hud-tui run"),
         (("{}", "--reward-scale", "0"), "--reward-scale: 0: 0 leaves no gradient"),
         (("{}", "--fail-on", "critical"), "needs a run that is followed"),
-    ],
-)
-async def test_what_cannot_be_is_refused_by_name(
-    hud: Command, source: Path, flags: tuple[str, ...], said: str
-) -> None:
-    words = [word.format(source) for word in flags]
-    done = await hud("train", *words, "-m", "arith-rl", "-y")
-    assert done.code == 2
-    assert said in done.error["message"] + done.error["hint"]
+    ):
+        words = [word.format(source) for word in flags]
+        done = await hud("train", *words, "-m", "arith-rl", "-y")
+        assert done.code == 2
+        assert said in done.error["message"] + done.error["hint"]
 
 
 async def test_a_hint_is_a_command_for_the_same_service(served: Served, tmp_path: Path) -> None:

@@ -141,25 +141,20 @@ async def test_an_answer_of_any_length_is_not_read_to_its_end(
             await client.set_head("m", "c")
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "kind", "text"),
-    [
+async def test_errors_say_what_the_server_says() -> None:
+    for status, body, kind, text in (
         (401, {"detail": "missing key"}, HudUnauthorized, "missing key"),
         (404, {"detail": "no such model"}, HudNotFound, "no such model"),
         (422, {"detail": [{"loc": ["body", "a"], "msg": "bad"}]}, HudRefused, "body.a: bad"),
         (400, {"error": {"message": "openai says no"}}, HudRefused, "openai says no"),
         (418, {"other": 1}, HudRefused, '{"other": 1}'),
         (302, {"detail": "moved"}, HudRefused, "moved"),
-    ],
-)
-async def test_errors_say_what_the_server_says(
-    status: int, body: object, kind: type[HudError], text: str
-) -> None:
-    async with answered(Server(httpx.Response(status, json=body))) as client:
-        with pytest.raises(kind) as error:
-            await client.whoami()
-    assert text in error.value.message
-    assert error.value.status == status
+    ):
+        async with answered(Server(httpx.Response(status, json=body))) as client:
+            with pytest.raises(kind) as error:
+                await client.whoami()
+        assert text in error.value.message
+        assert error.value.status == status
 
 
 async def test_hostile_detail_is_cleaned_and_bounded_and_never_holds_the_key() -> None:

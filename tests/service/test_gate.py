@@ -17,14 +17,12 @@ from tests.conftest import bearer, fork
 from tests.service.calls import detail
 
 
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", "Basic {key}", "{key}"])
-async def test_only_the_key_is_let_in(
-    http: httpx.AsyncClient, service: Service, header: str
-) -> None:
-    headers = {"Authorization": header.format(key=service.api_key)}
-    answer = await http.get("/v2/models", headers=headers)
-    assert answer.status_code == 401
-    assert "API key" in detail(answer)
+async def test_only_the_key_is_let_in(http: httpx.AsyncClient, service: Service) -> None:
+    for header in ("", "Bearer", "Bearer wrong", "Basic {key}", "{key}"):
+        headers = {"Authorization": header.format(key=service.api_key)}
+        answer = await http.get("/v2/models", headers=headers)
+        assert answer.status_code == 401
+        assert "API key" in detail(answer)
 
 
 async def test_analytics_need_no_key(http: httpx.AsyncClient) -> None:
@@ -36,9 +34,8 @@ async def test_analytics_need_no_key(http: httpx.AsyncClient) -> None:
     assert other.status_code == 401
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
+async def test_other_names_are_refused(http: httpx.AsyncClient) -> None:
+    for host, status in (
         ("127.0.0.1:8000", 200),
         ("localhost", 200),
         ("LOCALHOST:1", 200),
@@ -50,16 +47,13 @@ async def test_analytics_need_no_key(http: httpx.AsyncClient) -> None:
         ("evil.example/::1", 421),
         ("[::1", 421),
         ("", 421),
-    ],
-)
-async def test_other_names_are_refused(http: httpx.AsyncClient, host: str, status: int) -> None:
-    answer = await http.get("/v2/auth/me", headers={"Host": host})
-    assert answer.status_code == status
+    ):
+        answer = await http.get("/v2/auth/me", headers={"Host": host})
+        assert answer.status_code == status
 
 
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
+async def test_pages_of_other_origins_are_refused(http: httpx.AsyncClient) -> None:
+    for origin, status in (
         ("http://127.0.0.1", 200),
         ("HTTP://127.0.0.1", 200),
         ("http://127.0.0.1:8000", 403),
@@ -67,17 +61,13 @@ async def test_other_names_are_refused(http: httpx.AsyncClient, host: str, statu
         ("https://evil.example", 403),
         ("null", 403),
         ("", 403),
-    ],
-)
-async def test_pages_of_other_origins_are_refused(
-    http: httpx.AsyncClient, origin: str, status: int
-) -> None:
-    answer = await http.get("/v2/auth/me", headers={"Origin": origin})
-    assert answer.status_code == status
-    events = "/telemetry/v3/api/sdk-events/cli"
-    keyless = {"Origin": origin, "Authorization": ""}
-    answer = await http.post(events, json={}, headers=keyless)
-    assert answer.status_code == (202 if status == 200 else 403)
+    ):
+        answer = await http.get("/v2/auth/me", headers={"Origin": origin})
+        assert answer.status_code == status
+        events = "/telemetry/v3/api/sdk-events/cli"
+        keyless = {"Origin": origin, "Authorization": ""}
+        answer = await http.post(events, json={}, headers=keyless)
+        assert answer.status_code == (202 if status == 200 else 403)
 
 
 async def test_analytics_are_not_read(service: Service) -> None:
@@ -104,22 +94,17 @@ async def test_analytics_are_not_read(service: Service) -> None:
     assert said[0]["status"] == 202
 
 
-@pytest.mark.parametrize(
-    ("bound", "host", "status"),
-    [
+async def test_the_bound_address_is_known(service: Service) -> None:
+    for bound, host, status in (
         ("192.0.2.7", "192.0.2.7:80", 200),
         ("192.0.2.7", "192.0.2.8", 421),
         ("0.0.0.0", "192.0.2.8", 200),
         ("0.0.0.0", "evil.example", 421),
-    ],
-)
-async def test_the_bound_address_is_known(
-    service: Service, bound: str, host: str, status: int
-) -> None:
-    transport = httpx.ASGITransport(create_app(service, bound))
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
-        headers = {**bearer(service.api_key), "Host": host}
-        assert (await http.get("/v2/auth/me", headers=headers)).status_code == status
+    ):
+        transport = httpx.ASGITransport(create_app(service, bound))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+            headers = {**bearer(service.api_key), "Host": host}
+            assert (await http.get("/v2/auth/me", headers=headers)).status_code == status
 
 
 async def test_unknown_paths_and_methods_have_details(http: httpx.AsyncClient) -> None:
@@ -165,9 +150,8 @@ async def test_a_body_too_large_is_refused(http: httpx.AsyncClient) -> None:
         assert (answer.status_code, said in detail(answer)) == (status, True)
 
 
-@pytest.mark.parametrize(
-    ("url", "field"),
-    [
+async def test_of_a_long_list_the_first_misfit_is_said(http: httpx.AsyncClient) -> None:
+    for url, field in (
         ("/v1/models/x/train/forward-backward", "inputs"),
         ("/v1/models/x/train/forward", "inputs"),
         ("/v1/models/x/train/backward", "weights"),
@@ -175,18 +159,14 @@ async def test_a_body_too_large_is_refused(http: httpx.AsyncClient) -> None:
         ("/v2/tasks/upload", "tasks"),
         (f"/telemetry/v3/api/trace/{'0' * 32}/telemetry-upload", "telemetry"),
         ("/chat/completions", "messages"),
-    ],
-)
-async def test_of_a_long_list_the_first_misfit_is_said(
-    http: httpx.AsyncClient, url: str, field: str
-) -> None:
-    outer, _, inner = field.partition(".")
-    many = [7] * 1000
-    answer = await http.post(url, json={outer: {inner: many} if inner else many})
-    assert answer.status_code == 422
-    places = [row["loc"] for row in answer.json()["detail"]]
-    assert any(0 in place for place in places)
-    assert not any(1 in place for place in places)
+    ):
+        outer, _, inner = field.partition(".")
+        many = [7] * 1000
+        answer = await http.post(url, json={outer: {inner: many} if inner else many})
+        assert answer.status_code == 422
+        places = [row["loc"] for row in answer.json()["detail"]]
+        assert any(0 in place for place in places)
+        assert not any(1 in place for place in places)
 
 
 async def test_a_large_body_is_read_beside_the_loop(

@@ -239,9 +239,8 @@ async def test_what_was_cut_off_or_not_offered_is_no_call(
         )
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "says"),
-    [
+async def test_what_cannot_be_answered(http: AsyncClient, model: Json) -> None:
+    for body, status, said in (
         ({"model": "nobody"}, 404, "no such model: nobody"),
         ({"checkpoint": str(uuid4())}, 404, "no such checkpoint"),
         ({"messages": []}, 400, "messages is empty"),
@@ -257,17 +256,13 @@ async def test_what_was_cut_off_or_not_offered_is_no_call(
         ({"temperature": -1}, 422, "greater than or equal to 0"),
         ({"temperature": 0.001}, 422, "at least 0.01"),
         ({"n": 65}, 422, "less than or equal to 64"),
-    ],
-)
-async def test_what_cannot_be_answered(
-    http: AsyncClient, model: Json, body: dict[str, Any], status: int, says: str
-) -> None:
-    whole = {"model": model["id"], "messages": [{"role": "user", "content": "x"}], **body}
-    answer = await http.post("/chat/completions", json=whole)
-    assert answer.status_code == status, answer.text
-    message = answer.json()["error"]["message"]
-    assert says in message
-    assert "{" not in message
+    ):
+        whole = {"model": model["id"], "messages": [{"role": "user", "content": "x"}], **body}
+        answer = await http.post("/chat/completions", json=whole)
+        assert answer.status_code == status, answer.text
+        message = answer.json()["error"]["message"]
+        assert said in message
+        assert "{" not in message
 
 
 async def test_a_prompt_must_fit_and_a_trace_id_be_one(http: AsyncClient) -> None:

@@ -73,9 +73,8 @@ async def test_a_rollout_is_sampled_graded_and_kept(http: AsyncClient, model: Js
     assert (await http.post(path, json=trained)).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "said"),
-    [
+async def test_what_cannot_be_rolled_out_is_refused(http: AsyncClient, model: Json) -> None:
+    for change, status, said in (
         ({"env": "nowhere"}, 404, "no such environment"),
         ({"task": "divide"}, 404, "no scenario divide"),
         ({"args": {"a": 1}}, 422, "args.b is missing"),
@@ -84,15 +83,12 @@ async def test_a_rollout_is_sampled_graded_and_kept(http: AsyncClient, model: Js
         ({"verifier": {"env": "e", "id": "s"}}, 422, "verifiers"),
         ({"trace_id": "x"}, 404, "no such trace"),
         ({"job_id": 3}, 422, "string"),
-    ],
-)
-async def test_what_cannot_be_rolled_out_is_refused(
-    http: AsyncClient, change: dict[str, Any], status: int, said: str
-) -> None:
-    model = (await fork(http))["model_name"]
-    answer = await http.post("/v2/rollouts/submit", json={**body(model), **change})
-    assert answer.status_code == status, answer.text
-    assert said in answer.text
+    ):
+        answer = await http.post(
+            "/v2/rollouts/submit", json={**body(model["model_name"]), **change}
+        )
+        assert answer.status_code == status, answer.text
+        assert said in answer.text
 
 
 async def test_a_refused_turn_ends_the_rollout_as_an_error(http: AsyncClient) -> None:

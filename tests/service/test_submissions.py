@@ -47,9 +47,8 @@ async def test_rows_are_checked_by_number(
     assert (await http.get("/v2/jobs")).json()["total"] == 0
 
 
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
+async def test_parameters_are_checked(http: AsyncClient, model: Json) -> None:
+    for parameters, says in (
         ({"loss_fn": "magic"}, "unknown loss 'magic'"),
         ({"steps": 0}, "greater than or equal to 1"),
         ({"group_size": 1}, "greater than or equal to 2"),
@@ -70,16 +69,12 @@ async def test_rows_are_checked_by_number(
         ({"beta1": 1.0}, "less than 1"),
         ({"eps": 0}, "greater than or equal to"),
         ({"weight_decay": -0.1}, "greater than or equal to 0"),
-    ],
-)
-async def test_parameters_are_checked(
-    http: AsyncClient, model: Json, parameters: Json, says: str
-) -> None:
-    answer = await submit(http, model["id"], [GOOD], **parameters)
-    assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
-    assert next(reversed(parameters)) in str(answer.json()["detail"][0]["loc"])
-    assert "Value error" not in answer.text
-    assert (await http.get("/v2/jobs")).json()["total"] == 0
+    ):
+        answer = await submit(http, model["id"], [GOOD], **parameters)
+        assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
+        assert next(reversed(parameters)) in str(answer.json()["detail"][0]["loc"])
+        assert "Value error" not in answer.text
+        assert (await http.get("/v2/jobs")).json()["total"] == 0
 
 
 async def test_something_must_be_trained_on(http: AsyncClient, model: Json) -> None:
@@ -129,22 +124,19 @@ async def test_every_form_of_row_is_taken(http: AsyncClient, model: Json) -> Non
     assert answer.status_code == 201, answer.text
 
 
-@pytest.mark.parametrize(
-    ("parameters", "field", "says"),
-    [
+async def test_a_driven_run_begins_only_with_a_loss_that_there_is(
+    http: AsyncClient, model: Json
+) -> None:
+    for parameters, field, says in (
         ({"loss_fn": "magic"}, "loss_fn", "unknown loss 'magic'"),
         ({"loss_fn": ["ppo"]}, "loss_fn", "valid string"),
         ({"loss_fn": "ppo", "loss_fn_config": {"clip": 1}}, "loss_fn_config", "no config key"),
         ({"loss_fn": "dro", "loss_fn_config": {"beta": -1}}, "loss_fn_config", "finite number"),
         ({"loss_fn_config": [1]}, "loss_fn_config", "valid dictionary"),
-    ],
-)
-async def test_a_driven_run_begins_only_with_a_loss_that_there_is(
-    http: AsyncClient, model: Json, parameters: Json, field: str, says: str
-) -> None:
-    body = {"model_id": model["id"], "name": "n", "driver": "d:1"}
-    body["parameters"] = {"steps": 1, "group_size": 2, **parameters}
-    answer = await http.put(f"/v1/training/jobs/{uuid4()}/drive", json=body)
-    assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
-    assert answer.json()["detail"][0]["loc"] == ["body", "parameters", field]
-    assert (await http.get("/v2/jobs")).json()["total"] == 0
+    ):
+        body = {"model_id": model["id"], "name": "n", "driver": "d:1"}
+        body["parameters"] = {"steps": 1, "group_size": 2, **parameters}
+        answer = await http.put(f"/v1/training/jobs/{uuid4()}/drive", json=body)
+        assert (answer.status_code, says in detail(answer)) == (422, True), answer.text
+        assert answer.json()["detail"][0]["loc"] == ["body", "parameters", field]
+        assert (await http.get("/v2/jobs")).json()["total"] == 0

@@ -2,7 +2,6 @@
 
 from uuid import UUID, uuid4
 
-import pytest
 from httpx import AsyncClient
 
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
@@ -125,23 +124,18 @@ async def test_there_is_one_project(http: AsyncClient) -> None:
     assert (refused.status_code, "one project, local" in detail(refused)) == (409, True)
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "says"),
-    [
+async def test_uploads_that_are_refused(http: AsyncClient) -> None:
+    for body, status, says in (
         ({"taskset_name": "x", "tasks": []}, 422, "at least 1 item"),
         ({"taskset_name": "x", "tasks": [{"env": "e"}]}, 400, "row 1: field id"),
         ({"taskset_name": "x", "tasks": [upload_row("a"), upload_row("a")]}, 400, "row 2: slug a"),
         ({"taskset_name": " ", "tasks": [upload_row("a")]}, 422, "blank"),
         ({"tasks": [upload_row("a")]}, 422, "taskset_name or taskset_id"),
         ({"taskset_id": str(uuid4()), "tasks": [upload_row("a")]}, 404, "no such taskset"),
-    ],
-)
-async def test_uploads_that_are_refused(
-    http: AsyncClient, body: Json, status: int, says: str
-) -> None:
-    answer = await http.post("/v2/tasks/upload", json=body)
-    assert (answer.status_code, says in detail(answer)) == (status, True), answer.text
-    assert (await http.get("/v2/tasksets")).json()["total"] == len(TASKSETS)
+    ):
+        answer = await http.post("/v2/tasks/upload", json=body)
+        assert (answer.status_code, says in detail(answer)) == (status, True), answer.text
+        assert (await http.get("/v2/tasksets")).json()["total"] == len(TASKSETS)
 
 
 async def test_the_registry_lists_environments(http: AsyncClient) -> None:

@@ -65,23 +65,20 @@ async def test_every_rollout_is_asked_for_under_a_trace_of_its_own(size: int) ->
     assert {path for path, _ in gateway.told[1:]} == {f"{id_}/enter" for id_ in gateway.traces}
 
 
-@pytest.mark.parametrize(
-    ("gateway", "says"),
-    [
+async def test_answers_that_cannot_be_trained_on() -> None:
+    for gateway, says in (
         (Gateway(0), "no choice"),
         (Gateway(1, token_ids=None), "no token ids"),
         (Gateway(1, prompt_token_ids=None), "no token ids"),
         (Gateway(1, logprobs={"content": [{}]}), "logprobs cannot be read"),
         (Gateway(1, logprobs={"content": 7}), "logprobs cannot be read"),
-    ],
-)
-async def test_answers_that_cannot_be_trained_on(gateway: Gateway, says: str) -> None:
-    async with answered(gateway) as client:
-        with pytest.raises(HudMalformed, match=says) as error:
-            await sample(client, 4)
-    assert error.value.hint
-    assert {told["status"] for path, told in gateway.told if path.endswith("exit")} == {"error"}
-    assert Model.model_validate(MODEL).id
+    ):
+        async with answered(gateway) as client:
+            with pytest.raises(HudMalformed, match=says) as error:
+                await sample(client, 4)
+        assert error.value.hint
+        assert {told["status"] for path, told in gateway.told if path.endswith("exit")} == {"error"}
+        assert Model.model_validate(MODEL).id
 
 
 async def test_a_gateway_without_logprobs_still_samples() -> None:

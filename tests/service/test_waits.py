@@ -60,7 +60,7 @@ async def test_a_run_that_is_held_up_says_so_until_it_goes_on(
 
 
 async def test_the_catalog_says_where_a_model_lives(
-    http: AsyncClient, model: Json, paused: ToyEngine
+    http: AsyncClient, paused: ToyEngine, model: Json
 ) -> None:
     assert model["engine"] == {
         "engine": "tinker",
