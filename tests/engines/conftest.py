@@ -78,6 +78,13 @@ class Trial:
         directory.mkdir(parents=True)
         return await self.engine.optim_step(handle, Adam(rate), directory)
 
+    async def stepped(self, loss_fn: str = "ppo") -> tuple[str, list[Datum], Saved]:
+        """A policy after one step, the turns that it was trained on, and what was saved."""
+        handle = await self.engine.open(self.base.name)
+        datums = await self.datums(handle)
+        await self.engine.forward_backward(handle, datums, loss_fn)
+        return handle, datums, await self.step(handle)
+
     async def logprobs(self, handle: str, datums: list[Datum]) -> list[float]:
         return [value for row in await self.engine.forward(handle, datums) for value in row]
 

@@ -228,10 +228,7 @@ async def test_passes_accumulate(trial: Trial) -> None:
 async def test_a_saved_node_is_its_owner_s_alone_and_continues_as_if_it_had_never_been_left(
     trial: Trial, tmp_path: Path
 ) -> None:
-    handle = await trial.engine.open(trial.base.name)
-    datums = await trial.datums(handle)
-    await trial.engine.forward_backward(handle, datums, "importance_sampling")
-    saved = await trial.step(handle)
+    handle, datums, saved = await trial.stepped("importance_sampling")
     files = [place for place in (tmp_path / "checkpoints").rglob("*") if place.is_file()]
     assert {stat.S_IMODE(place.stat().st_mode) for place in files} == {0o600}
     after = await trial.logprobs(handle, datums)
@@ -259,10 +256,7 @@ async def test_a_step_is_what_is_sampled_next(trial: Trial) -> None:
 
 
 async def test_an_older_node_is_sampled_without_touching_what_trains(trial: Trial) -> None:
-    handle = await trial.engine.open(trial.base.name)
-    datums = await trial.datums(handle)
-    await trial.engine.forward_backward(handle, datums, "importance_sampling")
-    first = await trial.step(handle)
+    handle, datums, first = await trial.stepped("importance_sampling")
     drawn = await trial.sample(handle)
     await trial.engine.forward_backward(handle, datums, "importance_sampling")
     await trial.step(handle, rate=1e-2)
@@ -274,10 +268,7 @@ async def test_an_older_node_is_sampled_without_touching_what_trains(trial: Tria
 
 
 async def test_a_thin_state_samples_alike_and_trains_afresh(trial: Trial, tmp_path: Path) -> None:
-    handle = await trial.engine.open(trial.base.name)
-    datums = await trial.datums(handle)
-    await trial.engine.forward_backward(handle, datums, "cross_entropy")
-    saved = await trial.step(handle)
+    handle, datums, saved = await trial.stepped("cross_entropy")
     (tmp_path / "thin").mkdir()
     path = await trial.engine.slim(Path(saved.state_path), tmp_path / "thin")
     if isinstance(trial.engine, TinyEngine):

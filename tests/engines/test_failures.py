@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-import httpx
 import pytest
 
-from hud_tui.service.engines.base import EngineError, EngineLost, PolicyLost, StateGone
+from hud_tui.service.engines.base import Engine, EngineError, EngineLost, PolicyLost, StateGone
 from hud_tui.service.engines.tinker import link
 from hud_tui.service.engines.tinker.engine import TinkerEngine
 from hud_tui.service.engines.tinker.link import read_pointer
@@ -20,6 +19,7 @@ from hud_tui.service.service import Service
 from tests.conftest import calling, fork, submit, until
 from tests.engines.conftest import Trial, on
 from tests.engines.skyrl import SkyRL
+from tests.service.calls import status_of, tree
 
 pytestmark = pytest.mark.skyrl
 
@@ -56,15 +56,10 @@ def saved_on(server: SkyRL, run: str) -> set[str]:
         return {one["tinker_path"] for one in json.load(answer)["checkpoints"]}
 
 
-async def test_a_run_that_the_server_forgot_is_opened_again(
-    server: SkyRL, engine: TinkerEngine, tmp_path: Path
-) -> None:
+async def test_a_run_that_the_server_forgot_is_opened_again(server: SkyRL, trial: Trial) -> None:
     """As when its heartbeats were missed, a slot is lost, or somebody unloads it."""
-    trial = Trial(engine, tmp_path)
-    handle = await engine.open(trial.base.name)
-    datums = await trial.datums(handle)
-    await engine.forward_backward(handle, datums, "ppo")
-    saved = await trial.step(handle)
+    engine = trial.engine
+    handle, datums, saved = await trial.stepped()
     after = await trial.logprobs(handle, datums)
     run = str(read_pointer(Path(saved.state_path)).state_path).split("/")[2]
     await asyncio.to_thread(post, server, "unload_model", {"model_id": run})
@@ -75,13 +70,12 @@ async def test_a_run_that_the_server_forgot_is_opened_again(
     assert await trial.logprobs(again, datums) == pytest.approx(after, abs=2e-4)
 
 
-async def _passed(engine: TinkerEngine, handle: str, datums: Any) -> bool:
+async def _passed(engine: Engine, handle: str, datums: Any) -> bool:
     await engine.forward_backward(handle, datums, "ppo")
     return False
 
 
-async def test_a_full_server_says_what_to_do(engine: TinkerEngine, tmp_path: Path) -> None:
-    trial = Trial(engine, tmp_path)
+async def test_a_full_server_says_what_to_do(engine: TinkerEngine, trial: Trial) -> None:
     handles = [await engine.open(trial.base.name) for _ in range(3)]
     datums = await trial.datums(handles[0])
     for handle in handles[:2]:
@@ -95,13 +89,9 @@ async def test_a_full_server_says_what_to_do(engine: TinkerEngine, tmp_path: Pat
 
 
 async def test_a_state_that_was_deleted_is_said_to_be_gone(
-    server: SkyRL, engine: TinkerEngine, tmp_path: Path
+    server: SkyRL, engine: TinkerEngine, trial: Trial
 ) -> None:
-    trial = Trial(engine, tmp_path)
-    handle = await engine.open(trial.base.name)
-    datums = await trial.datums(handle)
-    await engine.forward_backward(handle, datums, "ppo")
-    saved = await trial.step(handle)
+    _, datums, saved = await trial.stepped()
     _, _, run, kind, name = str(read_pointer(Path(saved.state_path)).state_path).split("/")
     place = f"training_runs/{run}/checkpoints/{kind}/{name}"
     await asyncio.to_thread(post, server, place, {}, "DELETE")
@@ -111,8 +101,7 @@ async def test_a_state_that_was_deleted_is_said_to_be_gone(
     assert engine.about().slots == 1
 
 
-async def test_the_engine_s_process_may_die(engine: TinkerEngine, tmp_path: Path) -> None:
-    trial = Trial(engine, tmp_path)
+async def test_the_engine_s_process_may_die(engine: TinkerEngine, trial: Trial) -> None:
     handle = await engine.open(trial.base.name)
     datums = await trial.datums(handle)
     waiting = asyncio.create_task(engine.forward_backward(handle, datums, "ppo"))
@@ -128,9 +117,8 @@ async def test_the_engine_s_process_may_die(engine: TinkerEngine, tmp_path: Path
 
 
 async def test_what_a_crash_left_on_the_server_is_deleted(
-    server: SkyRL, engine: TinkerEngine, tmp_path: Path
+    server: SkyRL, engine: TinkerEngine, trial: Trial, tmp_path: Path
 ) -> None:
-    trial = Trial(engine, tmp_path)
     handle = await engine.open(trial.base.name)
     datums = await trial.datums(handle)
     steps = []
@@ -155,13 +143,9 @@ async def test_what_a_crash_left_on_the_server_is_deleted(
 
 
 async def test_a_server_that_is_away_is_waited_for(
-    server: SkyRL, engine: TinkerEngine, tmp_path: Path
+    server: SkyRL, engine: TinkerEngine, trial: Trial
 ) -> None:
-    trial = Trial(engine, tmp_path)
-    handle = await engine.open(trial.base.name)
-    datums = await trial.datums(handle)
-    await engine.forward_backward(handle, datums, "ppo")
-    saved = await trial.step(handle)
+    handle, datums, saved = await trial.stepped()
     after = await trial.logprobs(handle, datums)
     server.kill()
     lost = asyncio.create_task(engine.forward_backward(handle, datums, "ppo"))
@@ -182,27 +166,20 @@ async def _either(lost: "asyncio.Task[Any]", server: SkyRL) -> None:
 async def test_a_managed_run_outlives_the_server_s_death(server: SkyRL, tmp_path: Path) -> None:
     engine = on(server, tmp_path / "data")
     async with Service(tmp_path / "data", engine) as service, calling(service) as http:
-        await _outlives(http, server, engine)
+        model = await fork(http)
+        job = await submit(http, model["id"], steps=3)
 
+        async def reached(step: int) -> bool:
+            now = await status_of(http, job)
+            assert now["status"] in ("queued", "running", "succeeded"), now
+            return bool(now["step"] >= step)
 
-async def _outlives(http: httpx.AsyncClient, server: SkyRL, engine: TinkerEngine) -> None:
-    model = await fork(http)
-    job = await submit(http, model["id"], steps=3)
-
-    async def status() -> Any:
-        return (await http.get(f"/v1/training/jobs/{job}/raw-status")).json()
-
-    async def reached(step: int) -> bool:
-        now = await status()
-        assert now["status"] in ("queued", "running", "succeeded"), now
-        return bool(now["step"] >= step)
-
-    await until(lambda: reached(1), 300.0)
-    server.kill()
-    await until(lambda: engine.about().queue != "active", 60.0)
-    await asyncio.to_thread(server.start)
-    await until(lambda: reached(3), 400.0)
-    rows = (await http.get(f"/v2/models/{model['id']}/checkpoints")).json()
+        await until(lambda: reached(1), 300.0)
+        server.kill()
+        await until(lambda: engine.about().queue != "active", 60.0)
+        await asyncio.to_thread(server.start)
+        await until(lambda: reached(3), 400.0)
+        rows = await tree(http, model["id"])
     assert [row["step"] for row in rows] == [1, 2, 3]
     parents = [row["prev_model_checkpoint_id"] for row in rows]
     assert parents == [None, rows[0]["id"], rows[1]["id"]]

@@ -22,7 +22,7 @@ from tests.conftest import calling, fork, tasks_of, until
 from tests.engines.gate import Gate, gate_before
 from tests.engines.skyrl import SkyRL
 from tests.engines.test_failures import post
-from tests.service.calls import set_head, step, tree
+from tests.service.calls import set_head, status_of, step, tree
 
 pytestmark = pytest.mark.skyrl
 LONG_S = 300.0
@@ -63,13 +63,9 @@ async def begin(http: httpx.AsyncClient, model: dict[str, Any], steps: int) -> s
     return str(answer.json()["job_id"])
 
 
-async def status(http: httpx.AsyncClient, job: str) -> Any:
-    return (await http.get(f"/v1/training/jobs/{job}/raw-status")).json()
-
-
 async def reach(http: httpx.AsyncClient, job: str, place: int) -> None:
     async def reached() -> bool:
-        now = await status(http, job)
+        now = await status_of(http, job)
         assert now["status"] in ("queued", "running", "succeeded"), now
         return bool(now["step"] >= place)
 
@@ -92,12 +88,7 @@ async def said(service: Service, model_id: str, key: str) -> list[str]:
             {"queue_state": "paused_capacity", "queue_state_reason": "2 h at most"},
             "paused: the server is short of capacity (2 h at most)",
         ),
-        (
-            "retrieve_future",
-            408,
-            {"queue_state": "paused_rate_limit"},
-            "paused: too many training runs at once",
-        ),
+        ("retrieve_future", 408, {"queue_state": "paused_rate_limit"}, "paused: too many training"),
         ("forward_backward", 402, {"detail": "the balance is 0"}, "asks for payment (402)"),
         ("asample", 429, {"detail": "slow down"}, "takes no more requests for now (429)"),
     ],
@@ -111,7 +102,7 @@ async def test_a_run_says_what_it_waits_for_and_goes_on(
     gate.shut(path, code, body)
 
     async def says_so() -> bool:
-        return words in ((await status(http, job))["waits"] or "")
+        return words in ((await status_of(http, job))["waits"] or "")
 
     await until(says_so, LONG_S)
     shown = (await http.get(f"/v2/models/{model['id']}")).json()["engine"]
@@ -120,7 +111,7 @@ async def test_a_run_says_what_it_waits_for_and_goes_on(
     await reach(http, job, 2)
 
     async def moves() -> bool:
-        return (await status(http, job))["waits"] is None
+        return (await status_of(http, job))["waits"] is None
 
     await until(moves)
 
@@ -180,10 +171,10 @@ async def test_a_key_that_is_revoked_ends_the_run_with_the_reason(
     job = await begin(http, model, steps=1)
 
     async def ends() -> bool:
-        return (await status(http, job))["status"] == "failed"
+        return (await status_of(http, job))["status"] == "failed"
 
     await until(ends, LONG_S)
-    told = (await status(http, job))["error"]["message"]
+    told = (await status_of(http, job))["error"]["message"]
     assert "refused the key: set TINKER_API_KEY" in told
     assert "this key was revoked" in told
 

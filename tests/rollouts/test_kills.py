@@ -15,8 +15,8 @@ from hud_tui.rollouts import driver as driver_module
 from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.settings import local_settings
-from hud_tui.wire import Model
-from tests.conftest import PATIENCE_S, Process, serve_process, until
+from hud_tui.wire import ServiceReady
+from tests.conftest import PATIENCE_S, serve_process, until
 from tests.rollouts.drive import MOMENTS, driving
 from tests.rollouts.driving import Driven, begun, check_tree, order_for, write_sums
 from tests.service.headless import point_at
@@ -65,15 +65,17 @@ async def test_the_service_is_killed_and_comes_back_at_another_port(tmp_path: Pa
     driver: ForkServerProcess | None = None
     folder: RunFolder | None = None
     for kill in range(4):
-        async with serve_process(data) as process, _client(process) as client:
+        async with serve_process(data) as process, aclosing(client_of(process.ready)) as client:
             if driver is None:
-                model = await _arith(client)
+                base = next(one for one in await client.models() if "arith" in one.model_name)
+                model = await client.fork(base.id, "sums")
                 parameters = {"steps": 12, "learning_rate": 3e-4}
                 source = write_sums(tmp_path / "env")
                 folder = begun(state, order_for(model, source, data, parameters=parameters))
                 driver = driving(folder)
             assert folder is not None
-            await _two_more_steps(folder, 12)
+            wanted = min(folder.state().step + 2, 12)
+            await until(lambda folder=folder, wanted=wanted: folder.state().step >= wanted)
             if kill == 3:
                 assert await _end_of(driver) == 0
                 await check_tree(client, model.id, 12)
@@ -82,25 +84,13 @@ async def test_the_service_is_killed_and_comes_back_at_another_port(tmp_path: Pa
             await asyncio.sleep(chance.uniform(0, 0.3))
 
 
-async def _two_more_steps(folder: RunFolder, most: int) -> None:
-    wanted = min(folder.state().step + 2, most)
-    await until(lambda: folder.state().step >= wanted)
-
-
-async def _arith(client: HudClient) -> Model:
-    models = await client.models()
-    base = next(one for one in models if "arith" in one.model_name)
-    return await client.fork(base.id, "sums")
-
-
-def _client(process: Process) -> aclosing[HudClient]:
-    ready = process.ready
-    return aclosing(HudClient(local_settings(ready.url, ready.api_key, ready.telemetry_url)))
-
-
 async def _end_of(driver: ForkServerProcess) -> int | None:
     """The exit code of a driver that ends."""
     await asyncio.to_thread(driver.join, PATIENCE_S)
     if driver.exitcode is None:
         driver.kill()
     return driver.exitcode
+
+
+def client_of(ready: ServiceReady) -> HudClient:
+    return HudClient(local_settings(ready.url, ready.api_key, ready.telemetry_url))

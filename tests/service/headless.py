@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from httpx import AsyncHTTPTransport, Request, Response
 
+from hud_tui.cli import connect
 from hud_tui.cli.main import main
+from hud_tui.client.client import HudClient
 from hud_tui.service.routes import models
+from hud_tui.settings import Settings
 from tests.conftest import Served, pointed_at
 from tests.service.clients import documents
 
 Command = Callable[..., Coroutine[Any, Any, "Result"]]
 Text = Callable[..., Coroutine[Any, Any, tuple[int, str, str]]]
 """Runs a command as people do: its exit code, and what it printed."""
+Answer = Callable[[Request], Response | None]
 Configure = Callable[[str], object]
 """Writes the config file."""
 
@@ -74,6 +79,36 @@ def commands(
         return Result(code, documents(out), err)
 
     return run
+
+
+def nothing(request: Request) -> None:
+    return None
+
+
+def meddle(
+    monkeypatch: pytest.MonkeyPatch, after: Answer = nothing, before: Answer = nothing
+) -> None:
+    """Let something happen to the requests of commands.
+
+    Args:
+        after: When a request was answered: the answer is lost, or another one comes; somebody
+            else writes.
+        before: Before it is sent: it is lost, or is answered in the service's place.
+    """
+
+    class Meddler(AsyncHTTPTransport):
+        async def handle_async_request(self, request: Request) -> Response:
+            if (instead := before(request)) is not None:
+                return instead
+            answer = await super().handle_async_request(request)
+            await answer.aread()
+            return after(request) or answer
+
+    class Meddled(HudClient):
+        def __init__(self, settings: Settings, transport: None, *more: Any) -> None:
+            super().__init__(settings, Meddler(), *more)
+
+    monkeypatch.setattr(connect, "HudClient", Meddled)
 
 
 async def forked(hud: Command, name: str = "arith-rl") -> dict[str, Any]:

@@ -5,8 +5,8 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,8 @@ from hud_tui.config import ReadOnly
 from hud_tui.errors import HudConflict, HudMalformed, HudReadOnly, HudRefused, HudUnreachable
 from hud_tui.service.service import Service
 from hud_tui.wire_training import Chat
-from tests.conftest import Served, caller, ended, submit, until
+from tests.conftest import PATIENCE_S, Served, ended, submit, until
+from tests.service.calls import set_head, status_of, tree
 from tests.service.clients import KEY, answered, fork_of, in_process, run_of
 from tests.service.headless import Command, Result, Text, forked, model_of
 from tests.toy_engine import ToyEngine
@@ -138,38 +139,26 @@ async def test_headless_commands_are_written_down_and_told(
 
 
 async def test_curl_and_python_do_the_same_again(
-    hud: Command, served: Served, tmp_path: Path
+    hud: Command, served: Served, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     model = await model_of(hud)
-    async with caller(served) as http:
-        await grow(http, model["id"], 2)
+    await grow(http, model["id"], 2)
 
-        async def head() -> str:
-            tree = (await http.get(f"/v2/models/{model['id']}/checkpoints")).json()
-            return str(next(row["name"] for row in tree if row["is_active"]))
+    async def head() -> str:
+        return str(next(row["name"] for row in await tree(http, model["id"]) if row["is_active"]))
 
-        first = await head()
-        assert (await hud("head", "arith-rl", "--back", "1", "-y")).code == 0
-        second = await head()
-        [one] = [e for e in CommandLog(tmp_path / "state").read()[0] if e.verb == "set head"]
-        assert (one.before, one.after) != ("", "")
-        environ = {**os.environ, "HUD_API_KEY": served.api_key}
-        for command in (
-            ["sh", "-c", as_curl(one)],
-            [sys.executable, "-c", as_python(one)],
-        ):
-            back = await http.put(
-                f"/v2/models/{model['id']}/head", json={"checkpoint_id": one.before}
-            )
-            assert back.is_success
-            assert await head() == first
-            done = await asyncio.to_thread(
-                subprocess.run, command, env=environ, capture_output=True, timeout=60, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            assert await head() == second
-        everything = (tmp_path / "state" / NAME).read_text()
-        assert served.api_key not in everything
+    first = await head()
+    assert (await hud("head", "arith-rl", "--back", "1", "-y")).code == 0
+    second = await head()
+    [one] = entries(tmp_path, "set head")
+    assert (one.before, one.after) != ("", "")
+    for command in (["sh", "-c", as_curl(one)], [sys.executable, "-c", as_python(one)]):
+        assert (await set_head(http, model["id"], one.before)).is_success
+        assert await head() == first
+        await run_with_key(served, *command)
+        assert await head() == second
+    everything = (tmp_path / "state" / NAME).read_text()
+    assert served.api_key not in everything
 
 
 async def test_curl_of_a_submission_has_its_tasks_read_again(
@@ -186,13 +175,8 @@ async def test_curl_of_a_submission_has_its_tasks_read_again(
     async with aclosing(HudClient(settings_of(served))) as client:
         rest, why = await omitted_tasks(client, one)
         assert (why, rest is not None) == ("", True)
-        environ = {**os.environ, "HUD_API_KEY": served.api_key}
-        command = ["sh", "-c", as_curl(one, rest)]
-        told = await asyncio.to_thread(
-            subprocess.run, command, env=environ, capture_output=True, timeout=60, check=False
-        )
-        assert told.returncode == 0, told.stderr
-        again = await client.known_job(json.loads(told.stdout)["job_id"])
+        told = await run_with_key(served, "sh", "-c", as_curl(one, rest))
+        again = await client.known_job(json.loads(told)["job_id"])
         assert again is not None
         assert (again.parameters or {})["group_size"] == 2
         file.write_text(file.read_text() + json.dumps({**rows[0], "slug": "new"}) + "\n")
@@ -201,6 +185,15 @@ async def test_curl_of_a_submission_has_its_tasks_read_again(
 
 def entries(tmp_path: Path, verb: str) -> list[AuditEntry]:
     return [one for one in CommandLog(tmp_path / "state").read()[0] if one.verb == verb]
+
+
+async def run_with_key(served: Served, *words: str) -> bytes:
+    """What a command prints to which HUD_API_KEY is the service's."""
+    environ = {**os.environ, "HUD_API_KEY": served.api_key}
+    process = await asyncio.create_subprocess_exec(*words, env=environ, stdout=PIPE, stderr=PIPE)
+    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    assert process.returncode == 0, err
+    return out
 
 
 def logged(tmp_path: Path, verb: str) -> str:
@@ -238,31 +231,33 @@ def change(file: Path) -> None:
 
 
 async def test_the_command_of_a_submission_submits_the_same(
-    hud: Command, served: Served, tmp_path: Path, tasks_file: Path, monkeypatch: pytest.MonkeyPatch
+    hud: Command,
+    http: httpx.AsyncClient,
+    tmp_path: Path,
+    tasks_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From any directory, with the same tasks and parameters."""
     monkeypatch.chdir(tmp_path)
     flags = ("--steps", "1", "--lr", "1e-4", "--norm-adv-by-std", "--leave-out", "add 2", "-y")
-    async with caller(served) as http:
-        first = (await hud("run", tasks_file.name, "-m", "arith-rl", *flags)).data["job_id"]
-        await ended(http, first)
-        monkeypatch.chdir("/")
-        result = await again(hud, logged(tmp_path, "submit"))
-        second = result.data["job_id"]
-        assert (result.code, second != first) == (0, True)
-        await ended(http, second)
-        assert await parameters_of(http, second) == await parameters_of(http, first)
-        for id_ in (first, second):
-            traces = (await http.get(f"/v2/jobs/{id_}/traces")).json()["items"]
-            assert {trace["task_slug"] for trace in traces} == {"add 1", "add 3"}
+    first = (await hud("run", tasks_file.name, "-m", "arith-rl", *flags)).data["job_id"]
+    await ended(http, first)
+    monkeypatch.chdir("/")
+    result = await again(hud, logged(tmp_path, "submit"))
+    second = result.data["job_id"]
+    assert (result.code, second != first) == (0, True)
+    await ended(http, second)
+    assert await parameters_of(http, second) == await parameters_of(http, first)
+    for id_ in (first, second):
+        traces = (await http.get(f"/v2/jobs/{id_}/traces")).json()["items"]
+        assert {trace["task_slug"] for trace in traces} == {"add 1", "add 3"}
 
 
 async def test_a_submission_whose_file_has_changed_is_refused_with_both_digests(
-    hud: Command, tmp_path: Path, tasks_file: Path, served: Served
+    hud: Command, tmp_path: Path, tasks_file: Path, http: httpx.AsyncClient
 ) -> None:
     assert (await hud("run", str(tasks_file), "-m", "arith-rl", "--steps", "1", "-y")).code == 0
-    async with caller(served) as http:
-        await ended(http, (await http.get("/v2/jobs")).json()["items"][0]["id"])
+    await ended(http, (await http.get("/v2/jobs")).json()["items"][0]["id"])
     command = logged(tmp_path, "submit")
     change(tasks_file)
     refused = await again(hud, command)
@@ -278,56 +273,54 @@ async def test_a_submission_whose_file_has_changed_is_refused_with_both_digests(
 
 
 async def test_the_commands_of_a_head_a_fork_and_a_name_do_the_same(
-    hud: Command, served: Served, tmp_path: Path
+    hud: Command, served: Served, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     model = await model_of(hud)
-    async with caller(served) as http:
-        await grow(http, model["id"], 2)
-        url = f"/v2/models/{model['id']}"
-        first, second = [node["id"] for node in (await http.get(f"{url}/checkpoints")).json()]
-        assert (await hud("head", "arith-rl", "--back", "1", "-y")).code == 0
-        assert (await http.put(f"{url}/head", json={"checkpoint_id": second})).is_success
-        command = logged(tmp_path, "set head")
-        assert (await again(hud, command)).code == 0
-        assert (await hud("head", "arith-rl")).data["head"]["id"] == first
-        settings = replace(settings_of(served), local=False)
-        for start in (None, first):
-            lost = Net(lose="request")
-            log = CommandLog(tmp_path / "state")
-            async with aclosing(HudClient(settings, lost, observe=log.add)) as client:
-                with pytest.raises(HudUnreachable):
-                    await client.fork(model["id"], f"mine {start}", start)
-            made = await again(hud, logged(tmp_path, "fork"))
-            assert (made.code, made.data["model"]["name"]) == (0, f"mine {start}")
-        job_id = await submit(http, model["id"], steps=1)
-        await ended(http, job_id)
-        for name in ("one", "two"):
-            assert (await hud("runs", job_id, "--name", name, "-y")).code == 0
-            if name == "one":
-                command = logged(tmp_path, "rename")
-        assert (await again(hud, command)).code == 0
-        assert (await http.get(f"/v2/jobs/{job_id}")).json()["name"] == "one"
+    await grow(http, model["id"], 2)
+    url = f"/v2/models/{model['id']}"
+    first, second = [node["id"] for node in (await http.get(f"{url}/checkpoints")).json()]
+    assert (await hud("head", "arith-rl", "--back", "1", "-y")).code == 0
+    assert (await http.put(f"{url}/head", json={"checkpoint_id": second})).is_success
+    command = logged(tmp_path, "set head")
+    assert (await again(hud, command)).code == 0
+    assert (await hud("head", "arith-rl")).data["head"]["id"] == first
+    settings = replace(settings_of(served), local=False)
+    for start in (None, first):
+        lost = Net(lose="request")
+        log = CommandLog(tmp_path / "state")
+        async with aclosing(HudClient(settings, lost, observe=log.add)) as client:
+            with pytest.raises(HudUnreachable):
+                await client.fork(model["id"], f"mine {start}", start)
+        made = await again(hud, logged(tmp_path, "fork"))
+        assert (made.code, made.data["model"]["name"]) == (0, f"mine {start}")
+    job_id = await submit(http, model["id"], steps=1)
+    await ended(http, job_id)
+    for name in ("one", "two"):
+        assert (await hud("runs", job_id, "--name", name, "-y")).code == 0
+        if name == "one":
+            command = logged(tmp_path, "rename")
+    assert (await again(hud, command)).code == 0
+    assert (await http.get(f"/v2/jobs/{job_id}")).json()["name"] == "one"
 
 
 async def test_the_commands_of_a_cancellation_and_of_resuming_do_the_same(
-    hud: Command, served: Served, tmp_path: Path, engine: ToyEngine
+    hud: Command, http: httpx.AsyncClient, tmp_path: Path, engine: ToyEngine
 ) -> None:
     model = await model_of(hud)
     engine.rest_after(1)
-    async with caller(served) as http:
-        job_id = await submit(http, model["id"], steps=1000, learning_rate=1e-6)
-        await until(lambda: engine.rests)
+    job_id = await submit(http, model["id"], steps=1000, learning_rate=1e-6)
+    await until(lambda: engine.rests)
 
-        async def status() -> str:
-            return str((await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()["status"])
+    async def status() -> str:
+        return str((await status_of(http, job_id))["status"])
 
-        assert (await hud("jobs", job_id, "--cancel", "-y")).code == 0
-        assert (await hud("jobs", job_id, "--resume", "-y")).code == 0
-        assert await status() in ("queued", "running")
-        assert (await again(hud, logged(tmp_path, "cancel"))).code == 0
-        assert await status() == "cancelled"
-        assert (await again(hud, logged(tmp_path, "resume"))).code == 0
-        assert await status() in ("queued", "running")
+    assert (await hud("jobs", job_id, "--cancel", "-y")).code == 0
+    assert (await hud("jobs", job_id, "--resume", "-y")).code == 0
+    assert await status() in ("queued", "running")
+    assert (await again(hud, logged(tmp_path, "cancel"))).code == 0
+    assert await status() == "cancelled"
+    assert (await again(hud, logged(tmp_path, "resume"))).code == 0
+    assert await status() in ("queued", "running")
 
 
 async def test_the_command_of_an_evaluation_evaluates_the_same(

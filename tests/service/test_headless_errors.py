@@ -1,22 +1,18 @@
 """Wrong inputs: each a typed error and an exit code, and nothing lost."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from hud_tui.cli import connect
 from hud_tui.cli import models as headless_checkpoints
 from hud_tui.client import submit
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudNotFound
-from hud_tui.settings import Settings
 from tests.conftest import Served
 from tests.service.clients import in_process
-from tests.service.headless import Command, forked, point_at
+from tests.service.headless import Command, forked, meddle, point_at
 
 pytestmark = pytest.mark.usefixtures("hurried")
 ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}, "slug": "one"}
@@ -211,33 +207,6 @@ async def test_a_bug_is_a_document_too(hud: Command, monkeypatch: pytest.MonkeyP
     assert "ZeroDivisionError: a" in result.error["message"]
     assert "Traceback" in result.err
     assert "\x1b" not in result.err
-
-
-Answer = Callable[[httpx.Request], httpx.Response | None]
-
-
-def nothing(request: httpx.Request) -> None:
-    return None
-
-
-def meddle(
-    monkeypatch: pytest.MonkeyPatch, after: Answer = nothing, before: Answer = nothing
-) -> None:
-    """Let something happen after requests: a lost answer, another writer, a strange body; or
-    before: a lost request."""
-
-    class Meddler(httpx.AsyncHTTPTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            before(request)
-            answer = await super().handle_async_request(request)
-            await answer.aread()
-            return after(request) or answer
-
-    class Meddled(HudClient):
-        def __init__(self, settings: Settings, transport: None, *more: Any) -> None:
-            super().__init__(settings, Meddler(), *more)
-
-    monkeypatch.setattr(connect, "HudClient", Meddled)
 
 
 async def test_a_body_that_is_not_json(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,19 +60,6 @@ async def test_a_pass_counts_once(http: AsyncClient, model: Json, call: str, mak
     assert (await settle(http, model))["reply"] == first.json()
 
 
-async def test_a_step_is_taken_once(http: AsyncClient, model: Json) -> None:
-    await pass_(http, model["id"], (await batch(http, model))["inputs"])
-    first, again = [await ask(http, model, "optim-step", RATE) for _ in range(2)]
-    assert first.json() == again.json()
-    assert again.headers["idempotency-replayed"] == "true"
-    assert len(await tree(http, model["id"])) == 1
-    assert await settle(http, model) == {
-        "state": "done",
-        "call": "optim-step",
-        "reply": first.json(),
-    }
-
-
 async def test_a_key_is_its_requests_alone(http: AsyncClient, model: Json) -> None:
     body = await batch(http, model)
     for key in (" ", "k" * 256):
@@ -101,7 +88,11 @@ async def test_duplicates_wait_for_the_first(http: AsyncClient, engine: ToyEngin
     step_.go_on.set()
     answers = await asyncio.gather(*asked)
     assert len({answer.content for answer in answers}) == step_.calls == 1
-    assert (await asked_what)["state"] == "done"
+    reply = answers[0].json()
+    assert await asked_what == {"state": "done", "call": "optim-step", "reply": reply}
+    again = await ask(http, model, "optim-step", RATE)
+    assert (again.json(), again.headers["idempotency-replayed"]) == (reply, "true")
+    assert len(await tree(http, model["id"])) == 1
 
 
 async def test_a_pass_whose_gradients_were_dropped_says_so(http: AsyncClient, model: Json) -> None:
@@ -115,10 +106,18 @@ async def test_a_pass_whose_gradients_were_dropped_says_so(http: AsyncClient, mo
 
 
 async def test_what_was_settled_first_is_never_done(http: AsyncClient, model: Json) -> None:
-    assert await settle(http, model) == {"state": "never", "call": None, "reply": None}
-    assert await settle(http, model) == {"state": "never", "call": None, "reply": None}
-    late = await ask(http, model, "forward-backward", await batch(http, model))
-    assert (late.status_code, "abandoned" in detail(late)) == (409, True)
+    first = (await step(http, model))["checkpoint_id"]
+    for _ in range(2):
+        assert await settle(http, model) == {"state": "never", "call": None, "reply": None}
+    headers = {"Idempotency-Key": "k"}
+    body = {"source_model_id": model["id"], "name": "late"}
+    head = f"/v2/models/{model['id']}/head"
+    for late in (
+        await ask(http, model, "forward-backward", await batch(http, model)),
+        await http.post("/v2/models/fork", json=body, headers=headers),
+        await http.put(head, json={"checkpoint_id": first}, headers=headers),
+    ):
+        assert (late.status_code, "abandoned" in detail(late)) == (409, True)
 
 
 async def test_a_run_is_submitted_once(http: AsyncClient, model: Json) -> None:
@@ -222,20 +221,6 @@ async def test_what_stops_rollouts_is_answered_once(http: AsyncClient) -> None:
         entered = {"job_id": "0" * 32, "task_slug": "a", "model": "m"}
         await http.post(f"/v2/trace/{'1' * 32}/enter", json=entered)
         same(await twice(http, "POST", path, body, path.rpartition("/")[2]))
-
-
-async def test_what_was_settled_first_is_never_forked_nor_set(
-    http: AsyncClient, model: Json
-) -> None:
-    first = (await step(http, model))["checkpoint_id"]
-    assert (await settle(http, model))["state"] == "never"
-    headers = {"Idempotency-Key": "k"}
-    body = {"source_model_id": model["id"], "name": "late"}
-    late = await http.post("/v2/models/fork", json=body, headers=headers)
-    path = f"/v2/models/{model['id']}/head"
-    set_late = await http.put(path, json={"checkpoint_id": first}, headers=headers)
-    assert (late.status_code, set_late.status_code) == (409, 409)
-    assert "abandoned" in detail(late)
 
 
 async def test_a_restart_remembers_steps_and_forgets_what_only_waited(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 
 from hud_tui.client.guard import NAME, Guard, Protection
 from hud_tui.errors import HudProtected, HudUsage
 from hud_tui.service.service import Service
 from hud_tui.wire_training import OptimStep
-from tests.conftest import Served, caller
 from tests.service.clients import fork_of, in_process, run_of
 from tests.service.headless import Command, model_of
 from tests.tui.cockpit import grow
@@ -41,10 +41,11 @@ async def test_the_client_refuses_what_changes_a_protected_model(service: Servic
             await client.cancel_job(job.job_id)
 
 
-async def test_headless_wants_the_name(hud: Command, served: Served, tmp_path: Path) -> None:
+async def test_headless_wants_the_name(
+    hud: Command, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
     model = await model_of(hud)
-    async with caller(served) as http:
-        await grow(http, model["id"], 2)
+    await grow(http, model["id"], 2)
     protected = await hud("protect", "arith-rl")
     assert protected.kind == "protect"
     assert protected.data == {"protected": [{"id": model["id"], "name": model["model_name"]}]}

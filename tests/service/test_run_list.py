@@ -1,5 +1,6 @@
 """The list of all runs: what the service keeps, what changes, and HUD without such a list."""
 
+from contextlib import aclosing
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -310,8 +311,7 @@ async def test_on_hud_rows_are_put_together_within_a_budget(
     clock = [0.0]
     transport = Counted(service)
     settings = local_settings("http://127.0.0.1", service.api_key, "http://127.0.0.1/t")
-    client = HudClient(settings, transport)
-    try:
+    async with aclosing(HudClient(settings, transport)) as client:
         table = RunList(client, per_minute=6, clock=lambda: clock[0])
         rows = await table.read(marked=[made[0]])
         assert len(transport.asked) <= 6
@@ -328,10 +328,7 @@ async def test_on_hud_rows_are_put_together_within_a_budget(
         by_list = {row["id"]: row for row in await listed(http)}
         for row in rows:
             assert _shared(row) == {key: by_list[row.id][other] for key, other in SHARED.items()}
-        series = await table.series(made[0], ["reward_mean"])
-        assert len(series) == 3
-    finally:
-        await client.aclose()
+        assert len(await table.series(made[0], ["reward_mean"])) == 3
 
 
 SHARED = {"model": "model", "step": "step", "steps": "steps", "reward": "reward_last"} | {

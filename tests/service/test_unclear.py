@@ -1,21 +1,18 @@
 """Writes whose answer says nothing: what became of them is found out, and said."""
 
 from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
 
 from hud_tui.audit_log import TaskSource
-from hud_tui.cli import connect, runs, watch
+from hud_tui.cli import runs, watch
 from hud_tui.client import submit
 from hud_tui.client.client import HudClient
-from hud_tui.settings import Settings
 from hud_tui.wire import SubmitJob
 from tests.conftest import Served, ended, fork
 from tests.service.calls import step, tree
-from tests.service.headless import Command
-from tests.service.test_headless_errors import meddle
+from tests.service.headless import Command, meddle
 from tests.toy_engine import ToyEngine
 
 pytestmark = pytest.mark.usefixtures("hurried")
@@ -56,26 +53,23 @@ def line(
 ) -> Line:
     line = Line()
 
-    class Lying(httpx.AsyncHTTPTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            if request.url.path.endswith("/settle") and line.keyless:
-                return httpx.Response(404, json={"detail": "Not Found"}, request=request)
-            if request.method == "GET" or request.url.path.endswith("/settle"):
-                return await super().handle_async_request(request)
-            line.written += 1
-            if line.arrives:
-                await (await super().handle_async_request(request)).aread()
-            answer = instead()
-            if isinstance(answer, Exception):
-                raise answer
-            answer.request = request
-            return answer
+    def answer(request: httpx.Request) -> httpx.Response | None:
+        if request.method == "GET" or request.url.path.endswith("/settle"):
+            return None
+        answer = instead()
+        if isinstance(answer, Exception):
+            raise answer
+        answer.request = request
+        return answer
 
-    class Client(HudClient):
-        def __init__(self, settings: Settings, transport: None, *more: Any) -> None:
-            super().__init__(settings, Lying(), *more)
+    def before(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("/settle"):
+            unknown = httpx.Response(404, json={"detail": "Not Found"}, request=request)
+            return unknown if line.keyless else None
+        line.written += request.method != "GET"
+        return None if line.arrives else answer(request)
 
-    monkeypatch.setattr(connect, "HudClient", Client)
+    meddle(monkeypatch, after=answer, before=before)
     return line
 
 
