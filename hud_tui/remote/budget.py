@@ -24,7 +24,7 @@ from hud_tui.service_file import BUDGET, Rental, read_rentals
 from hud_tui.settings import every_variable
 from hud_tui.storage import write_atomic
 
-LOOK_S = 10.0
+POLL_S = 10.0
 """Seconds between two checks of the clock."""
 ASK_S = 60.0
 """Seconds between two requests to Prime."""
@@ -53,16 +53,16 @@ class Budgets:
         self,
         machines: Machines,
         clock: Callable[[], float] = time,
-        look_s: float = LOOK_S,
+        poll_s: float = POLL_S,
     ) -> None:
         """
         Args:
             machines: Where rentals are stored.
             clock: Unix seconds.
-            look_s: Seconds between two checks of the clock.
+            poll_s: Seconds between two checks of the clock.
         """
         self._machines, self._clock = machines, clock
-        self._look_s, self._asked_at = look_s, 0.0
+        self._poll_s, self._asked_at = poll_s, 0.0
 
     async def run(self) -> None:
         """Run until nothing is rented; returns at once if another process does this."""
@@ -71,16 +71,16 @@ class Budgets:
             while ours and self._running():
                 self._write(why)
                 await asyncio.sleep(wait_s)
-                why, wait_s = "", self._look_s
+                why, wait_s = "", self._poll_s
                 try:
-                    await self.look()
+                    await self.check()
                 except HudError as error:
                     why = error.message
 
     def _running(self) -> list[Rental]:
         return [one for one in read_rentals(self._machines.state) if one.runs]
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Terminate what is to be terminated now.
 
         Raises:

@@ -20,7 +20,7 @@ from hud_tui.storage import read_private
 Level = Literal["failure", "warning", "ok"]
 Found = tuple[Level, str, str]
 """Level (``ok``, ``warning``, ``failure``), what was found, and what to do about it."""
-LOOK_S = 15.0
+PATIENCE_S = 15.0
 AGENT_S = 5.0
 
 
@@ -53,7 +53,7 @@ async def _asked(machines: Machines, known: Sequence[Machine]) -> list[HudError 
     async def ask(machine: Machine) -> HudError | None:
         ssh = machines.ssh(machine)
         try:
-            await ssh.check("true", LOOK_S)
+            await ssh.check("true", PATIENCE_S)
             await ssh.aclose()
         except HudError as error:
             return error

@@ -35,7 +35,7 @@ from hud_tui.service_file import (
 )
 from hud_tui.settings import Paths
 
-LOOK_S = 5.0
+POLL_S = 5.0
 """Seconds between two checks of tunnel and machine."""
 ANSWER_S = 5.0
 UNNEEDED_S = 10.0
@@ -93,7 +93,7 @@ class Keeper:
         while monotonic() < until:
             if is_needed(self._machines, self._data, self._name):
                 until = monotonic() + UNNEEDED_S
-            await asyncio.sleep(min(1.0, LOOK_S))
+            await asyncio.sleep(min(1.0, POLL_S))
 
     async def _keep(self) -> None:
         failures = 0
@@ -103,7 +103,7 @@ class Keeper:
                 why = await self._once()
             except HudError as error:
                 why = error
-            if monotonic() - began > 2 * LOOK_S:
+            if monotonic() - began > 2 * POLL_S:
                 failures = 0
             pause = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
             failures += 1
@@ -136,17 +136,17 @@ class Keeper:
         url = machine.url + find_engine(machine.engine).health
         quick = 0.1  # until it is up for the first time
         while True:
-            await asyncio.wait([going], timeout=quick if quick < LOOK_S else LOOK_S)
+            await asyncio.wait([going], timeout=quick if quick < POLL_S else POLL_S)
             probe = asyncio.ensure_future(asyncio.to_thread(answers, url))
             await asyncio.wait([going, probe], return_when=asyncio.FIRST_COMPLETED)
             if going.done():
                 probe.cancel()
                 return going.result()
             latency = probe.result()
-            if latency is None and quick < LOOK_S:
+            if latency is None and quick < POLL_S:
                 quick *= 1.5
                 continue
-            quick = LOOK_S
+            quick = POLL_S
             self.line.latency_s = latency
             self.line.pulse = await setup.pulse()
             if latency is None:
@@ -225,7 +225,7 @@ async def _up(
     await asyncio.to_thread(keep_line, with_machine(paths), machine.name)
     while True:
         line = machines.line(machine.name)
-        if line.get("state") == "up" and line.get("at", 0) >= began - 2 * LOOK_S:
+        if line.get("state") == "up" and line.get("at", 0) >= began - 2 * POLL_S:
             return
         message = f"opening the tunnel, for up to {USE_S:.0f} s"
         if line.get("at", 0) >= began and line.get("why"):

@@ -25,7 +25,7 @@ START_S = 30.0
 """Longest wait for a driver to begin, seconds; usually it takes one."""
 STOP_S = 20.0
 """Longest wait for a driver to stop, seconds: it discards rollouts and completes a step."""
-LOOK_S = 0.1
+POLL_S = 0.1
 LOG_LINES = 5
 HUD_USUAL: Mapping[str, Any] = {
     "steps": 10,
@@ -116,7 +116,7 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
     _spawn(folder, state)
     until, job_id = monotonic() + START_S, folder.path.name
     while monotonic() < until:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
         if folder.state().status == "queued":
             continue
         status = await status_of(client, folder, job_id)
@@ -204,7 +204,7 @@ async def _until_stopped(folder: RunFolder) -> None:
     while monotonic() < until:
         if not folder.is_driven:
             return
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
 async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatus:

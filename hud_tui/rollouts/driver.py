@@ -65,7 +65,7 @@ log = logging.getLogger("hud_tui.driver")
 
 BEAT_S = 2.0
 """Seconds between two reports; the service counts a driver as gone after 30 s."""
-HUD_LOOK_S = 15.0
+HUD_POLL_S = 15.0
 """Seconds between two checks of a job that its driver gets no answers about."""
 FLAT_IN_A_ROW = 20
 """Consecutive batches without a gradient after which a run ends, as for managed runs."""
@@ -221,7 +221,7 @@ class Driver:
                 self._wasted += report.wasted
                 raise
             return status.asked == "cancel"
-        for _ in range(int(HUD_LOOK_S / BEAT_S)):
+        for _ in range(int(HUD_POLL_S / BEAT_S)):
             if self._folder.is_cancelled():
                 return True
             await asyncio.sleep(BEAT_S)

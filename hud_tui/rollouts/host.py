@@ -55,7 +55,7 @@ else:
 
 GRACE_S = 2.0
 """Seconds between asking a rollout's process to end, and killing it."""
-LOOK_S = 0.25
+POLL_S = 0.25
 STACK_S = 0.5
 """Seconds that Python has to tell its place, before it is read off the threads' stacks."""
 MEMORY_EVERY_S = 1.0
@@ -99,10 +99,10 @@ class _HungUp(logging.Filter):
 def keep_endings_out_of_the_log() -> None:
     """Log no traceback for connections that are cut because their rollout ended."""
     logging.getLogger("mcp.server.streamable_http").addFilter(_HungUp())
-    asyncio.get_running_loop().set_exception_handler(_tell_unless_cancelled)
+    asyncio.get_running_loop().set_exception_handler(_log_unless_cancelled)
 
 
-def _tell_unless_cancelled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _log_unless_cancelled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # Python before 3.11.8 reports each connection whose task was cancelled
     if not isinstance(context.get("exception"), asyncio.CancelledError):
         loop.default_exception_handler(context)
@@ -120,7 +120,7 @@ def _serve(command: dict[str, Any], report: Report, doing: Doing) -> None:
             try:
                 runner.run(_served(env, report, doing))
             except BaseException as error:  # such as a tool's sys.exit: told before it stops
-                doing.tell(error)
+                doing.report_error(error)
                 raise
     finally:
         report({"modules": _installed(before, source)})
@@ -142,7 +142,7 @@ def end_at_sigterm(ended: asyncio.Event, doing: Doing) -> None:
     """Let a rollout's process end in its own time."""
 
     def end() -> None:
-        doing.tell_terminated()
+        doing.report_terminated()
         ended.set()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
@@ -157,7 +157,7 @@ async def _served(env: Any, report: Report, doing: Doing) -> None:
         try:
             await env.start()
         except BaseException as error:
-            doing.tell(error)
+            doing.report_error(error)
             raise
         server = await bind(env, "127.0.0.1", 0)
         report({"port": server.sockets[0].getsockname()[1]})
@@ -228,8 +228,10 @@ class Child:
     memory: int
     """Limit of resident memory of all its processes, bytes."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
-    rest: bytes = b""
-    said: bytes = b""
+    unprinted: bytes = b""
+    """The beginning of a line of its output."""
+    unparsed: bytes = b""
+    """The beginning of a line of its reports."""
     kill_at: float | None = None
     status: int | None = None
     is_asked: bool = False
@@ -237,14 +239,14 @@ class Child:
     why: str | None = None
     """Why the host kills it; None if it was asked to end."""
     phase: str = "import"
-    """What it last said that it does."""
+    """As it reported last."""
     is_dying: bool = False
     """It is killed as soon as it has told its place."""
     place: dict[str, Any] | None = None
     """Where it was when it died, in the user's files."""
     stack: deque[str] = field(default_factory=lambda: deque(maxlen=STACK_LINES))
     """Its threads' stacks, in `faulthandler`'s lines."""
-    look_at: float | None = None
+    stack_at: float | None = None
     """When its place is read off its stack, as Python does not tell it."""
 
 
@@ -274,7 +276,7 @@ class Host:
         self._selector.register(0, selectors.EVENT_READ, self._read_requests)
         self._send({"ready": True})
         while not self._is_over:
-            for key, _ in self._selector.select(LOOK_S):
+            for key, _ in self._selector.select(POLL_S):
                 key.data()
             self._reap()
             self._watch_memory()
@@ -302,7 +304,7 @@ class Host:
         with contextlib.suppress(ProcessLookupError):
             if how == "where":
                 child.stack.clear()
-                child.look_at = monotonic() + STACK_S
+                child.stack_at = monotonic() + STACK_S
                 os.kill(child.pid, signal.SIGUSR1)
             else:
                 if child.why is None and (why := _excess(child)):
@@ -331,7 +333,7 @@ class Host:
         data = _read_some(child.control)
         if data == b"":
             self._forget(child.control)
-        *lines, child.said = (child.said + (data or b"")).split(b"\n")
+        *lines, child.unparsed = (child.unparsed + (data or b"")).split(b"\n")
         for line in lines:
             self._take(child, line)
 
@@ -359,7 +361,7 @@ class Host:
 
     def _place(self, child: Child, report: dict[str, Any]) -> None:
         """What a process answers when it is asked for its place."""
-        child.look_at = None
+        child.stack_at = None
         if child.is_dying:
             child.place, child.kill_at = child.place or report["where"], monotonic()
         else:
@@ -375,9 +377,9 @@ class Host:
         data = _read_some(child.output)
         if data == b"":
             self._forget(child.output)
-        *lines, child.rest = (child.rest + (data or b"")).split(b"\n")
-        if len(child.rest) > LINE or (not data and child.rest):
-            lines, child.rest = [*lines, child.rest], b""
+        *lines, child.unprinted = (child.unprinted + (data or b"")).split(b"\n")
+        if len(child.unprinted) > LINE or (not data and child.unprinted):
+            lines, child.unprinted = [*lines, child.unprinted], b""
         for line in lines:
             text = redact(line.decode("utf-8", "replace"))[:LINE]
             child.tail.append(text)
@@ -391,7 +393,7 @@ class Host:
     def _reap(self) -> None:
         now = monotonic()
         for child in list(self._children.values()):
-            if child.look_at is not None and now > child.look_at:
+            if child.stack_at is not None and now > child.stack_at:
                 self._place_from_stack(child)
             if child.kill_at is not None and now > child.kill_at:
                 self._end_dying(child, now)
@@ -402,7 +404,7 @@ class Host:
 
     def _place_from_stack(self, child: Child) -> None:
         """Read the place off the stack of a process whose Python does not tell it."""
-        child.look_at = None
+        child.stack_at = None
         if place := place_in_stack(child.stack, self._source):
             self._place(child, {"phase": child.phase, "where": place})
 
@@ -530,7 +532,7 @@ def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
         DUTIES[request["do"]](request, report, doing)
     except BaseException as error:
         code = exit_code(error) if isinstance(error, SystemExit) else 1
-        doing.tell(error)
+        doing.report_error(error)
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):

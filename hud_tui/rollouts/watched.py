@@ -271,10 +271,10 @@ class Doing:
         The threads' stacks are written first, by a handler that needs no interpreter: code in C
         that never returns to Python keeps the other one from running. So are those of a crash.
         """
-        signal.signal(signal.SIGUSR1, self._tell_where)
+        signal.signal(signal.SIGUSR1, self._report_place)
         faulthandler.register(signal.SIGUSR1, file=CONTROL, chain=True)
         faulthandler.enable(file=CONTROL)
-        self._tell_exits()
+        self._report_exits()
         self._note_unawaited()
 
     def enter(self, phase: str) -> None:
@@ -289,7 +289,7 @@ class Doing:
         """Look into a template's generator too."""
         self._made.append(made)
 
-    def tell(self, error: BaseException) -> None:
+    def report_error(self, error: BaseException) -> None:
         """Report an exception in the present phase."""
         failure = failure_of(error, self.source, self.phase)
         if self._unawaited and "an await is missing" not in failure["message"]:
@@ -297,16 +297,16 @@ class Doing:
             failure["message"] += f" (before that, {before})"
         self._report({"failure": failure})
 
-    def tell_value(self, message: str, made: Any) -> None:
+    def report_value(self, message: str, made: Any) -> None:
         """Report a wrong value, with the line of the generator's yield."""
         failure = {"phase": self.phase, "type": "ValueError", "message": message}
         self._report({"failure": {**failure, **(place_awaited(made, self.source) or {})}})
 
-    def tell_terminated(self) -> None:
+    def report_terminated(self) -> None:
         """Report SIGTERM, which the host sends, too; the host knows whether it did."""
         self._report({"terminated": self.phase})
 
-    def _tell_where(self, number: int, frame: FrameType | None) -> None:
+    def _report_place(self, number: int, frame: FrameType | None) -> None:
         place = next(filter(None, self._places(frame)), None)
         self._report({"phase": self.phase, "where": place})
 
@@ -345,17 +345,17 @@ class Doing:
 
         warnings.showwarning = note
 
-    def _tell_exits(self) -> None:
+    def _report_exits(self) -> None:
         """Report ``os._exit`` too, which no handler sees."""
         leave = os._exit
 
-        def tell_and_leave(status: int) -> NoReturn:
+        def report_and_exit(status: int) -> NoReturn:
             failure = process_ended(exited_with(status), self.phase)
             place = place_of(sys._getframe(1), self.source)
             self._report({"failure": {**failure, **(place or {})}})
             leave(status)
 
-        os._exit = tell_and_leave
+        os._exit = report_and_exit
 
 
 class Watched:
@@ -392,7 +392,7 @@ class Watched:
 
     def _refuse(self, message: str) -> NoReturn:
         """End the rollout for a wrong value."""
-        self._doing.tell_value(message, self._made)
+        self._doing.report_value(message, self._made)
         raise ValueError(message)
 
     @contextlib.contextmanager
@@ -403,7 +403,7 @@ class Watched:
         except (StopAsyncIteration, asyncio.CancelledError):
             raise
         except BaseException as error:
-            self._doing.tell(error)
+            self._doing.report_error(error)
             if phase == "teardown":  # which the SDK drops
                 traceback.print_exc()
             redacted = redact(str(error))

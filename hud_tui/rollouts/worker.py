@@ -342,7 +342,7 @@ class Worker:
         self._answered: dict[str, float] = {}
         """When a server at ``tcp://…`` answered last, Unix seconds."""
 
-    def tell(self, document: dict[str, Any]) -> None:
+    def send(self, document: dict[str, Any]) -> None:
         """Write one line; exits if the reader is gone."""
         try:
             write_all(self._answers, json.dumps(document, default=str).encode() + b"\n")
@@ -376,13 +376,13 @@ class Worker:
         id_ = request["id"]
         try:
             verb = getattr(self, f"_{request['verb']}")
-            self.tell({"id": id_, "result": await verb(request)})
+            self.send({"id": id_, "result": await verb(request)})
         except Failed as error:
-            self.tell({"id": id_, "error": error.failure})
+            self.send({"id": id_, "error": error.failure})
         except asyncio.CancelledError:
-            self.tell({"id": id_, "error": {"type": "Cancelled", "message": "cancelled"}})
+            self.send({"id": id_, "error": {"type": "Cancelled", "message": "cancelled"}})
         except Exception as error:
-            self.tell({"id": id_, "error": failure_of(error, self._source or "/", "worker")})
+            self.send({"id": id_, "error": failure_of(error, self._source or "/", "worker")})
         finally:
             self._tasks.pop(id_, None)
 
@@ -445,7 +445,7 @@ class Worker:
                 await self._check_served(request["runtime"], answer)
             shown = {key: value for key, value in answer.items() if key != "samples"}
             event = {"event": "rollout", "id": request["id"], "group_id": group_id}
-            self.tell({**event, "task_slug": task.slug, "run": shown})
+            self.send({**event, "task_slug": task.slug, "run": shown})
             return answer
 
     async def _check_served(self, runtime: str, run: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from hud_tui.service.store.models import ModelRow
 # Trees: every model's checkpoint tree as the bytes of its JSON, updated row by row.
 
 
-KEPT = 32
+MOST_TREES = 32
 """Most trees cached; the least recently read is dropped first."""
 
 
@@ -63,7 +63,7 @@ class Trees:
                 tree = await self._renew(store, model_id)
         if self._cached.get(model_id) is tree:  # else its changes were not recorded meanwhile
             self._cached[model_id] = self._cached.pop(model_id)
-        while len(self._cached) > KEPT:
+        while len(self._cached) > MOST_TREES:
             del self._cached[next(iter(self._cached))]
         return tree.body, tree.etag
 

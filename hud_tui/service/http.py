@@ -321,7 +321,7 @@ def canonical(text: str) -> str | None:
         return None
 
 
-def wanted_id(kind: str, text: str) -> str:
+def canonical_id(kind: str, text: str) -> str:
     """The canonical id for an id in a path or body.
 
     Raises:

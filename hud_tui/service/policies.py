@@ -384,7 +384,7 @@ class Policies:
 # wrong.
 
 
-KEPT = 65_536
+MOST_ANSWERS = 65_536
 """Most answers kept, about 200 bytes each; the oldest is dropped first."""
 
 
@@ -403,7 +403,7 @@ class Temperatures:
         key = digest(prompt, output, logprobs)
         self._kept[key] = temperature
         self._kept.move_to_end(key)
-        while len(self._kept) > KEPT:
+        while len(self._kept) > MOST_ANSWERS:
             self._kept.popitem(last=False)
 
     def find(

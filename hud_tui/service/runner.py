@@ -16,7 +16,7 @@ from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import LOSSES, Base, Engine, EngineError, Tokenizer
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.gateway import whole
-from hud_tui.service.http import Refused, bad_field, canonical, new_id, refusal, wanted_id
+from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, new_id, refusal
 from hud_tui.service.managed_run import (
     Plan,
     Run,
@@ -45,7 +45,7 @@ from hud_tui.wire_training import Chat
 # Waits: tell followers of a run what its engine's server is waiting for.
 
 
-LOOK_S = 1.0
+POLL_S = 1.0
 """Seconds between two checks of the engine's state; they send no request to the server."""
 
 
@@ -59,7 +59,7 @@ async def log_waits(engine: Engine, store: Store, job_id: str) -> None:
     """Log each change until cancelled."""
     logged: str | None = None
     while True:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
         now = held_up(engine)
         if now != logged:
             logged = now
@@ -359,7 +359,7 @@ class Hosted:
             Refused: 400, 404 or 422, the model, the environment, the scenario or its args, or an
                 agent or a sampling parameter that is not supported; 429, too many wait.
         """
-        trace_id, job_id = wanted_id("trace", body.trace_id), wanted_id("job", body.job_id)
+        trace_id, job_id = canonical_id("trace", body.trace_id), canonical_id("job", body.job_id)
         entered = TraceEnter(
             group_id=body.group_id,
             task_slug=body.slug or body.task,

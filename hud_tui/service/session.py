@@ -44,10 +44,10 @@ from hud_tui.service.store import checkpoints, replies
 from hud_tui.service.store.checkpoints import File, NewCheckpoint, Node, Seen
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.replies import KEPT, StoredReply
+from hud_tui.service.store.replies import MOST_REPLIES, StoredReply
 from hud_tui.wire import Checkpoint
 
-KEPT_FORWARDS, LIFETIME_S = 16, 3600.0
+MOST_FORWARDS, LIFETIME_S = 16, 3600.0
 """Most forward passes kept per model, the oldest dropped first, and for how many seconds."""
 Also = Callable[[Db, Node], object]
 """A change in the same transaction as a step, given the new node."""
@@ -120,7 +120,7 @@ class Session:
             logprobs = await self._engine.forward(policy.handle, datums)
         id_ = new_id()
         self._forwards[id_] = Pass(batch, datums, monotonic())
-        while len(self._forwards) > KEPT_FORWARDS:
+        while len(self._forwards) > MOST_FORWARDS:
             self._forwards.popitem(last=False)
         return id_, logprobs
 
@@ -189,7 +189,7 @@ class Session:
     def keep_answer(self, answer: StoredReply) -> None:
         """Keep the reply to a pass whose gradients wait for a step."""
         self._answers[answer.asked.key] = answer
-        while len(self._answers) > KEPT:
+        while len(self._answers) > MOST_REPLIES:
             self._answers.popitem(last=False)
 
     def answered(self, key: str) -> StoredReply | None:

@@ -38,7 +38,7 @@ async def gate(skyrl: SkyRL) -> AsyncIterator[Gate]:
 async def service(
     gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Service]:
-    monkeypatch.setattr(runner, "LOOK_S", 0.05)
+    monkeypatch.setattr(runner, "POLL_S", 0.05)
     engine = TinkerEngine(Options(gate.url, has_key=False), tmp_path / "data" / "tinker")
     async with Service(tmp_path / "data", engine) as service:
         yield service

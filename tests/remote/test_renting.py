@@ -132,14 +132,14 @@ async def test_a_renting_that_was_cut_ends_by_its_budget(
     [rental] = read_rentals(machines.state)
     clock = [time() + 29 * 60]
     budgets = Budgets(machines, clock=lambda: clock[0])
-    await budgets.look()
+    await budgets.check()
     assert pod.pods
     clock[0] += 120
-    await budgets.look()
+    await budgets.check()
     assert bool(pod.pods) is rental.watched
     if rental.watched:  # now its own watcher says whether it is used
         clock[0] = rental.deadline
-        await budgets.look()
+        await budgets.check()
     assert pod.pods == {}
     [ended] = read_rentals(machines.state)
     assert not ended.runs
@@ -223,12 +223,12 @@ async def test_one_that_is_worked_on_is_not_idle(machines: Machines, pod: PrimeS
     budgets = Budgets(machines, clock=lambda: clock[0])
     with machines.alone("p", WORK):
         clock[0] += 60 * 60
-        await budgets.look()
+        await budgets.check()
     clock[0] += 29 * 60
-    await budgets.look()
+    await budgets.check()
     assert pod.pods
     clock[0] += 120
-    await budgets.look()
+    await budgets.check()
     assert pod.pods == {}
 
 
@@ -237,7 +237,7 @@ async def test_one_that_its_watcher_shut_down_is_not_billed_on(
 ) -> None:
     assert (await hud(*RENT)).code == 0
     pod.pods["pod0001"]["status"] = "STOPPED"
-    await Budgets(machines).look()
+    await Budgets(machines).check()
     assert pod.pods == {}
     assert [one.why for one in read_rentals(machines.state)] == ["its watcher shut it down"]
 
@@ -252,7 +252,7 @@ async def test_a_budget_is_kept_whatever_prime_answers(
     pod.refuse("DELETE /pods/pod0001", 500)
     pod.lost = 0
     late = [rental.deadline + 1]
-    budgets = Budgets(machines, clock=lambda: late[0], look_s=0.01)
+    budgets = Budgets(machines, clock=lambda: late[0], poll_s=0.01)
     going = asyncio.create_task(budgets.run())
     await asyncio.wait_for(going, 30)
     assert pod.pods == {}
@@ -335,7 +335,7 @@ async def test_a_key_with_a_passphrase_needs_an_agent(
 
 
 def test_looks_are_seconds_apart() -> None:
-    assert budget.LOOK_S <= budget.ASK_S
+    assert budget.POLL_S <= budget.ASK_S
 
 
 # What is said of one before its set-up.

@@ -217,7 +217,7 @@ def test_a_line_that_repeats_is_said_once_a_second(
 async def test_a_stopped_engine_keeps_the_service_from_ending_for_a_while_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny, "SAID_S", 1)
+    monkeypatch.setattr(tiny, "REPORTED_S", 1)
     monkeypatch.setattr(tiny, "PATIENCE_S", 0.1)
     others = children()
     async with Service(tmp_path, TinyEngine()) as service, calling(service) as http:

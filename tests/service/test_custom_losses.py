@@ -86,7 +86,7 @@ async def test_only_so_many_are_kept_and_only_so_long(
     http: AsyncClient, model: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = await payloads(http, model["id"], [1.0, 0.0])
-    made = [await forward(http, model["id"], inputs) for _ in range(session.KEPT_FORWARDS + 1)]
+    made = [await forward(http, model["id"], inputs) for _ in range(session.MOST_FORWARDS + 1)]
     weights = [datum["mask"] for datum in made[0]["data"]]
     assert (await backward(http, model["id"], made[0]["forward_id"], weights)).status_code == 404
     assert (await backward(http, model["id"], made[1]["forward_id"], weights)).status_code == 200

@@ -109,7 +109,7 @@ async def test_a_slow_reader_gets_everything(wire: AsyncClient, model: Json) -> 
 async def test_a_reader_far_behind_is_spared_the_rollouts_of_steps_that_are_over(
     wire: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "FRAMES_KEPT", 0)
+    monkeypatch.setattr(log, "MOST_FRAMES", 0)
     model = await fork(wire)
     async with following(wire, model["id"]) as events:
         job_id = await submit(wire, model["id"], steps=4)
@@ -201,7 +201,7 @@ async def test_an_id_that_was_never_given_resets(wire: AsyncClient, model: Json,
 async def test_an_id_that_is_no_longer_kept_resets(
     wire: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "KEPT", 4)
+    monkeypatch.setattr(log, "MOST_EVENTS", 4)
     monkeypatch.setattr(log, "PRUNE_EVERY", 2)
     model = await fork(wire)
     async with following(wire, model["id"]) as events:
@@ -219,7 +219,7 @@ async def test_an_id_that_is_no_longer_kept_resets(
 async def test_a_follower_that_falls_behind_what_is_kept_is_told_so(
     wire: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "KEPT", 4)
+    monkeypatch.setattr(log, "MOST_EVENTS", 4)
     monkeypatch.setattr(log, "PRUNE_EVERY", 2)
     model, parts = await fork(wire), service.parts
     for _ in range(4):

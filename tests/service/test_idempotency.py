@@ -242,7 +242,7 @@ async def test_a_restart_remembers_steps_and_forgets_what_only_waited(tmp_path: 
 async def test_keys_are_bounded_for_each_model_alone(
     http: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replies, "KEPT", 2)
+    monkeypatch.setattr(replies, "MOST_REPLIES", 2)
     quiet, busy = await fork(http, "quiet"), await fork(http, "busy")
     await settle(http, quiet, "mine")
     for key in ("a", "b", "c"):

@@ -21,7 +21,7 @@ PAUSED = "paused: the server is short of capacity"
 
 @pytest.fixture
 def paused(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
-    monkeypatch.setattr(runner, "LOOK_S", 0.01)
+    monkeypatch.setattr(runner, "POLL_S", 0.01)
     engine.place = About("tinker", "http://trainer:8000", PAUSED, slots=2)
     return engine
 

@@ -16,7 +16,7 @@ from hud_tui.service import gateway
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import Base, EngineError, EngineLost, StateGone
 from hud_tui.service.gateway import Answered, chunks, whole
-from hud_tui.service.http import Refused, dumps, read, read_bytes, reply, wanted_id
+from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply
 from hud_tui.service.routes import find_model, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.routes.jobs import span_events
@@ -220,13 +220,16 @@ EVERY_JOB = "every job"
 async def submit(request: Request) -> Response:
     body = await read(request, SubmitRollout)
     status = await service_of(request).hosted.submit(body)
-    ids = {"job_id": wanted_id("job", body.job_id), "trace_id": wanted_id("trace", body.trace_id)}
+    ids = {
+        "job_id": canonical_id("job", body.job_id),
+        "trace_id": canonical_id("trace", body.trace_id),
+    }
     return reply({**ids, "status": status}, 201)
 
 
 async def cancel_job(request: Request) -> Response:
     body = await read(request, CancelJob)
-    service, job_id = service_of(request), wanted_id("job", body.job_id)
+    service, job_id = service_of(request), canonical_id("job", body.job_id)
 
     async def act() -> dict[str, Any]:
         count = await _cancel(service, job_id)
@@ -240,13 +243,13 @@ async def cancel(request: Request) -> Response:
     body = await read(request, CancelRollout)
     service = service_of(request)
     if body.trace_id is None:
-        job_id = wanted_id("job", body.job_id or "")
+        job_id = canonical_id("job", body.job_id or "")
 
         async def act() -> dict[str, Any]:
             return {"status": _status(await _cancel(service, job_id))}
 
         return await _once(request, job_id, act)
-    trace_id = wanted_id("trace", body.trace_id)
+    trace_id = canonical_id("trace", body.trace_id)
 
     async def act_on_one() -> dict[str, Any]:
         status = await service.parts.store.write(traces.cancel, trace_id)
@@ -328,7 +331,7 @@ class Upload(Body):
 
 
 async def upload(request: Request) -> Response:
-    trace_id = wanted_id("trace", path(request, "trace_id"))
+    trace_id = canonical_id("trace", path(request, "trace_id"))
     body = await read(request, Upload)
     await parts_of(request).store.write(_keep, trace_id, body.telemetry)
     return reply({"accepted": len(body.telemetry)})

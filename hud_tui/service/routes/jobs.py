@@ -23,13 +23,13 @@ from hud_tui.service.engines.base import About, EngineError, Tokenizer
 from hud_tui.service.http import (
     Refused,
     canonical,
+    canonical_id,
     iso,
     now,
     number,
     page,
     read,
     reply,
-    wanted_id,
     window,
 )
 from hud_tui.service.routes import absent, parts_of, path, service_of
@@ -208,7 +208,7 @@ async def summary(request: Request) -> Response:
 
 
 async def enter(request: Request) -> Response:
-    job_id = wanted_id("job", path(request, "job_id"))
+    job_id = canonical_id("job", path(request, "job_id"))
     body = await read(request, JobEnter)
     group = body.group if body.group is None else max(-(2**31), min(body.group, 2**31))
     taskset_id = canonical(body.taskset_id or "")
@@ -380,7 +380,7 @@ def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
 
 
 def _id(request: Request) -> str:
-    return wanted_id("trace", path(request, "trace_id"))
+    return canonical_id("trace", path(request, "trace_id"))
 
 
 TRACE_ROUTES = [

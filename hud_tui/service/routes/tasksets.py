@@ -15,13 +15,13 @@ from hud_tui.service.environments import ENVIRONMENTS, Environment
 from hud_tui.service.http import (
     Refused,
     canonical,
+    canonical_id,
     iso,
     named_id,
     not_found,
     page,
     read,
     reply,
-    wanted_id,
     window,
 )
 from hud_tui.service.routes import parts_of, path
@@ -184,12 +184,12 @@ async def by_name(request: Request) -> Response:
 
 
 async def get(request: Request) -> Response:
-    id_ = wanted_id("taskset", path(request, "taskset_id"))
+    id_ = canonical_id("taskset", path(request, "taskset_id"))
     return reply(_record(await parts_of(request).store.read(models.get, id_)))
 
 
 async def export(request: Request) -> Response:
-    store, id_ = parts_of(request).store, wanted_id("taskset", path(request, "taskset_id"))
+    store, id_ = parts_of(request).store, canonical_id("taskset", path(request, "taskset_id"))
     row = await store.read(models.get, id_)
     tasks = await store.read(models.rows, id_)
     body = {"taskset_id": id_, "name": row["name"], "tasks": [export_row(*one) for one in tasks]}
@@ -233,7 +233,7 @@ def _slugged(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
 
 def _upload(db: Db, body: UploadTasks, rows: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     if body.taskset_id:
-        taskset = models.get(db, wanted_id("taskset", body.taskset_id))
+        taskset = models.get(db, canonical_id("taskset", body.taskset_id))
     elif body.taskset_name:
         taskset = models.by_name(db, body.taskset_name) or models.create(db, body.taskset_name)
     else:

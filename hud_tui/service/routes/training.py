@@ -28,12 +28,12 @@ from hud_tui.service.http import (
     Refused,
     bad_field,
     canonical,
+    canonical_id,
     dumps,
     not_found,
     read,
     read_bytes,
     reply,
-    wanted_id,
 )
 from hud_tui.service.routes import find_model, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, answer, driven_by, once
@@ -143,7 +143,7 @@ async def get_evaluation(request: Request) -> Response:
 async def keep_evaluation(request: Request) -> Response:
     """Said twice, it changes nothing."""
     body, store = await read(request, KeepEvaluation), parts_of(request).store
-    evaluation_id = wanted_id("evaluation", path(request, "evaluation_id"))
+    evaluation_id = canonical_id("evaluation", path(request, "evaluation_id"))
     return reply(await store.write(evaluations.keep, evaluation_id, body))
 
 
@@ -168,7 +168,7 @@ EVALUATION_ROUTES = [
 
 async def drive(request: Request) -> Response:
     """A repeated request changes nothing."""
-    body, job_id = await read(request, DriveRun), wanted_id("job", path(request, "job_id"))
+    body, job_id = await read(request, DriveRun), canonical_id("job", path(request, "job_id"))
     model = trainable(await parts_of(request).store.read(models.find, body.model_id))
     body = body.model_copy(update={"model_id": model.id})
     return reply(await service_of(request).runner.drive(job_id, body))

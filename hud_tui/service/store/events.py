@@ -16,7 +16,7 @@ from hud_tui.events import (
 )
 from hud_tui.service.store.db import Db, Store
 
-KEPT = 50_000
+MOST_EVENTS = 50_000
 """Events kept per model; a reader further behind has to read the tree."""
 PRUNE_EVERY = 1_000
 FAR = 20_000
@@ -84,7 +84,7 @@ def can_resume(db: Db, model_id: str, last: int) -> bool:
 
 def _prune(db: Db, model_id: str) -> None:
     query = "SELECT id FROM event WHERE model_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?"
-    row = db.execute(query, (model_id, KEPT)).fetchone()
+    row = db.execute(query, (model_id, MOST_EVENTS)).fetchone()
     if row is not None:
         db.execute("DELETE FROM event WHERE model_id = ? AND id <= ?", (model_id, row["id"]))
         db.execute("UPDATE model SET pruned_to = ? WHERE id = ?", (row["id"], model_id))
@@ -93,7 +93,7 @@ def _prune(db: Db, model_id: str) -> None:
 # Frames: the newest events as sent, made once for all followers of a model.
 
 
-FRAMES_KEPT = 64
+MOST_FRAMES = 64
 """Answers kept; readers without lag ask for the same ones at the same time."""
 
 RESET = b"event: reset\ndata: {}\n\n"
@@ -135,7 +135,7 @@ class Frames:
                 return last, b""
             answer = logged[-1].id, b"".join(map(_frame, logged))
             self._cached[model_id, last] = answer
-            while len(self._cached) > FRAMES_KEPT:
+            while len(self._cached) > MOST_FRAMES:
                 self._cached.popitem(last=False)
             return answer
 

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from hud_tui.service.http import Refused
 from hud_tui.service.store.db import Db, insert
 
-KEPT = 1_000
+MOST_REPLIES = 1_000
 """Keys kept per scope; the oldest is dropped first."""
 GIVEN_UP = "given up"
 """Call name of a key that was given up before its call arrived."""
@@ -70,8 +70,8 @@ def keep(db: Db, scope: str, stored: StoredReply) -> None:
     )
     db.execute(
         "DELETE FROM reply WHERE scope = :scope AND id <= (SELECT id FROM reply"
-        " WHERE scope = :scope ORDER BY id DESC LIMIT 1 OFFSET :kept)",
-        {"scope": scope, "kept": KEPT},
+        " WHERE scope = :scope ORDER BY id DESC LIMIT 1 OFFSET :most)",
+        {"scope": scope, "most": MOST_REPLIES},
     )
 
 

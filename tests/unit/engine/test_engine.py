@@ -153,7 +153,7 @@ async def test_a_worker_that_does_not_answer_is_said_and_ended(
     engine: TinyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "ANSWER_S", 3)
-    monkeypatch.setattr(engine_module, "SAID_S", 1)
+    monkeypatch.setattr(engine_module, "REPORTED_S", 1)
     handle = await engine.open(BASES[0].name)
     pid = engine._worker.pid
     assert pid is not None

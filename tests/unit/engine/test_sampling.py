@@ -173,7 +173,7 @@ def test_room_and_batches_do_not_change_what_is_said(
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     prefixes, keys = Prefixes(), np.zeros((2, 2, 200, 8), np.float32)
     size = 2 * keys.nbytes
-    monkeypatch.setattr(worker, "KEPT_BYTES", 2 * size)
+    monkeypatch.setattr(worker, "PREFIX_BYTES", 2 * size)
     talks = [[start, *range(199)] for start in range(4)]
     for talk in talks:
         prefixes.keep(talk, keys, keys)

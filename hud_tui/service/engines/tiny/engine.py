@@ -196,7 +196,7 @@ LARGE = ROWS // 2
 """Least completions of a batch that is sent before the one before it is answered."""
 GONE = "unsaved state is lost; open the policy again"
 LOST = f"the engine stopped: {GONE}"
-SAID_S = 5
+REPORTED_S = 5
 """Seconds of silence after which users are told that the worker does not answer."""
 
 
@@ -228,7 +228,7 @@ class Dispatch:
     def holds_up(self) -> str | None:
         """What requests wait for if the worker is silent; None while it answers."""
         worker = self._worker
-        if worker is None or worker.silent_s < SAID_S:
+        if worker is None or worker.silent_s < REPORTED_S:
             return None
         return f"the engine's process ({worker.process.pid}), which does not answer"
 
@@ -246,7 +246,7 @@ class Dispatch:
         self._waiting.set()
         return await call.reply
 
-    async def tell(self, request: dict[str, Any]) -> None:
+    async def notify(self, request: dict[str, Any]) -> None:
         """`ask` for requests that a dead worker makes unnecessary."""
         with contextlib.suppress(EngineLost):
             await self.ask(request)
@@ -452,7 +452,7 @@ class TinyEngine:
     async def close(self, handle: Handle) -> None:
         opened = self._opened.pop(handle, None)
         if opened is not None and opened.pid == self._worker.pid:
-            await self._worker.tell({"verb": "close", "handle": handle})
+            await self._worker.notify({"verb": "close", "handle": handle})
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         opened = self._known(handle)

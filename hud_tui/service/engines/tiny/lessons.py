@@ -181,7 +181,7 @@ LESSONS: dict[str, Sequence[Lesson]] = {
 # imitates, so whole rollouts differ in reward.
 
 
-HEARD = 0.1
+HEARD_WEIGHT = 0.1
 """Loss weight of a tool's answer, with 1 for the assistant's own tokens: predicting boards teaches
 the rules."""
 DIRECTIONS = ("up", "down", "left", "right")
@@ -405,7 +405,7 @@ def _played(players: Players, random: Random, tokenizer: BpeTokenizer, most: int
             board = spawned(random, after)
         note = " (no tiles moved \u2014 try another direction)" if stuck else ""
         over = "" if legal(board) else "\nGAME OVER"
-        talk.hears(f"{shown(board, score)}{note}{over}", HEARD)
+        talk.hears(f"{shown(board, score)}{note}{over}", HEARD_WEIGHT)
     return talk
 
 
@@ -522,7 +522,7 @@ def _connect_4(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
         talk.calls("make_move", {"column": play()})
         if not discs.over() and discs.turn != mark:
             play()
-        talk.hears(discs.shown(), HEARD)
+        talk.hears(discs.shown(), HEARD_WEIGHT)
     return talk
 
 

@@ -114,7 +114,7 @@ class Cache:
         self.keys, self.values = np.pad(self.keys, more), np.pad(self.values, more)
 
 
-KEPT_BYTES = 256 << 20
+PREFIX_BYTES = 256 << 20
 """Most bytes of keys and values that a policy keeps of conversations."""
 SHORTEST = 128
 """Shorter conversations are read again: that is as fast."""
@@ -162,7 +162,7 @@ class Prefixes:
             return
         self._kept = [one for one in self._kept if _shared(one.tokens, ids) < len(one.tokens)]
         self._kept.append(Prefix(ids, keys.copy(), values.copy()))
-        while sum(one.size for one in self._kept) > KEPT_BYTES:
+        while sum(one.size for one in self._kept) > PREFIX_BYTES:
             self._kept.pop(0)
 
 
