@@ -8,7 +8,7 @@ in addition, a process on this machine does (`hud_tui.remote.budget`).
 
 import asyncio
 import re
-import secrets as random
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
@@ -474,7 +474,7 @@ def _planned(request: RentalRequest) -> Rental:
     offer = request.offer
     short = re.sub(r"[^a-z0-9]", "", offer.gpu_type.lower())[:12]
     return Rental(
-        request.name or f"hud-{short}-{random.token_hex(3)}",
+        request.name or f"hud-{short}-{secrets.token_hex(3)}",
         gpus=offer.label,
         provider=offer.provider or "",
         price_hr=request.price_hr,
@@ -602,7 +602,7 @@ async def install_watcher(ssh: Ssh, rental: Rental, api: str) -> None:
         "API": api,
     }
     lines = "\n".join(f"{name}={quote(value)}" for name, value in budget.items())
-    end = f"EOF-{random.token_hex(8)}"
+    end = f"EOF-{secrets.token_hex(8)}"
     await ssh.check(
         'W="$HOME/.hud-tui/watcher"; umask 077; mkdir -p "$W" || return 1\n'
         f'cat > "$W/budget.part" <<\'{end}\' && mv "$W/budget.part" "$W/budget"\n'

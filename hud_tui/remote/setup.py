@@ -10,7 +10,7 @@ import asyncio
 import base64
 import os
 import re
-import secrets as random
+import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
@@ -600,7 +600,7 @@ class Setup:
         return log
 
     def _new_job(self, step: Step) -> str:
-        id_ = f"{step.name}.{random.token_hex(4)}"
+        id_ = f"{step.name}.{secrets.token_hex(4)}"
         self._keep(replace(self.machine, job={**self.machine.job, step.name: id_}))
         return id_
 
@@ -698,7 +698,7 @@ def weight_bytes(model: str) -> int:
 
 def _written(name: str, text: str) -> str:
     """A script that writes a file atomically; its mode follows the umask."""
-    end = f"EOF-{random.token_hex(8)}"
+    end = f"EOF-{secrets.token_hex(8)}"
     part = f'"$R/{name}.part"'
     return f"cat > {part} <<'{end}' && mv {part} \"$R/{name}\" || return 1\n{text}\n{end}\n"
 

@@ -18,7 +18,6 @@ from hud_tui.service.engines.base import KNOWN, LOSSES, Base, Datum, fold
 from hud_tui.service.http import Refused, bad_field, canonical
 from hud_tui.service.policies import Temperatures
 from hud_tui.service.store import traces
-from hud_tui.service.store import traces as trace_store
 from hud_tui.service.store.db import Db
 from hud_tui.wire import Group
 from hud_tui.wire_training import Payload, Sample
@@ -363,9 +362,9 @@ def _of_payload(
     trace_id = canonical(payload.trace_id or "")
     made, slug, errored = [], None, False
     for sample in payload.samples:
-        one = trace_store.within(db, trace_id, sample) if trace_id else None
+        one = traces.within(db, trace_id, sample) if trace_id else None
         if one is None:
-            same = trace_store.same(db, sample)
+            same = traces.same(db, sample)
             one = min(same, key=lambda row: _unlikeliness(row, payload, taken), default=None)
         if one is not None:
             slug = slug or one["task_slug"]
@@ -390,9 +389,9 @@ def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str
         return []
     recorded = [
         (_turn(Sample.model_validate_json(row["sample"]), row["temperature"]), row["base"])
-        for row in trace_store.turns_of(db, id_)
+        for row in traces.turns_of(db, id_)
     ]
-    reported = trace_store.samples(db, id_)
+    reported = traces.samples(db, id_)
     return recorded or [(_turn(sample, _recent(sample, temperatures)), "") for sample in reported]
 
 

@@ -274,11 +274,6 @@ def load_key(path: Path) -> str:
     return key
 
 
-def leftovers(data_dir: Path) -> list[Path]:
-    """The directories into which starts have moved unknown files, oldest first."""
-    return sorted(path for path in data_dir.glob(f"{LEFTOVERS}-*") if path.is_dir())
-
-
 def _known(db: sqlite3.Connection, path: Path) -> Known:
     [version] = db.execute("PRAGMA user_version").fetchone()
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}

@@ -27,7 +27,6 @@ from hud_tui.service.managed_run import (
     planned_before,
 )
 from hud_tui.service.store import jobs, models, traces
-from hud_tui.service.store import models as model_store
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.jobs import End, Solved, Stopped, ZeroVariance, failed, stopped
 from hud_tui.service.store.models import ModelRow
@@ -285,7 +284,7 @@ class Runner:
         """Name of the tasks: their taskset's, else their number and environment."""
         tasks = read_rows(rows)
         slugs = [task.slug for task in tasks]
-        known = await self._parts.store.read(model_store.holding, slugs)
+        known = await self._parts.store.read(models.holding, slugs)
         envs = "+".join(sorted({task.env for task in tasks})[:3])
         return known or f"{len(tasks)} {envs} tasks"
 

@@ -12,7 +12,6 @@ from hud_tui.service.environments import TASKSETS
 from hud_tui.service.evaluate import Evaluator
 from hud_tui.service.runner import Hosted, Runner
 from hud_tui.service.store import evaluations, jobs, models, runs, traces
-from hud_tui.service.store import models as model_store
 from hud_tui.service.store.db import Db
 
 
@@ -75,7 +74,7 @@ def _recover(db: Db, bases: list[str]) -> None:
     models.offer_bases(db, bases)
     for builtin in TASKSETS.values():
         rows = [(read_row(row).slug, row) for row in builtin.tasks]
-        model_store.offer(db, builtin.name, builtin.description, rows)
+        models.offer(db, builtin.name, builtin.description, rows)
     runs.backfill(db)
     jobs.interrupt_all(db)
     evaluations.interrupt_all(db)

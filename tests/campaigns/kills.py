@@ -21,11 +21,10 @@ from uuid import uuid4
 
 import httpx
 
-from hud_tui.service.data_dir import leftovers
 from hud_tui.wire import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.conftest import bearer, fork, submit
-from tests.service.calls import Json, optim, pass_, payloads, saved_steps, set_head, tree
+from tests.service.calls import Json, leftovers, optim, pass_, payloads, saved_steps, set_head, tree
 from tests.service.test_data_dir import make_older
 
 KINDS = ("losses", "broken trees", "missing weights", "failed starts", "errors", "hangs")

@@ -71,6 +71,11 @@ async def tree(http: AsyncClient, model_id: str) -> list[Json]:
     return list((await http.get(f"/v2/models/{model_id}/checkpoints")).json())
 
 
+def leftovers(data: Path) -> list[Path]:
+    """Where starts have moved files that the database does not know, oldest first."""
+    return sorted(path for path in data.glob("leftovers-*") if path.is_dir())
+
+
 def saved_steps(data_dir: Path) -> list[Path]:
     """The directories that hold checkpoints' files."""
     return [path for path in (data_dir / "checkpoints").iterdir() if path.name != MARK]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.service.data_dir import MARK, Unusable, leftovers, refuse_foreign
+from hud_tui.service.data_dir import MARK, Unusable, refuse_foreign
 from hud_tui.service.http import new_id
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import MIGRATIONS, connect
 from tests.conftest import calling, fork
-from tests.service.calls import chat, saved_steps, step, tree
+from tests.service.calls import chat, leftovers, saved_steps, step, tree
 from tests.toy_engine import ToyEngine
 
 STEPS = 4

@@ -22,7 +22,6 @@ from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.routes.jobs import span_events
 from hud_tui.service.service import Service
 from hud_tui.service.store import events, jobs, models, traces
-from hud_tui.service.store import traces as trace_store
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.events import RESET
 from hud_tui.service.store.models import ModelRow
@@ -339,10 +338,10 @@ async def upload(request: Request) -> Response:
 
 def _keep(db: Db, trace_id: str, spans: Sequence[Json]) -> None:
     """Store the spans, and the last answer in them, for the lists of rollouts."""
-    trace_store.add_spans(db, trace_id, spans)
-    events = span_events(trace_store.spans_of(db, trace_id))
+    traces.add_spans(db, trace_id, spans)
+    events = span_events(traces.spans_of(db, trace_id))
     answers = [event["text"] for event in events if event["kind"] == "agent_message"]
-    tokens = sum(len(sample.output_token_ids) for sample in trace_store.samples(db, trace_id))
+    tokens = sum(len(sample.output_token_ids) for sample in traces.samples(db, trace_id))
     traces.answered(db, trace_id, next(filter(None, reversed(answers)), None), tokens or None)
 
 

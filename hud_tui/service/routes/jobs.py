@@ -35,7 +35,6 @@ from hud_tui.service.http import (
 from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.runner import Runner
 from hud_tui.service.store import evaluations, events, jobs, models, runs, traces
-from hud_tui.service.store import traces as trace_store
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.traces import payload
 from hud_tui.wire import JobEnter, RenameJob, TraceEnter, TraceExit
@@ -331,8 +330,8 @@ async def trace_events(request: Request) -> Response:
 
 async def _events(parts: ServiceContext, trace_id: str) -> list[dict[str, Any]]:
     """The client's uploaded events, else those of the turns that the service sampled."""
-    uploaded = await parts.store.read(trace_store.spans_of, trace_id)
-    sampled = await parts.store.read(trace_store.turns_of, trace_id)
+    uploaded = await parts.store.read(traces.spans_of, trace_id)
+    sampled = await parts.store.read(traces.turns_of, trace_id)
     answered = turn_events(
         sampled, await _tokenizer(parts, sampled[0]["base"]) if sampled else None
     )

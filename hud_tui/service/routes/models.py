@@ -22,7 +22,6 @@ from hud_tui.service.http import (
 from hud_tui.service.routes import absent, find_model, parts_of, path
 from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.store import checkpoints, models
-from hud_tui.service.store import checkpoints as checkpoint_store
 from hud_tui.service.store.checkpoints import Node, Seen
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
@@ -103,7 +102,7 @@ async def pin(request: Request) -> Response:
     parts, model = parts_of(request), await find_model(request)
     ref = path(request, "checkpoint_id")
     pinned = request.method == "PUT"
-    row = await parts.store.write(checkpoint_store.pin, model.id, canonical(ref) or ref, pinned)
+    row = await parts.store.write(checkpoints.pin, model.id, canonical(ref) or ref, pinned)
     parts.retention.wake()
     return Response(row, media_type="application/json")
 
