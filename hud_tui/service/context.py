@@ -1,9 +1,14 @@
 """ServiceContext: the collaborators that all parts of the service share."""
 
 import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from hud_tui.service.data_dir import Retention
@@ -14,7 +19,11 @@ from hud_tui.service.session import Session
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.db import Store
 from hud_tui.service.store.events import Frames, Hub
+from hud_tui.service.store.jobs import Stopped
 from hud_tui.service.store.models import ModelRow
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 # Trees: every model's checkpoint tree as the bytes of its JSON, updated row by row.
 
@@ -174,3 +183,45 @@ def trainable(model: ModelRow) -> ModelRow:
     if model.is_base:
         raise Refused(409, f"{model.slug} is a shared base: fork it first")
     return model
+
+
+# Runs and evaluations are tasks that a stop interrupts, and that a full disk keeps from ending.
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`. Raises Stopped as soon as the event is set; the work is then
+    cancelled."""
+    task = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            raise Stopped
+        return task.result()
+    finally:
+        for one in (task, stopping):
+            one.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)
+
+
+RETRY_S = (0.5, 30.0)
+"""Shortest and longest pause before storing an end is tried again, seconds."""
+
+
+async def until_written(
+    write: Callable[[], Awaitable[object]], closing: asyncio.Event, what: str
+) -> None:
+    """Store the end of a run or an evaluation; retried until it succeeds, since a full disk may be
+    freed, or until the service closes."""
+    delay, longest = RETRY_S
+    while True:
+        try:
+            await write()
+            return
+        except sqlite3.Error as error:
+            log.warning("the end of %s could not be written: %s", what, error)
+            if closing.is_set():
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(closing.wait(), delay)
+            delay = min(2 * delay, longest)

@@ -9,10 +9,10 @@ as soon as it is graded: finished rollouts are never sampled again.
 import asyncio
 import json
 import logging
-import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
+from functools import partial
 from shlex import quote
 from time import perf_counter
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
-from hud_tui.service.context import ServiceContext
+from hud_tui.service.context import ServiceContext, unless_stopped, until_written
 from hud_tui.service.engines.base import EngineError, EngineLost, Handle, Sampled
 from hud_tui.service.http import Refused, bad_field, canonical, new_id, now, refusal, rollout_id
 from hud_tui.service.managed_run import (
@@ -34,7 +34,6 @@ from hud_tui.service.managed_run import (
     in_turns,
     plan_tasks,
     trace_rows,
-    unless_stopped,
 )
 from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs
 from hud_tui.service.store.checkpoints import Node
@@ -69,8 +68,6 @@ STOP_S = 10
 """Longest wait for a cancelled evaluation to end, seconds."""
 NO_RUN = 404
 """Status of a refusal because the model has had no run."""
-RETRY_S = (0.5, 30.0)
-"""Shortest and longest pause before storing an end is tried again, seconds."""
 
 
 class Evaluator:
@@ -213,7 +210,8 @@ class Evaluator:
         """Run the work and store how it ended, whatever the outcome."""
         try:
             end = await self._outcome(work)
-            await self._until_written(work, end)
+            finish = partial(work.finish, end)
+            await until_written(finish, self._closing, f"evaluation {work.id}")
         finally:
             if self._tasks.get(work.id, (None,))[0] is work:
                 del self._tasks[work.id]
@@ -246,20 +244,6 @@ class Evaluator:
             if turn.done() and not turn.cancelled():  # the turn arrived together with the stop
                 self._turn.release()
             raise
-
-    async def _until_written(self, work: "Work", end: End) -> None:
-        """Store how it ended; retried until it succeeds, since a full disk may be freed."""
-        delay, longest = RETRY_S
-        while True:
-            try:
-                return await work.finish(end)
-            except sqlite3.Error as error:
-                log.warning("the end of evaluation %s could not be written: %s", work.id, error)
-                if self._closing.is_set():
-                    return
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), delay)
-                delay = min(2 * delay, longest)
 
 
 class Work:

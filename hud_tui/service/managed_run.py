@@ -32,7 +32,7 @@ from hud_tui.service.batches import (
     make_batch,
     name_flat,
 )
-from hud_tui.service.context import ServiceContext
+from hud_tui.service.context import ServiceContext, unless_stopped
 from hud_tui.service.engines.base import (
     Adam,
     Base,
@@ -52,12 +52,13 @@ from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollo
 from hud_tui.service.store import checkpoints, evaluations, jobs, runs
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.evaluations import RunEvaluation
-from hud_tui.service.store.jobs import Solved, Stopped, ZeroVariance
+from hud_tui.service.store.jobs import Solved, ZeroVariance
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_rollouts
 from hud_tui.wire import EvaluationParameters, Group, JobParameters
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 # The plan of a managed run: parameters with defaults, parsed rows, rendered prompts.
 #
 # Everything that can be wrong with a submission is found here, before it is queued.
@@ -459,22 +460,6 @@ def _slug_seed(slug: str) -> tuple[int, int]:
     return int.from_bytes(named[:4], "big"), int.from_bytes(named[4:], "big")
 
 
-async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`. Raises Stopped as soon as the event is set; the work is then
-    cancelled."""
-    task = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if stop.is_set():
-            raise Stopped
-        return task.result()
-    finally:
-        for one in (task, stopping):
-            one.cancel()
-        await asyncio.gather(task, stopping, return_exceptions=True)
-
-
 # One managed run: sample from the head, grade, step, repeat; at the end, evaluate.
 #
 # A step's rollouts are sampled with the weights before it, so the last checkpoint has rewards of
@@ -485,8 +470,6 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T
 # branches from the chosen one. A stop takes effect between rollouts; a step in progress is
 # completed.
 
-
-log = logging.getLogger(__name__)
 
 LOST_IN_A_ROW = 3
 """Attempts at an iteration before an engine failure, or a file that cannot be opened, ends the

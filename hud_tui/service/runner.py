@@ -5,14 +5,14 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.service import gateway
-from hud_tui.service.context import ServiceContext
+from hud_tui.service.context import ServiceContext, until_written
 from hud_tui.service.engines.base import LOSSES, Base, Engine, EngineError, Tokenizer
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.gateway import whole
@@ -73,8 +73,6 @@ Keep = Callable[[Db, JobStatus], object]
 """A change in the same transaction as a resume, given the run's status."""
 STOP_S = 10
 """Longest wait for a cancelled run to end, seconds."""
-RETRY_S = (0.5, 30.0)
-"""Shortest and longest pause before storing a run's end is tried again, seconds."""
 
 
 class Runner:
@@ -223,25 +221,12 @@ class Runner:
         """Run to the end, whatever the outcome, and store it."""
         try:
             self._unwritten[run.job_id] = await self._outcome(run)
-            await self._until_written(run.job_id)
+            write = partial(self._write_end, run.job_id)
+            await until_written(write, self._closing, f"run {run.job_id}")
         finally:
             if self._runs.get(run.job_id, (None,))[0] is run:
                 del self._runs[run.job_id]
         await self._parts.rest()
-
-    async def _until_written(self, job_id: str) -> None:
-        """Store how a run ended; retried until it succeeds, since a full disk may be freed."""
-        delay, longest = RETRY_S
-        while job_id in self._unwritten:
-            try:
-                await self._write_end(job_id)
-            except sqlite3.Error as error:
-                log.warning("the end of run %s could not be written: %s", job_id, error)
-                if self._closing.is_set():
-                    return
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), delay)
-                delay = min(2 * delay, longest)
 
     async def _settle(self, job_id: str) -> None:
         """Store how a run ended now, if that is still to be done."""
@@ -252,8 +237,9 @@ class Runner:
                 found[1].cancel()
 
     async def _write_end(self, job_id: str) -> None:
-        await self._parts.store.write(jobs.finish, job_id, self._unwritten[job_id])
-        self._unwritten.pop(job_id, None)
+        if job_id in self._unwritten:  # else a request has stored it meanwhile
+            await self._parts.store.write(jobs.finish, job_id, self._unwritten[job_id])
+            self._unwritten.pop(job_id, None)
 
     async def _outcome(self, run: Run) -> End:
         try:

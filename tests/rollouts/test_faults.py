@@ -352,7 +352,7 @@ def test_a_call_without_await_is_told_with_the_failure_that_follows(tmp_path: Pa
         "try:\n"
         "    shop.setup()\n"
         "except KeyError as error:\n"
-        "    doing.tell(error)\n"
+        "    doing.report_error(error)\n"
         "print(found[-1]['failure']['message'])\n"
     )
     done = run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)

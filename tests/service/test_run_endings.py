@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from httpx import AsyncClient
 
-from hud_tui.service import runner
+from hud_tui.service import context
 from hud_tui.service.batches import IN_A_ROW
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
@@ -135,7 +135,7 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    monkeypatch.setattr(runner, "RETRY_S", (0.01, 0.02))
+    monkeypatch.setattr(context, "RETRY_S", (0.01, 0.02))
     return Disk(monkeypatch)
 
 
@@ -165,7 +165,7 @@ async def test_it_is_seen_and_written_once_it_can_be(
 async def test_the_model_is_free(
     http: AsyncClient, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "RETRY_S", (3600.0, 3600.0))
+    monkeypatch.setattr(context, "RETRY_S", (3600.0, 3600.0))
     model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     job_id = await submit(http, model["id"], steps=1)
@@ -177,7 +177,7 @@ async def test_the_model_is_free(
 async def test_it_can_be_resumed(
     http: AsyncClient, service: Service, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "RETRY_S", (3600.0, 3600.0))
+    monkeypatch.setattr(context, "RETRY_S", (3600.0, 3600.0))
     model = await fork(http)
     with monkeypatch.context() as patch:
         patch.setattr(jobs, "start", disk.finish)
