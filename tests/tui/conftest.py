@@ -298,7 +298,8 @@ class Opened:
             await until(holds)
         except TimeoutError as error:
             rows = [strip.text.rstrip() for strip in self.screen._compositor.render_strips()]
-            error.add_note("\n".join([*rows, f"sent: {self.net.sent}"]))
+            seen = [f"sent: {self.net.sent}", f"notices: {self.told}"]
+            error.add_note("\n".join([*rows, *seen]))
             raise
 
     async def until_view(self, name: str) -> None:
