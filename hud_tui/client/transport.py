@@ -365,7 +365,7 @@ def path_of(url: str) -> str:
 # Requests on the wire: send, and retry where that is safe.
 
 
-READ_S, TRAIN_S, SUBMIT_S, CONNECT_S = 60.0, 600.0, 300.0, 5.0
+READ_S, TRAIN_S, SUBMIT_S, CONNECT_S = 60.0, 600.0, 300.0, 10.0
 IDLE_S = 4.0
 """Maximum idle time of a connection. Servers close theirs after 5 s or more, and a write on a
 closing connection has an unknown outcome."""

@@ -76,6 +76,24 @@ def write(path: Path, *tasks: Any) -> str:
     return str(path)
 
 
+async def test_what_is_typed_before_the_losses_are_listed_stays(served: Served) -> None:
+    async with caller(served) as http:
+        await fork(http, "arith rl")
+    async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
+        await app.until_view("models")
+        await app.until(lambda: run_of(app.app).loaded)
+        app.net.free = lambda: False
+        await app.press("2")
+        await app.until_view("launch")
+        await app.until(lambda: field(app, "steps").value)
+        await app.press("e", "6", "1")
+        losses = view(app).query_one("#loss_fn", Picker)
+        assert (field(app, "steps").value, len(losses.options)) == ("61", 1)
+        app.net.free = lambda: True
+        await app.until(lambda: len(losses.options) > 1)
+        assert (field(app, "steps").value, losses.value) == ("61", "importance_sampling")
+
+
 async def test_enter_checks_r_checks_again_and_the_keys_go_through_tasks_and_form(
     served: Served,
 ) -> None:

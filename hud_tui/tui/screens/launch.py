@@ -551,10 +551,11 @@ class LaunchScreen(HudScreen):
         values |= {key: value for key, value in given.items() if key in values}
         several = {key: them for key, them in start.swept.items() if key in values}
         at_once = start.at_once or AT_ONCE
-        self.form.fill(values, (), several, at_once)
-        losses = await self.attempt(self.client.losses(model.id))
-        with self.prevent(RunForm.Changed):
-            self.form.fill(values, losses.losses if losses else (), several, at_once)
+        self.form.fill(values, several, at_once)
+        listed = await self.attempt(self.client.losses(model.id))
+        if listed is not None and listed.losses:
+            with self.prevent(RunForm.Changed):
+                self.form.offer_losses(listed.losses)
         self.show_state()
 
     @on(Input.Submitted, ".number")

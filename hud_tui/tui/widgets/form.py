@@ -303,7 +303,6 @@ class RunForm(Grid):
     def fill(
         self,
         values: Mapping[str, Value],
-        losses: Sequence[str] = (),
         swept: Mapping[str, Sequence[Value]] | None = None,
         at_once: int = AT_ONCE,
     ) -> None:
@@ -311,7 +310,6 @@ class RunForm(Grid):
 
         Args:
             values: By their wire names.
-            losses: Choices of the loss.
             swept: Parameters with several values, which replace those in `values`.
             at_once: Runs of a sweep that train at the same time.
         """
@@ -324,7 +322,7 @@ class RunForm(Grid):
             elif key in values and isinstance(field.field, Input):
                 field.field.value = several.get(key) or write(values[key])
             elif key in values and isinstance(field.field, Picker):
-                self._fill_picker(field.field, write(values[key]), losses, several.get(key))
+                _fill_picker(field.field, write(values[key]), several.get(key))
         self._given = values
         self.read()
         self._fold()
@@ -343,15 +341,13 @@ class RunForm(Grid):
         self.read()
         self._fold()
 
-    def _fill_picker(
-        self, picker: Picker, value: str, losses: Sequence[str], several: str | None
-    ) -> None:
-        if picker.id == "loss_fn":
-            picker.options = tuple(losses) or (value,)
-        if several is not None:
-            picker.options = (several, *(one for one in picker.options if SEVERAL not in one))
-            value = several
-        picker.value = value if value in picker.options else picker.options[0]
+    def offer_losses(self, losses: Sequence[str]) -> None:
+        """Set the choices of the loss; what was chosen stays, if it is among them."""
+        picker = self.query_one("#loss_fn", Picker)
+        chosen, swept = picker.value, [one for one in picker.options if SEVERAL in one]
+        picker.options = (*swept, *losses)
+        picker.value = chosen if chosen in picker.options else picker.options[0]
+        self.read()
 
     def read(self) -> dict[str, Value] | None:
         """The values, the first one of several; None if a value is invalid, which is then marked.
@@ -537,6 +533,16 @@ def _number_field(spec: NumberField, folded: bool = False) -> Field:
     typed = Input(id=spec.key, compact=True, max_length=LONGEST, classes="number")
     typed.placeholder = "–" if spec.optional else ""
     return Field(spec.label, typed, spec.range, folded)
+
+
+def _fill_picker(picker: Picker, value: str, several: str | None) -> None:
+    """Choose a value, or several; the choices of the loss come later, from the service."""
+    options = (value,) if picker.id == "loss_fn" else picker.options
+    if several is not None:
+        options = (several, *(one for one in options if SEVERAL not in one))
+        value = several
+    picker.options = options
+    picker.value = value if value in options else options[0]
 
 
 def _picker_field(key: str, options: Sequence[str], folded: bool = False) -> Field:
