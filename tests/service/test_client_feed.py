@@ -23,7 +23,7 @@ from hud_tui.events import (
 )
 from hud_tui.rl.run import ENDED
 from hud_tui.service.app import create_app
-from hud_tui.service.routes import gateway as stream
+from hud_tui.service.routes import models as stream
 from hud_tui.service.service import Service
 from hud_tui.settings import local_settings
 from hud_tui.wire import Checkpoint, Group, Model

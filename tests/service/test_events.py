@@ -11,7 +11,7 @@ from httpx import AsyncClient
 from httpx_sse import EventSource, ServerSentEvent
 
 from hud_tui.events import EVENT, Event, JobChanged, StepTaken
-from hud_tui.service.routes import gateway as stream
+from hud_tui.service.routes import models as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store import events as log
 from tests.conftest import PATIENCE_S, Served, bearer, ended, fork, on_socket, submit

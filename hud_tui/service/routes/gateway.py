@@ -13,17 +13,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from hud_tui.service import gateway
-from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import Base, EngineError, EngineLost, StateGone
 from hud_tui.service.gateway import Answered, chunks, whole
 from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply
-from hud_tui.service.routes import find_model, parts_of, path, service_of
+from hud_tui.service.routes import parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.routes.jobs import span_events
 from hud_tui.service.service import Service
-from hud_tui.service.store import events, jobs, models, traces
+from hud_tui.service.store import jobs, models, traces
 from hud_tui.service.store.db import Db
-from hud_tui.service.store.events import RESET
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import CancelJob, CancelRollout, Json, Many, SubmitRollout
 from hud_tui.wire import Request as Body
@@ -158,56 +156,6 @@ CHAT_ROUTES = [
         Route(f"{prefix}/models/{{model_id:path}}", get_model),
     )
 ]
-
-
-# The event stream of a model: server-sent events from the event log.
-#
-# Every reader is served from the store, however slow it is, so nothing accumulates in memory.
-# Nothing is skipped except, for a reader far behind, the rollouts of past steps. Source: WHATWG
-# HTML, section 9.2 (server-sent events).
-
-
-KEEP_ALIVE_S = 5.0
-"""Seconds between two comments. They are not followed by a blank line, which some readers take for
-an event."""
-
-
-async def follow(request: Request) -> Response:
-    """Events after Last-Event-ID, else from now on; `X-Last-Event-ID` says where the stream
-    begins."""
-    parts, model = parts_of(request), await find_model(request)
-    tail = await parts.store.read(events.newest)
-    last, reset = tail, False
-    last_id = request.headers.get("last-event-id")
-    if last_id is not None:
-        last = int(last_id) if last_id.isascii() and last_id.isdigit() and len(last_id) < 19 else -1
-        if last < 0 or not await parts.store.read(events.can_resume, model.id, last):
-            last, reset = tail, True
-    headers = {"Cache-Control": "no-store", "X-Last-Event-ID": str(last)}
-    stream = _follow_stream(parts, model.id, last, reset)
-    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
-
-
-async def _follow_stream(
-    parts: ServiceContext, model_id: str, last: int, reset: bool
-) -> AsyncIterator[bytes]:
-    yield b": open\n"
-    if reset:
-        yield RESET
-    while not parts.hub.closed:
-        signal = parts.hub.signal(model_id)
-        last, frames = await parts.frames.after(parts.store, model_id, last, signal)
-        if frames:
-            yield frames
-            continue
-        try:
-            async with asyncio.timeout(KEEP_ALIVE_S):
-                await signal.wait()
-        except TimeoutError:
-            yield b": still here\n"
-
-
-EVENT_ROUTES = [Route("/v1/models/{model_id:path}/train/events", follow)]
 
 
 # Rollouts: the service runs them, or stops running ones.
@@ -355,4 +303,4 @@ TELEMETRY_ROUTES = [
     Route(f"{PREFIX}/sdk-events/cli", analytics, methods=["POST"]),
 ]
 
-ROUTES = [*EVENT_ROUTES, *ROLLOUT_ROUTES, *TELEMETRY_ROUTES, *CHAT_ROUTES]
+ROUTES = [*ROLLOUT_ROUTES, *TELEMETRY_ROUTES, *CHAT_ROUTES]

@@ -1,12 +1,14 @@
-"""Models: the owner of the key, the catalog, forks, the checkpoint tree and the head."""
+"""Models: the owner of the key, the catalog, forks, the checkpoint tree, the head, and events."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from hud_tui.service.context import trainable
+from hud_tui.service.context import ServiceContext, trainable
 from hud_tui.service.engines.base import About, Base
 from hud_tui.service.http import (
     canonical,
@@ -21,9 +23,10 @@ from hud_tui.service.http import (
 )
 from hud_tui.service.routes import absent, find_model, parts_of, path
 from hud_tui.service.routes.idempotency import Keep, once
-from hud_tui.service.store import checkpoints, models
+from hud_tui.service.store import checkpoints, events, models
 from hud_tui.service.store.checkpoints import Node, Seen
 from hud_tui.service.store.db import Db
+from hud_tui.service.store.events import RESET
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Disk, Fork, SetHead
 
@@ -195,6 +198,53 @@ def record(
     }
 
 
+# The event stream of a model: server-sent events from the event log.
+#
+# Every reader is served from the store, however slow it is, so nothing accumulates in memory.
+# Nothing is skipped except, for a reader far behind, the rollouts of past steps. Source: WHATWG
+# HTML, section 9.2 (server-sent events).
+
+
+KEEP_ALIVE_S = 5.0
+"""Seconds between two comments. They are not followed by a blank line, which some readers take for
+an event."""
+
+
+async def follow(request: Request) -> Response:
+    """Events after Last-Event-ID, else from now on; `X-Last-Event-ID` says where the stream
+    begins."""
+    parts, model = parts_of(request), await find_model(request)
+    tail = await parts.store.read(events.newest)
+    last, reset = tail, False
+    last_id = request.headers.get("last-event-id")
+    if last_id is not None:
+        last = int(last_id) if last_id.isascii() and last_id.isdigit() and len(last_id) < 19 else -1
+        if last < 0 or not await parts.store.read(events.can_resume, model.id, last):
+            last, reset = tail, True
+    headers = {"Cache-Control": "no-store", "X-Last-Event-ID": str(last)}
+    stream = _follow_stream(parts, model.id, last, reset)
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+async def _follow_stream(
+    parts: ServiceContext, model_id: str, last: int, reset: bool
+) -> AsyncIterator[bytes]:
+    yield b": open\n"
+    if reset:
+        yield RESET
+    while not parts.hub.closed:
+        signal = parts.hub.signal(model_id)
+        last, frames = await parts.frames.after(parts.store, model_id, last, signal)
+        if frames:
+            yield frames
+            continue
+        try:
+            async with asyncio.timeout(KEEP_ALIVE_S):
+                await signal.wait()
+        except TimeoutError:
+            yield b": still here\n"
+
+
 ROUTES = [
     Route("/v2/auth/me", me),
     Route("/v2/models", catalog),
@@ -212,4 +262,5 @@ ROUTES = [
     Route("/v2/models/{model_id:path}/suggested-tasksets", absent(IN_THE_TREE)),
     Route("/v2/models/{model_id:path}/logs", absent("GET /v2/trace/{id}/events has each turn")),
     Route("/v2/models/{model_id:path}", get_model),
+    Route("/v1/models/{model_id:path}/train/events", follow),
 ]
