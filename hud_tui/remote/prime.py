@@ -218,10 +218,7 @@ M = TypeVar("M", bound=Read)
 class Prime:
     """One account at Prime Intellect."""
 
-    def __init__(
-        self, settings: PrimeSettings, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
-        """`transport`: replaces the network, for tests."""
+    def __init__(self, settings: PrimeSettings) -> None:
         self.settings = settings
         self._http = httpx.AsyncClient(
             headers={
@@ -229,7 +226,6 @@ class Prime:
                 "User-Agent": f"hud-tui/{__version__}",
             },
             timeout=TIMEOUT,
-            transport=transport,
             trust_env=not is_loopback(settings.url),
             verify=not is_loopback(settings.url),
         )

@@ -12,11 +12,7 @@ from typing import Any
 
 
 Schema = dict[str, Any]
-
-
-def integer(low: int = -999_999_999, high: int = 999_999_999) -> Schema:
-    """An integer within [low, high]."""
-    return {"type": "integer", "minimum": low, "maximum": high}
+INTEGER: Schema = {"type": "integer", "minimum": -999_999_999, "maximum": 999_999_999}
 
 
 def string(longest: int = 64) -> Schema:
@@ -175,7 +171,7 @@ def in_place(text: str, answer: str) -> float:
 # arith: sums, differences and comparisons of two integers.
 
 
-TWO_INTEGERS = arguments(a=integer(), b=integer())
+TWO_INTEGERS = arguments(a=INTEGER, b=INTEGER)
 
 ARITH = Environment(
     name="arith",
