@@ -106,9 +106,7 @@ async def test_others_are_refused_cancel_is_heard_and_resume_goes_on_with_an_edi
     await driven.check(taken + 2)
 
 
-async def test_the_head_is_moved_meanwhile_and_the_run_goes_on_from_there(
-    driven: Driven,
-) -> None:
+async def test_the_head_is_moved_meanwhile_and_the_run_goes_on_from_there(driven: Driven) -> None:
     client, folder = driven.client, driven.begin(parameters={"steps": 6})
     running = asyncio.create_task(driven.drive(folder))
     await until(lambda: folder.state().step >= 2)

@@ -1,6 +1,7 @@
 """Short ways to say what the service's tests say often."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,24 @@ from httpx import AsyncClient, Response
 
 from hud_tui.service.data_dir import MARK
 from hud_tui.service.engines.base import Sampled, SampleRequest
+from hud_tui.service.service import Service
+from hud_tui.service.store import events
 from tests.conftest import until
 
 Json = dict[str, Any]
 QUESTION = "3 + 4 = ?"
 
 
+async def ask(http: AsyncClient, model: str, **body: Any) -> Response:
+    """POST a chat completion of QUESTION, or of other messages."""
+    headers = body.pop("headers", None)
+    asked = {"model": model, "messages": [{"role": "user", "content": QUESTION}], **body}
+    return await http.post("/chat/completions", json=asked, headers=headers)
+
+
 async def chat(http: AsyncClient, model: str, **body: Any) -> Json:
     """Ask the model; the reply's JSON."""
-    messages = [{"role": "user", "content": QUESTION}]
-    headers = body.pop("headers", None)
-    answer = await http.post(
-        "/chat/completions", json={"model": model, "messages": messages, **body}, headers=headers
-    )
+    answer = await ask(http, model, **body)
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 
@@ -84,6 +90,23 @@ def saved_steps(data_dir: Path) -> list[Path]:
 async def set_head(http: AsyncClient, model_id: str, checkpoint_id: str) -> Response:
     """PUT the head."""
     return await http.put(f"/v2/models/{model_id}/head", json={"checkpoint_id": checkpoint_id})
+
+
+async def fork_from(http: AsyncClient, model_id: str, name: str, **body: Any) -> Response:
+    """POST a fork of this model."""
+    body |= {"source_model_id": model_id, "name": name}
+    return await http.post("/v2/models/fork", json=body)
+
+
+async def catalog(http: AsyncClient) -> list[Json]:
+    """The models, bases first."""
+    return list((await http.get("/v2/models")).json()["items"])
+
+
+async def told(service: Service, model_id: str, kind: str | None = None) -> list[Json]:
+    """The events of a model in the log, or those of one type."""
+    logged = await service.parts.store.read(events.after, model_id, 0, 10_000)
+    return [json.loads(event.body) for event in logged if kind in (None, event.type)]
 
 
 async def reach(http: AsyncClient, job_id: str, step: int = 1) -> None:

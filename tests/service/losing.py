@@ -25,10 +25,7 @@ class Losing(httpx.AsyncBaseTransport):
         """The Idempotency-Key of every request."""
 
     def lose(
-        self,
-        path: str,
-        where: Where,
-        instead: httpx.Response | Exception | None = None,
+        self, path: str, where: Where, instead: httpx.Response | Exception | None = None
     ) -> None:
         """Once: the next write to a path that ends so does not arrive, or its answer does not.
 

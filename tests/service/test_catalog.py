@@ -8,7 +8,7 @@ from httpx import AsyncClient
 from hud_tui.service.service import Service
 from hud_tui.wire import Identity, Model, Page
 from tests.conftest import calling, ended, fork, submit, tasks_of
-from tests.service.calls import Json, chat, detail, set_head, step, tree
+from tests.service.calls import Json, catalog, chat, detail, fork_from, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
 
@@ -47,19 +47,16 @@ async def test_a_fork_is_trainable_and_private(http: AsyncClient) -> None:
 
 async def test_a_taken_name_is_a_conflict_and_a_taken_slug_gets_a_suffix(http: AsyncClient) -> None:
     await fork(http, "arith rl")
-    base = (await http.get("/v2/models")).json()["items"][0]
     for name in ("arith rl", "ARITH  RL", "arith-rl", "Toy/Four"):
-        body = {"source_model_id": base["id"], "name": name}
-        answer = await http.post("/v2/models/fork", json=body)
+        answer = await fork_from(http, "toy/four", name)
         assert (answer.status_code, "exists already" in detail(answer)) == (409, True)
     assert (await fork(http, "arith  +  rl"))["model_name"].startswith("arith-rl-")
-    nothing = {"source_model_id": str(uuid4()), "name": "x"}
-    assert (await http.post("/v2/models/fork", json=nothing)).status_code == 404
+    assert (await fork_from(http, str(uuid4()), "x")).status_code == 404
 
 
 async def test_every_name_finds_the_model(http: AsyncClient) -> None:
     model = await fork(http, "Some Model")
-    base = (await http.get("/v2/models")).json()["items"][0]
+    base, _ = await catalog(http)
     for ref in (model["id"], UUID(model["id"]).hex, "some-model", "SOME MODEL"):
         assert (await http.get(f"/v2/models/{ref}")).json()["id"] == model["id"]
     for ref in ("toy/four", "toy%2Ffour", "four", "FOUR"):
@@ -74,19 +71,17 @@ async def test_a_fork_starts_at_the_checkpoint_that_is_named(http: AsyncClient) 
     await ended(http, await submit(http, source["id"], steps=3))
     nodes = (await http.get(f"/v2/models/{source['id']}/checkpoints")).json()
     for number, ref in enumerate((nodes[1]["id"], "step-000002")):
-        body = {"source_model_id": source["id"], "name": f"child {number}", "checkpoint_id": ref}
-        child = (await http.post("/v2/models/fork", json=body)).json()
+        child = (await fork_from(http, source["id"], f"child {number}", checkpoint_id=ref)).json()
         assert child["forked_from"] == "source@step-000002"
-    body = {"source_model_id": source["id"], "name": "none", "checkpoint_id": "step-9"}
-    assert (await http.post("/v2/models/fork", json=body)).status_code == 404
+    none = await fork_from(http, source["id"], "none", checkpoint_id="step-9")
+    assert none.status_code == 404
 
 
 async def test_a_fork_starts_at_the_sources_head(http: AsyncClient) -> None:
     source = await fork(http, "source")
     for _ in range(3):
         await step(http, source)
-    body = {"source_model_id": source["id"], "name": "child"}
-    child = (await http.post("/v2/models/fork", json=body)).json()
+    child = (await fork_from(http, source["id"], "child")).json()
     assert child["forked_from"] == "source@step-000003"
     assert (await tree(http, child["id"])) == []
     ask = {"seed": 5, "n": 6, "return_token_ids": True}
@@ -148,7 +143,7 @@ async def test_a_tree_that_another_run_of_the_service_sent_is_sent_again(tmp_pat
     tags = []
     for _ in range(2):
         async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-            [*_, model] = (await http.get("/v2/models")).json()["items"]
+            [*_, model] = await catalog(http)
             path = f"/v2/models/{model['id']}/checkpoints"
             answer = await http.get(path, headers={"If-None-Match": ",".join(tags)})
             assert answer.status_code == 200

@@ -3,10 +3,7 @@
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import (
-    HudNotFound,
-    HudUnauthorized,
-)
+from hud_tui.errors import HudNotFound, HudUnauthorized
 from hud_tui.service.service import Service
 from hud_tui.wire import UploadTasks
 from tests.conftest import until

@@ -15,14 +15,7 @@ from httpx import AsyncClient
 
 from hud_tui.service import app as serving
 from hud_tui.service import http as http_module
-from hud_tui.service.app import (
-    HEADER_BYTES,
-    KEEP_ALIVE_S,
-    MOST,
-    RateLimit,
-    raise_open_files,
-    room,
-)
+from hud_tui.service.app import HEADER_BYTES, KEEP_ALIVE_S, MOST, RateLimit, raise_open_files, room
 from hud_tui.service.engines.tiny import engine as tiny
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.service import Service

@@ -8,7 +8,7 @@ from typing import Any
 from httpx import AsyncClient
 
 from tests.conftest import Process, ended, fork, serve_process, submit
-from tests.service.calls import reach, saved_steps
+from tests.service.calls import chat, reach, saved_steps
 
 KILLS = 5
 STEPS = 100
@@ -65,7 +65,4 @@ async def _check(http: AsyncClient, data: Path, model_id: str, job_id: str, at_l
 
 async def _samples(http: AsyncClient, model_id: str) -> None:
     """The head can be opened and sampled."""
-    message = {"role": "user", "content": "3 + 4 = ?"}
-    body = {"model": model_id, "messages": [message], "temperature": 0}
-    answer = await http.post("/chat/completions", json=body)
-    assert answer.status_code == 200, answer.text
+    await chat(http, model_id, temperature=0)

@@ -21,11 +21,7 @@ async def forward(http: AsyncClient, model_id: str, inputs: list[Json], **body: 
 
 
 async def backward(
-    http: AsyncClient,
-    model_id: str,
-    forward_id: str,
-    weights: list[list[float]],
-    **own: float,
+    http: AsyncClient, model_id: str, forward_id: str, weights: list[list[float]], **own: float
 ) -> Response:
     url = f"/v1/models/{model_id}/train/backward"
     body = {"forward_id": forward_id, "weights": weights, "metrics": own}

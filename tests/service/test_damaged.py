@@ -7,17 +7,20 @@ import pytest
 from httpx import AsyncClient, Response
 
 from hud_tui.service.service import Service
-from hud_tui.service.store import events
 from tests.conftest import calling, fork
 from tests.service.calls import (
     Json,
+    ask,
+    catalog,
     chat,
     detail,
+    fork_from,
     optim,
     pass_,
     payloads,
     set_head,
     step,
+    told,
     tree,
 )
 from tests.toy_engine import ToyEngine
@@ -53,17 +56,12 @@ async def http(data: Path) -> AsyncIterator[AsyncClient]:
         yield http
 
 
-async def _model(http: AsyncClient) -> Json:
-    return dict((await http.get("/v2/models")).json()["items"][1])
-
-
 def _file(data: Path, row: Json) -> Path:
     return data / str(row["checkpoint_name"])
 
 
 async def _sample(http: AsyncClient, model: Json, row: Json) -> Response:
-    body = {"model": model["id"], "checkpoint": row["id"], "messages": [{"role": "user"}]}
-    return await http.post("/chat/completions", json=body)
+    return await ask(http, model["id"], checkpoint=row["id"])
 
 
 async def _serve(http: AsyncClient, model: Json, row: Json) -> Response:
@@ -71,15 +69,10 @@ async def _serve(http: AsyncClient, model: Json, row: Json) -> Response:
 
 
 async def _fork(http: AsyncClient, model: Json, row: Json) -> Response:
-    body = {"source_model_id": model["id"], "name": "child", "checkpoint_id": row["id"]}
-    return await http.post("/v2/models/fork", json=body)
+    return await fork_from(http, model["id"], "child", checkpoint_id=row["id"])
 
 
-USES: list[Callable[[AsyncClient, Json, Json], Awaitable[Response]]] = [
-    _sample,
-    _serve,
-    _fork,
-]
+USES: list[Callable[[AsyncClient, Json, Json], Awaitable[Response]]] = [_sample, _serve, _fork]
 
 
 @pytest.mark.parametrize("damage", WAYS)
@@ -90,7 +83,7 @@ async def test_it_is_refused_until_its_file_is_back(
     damage: Damage,
     use: Callable[[AsyncClient, Json, Json], Awaitable[Response]],
 ) -> None:
-    model = await _model(http)
+    model = (await catalog(http))[1]
     first, second, _ = await tree(http, model["id"])
     whole = _file(data, first).read_bytes()
     damage(_file(data, first))
@@ -109,11 +102,10 @@ async def test_it_is_refused_until_its_file_is_back(
 
 
 async def test_training_from_a_damaged_head_is_refused(http: AsyncClient, data: Path) -> None:
-    model = await _model(http)
+    model = (await catalog(http))[1]
     *_, head = await tree(http, model["id"])
     _flip(_file(data, head))
-    body = {"messages": [{"role": "user"}], "model": model["id"]}
-    assert (await http.post("/chat/completions", json=body)).status_code == 410
+    assert (await ask(http, model["id"])).status_code == 410
     served = await set_head(http, model["id"], (await tree(http, model["id"]))[1]["id"])
     assert served.status_code == 200
     await chat(http, model["id"])
@@ -123,14 +115,14 @@ async def test_training_from_a_damaged_head_is_refused(http: AsyncClient, data: 
 async def test_followers_hear_of_it(data: Path) -> None:
 
     async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = await _model(http)
+        model = (await catalog(http))[1]
         first, *_ = await tree(http, model["id"])
-        last = await service.parts.store.read(events.newest)
+        before = await told(service, model["id"])
         _flip(_file(data, first))
         for _ in range(2):
             await _sample(http, model, first)
-        logged = await service.parts.store.read(events.after, model["id"], last)
-    assert ['"state":"damaged"' in event.body for event in logged] == [True]
+        [news] = (await told(service, model["id"]))[len(before) :]
+    assert news["checkpoint"]["state"] == "damaged"
 
 
 @pytest.mark.parametrize("damage", WAYS)
@@ -138,7 +130,7 @@ async def test_a_start_looks_for_every_file_and_reads_the_heads(
     data: Path, damage: Damage, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = await _model(http)
+        model = (await catalog(http))[1]
         first, _, head = await tree(http, model["id"])
     bodies = {row["id"]: _file(data, row).read_bytes() for row in (first, head)}
     _file(data, first).unlink()
@@ -157,7 +149,7 @@ async def test_a_file_of_an_older_version_has_no_checksum_and_is_judged_by_the_e
     data: Path,
 ) -> None:
     async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = await _model(http)
+        model = (await catalog(http))[1]
         first, second, _ = await tree(http, model["id"])
         forget = "UPDATE checkpoint SET sha256 = NULL"
         await service.parts.store.write(lambda db: db.execute(forget))
@@ -170,7 +162,7 @@ async def test_a_file_of_an_older_version_has_no_checksum_and_is_judged_by_the_e
 
 async def test_a_damaged_state_is_not_thinned_into_one_that_looks_whole(data: Path) -> None:
     async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = await _model(http)
+        model = (await catalog(http))[1]
         first, *_ = await tree(http, model["id"])
         _flip(_file(data, first))
     async with Service(data, ToyEngine(), max_disk=0) as service, calling(service) as http:
@@ -183,7 +175,7 @@ async def test_a_damaged_state_is_not_thinned_into_one_that_looks_whole(data: Pa
 async def test_gradients_that_wait_are_kept_by_a_refused_head(
     http: AsyncClient, data: Path
 ) -> None:
-    model = await _model(http)
+    model = (await catalog(http))[1]
     first, *_ = await tree(http, model["id"])
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     _flip(_file(data, first))

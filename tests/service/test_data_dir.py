@@ -13,7 +13,7 @@ from hud_tui.service.http import new_id
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import MIGRATIONS, connect
 from tests.conftest import calling, fork
-from tests.service.calls import chat, leftovers, saved_steps, step, tree
+from tests.service.calls import catalog, chat, leftovers, saved_steps, step, tree
 from tests.toy_engine import ToyEngine
 
 STEPS = 4
@@ -117,7 +117,7 @@ async def test_what_an_older_copy_does_not_know_is_moved_aside(
     before = {path.name for path in saved_steps(data)}
     shutil.copy(tmp_path / "older.db", data / "service.db")
     async with Service(data, ToyEngine()) as service, calling(service) as http:
-        rows = await tree(http, (await http.get("/v2/models")).json()["items"][1]["id"])
+        rows = await tree(http, (await catalog(http))[1]["id"])
         assert [row["state"] for row in rows] == ["full"] * (STEPS // 2)
     [place] = leftovers(data)
     moved = {path.name for path in place.iterdir()}
@@ -183,7 +183,7 @@ async def test_a_directory_of_an_older_version_is_adopted(data: Path, version: i
     before = saved_steps(data)
     make_older(data, version)
     async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = (await http.get("/v2/models")).json()["items"][1]
+        model = (await catalog(http))[1]
         rows = await tree(http, model["id"])
         assert len(rows) == STEPS
         for row in rows:

@@ -15,9 +15,11 @@ from tests.service.calls import (
     QUESTION,
     Held,
     Json,
+    ask,
     chat,
     conversation,
     detail,
+    fork_from,
     optim,
     pass_,
     payloads,
@@ -93,9 +95,7 @@ async def test_the_weights_that_a_model_started_from_can_be_pinned(
         await step(http, model)
     pinned = await chat(http, model["id"], checkpoint="base", **ask)
     assert (pinned["choices"], pinned["checkpoint"]) == (started["choices"], None)
-    other = (
-        await http.post("/v2/models/fork", json={"source_model_id": model["id"], "name": "on"})
-    ).json()
+    other = (await fork_from(http, model["id"], "on")).json()
     head = (await chat(http, model["id"], **ask))["choices"]
     assert head != started["choices"]
     await step(http, other)
@@ -257,8 +257,7 @@ async def test_what_cannot_be_answered(http: AsyncClient, model: Json) -> None:
         ({"temperature": 0.001}, 422, "at least 0.01"),
         ({"n": 65}, 422, "less than or equal to 64"),
     ):
-        whole = {"model": model["id"], "messages": [{"role": "user", "content": "x"}], **body}
-        answer = await http.post("/chat/completions", json=whole)
+        answer = await ask(http, **{"model": model["id"], **body})
         assert answer.status_code == status, answer.text
         message = answer.json()["error"]["message"]
         assert said in message
@@ -266,11 +265,10 @@ async def test_what_cannot_be_answered(http: AsyncClient, model: Json) -> None:
 
 
 async def test_a_prompt_must_fit_and_a_trace_id_be_one(http: AsyncClient) -> None:
-    body = {"model": "toy/four", "messages": [{"role": "user", "content": "x" * 200}]}
-    long = await http.post("/chat/completions", json=body)
+    long = await ask(http, "toy/four", messages=[{"role": "user", "content": "x" * 200}])
     assert (long.status_code, "128 tokens" in detail(long)) == (400, True)
     assert long.json()["error"]["code"] == "context_length_exceeded"
-    odd = await http.post("/chat/completions", json=body, headers={"Trace-Id": "nope"})
+    odd = await ask(http, "toy/four", headers={"Trace-Id": "nope"})
     assert (odd.status_code, "Trace-Id" in detail(odd)) == (400, True)
 
 

@@ -22,15 +22,7 @@ from hud_tui.service.engines.base import EngineError
 from hud_tui.service.routes import training
 from hud_tui.service.service import Service
 from hud_tui.wire import EvaluationJob, EvaluationParameters, Model, SubmitEvaluation
-from tests.conftest import (
-    PATIENCE_S,
-    Served,
-    calling,
-    fork,
-    on_socket,
-    serve_process,
-    tasks_of,
-)
+from tests.conftest import PATIENCE_S, Served, calling, fork, on_socket, serve_process, tasks_of
 from tests.service.calls import Held, Json, step, tree
 from tests.service.clients import fork_of, in_process
 from tests.service.headless import Command, Text, commands, point_at

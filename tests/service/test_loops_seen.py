@@ -9,24 +9,9 @@ from hud_tui.client import TrainingClient
 from hud_tui.client.client import HudClient
 from hud_tui.client.runs import RunList
 from hud_tui.service.service import Service
-from hud_tui.service.store import events
 from tests.conftest import fork
-from tests.service.calls import QUESTION, Json, chat, optim, pass_, sample_of, tree
+from tests.service.calls import QUESTION, Json, chat, optim, pass_, sample_of, told, tree
 from tests.service.clients import fork_of
-
-Told = list[tuple[str, Json]]
-
-
-async def told(service: Service, model_id: str) -> Told:
-    """Every event of a model."""
-    import json
-
-    logged = await service.parts.store.read(events.after, model_id, 0)
-    return [(event.type, json.loads(event.body)) for event in logged]
-
-
-def of_kind(found: Told, kind: str) -> list[Json]:
-    return [body for type_, body in found if type_ == kind]
 
 
 async def sdk_group(
@@ -54,22 +39,21 @@ async def test_a_loop_of_the_sdk(http: AsyncClient, service: Service) -> None:
         batch += await sdk_group(http, model, job, "add-2", [0.5, 1.0])
         assert (await pass_(http, model["id"], batch, group_size=2)).status_code == 200
         assert (await optim(http, model["id"])).json()["step"] == number
-    found = await told(service, model["id"])
-    assert [kind for kind, _ in found] == [*["rollout"] * 4, "checkpoint", "head", "step"] * 2
-    rollouts = of_kind(found, "rollout")
+    kinds = [event["type"] for event in await told(service, model["id"])]
+    assert kinds == [*["rollout"] * 4, "checkpoint", "head", "step"] * 2
+    rollouts = await told(service, model["id"], "rollout")
     assert [body["task_slug"] for body in rollouts[:4]] == ["add-1", "add-1", "add-2", "add-2"]
     assert [body["rollout"] for body in rollouts] == [0, 1] * 4
     assert [body["step"] for body in rollouts] == [1] * 4 + [2] * 4
     assert {body["job_id"] for body in rollouts} == {str(UUID(job))}
-    groups = [group for body in of_kind(found, "step") for group in body["groups"]]
+    steps = await told(service, model["id"], "step")
+    groups = [group for body in steps for group in body["groups"]]
     assert [group["task_slug"] for group in groups] == ["add-1", "add-2"] * 2
     assert [id_ for group in groups for id_ in group["trace_ids"]] == [
         body["trace_id"] for body in rollouts
     ]
-    assert [row["task_slug"] for row in (await tree(http, model["id"]))[1]["groups"]] == [
-        "add-1",
-        "add-2",
-    ]
+    _, last = await tree(http, model["id"])
+    assert [row["task_slug"] for row in last["groups"]] == ["add-1", "add-2"]
 
 
 async def test_a_loop_of_our_client(http: AsyncClient, client: HudClient, service: Service) -> None:
@@ -81,12 +65,11 @@ async def test_a_loop_of_our_client(http: AsyncClient, client: HudClient, servic
             rollout.reward = float(number % 2)
         await trainer.step(batch, learning_rate=0.1, group_size=3)
         left = await trainer.sample(QUESTION, group_size=1)
-    found = await told(service, model.id)
-    kinds = [kind for kind, _ in found]
+    kinds = [event["type"] for event in await told(service, model.id)]
     assert kinds == [*["rollout"] * 6, "checkpoint", "head", "step", "rollout"]
     shown = {
         (body["task_slug"], body["rollout"], body["reward"], body["step"])
-        for body in of_kind(found, "rollout")[:6]
+        for body in (await told(service, model.id, "rollout"))[:6]
     }
     assert shown == {
         (task, place, float((place + start) % 2), 1)

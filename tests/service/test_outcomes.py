@@ -12,6 +12,7 @@ from tests.service.calls import (
     Json,
     cancel,
     detail,
+    fork_from,
     optim,
     pass_,
     payloads,
@@ -81,8 +82,7 @@ async def test_a_fork_during_a_run_starts_at_its_last_whole_step(
     held.begun.clear()
     job_id = await submit(http, model["id"], steps=2, seed=1)
     await held.begun.wait()  # in its first step
-    body = {"source_model_id": model["id"], "name": "child"}
-    child = (await http.post("/v2/models/fork", json=body)).json()
+    child = (await fork_from(http, model["id"], "child")).json()
     held.go_on.set()
     assert (await ended(http, job_id))["status"] == "succeeded"
     assert child["forked_from"] == f"{model['model_name']}@step-000001"

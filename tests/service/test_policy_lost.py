@@ -1,6 +1,5 @@
 """A server forgets a run, or a state: the others keep what they have, and the tree says so."""
 
-import json
 from collections.abc import Sequence
 
 import pytest
@@ -9,9 +8,20 @@ from httpx import AsyncClient
 from hud_tui.service import gateway
 from hud_tui.service.engines.base import About, PolicyLost, Sampled, SampleRequest, StateGone
 from hud_tui.service.service import Service
-from hud_tui.service.store import events
 from tests.conftest import ended, fork, submit
-from tests.service.calls import Json, chat, detail, optim, pass_, payloads, set_head, step, tree
+from tests.service.calls import (
+    Json,
+    ask,
+    chat,
+    detail,
+    optim,
+    pass_,
+    payloads,
+    set_head,
+    step,
+    told,
+    tree,
+)
 from tests.toy_engine import ToyEngine
 
 
@@ -44,8 +54,7 @@ async def test_a_policy_that_is_lost_in_a_sample_is_opened_again(
     await step(http, model)
     held = set(engine.policies)
     engine.fail_next["sample"] = PolicyLost("the policy was lost")
-    body = {"model": model["id"], "messages": [{"role": "user", "content": "3 + 4 = ?"}]}
-    assert (await http.post("/chat/completions", json=body)).status_code == 200
+    await chat(http, model["id"])
     assert len(held - set(engine.policies)) == 1
     await chat(http, model["id"])
     await step(http, model)
@@ -60,8 +69,7 @@ async def test_a_run_says_why_it_samples_a_step_again(
     engine.fail_next[verb] = PolicyLost("the server lost the training run")
     job = await ended(http, await submit(http, model["id"], steps=1))
     assert (job["status"], job["note"]) == ("succeeded", None)
-    logged = await service.parts.store.read(events.after, model["id"], 0)
-    found = [json.loads(event.body)["job"]["note"] for event in logged if event.type == "job"]
+    found = [event["job"]["note"] for event in await told(service, model["id"], "job")]
     again = "step 1: the server lost the training run: sampled again from step-000001"
     assert next(note for note in found if note) == again
 
@@ -73,11 +81,8 @@ async def test_a_state_that_is_gone_is_shown_as_expired(
     kept, lost = await step(http, model), await step(http, model)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     engine.fail_next[verb] = StateGone("the server no longer has this checkpoint")
-    body = {"model": model["id"], "messages": [{"role": "user", "content": "3 + 4 = ?"}]}
     answer = await (
-        http.post("/chat/completions", json=body)
-        if verb == "sample"
-        else pass_(http, model["id"], inputs)
+        ask(http, model["id"]) if verb == "sample" else pass_(http, model["id"], inputs)
     )
     assert (answer.status_code, "no longer has" in detail(answer)) == (410, True)
     assert [row["state"] for row in await tree(http, model["id"])] == ["full", "expired"]
@@ -110,8 +115,7 @@ async def test_sampling_is_repeated_a_few_times_only(
     reply = await chat(http, model["id"], checkpoint=older["checkpoint_id"])
     assert (reply["checkpoint"], asked) == (older["checkpoint_id"], gateway.REPEATS + 1)
     asked, losses = 0, 100
-    body = {"model": model["id"], "messages": [{"role": "user", "content": "3 + 4 = ?"}]}
-    answer = await http.post("/chat/completions", json=body)
+    answer = await ask(http, model["id"])
     assert (answer.status_code, asked) == (503, gateway.REPEATS + 1)
 
 
@@ -119,9 +123,8 @@ async def test_a_refusal_names_the_engine_that_runs(
     http: AsyncClient, model: Json, engine: ToyEngine
 ) -> None:
     engine.place = About("tinker", "http://trainer:8000")
-    body = {"model": model["id"], "messages": [{"role": "user", "content": "?"}]}
-    refused = await http.post("/chat/completions", json={**body, "frequency_penalty": 0.5})
+    refused = await ask(http, model["id"], frequency_penalty=0.5)
     assert (refused.status_code, "tinker engine" in refused.text) == (400, True)
     engine.bases = lambda: []  # type: ignore[method-assign]
-    refused = await http.post("/chat/completions", json=body)
+    refused = await ask(http, model["id"])
     assert (refused.status_code, "tinker engine does not offer" in refused.text) == (409, True)

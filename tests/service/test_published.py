@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from hud_tui.service.engines.tiny.model import Config, Weights, backward, forwar
 from hud_tui.service.engines.tiny.training import load
 from hud_tui.service.service import Service
 from tests.conftest import calling, ended, tasks_of
-from tests.service.calls import Json, tree
+from tests.service.calls import Json, fork_from, tree
 
 CLOCK = {"rollout_s", "train_s", "tokens_per_s"}
 """What a clock says: no rollout tells it."""
@@ -135,10 +134,7 @@ async def samples(http: AsyncClient, job: str) -> list[tuple[Json, Json]]:
 
 async def test_published_is_what_the_rollouts_say(tmp_path: Path) -> None:
     async with Service(tmp_path, TinyEngine()) as service, calling(service) as http:
-        bases = (await http.get("/v2/models")).json()["items"]
-        base = next(row for row in bases if row["model_name"] == "tiny/mixed-0.2M")
-        body: dict[str, Any] = {"source_model_id": base["id"], "name": "mixed rl"}
-        model = (await http.post("/v2/models/fork", json=body)).json()
+        model = (await fork_from(http, "tiny/mixed-0.2M", "mixed rl")).json()
         chosen = {"steps": 3, "tasks_per_step": 16, "group_size": 2, "heldout_every": 2}
         body = {
             "model_id": model["id"],

@@ -14,7 +14,7 @@ from hud_tui.service.environments import ENVIRONMENTS
 from hud_tui.service.service import Service
 from hud_tui.wire import Checkpoint
 from tests.conftest import ended, submit, tasks_of
-from tests.service.calls import Json, tree
+from tests.service.calls import chat, fork_from, tree
 
 GOOD, ASKED = 40, 20
 
@@ -25,14 +25,6 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
         yield service
 
 
-async def arith(http: AsyncClient) -> Json:
-    """A fork of the base that adds and subtracts."""
-    models = (await http.get("/v2/models")).json()["items"]
-    base = next(model for model in models if model["model_name"] == "tiny/arith-0.2M")
-    body = {"source_model_id": base["id"], "name": "arith rl"}
-    return dict((await http.post("/v2/models/fork", json=body)).json())
-
-
 async def solved(http: AsyncClient, model: str, checkpoint: str) -> set[str]:
     """The held-out tasks that a checkpoint solves, greedily, of the first ASKED."""
     found = set()
@@ -40,8 +32,7 @@ async def solved(http: AsyncClient, model: str, checkpoint: str) -> set[str]:
     for task in tasks:
         scenario = ENVIRONMENTS[task.env].scenarios[task.scenario]
         asked = [{"role": "user", "content": scenario.prompt(task.args)}]
-        body = {"model": model, "messages": asked, "temperature": 0, "checkpoint": checkpoint}
-        reply = (await http.post("/chat/completions", json=body)).json()
+        reply = await chat(http, model, messages=asked, temperature=0, checkpoint=checkpoint)
         if scenario.grade(task.args, reply["choices"][0]["message"]["content"]) == 1.0:
             found.add(task.slug)
     return found
@@ -50,7 +41,7 @@ async def solved(http: AsyncClient, model: str, checkpoint: str) -> set[str]:
 async def test_the_rescue_solves_what_was_solved_before_the_update_that_spoilt_it(
     http: AsyncClient,
 ) -> None:
-    model = await arith(http)
+    model = (await fork_from(http, "tiny/arith-0.2M", "arith rl")).json()
     for steps, rate in ((GOOD, None), (1, 0.02), (25, 1e-5)):
         given = {} if rate is None else {"learning_rate": rate}
         job_id = await submit(http, model["id"], steps=steps, **given)

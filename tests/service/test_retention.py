@@ -13,10 +13,21 @@ from httpx import AsyncClient, Response
 from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.service import Service
-from hud_tui.service.store import checkpoints, events
+from hud_tui.service.store import checkpoints
 from hud_tui.settings import read_max_disk
 from tests.conftest import calling, fork
-from tests.service.calls import Json, chat, detail, saved_steps, set_head, step, tree
+from tests.service.calls import (
+    Json,
+    ask,
+    chat,
+    detail,
+    fork_from,
+    saved_steps,
+    set_head,
+    step,
+    told,
+    tree,
+)
 from tests.service.clients import in_process
 from tests.service.test_trace_inputs import rollout
 from tests.toy_engine import ToyEngine
@@ -171,8 +182,7 @@ async def test_head_best_branch_point_origin_and_pinned_stay(tmp_path: Path) -> 
         await set_head(http, model["id"], base)
         origin, left, tip = await steps(http, model, 3)
         await set_head(http, model["id"], origin)
-        body = {"source_model_id": model["id"], "name": "child"}
-        await http.post("/v2/models/fork", json=body)
+        await fork_from(http, model["id"], "child")
         await set_head(http, model["id"], tip)
         raise_reward = "UPDATE checkpoint SET reward = 9 WHERE id = ?"
         # Rollouts of the best made the step after it.
@@ -204,10 +214,7 @@ async def test_an_expired_one_is_gone(http: AsyncClient, model: Json, service: S
     answers = [
         await set_head(http, model["id"], first),
         await pin(http, model, first, "PUT"),
-        await http.post(
-            "/chat/completions",
-            json={"model": model["id"], "checkpoint": first, "messages": [{"role": "user"}]},
-        ),
+        await ask(http, model["id"], checkpoint=first),
     ]
     for answer in answers:
         assert answer.status_code == 410
@@ -333,9 +340,9 @@ async def test_followers_hear_of_it(http: AsyncClient, model: Json, service: Ser
     first, _ = await steps(http, model, 2)
     await close_all(service)
     await states(http, service, model)
-    logged = await service.parts.store.read(events.after, model["id"], 0)
-    told = [event.body for event in logged if event.type == "checkpoint" and first in event.body]
-    assert ['"state":"weights"' in told[-2], '"state":"expired"' in told[-1]] == [True, True]
+    nodes = [event["checkpoint"] for event in await told(service, model["id"], "checkpoint")]
+    states_ = [node["state"] for node in nodes if node["id"] == first]
+    assert states_[-2:] == ["weights", "expired"]
 
 
 def test_sizes() -> None:

@@ -1,7 +1,6 @@
 """How managed runs end: solved, without spread, or unwritten; and what they leave."""
 
 import errno
-import json
 import sqlite3
 from collections import Counter
 from typing import Any
@@ -15,9 +14,8 @@ from hud_tui.service.batches import IN_A_ROW
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
 from hud_tui.service.store.db import Db
-from hud_tui.service.store.events import after
 from tests.conftest import ended, fork, submit, until
-from tests.service.calls import Json, pass_, payloads, resume, traces_of, tree
+from tests.service.calls import Json, pass_, payloads, resume, told, traces_of, tree
 from tests.toy_engine import ToyEngine
 
 
@@ -71,8 +69,7 @@ async def test_a_step_that_is_taken_begins_the_count_of_attempts_anew(
     assert (await ended(http, job_id))["attempt"] == 1
     trained = [row for row in await traces_of(http, job_id) if row["evaluates"] is None]
     assert {(row["step"], row["attempt"]) for row in trained} == {(1, 1), (2, 1), (3, 1)}
-    events = await service.parts.store.read(after, model["id"], 0, 10_000)
-    done = [json.loads(event.body) for event in events if event.type == "rollout"]
+    done = await told(service, model["id"], "rollout")
     assert {event["attempt"] for event in done} == {1, None}, "None: the evaluation"
 
 

@@ -1,7 +1,6 @@
 """Managed runs, end to end."""
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from httpx import AsyncClient
 from hud_tui.service import managed_run as run_module
 from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
-from hud_tui.service.store import events
 from hud_tui.wire import JobStatus
 from tests.conftest import ended, fork, submit, tasks_of, until
 from tests.service.calls import (
@@ -24,6 +22,7 @@ from tests.service.calls import (
     resume,
     set_head,
     status_of,
+    told,
     traces_of,
     tree,
 )
@@ -72,11 +71,11 @@ async def test_rollouts_of_a_second_run_are_told_by_the_trees_steps(
     for _ in range(2):
         job_id = await submit(http, model["id"], steps=2, tasks_per_step=1, group_size=2)
         await ended(http, job_id)
-    told = await service.parts.store.read(events.after, model["id"], 0)
-    bodies = [json.loads(event.body) for event in told]
-    rollouts = [one for one in bodies if one["type"] == "rollout" and one["job_id"] == job_id]
-    steps = [one["step"] for one in bodies if one["type"] == "step" and one["job_id"] == job_id]
-    assert sorted({one["step"] for one in rollouts}) == steps
+    rollouts, steps = [
+        [one["step"] for one in await told(service, model["id"], kind) if one["job_id"] == job_id]
+        for kind in ("rollout", "step")
+    ]
+    assert sorted(set(rollouts)) == steps
     rows = await traces_of(http, job_id)
     assert {row["step"] for row in rows} == {1, 2}, "a trace's counts within its job"
 

@@ -14,11 +14,7 @@ GOOD: Json = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
 
 
 async def submit(http: AsyncClient, model_id: str, tasks: Any, **parameters: Any) -> Any:
-    body = {
-        "model_id": model_id,
-        "dataset": {"tasks": tasks},
-        "config": {"parameters": parameters},
-    }
+    body = {"model_id": model_id, "dataset": {"tasks": tasks}, "config": {"parameters": parameters}}
     return await http.post("/v1/training/jobs", content=dumps(body))
 
 

@@ -212,9 +212,7 @@ async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
     assert len((await hud("jobs")).data["jobs"]) == 1
 
 
-async def test_a_sweep_that_makes_no_sense_is_refused_before_anything_is_sent(
-    hud: Command,
-) -> None:
+async def test_a_sweep_that_makes_no_sense_is_refused_before_anything_is_sent(hud: Command) -> None:
     for flags, said in (
         ("--lr 0.1,0.1", "a value comes twice"),
         ("--lr 0.1,2", "--learning-rate: 2 is above the most, 1"),

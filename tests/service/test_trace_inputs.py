@@ -16,6 +16,7 @@ from tests.service.calls import (
     Json,
     chat,
     detail,
+    fork_from,
     leave,
     optim,
     pass_,
@@ -255,11 +256,8 @@ class TwoBases(ToyEngine):
 async def test_tokens_of_another_base_are_refused(tmp_path: Path) -> None:
     """Its ids mean something else, though they are in the vocabulary."""
     async with Service(tmp_path, TwoBases()) as service, calling(service) as http:
-        bases = {row["model_name"]: row for row in (await http.get("/v2/models")).json()["items"]}
-        body = {"source_model_id": bases["toy/other"]["id"], "name": "other"}
-        other = (await http.post("/v2/models/fork", json=body)).json()
-        body = {"source_model_id": bases["toy/four"]["id"], "name": "mine"}
-        mine = (await http.post("/v2/models/fork", json=body)).json()
+        other = (await fork_from(http, "toy/other", "other")).json()
+        mine = (await fork_from(http, "toy/four", "mine")).json()
         ids = [await rollout(http, other, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
         refused = await pass_(http, mine["id"], ids)
         assert refused.status_code == 422

@@ -16,7 +16,7 @@ from hud_tui.service.engines.base import Adam, Saved
 from hud_tui.service.service import Service
 from hud_tui.settings import local_settings
 from hud_tui.wire_training import Payload
-from tests.conftest import Served
+from tests.conftest import Served, fork
 from tests.service.calls import QUESTION, chat
 from tests.service.clients import fork_of
 from tests.service.losing import Losing
@@ -259,8 +259,7 @@ async def test_the_settings_are_hud_s(
     for name in ("API", "RL", "GATEWAY"):
         monkeypatch.setenv(f"HUD_{name}_URL", served.url)
     monkeypatch.setenv("HUD_API_KEY", served.api_key)
-    base = (await http.get("/v2/models")).json()["items"][0]
-    await http.post("/v2/models/fork", json={"source_model_id": base["id"], "name": "mine"})
+    await fork(http, "mine")
     async with TrainingClient("mine") as trainer:
         await trainer.step(await graded(trainer, 1.0, 0.0), learning_rate=0.1)
         assert (await trainer.head()).step == 1

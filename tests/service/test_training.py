@@ -19,7 +19,7 @@ from hud_tui.service.store.models import find
 from hud_tui.wire import Checkpoint
 from hud_tui.wire_training import ForwardBackwardResult, OptimStepResult
 from tests.conftest import calling, dumps, ended, fork, submit, until
-from tests.service.calls import Json, chat, detail, optim, pass_, payloads, step, tree
+from tests.service.calls import Json, ask, chat, detail, optim, pass_, payloads, step, tree
 from tests.toy_engine import ToyEngine
 
 LOSSES = ["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"]
@@ -283,8 +283,7 @@ async def test_the_engine_stops_before_the_step(
     await pass_(http, model["id"], inputs)
     engine.kill_next = verb
     if verb == "sample":
-        url, body = "/chat/completions", {"model": model["id"], "messages": [{"role": "user"}]}
-        assert (await http.post(url, json=body)).status_code == 200, "sampling is repeated"
+        assert (await ask(http, model["id"])).status_code == 200, "sampling is repeated"
     answer = await optim(http, model["id"])
     assert (answer.status_code, "accumulated are lost" in detail(answer)) == (503, True)
     assert (await tree(http, model["id"])) == []

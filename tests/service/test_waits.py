@@ -11,9 +11,9 @@ from httpx import AsyncClient
 from hud_tui.service import runner
 from hud_tui.service.engines.base import About, EngineLost, Sampled, SampleRequest
 from hud_tui.service.service import Service
-from hud_tui.service.store import events, jobs
+from hud_tui.service.store import jobs
 from tests.conftest import ended, fork, submit, until
-from tests.service.calls import Held, Json, status_of
+from tests.service.calls import Held, Json, status_of, told
 from tests.toy_engine import ToyEngine
 
 PAUSED = "paused: the server is short of capacity"
@@ -35,13 +35,12 @@ async def test_a_run_that_is_held_up_says_so_until_it_goes_on(
 
     async def said() -> list[bool]:
         """Of each event of the run, whether it says so."""
-        logged = await service.parts.store.read(events.after, model["id"], 0)
-        return [PAUSED in one.body for one in logged if one.type == "job"]
+        return [PAUSED in str(event) for event in await told(service, model["id"], "job")]
 
-    async def told() -> bool:
+    async def begins() -> bool:
         return True in await said()
 
-    await until(told)
+    await until(begins)
     assert (await status_of(http, job))["waits"] == PAUSED
     paused.place = replace(paused.place, queue="active")
 
