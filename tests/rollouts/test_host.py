@@ -142,7 +142,9 @@ def test_an_option_takes_what_is_usual_and_nothing_else(option: Option) -> None:
             option.read(text)
 
 
-def test_an_exit_is_said_with_its_phase(tmp_path: Path) -> None:
+def test_an_exit_is_said_with_its_phase_and_an_error_elsewhere_without_a_place(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "env.py").write_text("import sys\nsys.exit('no shop')\n")
     try:
         exec(compile((tmp_path / "env.py").read_text(), tmp_path / "env.py", "exec"))
@@ -150,9 +152,6 @@ def test_an_exit_is_said_with_its_phase(tmp_path: Path) -> None:
         failure = failure_of(error, str(tmp_path / "env.py"), "import")
     assert (failure["line"], failure["type"]) == (2, "ProcessEnded")
     assert failure["message"] == "import: its process exited with code 1"
-
-
-def test_an_error_outside_the_user_s_files_has_no_place_in_them(tmp_path: Path) -> None:
     try:
         PYPROJECT.joinpath("no").read_text()
     except OSError as error:

@@ -3,11 +3,10 @@
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudNotFound, HudUnauthorized
-from hud_tui.service.service import Service
+from hud_tui.errors import HudNotFound
 from hud_tui.wire import UploadTasks
 from tests.conftest import until
-from tests.service.clients import fork_of, in_process, run_of
+from tests.service.clients import fork_of, run_of
 
 
 async def test_the_catalog_is_read_to_its_true_total(client: HudClient) -> None:
@@ -16,15 +15,6 @@ async def test_the_catalog_is_read_to_its_true_total(client: HudClient) -> None:
         await client.fork(bases[0].id, f"fork {number}")
     models = await client.models()
     assert len(models) == len({model.id for model in models}) == len(bases) + 101
-
-
-async def test_whose_key_it_is(client: HudClient, service: Service) -> None:
-    assert (await client.whoami()).user_id
-    async with in_process(service, api_key="wrong") as stranger:
-        with pytest.raises(HudUnauthorized) as error:
-            await stranger.whoami()
-    assert error.value.exit_code == 4
-    assert "wrong" not in error.value.detail.replace("missing or wrong", "")
 
 
 async def test_a_run_from_submission_to_its_traces(client: HudClient) -> None:
@@ -60,13 +50,3 @@ async def test_a_taskset_comes_back_as_it_was_uploaded(client: HudClient) -> Non
     assert "mine" in [taskset.name for taskset in await client.tasksets()]
     with pytest.raises(HudNotFound):
         await client.taskset("not mine")
-
-
-async def test_environments_say_what_they_offer(client: HudClient) -> None:
-    arith = await client.environment("arith")
-    assert arith is not None
-    assert arith.registry_id is not None
-    names = [scenario.name for scenario in await client.scenarios(arith.registry_id)]
-    assert "add" in names
-    assert set(arith.scenarios) == set(names)
-    assert await client.environment("no such") is None

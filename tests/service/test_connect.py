@@ -174,9 +174,19 @@ async def test_state_and_data_may_share_a_directory(tmp_path: Path) -> None:
 
 
 async def test_each_data_directory_has_its_own(paths: Paths) -> None:
-    """The state directory's file names the first; the second is found all the same."""
-    first = await connected(paths)
+    """The state directory's file names the first; the second is found all the same, also where it
+    runs in the foreground and began before."""
     other = Paths(paths.config, paths.state, paths.data.with_name("other"))
+    serving = await hud(other, "serve", state=False)
+    assert serving.stdout is not None
+    said = ServiceReady.model_validate_json(await serving.stdout.readline())
+    assert not paths.service_file.exists()
+    assert await found(other) == said
+    first = await connected(paths)
+    assert (first.pid != said.pid, await found(other)) == (True, said)
+    assert await stop(other, anywhere=False) == said.pid
+    await serving.communicate()
+    assert not other.serving_file.exists()
     second = await found(other)
     assert (second.pid != first.pid, Path(second.data_dir)) == (True, other.data)
     assert await found(other) == second
@@ -186,21 +196,6 @@ async def test_each_data_directory_has_its_own(paths: Paths) -> None:
     assert await stop(other, anywhere=False) is None
     assert await found(paths) == first
     assert await stop(other) == first.pid
-
-
-async def test_one_in_the_foreground_on_other_data_is_found(paths: Paths) -> None:
-    other = Paths(paths.config, paths.state, paths.data.with_name("other"))
-    serving = await hud(other, "serve", state=False)
-    assert serving.stdout is not None
-    said = ServiceReady.model_validate_json(await serving.stdout.readline())
-    assert not paths.service_file.exists()
-    assert await found(other) == said
-    background = await connected(paths)
-    assert await found(other) == said
-    assert await stop(other, anywhere=False) == said.pid
-    await serving.communicate()
-    assert not other.serving_file.exists()
-    assert await found(paths) == background
 
 
 async def test_programs_with_other_state_directories_end_with_one_service(paths: Paths) -> None:

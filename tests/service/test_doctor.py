@@ -109,7 +109,7 @@ async def asked(answer: Any) -> dict[str, Any]:
     return {host.names[0]: host for host in hosts}
 
 
-async def test_the_key_goes_to_the_api_only() -> None:
+async def test_the_key_goes_to_the_api_only_and_credentials_in_a_url_are_not_shown() -> None:
     seen: dict[str, str | None] = {}
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -118,6 +118,9 @@ async def test_the_key_goes_to_the_api_only() -> None:
 
     await asked(answer)
     assert seen == {"api": "Bearer K3Y", "rl": None, "gw": None, "t": None, "web": None}
+    settings = local_settings("http://user:pass@h:1/x?token=t", "k", "http://h:1")
+    hosts = await probe(settings, httpx.MockTransport(answer))
+    assert [host.url for host in hosts] == ["http://h:1/x"]
 
 
 async def test_an_echoed_key_and_control_characters_do_not_get_through() -> None:
@@ -143,9 +146,3 @@ async def test_endless_bodies_and_lost_connections_are_answers() -> None:
     hosts = await asked(answer)
     assert (hosts["api"].status, hosts["api"].reachable) == (500, True)
     assert (hosts["rl"].reachable, hosts["rl"].detail) == (False, "closed early")
-
-
-async def test_credentials_in_a_url_are_not_shown() -> None:
-    settings = local_settings("http://user:pass@h:1/x?token=t", "k", "http://h:1")
-    hosts = await probe(settings, httpx.MockTransport(lambda request: httpx.Response(200)))
-    assert [host.url for host in hosts] == ["http://h:1/x"]

@@ -48,11 +48,18 @@ async def test_a_reply_carries_the_exact_tokens(http: AsyncClient, model: Json) 
     assert choice.finish_reason == "stop"
 
 
-async def test_tokens_come_only_when_asked_for(http: AsyncClient, model: Json) -> None:
+async def test_tokens_come_only_when_asked_for_and_as_many_as_are(
+    http: AsyncClient, model: Json
+) -> None:
     for asked, has_logprobs in (({}, False), ({"logprobs": True}, True)):
         choice = (await chat(http, model["id"], **asked))["choices"][0]
         assert "token_ids" not in choice
         assert bool(choice["logprobs"] and choice["logprobs"]["content"]) == has_logprobs
+    for name in ("max_tokens", "max_completion_tokens"):
+        body = {name: 1, "n": 8, "return_token_ids": True}
+        choices = (await chat(http, model["id"], **body))["choices"]
+        assert {len(choice["token_ids"]) for choice in choices} == {1}
+        assert {choice["finish_reason"] for choice in choices} == {"length"}
 
 
 async def test_a_seed_repeats_and_n_differ(http: AsyncClient, model: Json) -> None:
@@ -64,14 +71,6 @@ async def test_a_seed_repeats_and_n_differ(http: AsyncClient, model: Json) -> No
     cold = await chat(http, model["id"], temperature=0, n=5)
     assert len({choice["message"]["content"] for choice in cold["choices"]}) == 1
     assert (await chat(http, model["id"], seed=-(2**70)))["choices"]
-
-
-async def test_max_tokens_cuts(http: AsyncClient, model: Json) -> None:
-    for name in ("max_tokens", "max_completion_tokens"):
-        body = {name: 1, "n": 8, "return_token_ids": True}
-        choices = (await chat(http, model["id"], **body))["choices"]
-        assert {len(choice["token_ids"]) for choice in choices} == {1}
-        assert {choice["finish_reason"] for choice in choices} == {"length"}
 
 
 @pytest.mark.parametrize("stop", [" ", ["xyz", " "]])
@@ -193,14 +192,6 @@ async def test_a_later_turn_continues_the_exact_tokens(http: AsyncClient) -> Non
         assert got[len(prior) :] == rest["choices"][0]["prompt_token_ids"]
 
 
-async def test_tools_are_shown_to_the_model(http: AsyncClient, model: Json) -> None:
-    tool = {"type": "function", "function": {"name": "plus", "parameters": {"type": "object"}}}
-    plain = await chat(http, model["id"], return_token_ids=True)
-    shown = await chat(http, model["id"], tools=[tool], return_token_ids=True)
-    lengths = [len(reply["choices"][0]["prompt_token_ids"]) for reply in (plain, shown)]
-    assert lengths[1] > lengths[0]
-
-
 async def test_a_call_is_answered_as_one_and_the_turn_after_it_goes_on(
     http: AsyncClient, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +205,8 @@ async def test_a_call_is_answered_as_one_and_the_turn_after_it_goes_on(
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", "So:")
     assert call["type"] == "function"
     assert call["function"] == {"name": "plus", "arguments": '{"x":2}'}
+    plain = (await chat(http, model["id"], **ask))["choices"][0]
+    assert len(choice["prompt_token_ids"]) > len(plain["prompt_token_ids"]), "tools are shown"
     before = [*choice["prompt_token_ids"], *choice["token_ids"]]
     answer = {"role": "tool", "tool_call_id": call["id"], "content": "5"}
     ask["messages"] = [*ask["messages"], choice["message"], answer]

@@ -32,6 +32,9 @@ async def test_the_head_that_was_seen_may_be_replaced(http: AsyncClient, model: 
         assert (await put(http, model, third, match)).status_code == 200, match
     assert (await put(http, model, first, third)).status_code == 200
     assert await head(http, model) == first
+    other = await fork(http, "other")  # without steps it serves none
+    assert (await put(http, other, first, '"none"')).status_code == 404
+    assert (await put(http, model, first, f'"{other["id"]}"')).status_code == 409
 
 
 async def test_steps_from_there_are_no_move_but_a_set_head_is(
@@ -72,13 +75,6 @@ async def test_what_was_set_by_hand_is_remembered_when_training_goes_on(
     assert (await put(http, model, first, '"none"')).status_code == 409
     assert await head(http, model) == third
     assert (await put(http, model, first, f'"{second}"')).status_code == 200
-
-
-async def test_a_model_without_steps_serves_none(http: AsyncClient) -> None:
-    model, other = await fork(http), await fork(http, "other")
-    [theirs] = await steps(http, other, 1)
-    assert (await put(http, model, theirs, '"none"')).status_code == 404
-    assert (await put(http, other, theirs, f'"{model["id"]}"')).status_code == 409
 
 
 async def test_the_client_says_what_it_saw(

@@ -182,6 +182,10 @@ async def test_a_service_that_is_down_or_refuses_the_key_or_finds_none(
     none = await hud()
     assert (none.code, none.error["type"]) == (4, "no_key")
     assert "HUD_API_KEY" in none.error["hint"]
+    point_at(monkeypatch, served.url, served.api_key)
+    meddle(monkeypatch, lambda request: httpx.Response(200, text="<html>", request=request))
+    page = await hud("models")
+    assert (page.code, page.error["type"]) == (1, "malformed")
 
 
 async def test_a_directory_that_cannot_be_used(hud: Command, tmp_path: Path) -> None:
@@ -207,12 +211,6 @@ async def test_a_bug_is_a_document_too(hud: Command, monkeypatch: pytest.MonkeyP
     assert "ZeroDivisionError: a" in result.error["message"]
     assert "Traceback" in result.err
     assert "\x1b" not in result.err
-
-
-async def test_a_body_that_is_not_json(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    meddle(monkeypatch, lambda request: httpx.Response(200, text="<html>", request=request))
-    result = await hud("models")
-    assert (result.code, result.error["type"]) == (1, "malformed")
 
 
 async def test_a_head_that_is_set_late_is_looked_for_again(

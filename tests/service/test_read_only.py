@@ -55,6 +55,10 @@ async def test_a_headless_write_is_refused_and_a_read_is_not(hud: Command) -> No
         assert (result.code, result.error["type"]) == (1, "read_only"), argv
         assert "started with --read-only" in result.error["message"]
         assert result.error["hint"] == "start without it to change something"
+    pushed = await hud("convert", "tasks.json", "--name", "me/tasks", "-y", "--read-only")
+    stopped = await hud("stop", "--read-only")
+    assert pushed.error["type"] == stopped.error["type"] == "read_only"
+    assert (await hud("serve", "--read-only")).code == 2, "it wants no such flag"
     result = await hud("models", "--read-only")
     assert result.code == 0
     own = [one["id"] for one in result.data["models"] if one["is_trainable"]]
@@ -85,10 +89,3 @@ async def test_the_environment_and_the_config_file_say_it_too(
     assert (await hud(*fork)).code == 0
     for value in ("", "0", "false", "No", "off "):
         assert why_read_only(False, {"HUD_TUI_READ_ONLY": value}, Safety()) is None
-
-
-async def test_stop_and_a_push_are_refused_and_serve_wants_no_such_flag(hud: Command) -> None:
-    assert (await hud("stop", "--read-only")).error["type"] == "read_only"
-    pushed = await hud("convert", "tasks.json", "--name", "me/tasks", "-y", "--read-only")
-    assert pushed.error["type"] == "read_only"
-    assert (await hud("serve", "--read-only")).code == 2

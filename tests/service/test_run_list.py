@@ -129,7 +129,9 @@ async def test_only_what_has_changed_is_sent_again(
     assert len(await listed(http, limit=1, offset=1)) == 1
 
 
-async def test_a_loop_from_outside_is_a_run_by_its_job(http: httpx.AsyncClient) -> None:
+async def test_a_loop_from_outside_is_a_run_by_its_job_or_its_model(
+    http: httpx.AsyncClient,
+) -> None:
     model, job = await fork(http), uuid4().hex
     await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine", "group": 2, "steps": 10})
     assert await listed(http) == [], "a job that took no step is no run"
@@ -149,16 +151,12 @@ async def test_a_loop_from_outside_is_a_run_by_its_job(http: httpx.AsyncClient) 
     await http.post(f"/v2/trace/{trace}/enter", json={"job_id": job, "task_slug": "add-1"})
     [row] = await listed(http, since=revision)
     assert row["status"] == "running"
-
-
-async def test_a_loop_without_a_job_is_a_run_by_its_model(
-    http: httpx.AsyncClient, model: Json
-) -> None:
-    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
-    await optim(http, model["id"])
-    [row] = await listed(http)
-    assert (row["id"], row["status"]) == (model["id"], None)
-    assert row["name"] == f"loop on {model['model_name']}"
+    other = await fork(http, "without a job")
+    await pass_(http, other["id"], await payloads(http, other["id"], [1.0, 0.0]))
+    await optim(http, other["id"])
+    row, _ = await listed(http)
+    assert (row["id"], row["status"]) == (other["id"], None)
+    assert row["name"] == f"loop on {other['model_name']}"
 
 
 async def test_the_steps_of_a_run_as_columns(http: httpx.AsyncClient, model: Json) -> None:

@@ -105,7 +105,9 @@ def test_a_spoilt_cache_is_as_good_as_none(tmp_path: Path) -> None:
         assert (cache.read(asked, TASKS), cache.pace(asked)) == ({}, None)
 
 
-async def test_a_task_that_cannot_be_rolled_out_is_an_error_of_its_own(client: HudClient) -> None:
+async def test_a_task_that_cannot_be_rolled_out_is_an_error_of_its_own_and_too_many_are_refused(
+    client: HudClient,
+) -> None:
     bad = read_rows([{"env": "arith", "id": "add", "args": {"a": 1}, "slug": "bad"}])
     model = await fork_of(client)
     asked = await ask_of(client, model, JobParameters(group_size=2), 13)
@@ -114,6 +116,11 @@ async def test_a_task_that_cannot_be_rolled_out_is_an_error_of_its_own(client: H
     assert (by_slug["bad"].errors, by_slug["bad"].outcomes) == (2, ())
     assert "args.b is missing" in last.trouble
     assert sum(len(signal.outcomes) for signal in last.signals) == 24
+    with pytest.raises(HudUsage, match="no task to roll out"):
+        await all_of(client, [], model, asked)
+    for groups in (0, 10**6):
+        with pytest.raises(HudUsage, match="groups of"):
+            await ask_of(client, model, JobParameters(), groups)
 
 
 async def test_leaving_early_stops_what_is_under_way(
@@ -137,16 +144,6 @@ async def test_leaving_early_stops_what_is_under_way(
         await task
     [job] = await client.jobs()
     assert {trace.status for trace in await client.job_traces(job.id)} == {"cancelled"}
-
-
-async def test_too_much_and_nothing_are_refused(client: HudClient) -> None:
-    model = await fork_of(client)
-    for groups in (0, 10**6):
-        with pytest.raises(HudUsage, match="groups of"):
-            await ask_of(client, model, JobParameters(), groups)
-    asked = await ask_of(client, model, JobParameters(), 1)
-    with pytest.raises(HudUsage, match="no task to roll out"):
-        await all_of(client, [], model, asked)
 
 
 def platform(status: int = 201) -> Callable[[httpx.Request], httpx.Response]:

@@ -68,7 +68,7 @@ def test_a_step_needs_its_parent_to_be_the_head(db: Db) -> None:
     assert checkpoints.head_id(db, model.id) == "c1"
 
 
-def test_the_schema_refuses_orphans_and_foreign_heads(db: Db) -> None:
+def test_the_schema_refuses_orphans_foreign_heads_and_two_runs_on_a_model(db: Db) -> None:
     model = models.find(db, "fork")
     other = models.fork(db, models.find(db, "toy/four"), "other")
     checkpoints.append(db, new(model.id, None))
@@ -78,10 +78,6 @@ def test_the_schema_refuses_orphans_and_foreign_heads(db: Db) -> None:
             insert(db, "checkpoint", id="c3", model_id=owner, parent_id=parent, **columns)
     with pytest.raises(sqlite3.IntegrityError):
         db.execute("INSERT INTO head VALUES (?, 'c1', NULL)", (other.id,))
-
-
-def test_the_schema_refuses_two_runs_on_a_model(db: Db) -> None:
-    model = models.find(db, "fork")
     row = {"kind": "training", "status": "running", "model_id": model.id, "created_at": now()}
     insert(db, "job", id="j1", **row)
     with pytest.raises(sqlite3.IntegrityError):

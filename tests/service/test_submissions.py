@@ -8,7 +8,7 @@ from httpx import AsyncClient
 
 from hud_tui.service.managed_run import MOST_TASKS
 from tests.conftest import dumps, ended, tasks_of
-from tests.service.calls import Json, detail
+from tests.service.calls import Json, conversation, detail, traces_of
 
 GOOD: Json = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
 
@@ -73,19 +73,21 @@ async def test_parameters_are_checked(http: AsyncClient, model: Json) -> None:
         assert (await http.get("/v2/jobs")).json()["total"] == 0
 
 
-async def test_something_must_be_trained_on(http: AsyncClient, model: Json) -> None:
+async def test_something_must_be_trained_on_but_not_too_much_and_not_a_base(
+    http: AsyncClient, model: Json
+) -> None:
     held = [row for row in await tasks_of(http) if row.get("columns")]
-    assert held
-    answer = await submit(http, model["id"], held)
-    assert (answer.status_code, "every row is held out" in detail(answer)) == (422, True)
-    assert (await submit(http, model["id"], [])).status_code == 422
-
-
-async def test_more_tasks_than_a_run_takes_are_refused(http: AsyncClient, model: Json) -> None:
-    rows = [{**GOOD, "args": {"a": number, "b": 0}} for number in range(MOST_TASKS + 1)]
-    answer = await submit(http, model["id"], rows)
-    assert (answer.status_code, "at most 10000 in one run" in detail(answer)) == (422, True)
-    assert (await submit(http, model["id"], rows[1:], steps=1)).status_code == 201
+    many = [{**GOOD, "args": {"a": number, "b": 0}} for number in range(MOST_TASKS + 1)]
+    for model_id, rows, status, said in (
+        (model["id"], held, 422, "every row is held out"),
+        (model["id"], [], 422, "at least 1 item"),
+        (model["id"], many, 422, "at most 10000 in one run"),
+        ("toy/four", [GOOD], 409, "fork it first"),
+        (str(uuid4()), [GOOD], 404, "no such model"),
+    ):
+        answer = await submit(http, model_id, rows)
+        assert (answer.status_code, said in detail(answer)) == (status, True), answer.text
+    assert (await submit(http, model["id"], many[1:], steps=1)).status_code == 201
 
 
 async def test_a_whole_number_is_an_integer_however_it_is_written(
@@ -96,17 +98,10 @@ async def test_a_whole_number_is_an_integer_however_it_is_written(
     assert answer.status_code == 201, answer.text
     job_id = answer.json()["job_id"]
     await ended(http, job_id)
-    traces = (await http.get(f"/v2/jobs/{job_id}/traces")).json()["items"]
-    events = (await http.get(f"/v2/trace/{traces[0]['id']}/events")).json()["events"]
-    assert events[0]["text"] == "3 + 2 = ?"
+    trace, *_ = await traces_of(http, job_id)
+    assert (await conversation(http, trace["id"]))[0]["text"] == "3 + 2 = ?"
     half = await submit(http, model["id"], [{**GOOD, "args": {"a": 3.5, "b": 2}}], steps=1)
     assert (half.status_code, "args.a must be an integer" in detail(half)) == (422, True)
-
-
-async def test_the_model_must_be_a_fork(http: AsyncClient) -> None:
-    base = await submit(http, "toy/four", [GOOD])
-    assert (base.status_code, "fork it first" in detail(base)) == (409, True)
-    assert (await submit(http, str(uuid4()), [GOOD])).status_code == 404
 
 
 async def test_every_form_of_row_is_taken(http: AsyncClient, model: Json) -> None:

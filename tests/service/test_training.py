@@ -230,25 +230,16 @@ async def test_a_call_that_does_not_fit_is_refused(http: AsyncClient, model: Jso
         assert (await optim(http, model["id"])).status_code == 409
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"learning_rate": 0},
-        {"learning_rate": float("inf")},
-        {"learning_rate": 0.1, "beta1": 1.0},
-        {"learning_rate": 1e300},
-        {"learning_rate": 0.1, "eps": float("nan")},
-        {"learning_rate": 0.1, "eps": 0},
-        {"learning_rate": 0.1, "eps": 1e-320},
-        {"learning_rate": 0.1, "weight_decay": -1},
-    ],
-)
-async def test_an_optimizer_out_of_bounds_is_refused(
-    http: AsyncClient, model: Json, body: Json
-) -> None:
+async def test_an_optimizer_out_of_bounds_is_refused(http: AsyncClient, model: Json) -> None:
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     url = f"/v1/models/{model['id']}/train/optim-step"
-    assert (await http.post(url, content=dumps(body))).status_code == 422
+    for rate in (0, 1e300, float("inf")):
+        assert (await http.post(url, content=dumps({"learning_rate": rate}))).status_code == 422
+    wrong = {"beta1": [1.0], "eps": [0, 1e-320, float("nan")], "weight_decay": [-1]}
+    for name, values in wrong.items():
+        for value in values:
+            body = {"learning_rate": 0.1, name: value}
+            assert (await http.post(url, content=dumps(body))).status_code == 422
     assert (await optim(http, model["id"])).status_code == 200
 
 
