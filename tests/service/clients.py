@@ -12,7 +12,7 @@ from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
 from hud_tui.settings import Settings, local_settings
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
-from tests.conftest import Served
+from tests.conftest import Served, until
 
 KEY = "sk-the-secret"
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -66,6 +66,18 @@ async def run_of(client: HudClient, model: Model, **parameters: Any) -> SubmitJo
         dataset=JobDataset(tasks=(await client.taskset("arith")).tasks),
         config=JobConfig(parameters=JobParameters(**parameters)),
     )
+
+
+async def trained(client: HudClient, name: str = "arith rl", **parameters: Any) -> Model:
+    """A fork that a run with these parameters has trained."""
+    model = await fork_of(client, name)
+    job = await client.submit(await run_of(client, model, **parameters))
+
+    async def is_over() -> bool:
+        return (await client.job_status(job.job_id)).status == "succeeded"
+
+    await until(is_over)
+    return model
 
 
 def documents(out: str) -> list[dict[str, Any]]:

@@ -5,8 +5,7 @@ import pytest
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudNotFound
 from hud_tui.wire import UploadTasks
-from tests.conftest import until
-from tests.service.clients import fork_of, run_of
+from tests.service.clients import trained
 
 
 async def test_the_catalog_is_read_to_its_true_total(client: HudClient) -> None:
@@ -18,16 +17,9 @@ async def test_the_catalog_is_read_to_its_true_total(client: HudClient) -> None:
 
 
 async def test_a_run_from_submission_to_its_traces(client: HudClient) -> None:
-    model = await fork_of(client)
-    body = await run_of(client, model, steps=2, group_size=2, tasks_per_step=2)
-    job_id = (await client.submit(body)).job_id
-
-    async def over() -> bool:
-        return (await client.job_status(job_id)).status == "succeeded"
-
-    await until(over)
+    model = await trained(client, steps=2, group_size=2, tasks_per_step=2)
+    [job_id] = [job.id for job in await client.jobs()]
     assert (await client.job_status(model.id)).id == job_id
-    assert [job.id for job in await client.jobs()] == [job_id]
     assert (await client.job(job_id)).id == job_id
     every = await client.job_traces(job_id)
     of_two = [t for t in await client.job_traces(job_id, step=2) if not t.heldout]

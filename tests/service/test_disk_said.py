@@ -9,8 +9,8 @@ from hud_tui.service.policies import size_of
 from hud_tui.service.service import Service
 from tests.conftest import Served, ended, fork, submit, tasks_of
 from tests.service.calls import Json, detail, saved_steps
-from tests.service.clients import over_socket
-from tests.service.test_headless_terminal import at_a_terminal, trained
+from tests.service.clients import over_socket, trained
+from tests.service.test_headless_terminal import at_a_terminal
 from tests.toy_engine import ToyEngine
 
 
@@ -41,7 +41,7 @@ async def test_a_pointer_to_a_server_is_not_the_size_of_a_checkpoint(
 
 async def test_the_question_names_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     async with over_socket(served) as client:
-        model = await trained(client)
+        model = await trained(client, steps=3, group_size=2)
         disk = (await client.model(model.id)).disk
     assert disk is not None
     assert disk.free_bytes is not None

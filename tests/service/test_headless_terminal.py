@@ -15,7 +15,7 @@ import pytest
 from hud_tui.client.client import HudClient
 from hud_tui.wire import Model
 from tests.conftest import PATIENCE_S, Served, pointed_at, until
-from tests.service.clients import fork_of, over_socket, run_of
+from tests.service.clients import fork_of, over_socket, run_of, trained
 from tests.toy_engine import ToyEngine
 
 
@@ -74,18 +74,6 @@ async def client(served: Served) -> AsyncIterator[HudClient]:
         yield client
 
 
-async def trained(client: HudClient) -> Model:
-    """A model of three steps."""
-    model = await fork_of(client, "mine")
-    job = await client.submit(await run_of(client, model, steps=3, group_size=2))
-
-    async def over() -> bool:
-        return (await client.job_status(job.job_id)).status == "succeeded"
-
-    await until(over)
-    return model
-
-
 async def head_of(client: HudClient, model: Model) -> str | None:
     return next((c.name for c in await client.checkpoints(model.id) if c.is_active), None)
 
@@ -97,7 +85,7 @@ async def head_of(client: HudClient, model: Model) -> str | None:
 async def test_only_yes_is_yes(
     served: Served, client: HudClient, answer: str, code: int, head: str
 ) -> None:
-    model = await trained(client)
+    model = await trained(client, "mine", steps=3, group_size=2)
     async with at_a_terminal(served, "head", "mine", "--back", "1") as terminal:
         assert "serve step-000002 instead of step-000003" in await terminal.prompt()
         terminal.type(answer)
@@ -110,7 +98,7 @@ async def test_only_yes_is_yes(
 async def test_a_head_that_moves_while_somebody_thinks_is_left_alone(
     served: Served, client: HudClient
 ) -> None:
-    model = await trained(client)
+    model = await trained(client, "mine", steps=3, group_size=2)
     first = (await client.checkpoints(model.id))[0]
     async with at_a_terminal(served, "head", "mine", "--back", "1") as terminal:
         await terminal.prompt()
@@ -187,7 +175,7 @@ async def asked_and_done(served: Served, *argv: str, question: str) -> str:
 async def test_without_headless_a_change_is_asked_for_done_and_told_in_a_line(
     served: Served, client: HudClient
 ) -> None:
-    model = await trained(client)
+    model = await trained(client, "mine", steps=3, group_size=2)
     out = await asked_and_done(served, "head", "mine", "--back", "2", question="serve step-000001")
     assert out == "mine serves step-000001 instead of step-000003; verified\n"
     assert await head_of(client, model) == "step-000001"
@@ -218,7 +206,7 @@ async def test_without_headless_a_job_is_cancelled_and_resumed(
 async def test_without_headless_a_change_that_is_refused_says_so_on_a_line(
     served: Served, client: HudClient
 ) -> None:
-    await trained(client)
+    await trained(client, "mine", steps=3, group_size=2)
     async with at_a_terminal(served, "head", "mine", "--set", "nope", headless=False) as terminal:
         assert "no checkpoint named nope" in await terminal.asked("\n")
         assert await terminal.ended() == b""

@@ -15,7 +15,7 @@ from hud_tui.errors import HudRefused
 from hud_tui.events import HeadMoved, TreeRead
 from hud_tui.settings import local_settings
 from tests.conftest import Served, until
-from tests.service.clients import KEY, answered, fork_of, over_socket, run_of
+from tests.service.clients import KEY, answered, over_socket, trained
 from tests.service.proxy import proxy
 
 ROWS = [{"id": f"c{number}", "name": "x" * 100} for number in range(100)]
@@ -76,10 +76,7 @@ async def test_the_embedded_service_sends_a_tree_once(served: Served) -> None:
         proxy(served.url) as line,
         aclosing(HudClient(local_settings(line.url, served.api_key, ""))) as client,
     ):
-        model = await fork_of(client)
-        body = await run_of(client, model, steps=3, group_size=4, tasks_per_step=4)
-        await client.submit(body)
-        await until(lambda: _has_ended(client, model.id))
+        model = await trained(client, steps=3, group_size=4, tasks_per_step=4)
         first = await client.tree(model.id)
         before = line.forwarded
         assert await client.tree(model.id) is first
@@ -88,17 +85,10 @@ async def test_the_embedded_service_sends_a_tree_once(served: Served) -> None:
         assert [node.is_active for node in await client.tree(model.id)] == [True, False, False]
 
 
-async def _has_ended(client: HudClient, model_id: str) -> bool:
-    job = await client.known_job(model_id)
-    return job is not None and job.status == "succeeded"
-
-
 async def test_who_reads_a_tree_while_another_renews_it_is_sent_what_is_new(served: Served) -> None:
     trees, store = served.service.parts.trees, served.service.parts.store
     async with over_socket(served) as client:
-        model = await fork_of(client)
-        await client.submit(await run_of(client, model, steps=2, group_size=2, tasks_per_step=2))
-        await until(lambda: _has_ended(client, model.id))
+        model = await trained(client, steps=2, group_size=2, tasks_per_step=2)
         [first, _] = await client.tree(model.id)
         before = await trees.read(store, model.id)
         await client.set_head(model.id, first.id)
