@@ -324,7 +324,8 @@ async def test_from_here_each_rollout_is_pinned_and_kept_by_the_job_s_id(
     assert job["name"] == "evaluation of step-000001 of arith-rl on arith"
     listed = (await hud("eval", "-m", "arith-rl", "--list")).data["evaluations"]
     assert [one["id"] for one in listed] == [found["id"]]
-    other = await hud("eval", "arith", "-m", "arith-rl", "--fail-if-worse-than", "step-000001")
+    worse = ("--samples", "1", "--fail-if-worse-than", "step-000001")
+    other = await hud("eval", "arith", "-m", "arith-rl", *worse)
     assert other.data["gates"][0]["tasks"] == HELDOUT
     base = await hud("eval", "arith", "-m", "arith-rl", "--checkpoint", "base")
     assert (base.code, "not what a model started from" in base.error["message"]) == (2, True)
