@@ -93,7 +93,7 @@ class AlarmWatch:
         self._monitor = AlarmMonitor(thresholds)
         self._silent_s: float | None = None
         self._loaded = False
-        self._told: dict[str, Level] | None = None
+        self._reported: dict[str, Level] | None = None
         """Levels of the alarms already announced, by id; None until the run was read once."""
 
     @property
@@ -101,7 +101,7 @@ class AlarmWatch:
         """Whether the detectors have steps left to read."""
         return self._monitor.behind > 0
 
-    def look(self, run: Run, silent_s: float | None) -> Report:
+    def detect(self, run: Run, silent_s: float | None) -> Report:
         """Let the detectors read the next steps; return the report, which is the same object if
         nothing changed.
 
@@ -128,11 +128,11 @@ class AlarmWatch:
         if self.behind or not self._loaded:
             return []
         found = [alarm for alarm in self.report.loud if alarm.level is not Level.INFO]
-        told, self._told = self._told, {alarm.id: alarm.level for alarm in found}
-        if told is None:
+        before, self._reported = self._reported, {alarm.id: alarm.level for alarm in found}
+        if before is None:
             return []
         return [
             alarm
             for alarm in found
-            if alarm.id not in told or alarm.level.rank > told[alarm.id].rank
+            if alarm.id not in before or alarm.level.rank > before[alarm.id].rank
         ]

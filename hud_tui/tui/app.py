@@ -62,9 +62,9 @@ from hud_tui.tui.screens.dialogs import (
     is_alarm,
     limit_time,
     make_way,
-    say,
+    show_error,
+    show_notice,
     superseded,
-    tell,
 )
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThinUpdate, ascii_filter
 
@@ -159,32 +159,34 @@ class Clipboard:
         """Whether every common terminal accepts this much."""
         return len(text.encode()) <= MOST_COPIED
 
-    async def said_of(self, text: str) -> Copied:
+    async def notice_for(self, text: str) -> Copied:
         """The notice for copied text."""
         if self._advised is None:
             self._advised = await to_thread(self._advice)
         began = one_line(text, SHOWN) if len(text) <= SHOWN else f"{one_line(text[:SHOWN])}…"
         count = size(len(text.encode()))
         if self._advised:
-            said = f"copied {count} (OSC 52; the terminal may block it): {began}\n→ {self._advised}"
-            return Copied(said, 8, "warning")
+            notice = (
+                f"copied {count} (OSC 52; the terminal may block it): {began}\n→ {self._advised}"
+            )
+            return Copied(notice, 8, "warning")
         return Copied(f"copied {count}: {began}", 2)
 
     async def write_to_file(self, text: str) -> Copied:
         """Write a text too large for OSC 52 to a file; returns the notice."""
-        said = f"Not copied: {size(len(text.encode()))} is over the {size(MOST_COPIED)} "
-        said += "that every terminal takes."
+        notice = f"Not copied: {size(len(text.encode()))} is over the {size(MOST_COPIED)} "
+        notice += "that every terminal takes."
         directory = self._store.directory
         file = None if directory is None else directory / COPIED_FILE
         try:
             if file is not None:
                 await to_thread(write_atomic, file, text)
         except OSError as error:
-            said += f" Writing it to a file failed: {one_line(error, 200)}"
+            notice += f" Writing it to a file failed: {one_line(error, 200)}"
         else:
             where = f"The whole text is in {one_line(file, 400)}"
-            said += f"\n{where if file else keyed('{models.export} exports to a file')}"
-        return Copied(said, 15, "warning")
+            notice += f"\n{where if file else keyed('{models.export} exports to a file')}"
+        return Copied(notice, 15, "warning")
 
 
 def copying_keys() -> set[str]:
@@ -262,7 +264,7 @@ class HudApp(App[None]):
 
     def on_mount(self) -> None:
         self._mounted = True
-        self.call_after_refresh(self._tell_unread_files)
+        self.call_after_refresh(self._show_unread_files)
         if self.mode is not None:
             self.call_after_refresh(self.open_client, self.mode)
 
@@ -343,7 +345,7 @@ class HudApp(App[None]):
         use. All views are new, as after a start."""
         old = self.workspace
         if old is None or self.mode != "local":
-            self.say("from now on hud-tui --local trains there")
+            self.show_notice("from now on hud-tui --local trains there")
             return
         view = old.view.VIEW if old.view is not None else "models"
         self.start, self.workspace = Start(view=view, again=True), None
@@ -368,9 +370,9 @@ class HudApp(App[None]):
         """Reconnect; start the embedded service if it has ended."""
         if self.workspace is not None and self.shown_view is not None and self.mode is not None:
             try:
-                client = await self._connect(self.mode, self.key, self.say)
+                client = await self._connect(self.mode, self.key, self.show_notice)
             except HudError as error:
-                self.tell(error)
+                self.show_error(error)
             else:
                 await self.workspace.reconnect(client)
         elif self.connect_screen.state == "failed":
@@ -378,13 +380,13 @@ class HudApp(App[None]):
 
     # Notices.
 
-    def tell(self, error: HudError) -> None:
+    def show_error(self, error: HudError) -> None:
         """Show an error with its hint."""
-        tell(self, error)
+        show_error(self, error)
 
-    def say(self, text: str) -> None:
+    def show_notice(self, text: str) -> None:
         """Show a line for a few seconds."""
-        say(self, text)
+        show_notice(self, text)
 
     def on_notify(self, event: NotifyEvent) -> None:
         """Remove older notices to make room for one, and limit its time."""
@@ -407,9 +409,9 @@ class HudApp(App[None]):
 
     def _notice_files(self) -> None:
         if self._mounted:
-            self.call_later(self._tell_unread_files)
+            self.call_later(self._show_unread_files)
 
-    def _tell_unread_files(self) -> None:
+    def _show_unread_files(self) -> None:
         """Show which stored files are invalid; they are left unchanged."""
         for line in self.store.problems():
             self.notify(line, severity="warning", markup=False, timeout=10)
@@ -445,14 +447,14 @@ class HudApp(App[None]):
         text = clean(text, WHOLE)
         if text and self.clipboard_notices.fits(text):
             super().copy_to_clipboard(text)
-            self._say_copied(self.clipboard_notices.said_of(text))
+            self._show_copied(self.clipboard_notices.notice_for(text))
         elif text:
-            self._say_copied(self.clipboard_notices.write_to_file(text))
+            self._show_copied(self.clipboard_notices.write_to_file(text))
 
     @work(group="copied")
-    async def _say_copied(self, copied: Awaitable[Copied]) -> None:
-        said = await copied
-        self.notify(said.text, severity=said.severity, markup=False, timeout=said.timeout)
+    async def _show_copied(self, copied: Awaitable[Copied]) -> None:
+        notice = await copied
+        self.notify(notice.text, severity=notice.severity, markup=False, timeout=notice.timeout)
 
     # Keys of every view.
 
@@ -513,7 +515,7 @@ class HudApp(App[None]):
         try:
             await place.go()
         except HudError as error:
-            self.tell(error)
+            self.show_error(error)
 
     async def action_view(self, name: str) -> None:
         """Show one of the views."""
@@ -593,7 +595,7 @@ class HudApp(App[None]):
         """Show a worker's `HudError` and continue; any other exception ends the app."""
         failure = error.error if isinstance(error, WorkerFailed) else error
         if isinstance(failure, HudError) and self.is_running:
-            self.tell(failure)
+            self.show_error(failure)
             return
         if self.crash is None and isinstance(failure, Exception):
             self.crash = failure
@@ -654,7 +656,7 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     """
     need_terminal()
     gc.disable()
-    recorder = _recorder(session.record, lambda text: app.say(text))
+    recorder = _recorder(session.record, lambda text: app.show_notice(text))
     app = HudApp(connect, mode, start, session.clock, session.state, _options(session, recorder))
     if session.config is not None:
         use_keymap(app, session.config.keys)

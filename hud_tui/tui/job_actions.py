@@ -54,7 +54,14 @@ from hud_tui.rollouts.evaluate import (
 )
 from hud_tui.rollouts.run_files import Order
 from hud_tui.tui.screens.base import WritePolicy, duration
-from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Dialog, InputDialog, say, tell
+from hud_tui.tui.screens.dialogs import (
+    ChoiceDialog,
+    ConfirmDialog,
+    Dialog,
+    InputDialog,
+    show_error,
+    show_notice,
+)
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.checkpoint_details import is_cut_short
 from hud_tui.tui.widgets.form import Field, Picker
@@ -320,14 +327,14 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
             before = picker.value
             picker.options = tuple(split for split in SPLITS if tasks.count(split)) or SPLITS
             picker.value = before if before in picker.options else picker.options[0]
-        self._say()
+        self._show_size()
 
     @on(Input.Changed)
     @on(Picker.Changed)
     def _changed(self) -> None:
         self._offer_splits()
 
-    def _say(self) -> None:
+    def _show_size(self) -> None:
         """Show the size of the evaluation, or what is missing."""
         try:
             asked, tasks = self._parameters(), self.tasks
@@ -350,7 +357,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         if known and tasks.order is None:  # environments of the user's own have no seed
             have = "has" if len(known) == 1 else "have"
             text += f"\n{' and '.join(known)} {have} these rollouts: more samples would tell more"
-        self._told.update(Content.styled(text, "$text-muted"))
+        self._problem_line.update(Content.styled(text, "$text-muted"))
 
     def _has(self, node: Checkpoint | None, asked: EvaluationParameters, tasks: _Tasks) -> bool:
         """Whether an evaluation with the same seed has made these rollouts of a checkpoint
@@ -368,11 +375,11 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         )
 
     @property
-    def _told(self) -> Static:
+    def _problem_line(self) -> Static:
         return self.query_one("#dialog-problem", Static)
 
     def complain(self, problem: str) -> None:
-        self._told.update(problem)
+        self._problem_line.update(problem)
 
     @property
     def _chosen(self) -> Evaluated:
@@ -381,13 +388,13 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 
     def _parameters(self) -> EvaluationParameters:
         """The typed parameters. Raises HudUsage for an invalid number."""
-        given: dict[str, Any] = {}
+        typed: dict[str, Any] = {}
         for spec in (SAMPLES, MAX_TOKENS):
             try:
-                given[spec.key] = spec.read(self.query_one(f"#{spec.key}", Input).value.strip())
+                typed[spec.key] = spec.read(self.query_one(f"#{spec.key}", Input).value.strip())
             except ValueError:
                 raise HudUsage(f"{spec.label}: {spec.limits}") from None
-        return EvaluationParameters(**given)
+        return EvaluationParameters(**typed)
 
     def on_input_submitted(self) -> None:
         self._start()
@@ -516,10 +523,10 @@ def why_no_resume(job: Job) -> str:
         return ""
     if job_is_active(job):
         return f"{title} is running: nothing to resume."
-    said, launch = one_line(job.status or "–", 20), key("app.view.launch")
+    status, launch = one_line(job.status or "–", 20), key("app.view.launch")
     if job_evaluates(job):
-        return f"{title} has ended ({said}): nothing is left to sample."
-    return f"{title} has ended ({said}): launch a new run with {launch}."
+        return f"{title} has ended ({status}): nothing is left to sample."
+    return f"{title} has ended ({status}): launch a new run with {launch}."
 
 
 @dataclass(frozen=True)
@@ -677,7 +684,7 @@ async def may_leave(
     try:
         return await cancel(session, writes, asked) is not None
     except HudError as error:
-        tell(app, error)
+        show_error(app, error)
         return False
 
 
@@ -694,7 +701,7 @@ async def offer_resume(
     try:
         await ask_resume(app, session, writes, of_session(session, job))
     except HudError as error:
-        tell(app, error)
+        show_error(app, error)
 
 
 # Sweeps are driven by the app while it is open; runs that have started continue without it.
@@ -715,16 +722,16 @@ def start_sweep(
 async def _drive(
     app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task], files: SweepFiles
 ) -> None:
-    def told(now: Sweep, member: Member) -> None:
+    def observe(now: Sweep, member: Member) -> None:
         session.sweeps[now.id] = now
 
     try:
-        ended = await SweepDriver(session.client, sweep, tasks, files, told).run(follow=True)
+        ended = await SweepDriver(session.client, sweep, tasks, files, observe).run(follow=True)
     except (HudError, OSError) as error:
         trouble = error if isinstance(error, HudError) else HudUsage(f"{sweep.name}: {error}")
-        tell(app, trouble)
+        show_error(app, trouble)
     else:
-        say(app, f"{ended.name} {ended.status}")
+        show_notice(app, f"{ended.name} {ended.status}")
     finally:
         session.sweeps.pop(sweep.id, None)
 

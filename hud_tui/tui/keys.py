@@ -158,7 +158,7 @@ class FootLine(ClickableText):
         """`text` names keys by their ids, with two spaces between hints."""
         super().__init__(foot(text), id=id)
 
-    def say(self, text: str) -> None:
+    def show_text(self, text: str) -> None:
         """Show another text."""
         self.update(foot(text))
 

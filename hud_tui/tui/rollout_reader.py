@@ -165,26 +165,26 @@ class JobReader:
         self._all: list[Trace] | None = None
         self._rule: Advantages | None = None
 
-    async def read(self, client: HudClient, wanted: int | None = None) -> Part:
+    async def read(self, client: HudClient, requested: int | None = None) -> Part:
         """A step or page; None for the newest, with the job in its present state.
 
         Raises:
             HudError: The service refused or did not answer.
         """
-        if wanted is None or job_is_active(self.job):
+        if requested is None or job_is_active(self.job):
             self.job = await client.job(self.job.id)
         if job_step(self.job) is None:
-            return await self._page(client, wanted)
-        return await self._step(client, wanted)
+            return await self._page(client, requested)
+        return await self._step(client, requested)
 
-    async def _step(self, client: HudClient, wanted: int | None) -> Part:
+    async def _step(self, client: HudClient, requested: int | None) -> Part:
         """Rollouts of a step. A step that is being sampled, or at which a run failed, has rollouts
         although it was never taken."""
         taken = job_step(self.job) or 0
         newest = max(1, newest_sampled(self.job))
-        number = newest if wanted is None else min(max(1, wanted), newest)
+        number = newest if requested is None else min(max(1, requested), newest)
         traces = await client.job_traces(self.job.id, step=number)
-        if not traces and wanted is None and taken:
+        if not traces and requested is None and taken:
             number = newest = taken
             traces = await client.job_traces(self.job.id, step=number)
         groups = tuple(rollout_groups(traces, await self._advantages(client)))
@@ -197,11 +197,11 @@ class JobReader:
             self._rule = Advantages.of_run(None if run is None else run.parameters)
         return self._rule
 
-    async def _page(self, client: HudClient, wanted: int | None) -> Part:
+    async def _page(self, client: HudClient, requested: int | None) -> Part:
         if self._all is None or job_is_active(self.job):
             self._all = await client.job_traces(self.job.id)
         pages = max(1, -(-len(self._all) // PAGE))
-        number = pages if wanted is None else min(max(1, wanted), pages)
+        number = pages if requested is None else min(max(1, requested), pages)
         traces = self._all[(number - 1) * PAGE : number * PAGE]
         groups = tuple(rollout_groups(traces))
         return Part(self.job, number, pages, False, len(self._all), groups)
@@ -209,8 +209,8 @@ class JobReader:
 
 def newest_sampled(job: Job) -> int:
     """The newest step that may have rollouts: as reported by the service, else the next one."""
-    taken, told = job_step(job) or 0, (job.metadata or {}).get("sampled_step")
-    sampled = told if isinstance(told, int) else taken + 1
+    taken, reported = job_step(job) or 0, (job.metadata or {}).get("sampled_step")
+    sampled = reported if isinstance(reported, int) else taken + 1
     return max(taken + 1 if job_is_active(job) else taken, sampled)
 
 
@@ -221,8 +221,8 @@ _TICKS = re.compile("`+")
 
 def as_text(trace: Trace, events: TraceEvents | None) -> str:
     """The conversation as plain text."""
-    said = [f"{role}:\n{text}" for role, text in _turns(trace, events)]
-    return "\n\n".join([_title(trace), *said]) + "\n"
+    turns = [f"{role}:\n{text}" for role, text in _turns(trace, events)]
+    return "\n\n".join([_title(trace), *turns]) + "\n"
 
 
 def as_markdown(trace: Trace, events: TraceEvents | None) -> str:
@@ -265,10 +265,10 @@ def _turns(trace: Trace, events: TraceEvents | None) -> Iterator[tuple[str, str]
         yield "assistant", clean(trace.completion or "", WHOLE)
         return
     for event in events.events:
-        yield from _said(event)
+        yield from _texts_of(event)
 
 
-def _said(event: TraceEvent) -> Iterator[tuple[str, str]]:
+def _texts_of(event: TraceEvent) -> Iterator[tuple[str, str]]:
     if event.reasoning:
         yield "reasoning", clean(event.reasoning, WHOLE)
     if event.kind == "tool_call":
@@ -330,8 +330,8 @@ def job_rows(
         now: Unix seconds.
         runs: Rows of the jobs that are runs, by id.
     """
-    wanted = text.casefold().split()
-    shown = [job for job in jobs if all(word in _haystack(job) for word in wanted)]
+    words = text.casefold().split()
+    shown = [job for job in jobs if all(word in _haystack(job) for word in words)]
     shown.sort(key=lambda job: (not job_is_active(job), -(seconds(job.created_at) or 0.0)))
     return [_job(job, now, (runs or {}).get(job.id)) for job in shown]
 
@@ -340,11 +340,11 @@ def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
     """Rollouts under a heading per task, and per attempt if there are several; only those whose
     task or text contains `text`."""
     rows: list[Row] = []
-    wanted = text.casefold().split()
+    words = text.casefold().split()
     attempts = max((group.attempt for group in groups), default=1)
     headed = 0
     for number, group in enumerate(groups):
-        members = [r for r in group.rollouts if all(w in _text_of(group, r) for w in wanted)]
+        members = [r for r in group.rollouts if all(w in _text_of(group, r) for w in words)]
         if members and attempts > 1 and group.attempt != headed:
             headed = group.attempt
             heading = attempt_heading(headed, attempts)
@@ -408,8 +408,8 @@ def advantage_text(advantage: float | None) -> str:
 def _job(job: Job, now: float, run: RunRow | None) -> Row:
     active = job_is_active(job)
     model = (job.metadata or {}).get("model") or (run.model if run is not None else None)
-    told = {key: "" if run is None else COLUMNS[key].text(run, now) for key in OF_RUNS}
-    step = job_progress(job) or told["steps"]
+    texts = {key: "" if run is None else COLUMNS[key].text(run, now) for key in OF_RUNS}
+    step = job_progress(job) or texts["steps"]
     status = one_line(job.status or "–", 12)
     style = "bold" if active else "$error" if job.status in ("failed", "error") else "$text-muted"
     cells = (
@@ -417,15 +417,15 @@ def _job(job: Job, now: float, run: RunRow | None) -> Row:
         Content.styled(job_title(job), "bold" if active else ""),
         Content.styled(status, style),
         Content(step),
-        Content(told["reward"]),
+        Content(texts["reward"]),
         Content.styled(one_line(model or job.taskset_name or "", 40), "$text-muted"),
-        Content(told["eta"] if active else ""),
+        Content(texts["eta"] if active else ""),
         Content.styled(age(job.created_at, now), "$text-muted"),
         Content.styled(one_line(job.id[:8], 8), "$text-muted"),
-        Content.styled(told["taskset"], "$text-muted"),
-        Content.styled(told["lr"], "$text-muted"),
-        Content.styled(told["group"], "$text-muted"),
-        Content.styled(told["spark"], "$accent"),
+        Content.styled(texts["taskset"], "$text-muted"),
+        Content.styled(texts["lr"], "$text-muted"),
+        Content.styled(texts["group"], "$text-muted"),
+        Content.styled(texts["spark"], "$accent"),
     )
     return Row(job.id, cells)
 
@@ -544,8 +544,8 @@ def rollout_title(
     if removed:
         parts.append((1, Content.styled(f"␛ removed ×{removed}", "bold $warning")))
     if found is not None:
-        said = f"{found[0]} of {found[1]} found" if found[1] else "not found"
-        parts.append((0, Content.styled(said, "$accent" if found[1] else "$warning")))
+        matches = f"{found[0]} of {found[1]} found" if found[1] else "not found"
+        parts.append((0, Content.styled(matches, "$accent" if found[1] else "$warning")))
     if trace.stop_reason:
         parts.append((4, Content(f"stop {one_line(trace.stop_reason, 20)}")))
     return fit(parts, width)

@@ -95,7 +95,7 @@ def what_is_sent(
         _line("model", one_line(model.model_name, 60)),
         *([_line("starts from", one_line(start, 60))] if start else []),
         _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
-        *(_parameter(key, value) for key, value in values.items() if _is_said(key, value)),
+        *(_parameter(key, value) for key, value in values.items() if _has_line(key, value)),
         *_evaluations(model, tasks, values),
         *_others(model, values),
         *_options(options or {}),
@@ -107,12 +107,12 @@ def what_is_sent(
     most = None if price is None else price.rollouts
     lines += [_line(*one) for one in where_stored(model, count, most, max_tokens(model, values))]
     room = check_room(model, count)  # for the form's steps, which preflight does not know
-    told = [one for one in warnings if not room or one.check != "disk"]
-    told += [one for one in room if one.level != "ok"]
-    return lines + [Text(f"⚠ {one.message}", style="bold") for one in told]
+    shown = [one for one in warnings if not room or one.check != "disk"]
+    shown += [one for one in room if one.level != "ok"]
+    return lines + [Text(f"⚠ {one.message}", style="bold") for one in shown]
 
 
-def _is_said(key: str, value: Value) -> bool:
+def _has_line(key: str, value: Value) -> bool:
     """Whether a parameter has a line of its own: not those left to the engine."""
     if key in EVALUATES or (key == "max_tokens" and value is None):
         return False
@@ -126,7 +126,7 @@ def drafted_sweep(
     at_once: int,
 ) -> Sweep:
     """A sweep without a name, for display. Raises HudUsage, as `members_of`."""
-    given = parameters({key: value for key, value in values.items() if key not in swept})
+    fixed = parameters({key: value for key, value in values.items() if key not in swept})
     return Sweep(
         id="",
         name="",
@@ -135,7 +135,7 @@ def drafted_sweep(
         model=model.model_name,
         source="",
         digest="",
-        parameters=given.model_dump(exclude_none=True),
+        parameters=fixed.model_dump(exclude_none=True),
         at_once=at_once,
         members=members_of(f"{model.model_name[:40]}-sweep", swept),
     )
@@ -161,17 +161,17 @@ def sweep_lines(
     """
     sweep = with_baseline(sweep, values)
     size = sweep_size(sweep, model, tasks, like)
-    told = [one for one in warnings if one.check != "disk"]
-    told += [one for one in check_room(model, size.steps) if one.level != "ok"]
+    shown = [one for one in warnings if one.check != "disk"]
+    shown += [one for one in check_room(model, size.steps) if one.level != "ok"]
     lines = [_line(*fact) for fact in sweep_facts(sweep, size, model, tasks)]
-    return lines + [Text(f"⚠ {one.message}", style="bold") for one in told]
+    return lines + [Text(f"⚠ {one.message}", style="bold") for one in shown]
 
 
 def with_baseline(sweep: Sweep, values: Mapping[str, Value]) -> Sweep:
     """The sweep with or without a baseline of each run, as chosen in the dialog."""
-    given = {key: value for key, value in sweep.parameters.items() if key != "baseline"}
-    given |= {"baseline": True} if values.get("baseline") else {}
-    return sweep.model_copy(update={"parameters": given})
+    fixed = {key: value for key, value in sweep.parameters.items() if key != "baseline"}
+    fixed |= {"baseline": True} if values.get("baseline") else {}
+    return sweep.model_copy(update={"parameters": fixed})
 
 
 def _parameter(key: str, value: Value) -> Text:
@@ -181,8 +181,8 @@ def _parameter(key: str, value: Value) -> Text:
 def _others(model: Model, values: Mapping[str, Value]) -> list[Text]:
     """The parameters without a field in the form, with the embedded service's values."""
     sent = settings(model, values) if model.training_defaults is not None else []
-    said = (key for key, value in values.items() if key in EVALUATES or _is_said(key, value))
-    shown = {setting_label(key) for key in said}
+    listed = (key for key, value in values.items() if key in EVALUATES or _has_line(key, value))
+    shown = {setting_label(key) for key in listed}
     rest = [f"{one.label} {one.text}" for one in sent if one.label not in shown and one.text != "–"]
     return [Text.assemble((f"{'defaults':<{LABEL}}{' · '.join(rest)}", "dim"))] if rest else []
 
@@ -194,9 +194,9 @@ OPTION_NAMES |= {"memory_mb": "memory, MB", "failed": "failed rollouts"}
 def _options(options: Mapping[str, object]) -> Iterator[Text]:
     """How rollouts are made: where, and within which limits."""
     for name, value in options.items():
-        said = ", ".join(map(str, value)) if isinstance(value, list) else value
-        said = f"{said:g}" if isinstance(said, float) else str(said)
-        yield _line(OPTION_NAMES.get(name, name), one_line(said, 200))
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        text = f"{text:g}" if isinstance(text, float) else str(text)
+        yield _line(OPTION_NAMES.get(name, name), one_line(text, 200))
 
 
 def _evaluations(
@@ -206,11 +206,11 @@ def _evaluations(
     whole = run_size(model, values, tasks)
     if whole is None or "eval_every" not in values:
         return
-    for label, said in evaluation_facts(whole, values, sum(task.heldout for task in tasks)):
+    for label, text in evaluation_facts(whole, values, sum(task.heldout for task in tasks)):
         if label == "baseline" and "baseline" not in values:
             continue
-        hint = " · {submit.baseline} adds one" if label == "baseline" and said == "no" else ""
-        yield _line(label, said + keyed(hint))
+        hint = " · {submit.baseline} adds one" if label == "baseline" and text == "no" else ""
+        yield _line(label, text + keyed(hint))
 
 
 def about(size: Cost) -> str:
@@ -238,25 +238,25 @@ class SubmitDialog(ConfirmDialog):
     def __init__(
         self,
         values: Mapping[str, Value],
-        told: Callable[..., Sequence[Text]],
+        lines_of: Callable[..., Sequence[Text]],
         what: str = "run",
         action: str = "Submit",
     ) -> None:
         """
         Args:
             values: The parameters.
-            told: Returns the lines about what is sent, given `values`.
+            lines_of: Returns the lines about what is sent, given `values`.
             what: Run or sweep.
             action: The button's label.
         """
-        self.values, self._told = dict(values), told
+        self.values, self._lines_of = dict(values), lines_of
         self._offers = "baseline" in values
-        super().__init__(f"Submit this {what}", told(values=self.values), action)
+        super().__init__(f"Submit this {what}", lines_of(values=self.values), action)
 
     def action_baseline(self) -> None:
         """Toggle the evaluation before training."""
         self.values["baseline"] = not self.values["baseline"]
-        lines = self._told(values=self.values)
+        lines = self._lines_of(values=self.values)
         for shown, line in zip(self.query(".dialog-line").results(Static), lines, strict=True):
             shown.update(line)
 
@@ -375,8 +375,8 @@ def trial_row(number: int, task: Task, trial: Trial) -> Row:
     word = "left out" if out else "held out" if task.heldout and not label else label
     args = json.dumps(task.args, ensure_ascii=False) if task.args else ""
     figures = [Content("")] * 6 if signal is None else _figures(signal, trial.group_size)
-    said = Content.styled(word, "$text-disabled" if out else STYLES.get(label, "$warning"))
-    return Row(str(number), (name, *figures, said, Content(one_line(args, 400))))
+    verdict = Content.styled(word, "$text-disabled" if out else STYLES.get(label, "$warning"))
+    return Row(str(number), (name, *figures, verdict, Content(one_line(args, 400))))
 
 
 def _figures(signal: TaskSignal, group_size: int) -> list[Content]:
@@ -527,8 +527,8 @@ class Draft:
     def unread(self, error: HudError) -> Draft:
         """With the reason why the source cannot be read: each problem of its rows is a finding."""
         problems = error.problems if isinstance(error, HudBadTasks) else ()
-        said = [str(problem) for problem in problems] or [error.message]
-        found = [Finding("rows", "failure", message) for message in said]
+        messages = [str(problem) for problem in problems] or [error.message]
+        found = [Finding("rows", "failure", message) for message in messages]
         found[-1] = replace(found[-1], fix=error.hint)
         return replace(self, findings=(*self.findings, *found))
 

@@ -145,9 +145,9 @@ class RunSession:
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self.loop: RunRow | None = None
         """The loop that trains the selected model from outside, as `find_loop` found it."""
-        self._looked_for: Tree | None = None
+        self._loop_tree: Tree | None = None
         """The tree when `find_loop` last asked."""
-        self._looked_at = 0.0
+        self._loop_read_at = 0.0
         self.metric = ""
         """The metric that Live is to enlarge next, of the alarm that was opened."""
         self.evaluation_runner = EvaluationRunner(self, owner)
@@ -255,11 +255,11 @@ class RunSession:
         a loop's step changes the tree."""
         run, mine = self.run, None
         active = self.loop is not None and self.loop.active
-        unchanged = run.tree is self._looked_for and monotonic() - self._looked_at < LOOK_S
+        unchanged = run.tree is self._loop_tree and monotonic() - self._loop_read_at < LOOK_S
         if self.freshness.offline or (unchanged and not active):
             return
         if run.loaded and run.job is None and run.model is not None and len(run.tree):
-            self._looked_for, self._looked_at = run.tree, monotonic()
+            self._loop_tree, self._loop_read_at = run.tree, monotonic()
             rows = (await self.runs()).values()
             of = (row for row in rows if row.kind != "training")
             mine = next((row for row in of if row.model_id == run.model.id), None)
@@ -307,7 +307,7 @@ class RunSession:
             HudUnauthorized: The key is no longer accepted.
             HudNotFound: The model was deleted.
         """
-        await self.followed.follow(self._hear)
+        await self.followed.follow(self._on_event)
 
     def frame(self) -> None:
         """Display the events since the last frame, and tell the owner what they mean."""
@@ -320,8 +320,8 @@ class RunSession:
             self._owner.detection_behind()
         if news := follower.alarms.news():
             self._owner.alarms_raised(news)
-        self._tell_end(follower.run)
-        self._tell_offline(follower.freshness.offline)
+        self._report_end(follower.run)
+        self._report_offline(follower.freshness.offline)
 
     async def detect_alarms(self) -> None:
         """Let the detectors read a long run slice by slice, up to its newest step."""
@@ -349,14 +349,14 @@ class RunSession:
         self.alarms.renew()
         self.catch_up()
 
-    def _tell_end(self, run: Run) -> None:
+    def _report_end(self, run: Run) -> None:
         """Tell the owner once that the run that was training has ended."""
         job, before = run.job, self._training
         self._training = job.id if job is not None and run.training else None
         if job is not None and before is not None and job.id == before and not run.training:
             self._owner.run_ended(job)
 
-    def _tell_offline(self, offline: bool) -> None:
+    def _report_offline(self, offline: bool) -> None:
         """Refuse writes while the service is offline."""
         if offline == self._offline:
             return
@@ -370,7 +370,7 @@ class RunSession:
         with suppress(OSError):  # undo works without it; the notebook is for the next session
             self.notebook.add(move)
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         """Record an event, and tell the owner of those that matter in every view."""
         if self._recorder is not None:
             self._recorder.event(event)
@@ -569,8 +569,8 @@ class Follower:
         self._aside = False
         """Whether a thread is folding a large tree."""
 
-    async def follow(self, hear: Callable[[Event], None]) -> None:
-        """Fold events until cancelled; each is passed to `hear` afterwards.
+    async def follow(self, on_event: Callable[[Event], None]) -> None:
+        """Fold events until cancelled; each is passed to `on_event` afterwards.
 
         Raises:
             HudUnauthorized: The key is no longer accepted.
@@ -583,7 +583,7 @@ class Follower:
             else:
                 self.fold(event)
             self._event_at = monotonic()
-            hear(event)
+            on_event(event)
             if self._event_at - turn > TURN_S:  # many events at once: let a key go first
                 await sleep(0)
                 turn = monotonic()
@@ -614,7 +614,7 @@ class Follower:
         """Let the detectors read the next steps; the next frame displays their report."""
         if self._aside:
             return
-        report = self.alarms.look(self._latest, _whole(self._silent_s))
+        report = self.alarms.detect(self._latest, _whole(self._silent_s))
         if report is not self._latest.alarms:
             self._latest = replace(self._latest, alarms=report)
 
@@ -659,8 +659,8 @@ class Follower:
         return replace(measured, age_s=_whole(silent)) if stalled else measured
 
     def _offline(self, source: str, now: float) -> Liveness:
-        heard = self._feed.heard_at
-        at = self._known_at if heard is None else floor(self._clock() - (now - heard))
+        heard_at = self._feed.heard_at
+        at = self._known_at if heard_at is None else floor(self._clock() - (now - heard_at))
         at = self.freshness.as_of if self.freshness.as_of and self.freshness.offline else at
         trouble = self._feed.trouble
         return Liveness(State.RECONNECTING, source, None, trouble, advice=self._advice, as_of=at)

@@ -40,7 +40,7 @@ from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
 from hud_tui.tui.screens.base import Aside, HudScreen, ViewContext, WritePolicy
-from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, say, tell
+from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, show_error, show_notice
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
@@ -132,7 +132,7 @@ class Workspace:
         self._app.run_worker(self._watch_loop(), exclusive=True, group="loop")
         await self._app.switch_mode(first.view)
         if first.trouble is not None:
-            tell(self._app, first.trouble)
+            show_error(self._app, first.trouble)
         elif self._start.verbose:
             self.show_document(self._start.ref)
 
@@ -170,7 +170,7 @@ class Workspace:
                 await worker.wait()
         await old.aclose()
         self._app.clear_notifications()
-        say(self._app, "reconnected")
+        show_notice(self._app, "reconnected")
         self._read_evaluations()
         self.service_came_back()
 
@@ -199,7 +199,7 @@ class Workspace:
         """Pass the run to the view on the screen; hidden views get it when they are shown."""
         view = self.view
         if view is not None:
-            view.hear(self.session.run, self.session.freshness)
+            view.update_run(self.session.run, self.session.freshness)
             if self._unshown and not self._app.screen.is_modal:
                 shown, self._unshown = self._unshown, []
                 for alarm in shown if view.VIEW != "alarms" else ():  # that view lists them
@@ -230,7 +230,7 @@ class Workspace:
     def head_moved_elsewhere(self, move: Move) -> None:
         to = named(self.session.run, move.after)
         undo = keyed("{checkpoints.undo} in Checkpoints undoes it.")
-        say(self._app, f"{SOMEBODY_ELSE} set the head to {to}. {undo}")
+        show_notice(self._app, f"{SOMEBODY_ELSE} set the head to {to}. {undo}")
 
     def service_came_back(self) -> None:
         if self.view is not None:
@@ -248,7 +248,7 @@ class Workspace:
         try:
             await self.session.follow()
         except HudError as error:
-            tell(self._app, error)
+            show_error(self._app, error)
         finally:
             frame.stop()
 
@@ -256,7 +256,7 @@ class Workspace:
         try:
             await self.session.evaluation_runner.run(evaluation_id)
         except HudError as error:
-            tell(self._app, error)
+            show_error(self._app, error)
 
     def _keep_saving(self) -> None:
         self._app.run_worker(self.session.keep_saving(), exclusive=True, group="keep")
@@ -286,8 +286,8 @@ class Workspace:
     async def _post(self, notifier: Notifier, document: dict[str, object]) -> None:
         """POST a document to the webhook; only the first failure is displayed."""
         why = await post_webhook(notifier.notify.webhook, document)
-        if why and (said := notifier.failed(why)):
-            say(self._app, said)
+        if why and (message := notifier.failed(why)):
+            show_notice(self._app, message)
 
     def _write(self, text: str) -> None:
         """Write to the terminal directly, bypassing the screen."""
@@ -304,7 +304,7 @@ class Workspace:
         model = self.session.run.model
         if model is None:
             text = keyed("no model selected: press {app.view.models} to choose one")
-            say(self._app, text)
+            show_notice(self._app, text)
             return
         title, document = await read_document(self.session.client, model, ref)
         await self._app.push_screen(JsonScreen(title, document))
@@ -313,7 +313,7 @@ class Workspace:
         """Show the known machines."""
         state = self._store.directory
         if state is None:
-            say(self._app, "no state directory: no machines are kept")
+            show_notice(self._app, "no state directory: no machines are kept")
             return
         if self.set_ups is None:
             self.set_ups = SetUps(self._app, machines_in(state), self._reopen)
@@ -328,9 +328,9 @@ class Workspace:
     async def _watch_machines(self) -> None:
         """Update the machine in use and costs in the top line."""
         state = self._store.directory
-        said = costs_now(state)
-        if said:
-            self._app.notify(clean(said, 400), severity="warning", markup=False, timeout=15)
+        costs = costs_now(state)
+        if costs:
+            self._app.notify(clean(costs, 400), severity="warning", markup=False, timeout=15)
         while True:
             if state is not None:
                 with suppress(HudError, OSError):
@@ -339,7 +339,7 @@ class Workspace:
             if found != self._aside:
                 self._aside = found
                 if self.view is not None:
-                    self.view.hear_aside(found)
+                    self.view.update_aside(found)
             await sleep(ASIDE_S)
 
     def _machine(self) -> str:
@@ -353,7 +353,7 @@ class Workspace:
             before = self.session.loop
             await self.session.find_loop()
             if self.session.loop != before and self.view is not None:
-                self.view.hear_loop(self.session.loop)
+                self.view.update_loop(self.session.loop)
             await sleep(LOOP_S)
 
     def show_log(self) -> None:
@@ -397,7 +397,7 @@ class Workspace:
             if leave and costs:
                 leave = await self._may_leave_costs()
         except HudError as error:
-            tell(self._app, error)
+            show_error(self._app, error)
             leave = False
         self._leaving = False
         if leave:
@@ -414,8 +414,8 @@ class Workspace:
 
     def _exit(self) -> None:
         """Exit, and print what still costs money."""
-        said = costs_now(self._store.directory)
-        self._app.exit(message=clean(said, 1000) if said else None)
+        costs = costs_now(self._store.directory)
+        self._app.exit(message=clean(costs, 1000) if costs else None)
 
 
 def _goes_on(one: Rental, now: float) -> str:
@@ -528,5 +528,5 @@ async def _usual(client: HudClient, models: list[Model]) -> Model | None:
 
 def _model_of(job: Job, models: list[Model]) -> Model | None:
     """The model that a managed run trains; None if it is not in the catalog."""
-    wanted = job_model_id(job)
-    return next((model for model in models if model.id == wanted), None)
+    model_id = job_model_id(job)
+    return next((model for model in models if model.id == model_id), None)

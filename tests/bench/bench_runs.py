@@ -200,7 +200,7 @@ async def comparison(found: list[tuple[RunRow, RunSeries]]) -> tuple[float, floa
         drawn = []
         for axis in (*Axis, *Axis, *Axis):
             start = perf_counter()
-            screen.look(axis=axis)
+            screen.change(axis=axis)
             drawn.append(perf_counter() - start)
         screen.point(5000)
         moved = best_s(lambda: screen.action_cursor(1), 20)

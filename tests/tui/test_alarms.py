@@ -319,12 +319,12 @@ def test_snoozing_ends_by_itself() -> None:
 def test_a_long_run_is_judged_in_slices() -> None:
     watch = AlarmWatch(Thresholds(), AlarmBook(JsonStore(), "m"))
     run = runs.run_of(3 * SLICE)
-    first = watch.look(run, None)
+    first = watch.detect(run, None)
     assert (first.steps, watch.behind, watch.news()) == (SLICE, True, [])
     while watch.behind:
-        watch.look(run, None)
+        watch.detect(run, None)
     assert watch.report.steps == 3 * SLICE
-    assert watch.look(run, None) is watch.report
+    assert watch.detect(run, None) is watch.report
     monitor = AlarmMonitor()
     monitor.follow(run.tree, run.job)
     assert watch.report == monitor.report()

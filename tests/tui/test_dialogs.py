@@ -110,7 +110,7 @@ async def test_no_toast_covers_a_button_or_the_keys(served: Served, size: tuple[
         for key in range(1, len(VIEWS) + 1):
             await app.press(str(key))
             await app.until_view(VIEWS[key - 1])
-            app.app.say("something happened")
+            app.app.show_notice("something happened")
             await app.until(lambda: seen(app.app) and seen(app.app)[-1].area)
             toast = seen(app.app)[-1]
             keys = app.screen.query_one("KeyLine").region
@@ -135,10 +135,10 @@ async def test_notices_leave_the_head_in_sight_and_do_not_pile_up(size: tuple[in
     async with app.run_test(size=size, notifications=True):
         await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
         for said in ("one", "two", "three", "three", "four", "five", "four"):
-            app.say(said)
+            app.show_notice(said)
         await until(lambda: told(app) == ["three", "five", "four"])
         await until(lambda: [str(toast.render()) for toast in app.screen.query(Toast)] == told(app))
-        app.say("a long word " * 16)
+        app.show_notice("a long word " * 16)
         await until(lambda: len(told(app)[-1]) > 100 and len(app.screen.query(Toast)) == 3)
         await until(lambda: all(toast.region.height for toast in app.screen.query(Toast)))
         view = app.screen
@@ -154,9 +154,9 @@ async def test_an_alarm_is_shown_once_and_makes_room_for_the_answer_to_a_key() -
     async with app.run_test(size=(80, 24), notifications=True):
         await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
         for said in ("⚑ forgetting\n.123", "first", "⚑ slow\n2 s", "⚑ forgetting\n.122"):
-            app.say(said)
+            app.show_notice(said)
         await until(lambda: told(app) == ["first", "⚑ slow\n2 s", "⚑ forgetting\n.122"])
-        app.say("second")
+        app.show_notice("second")
         await until(lambda: told(app) == ["first", "⚑ forgetting\n.122", "second"])
 
 
@@ -189,8 +189,8 @@ async def test_a_notice_covers_nothing_of_a_dialog(size: tuple[int, int]) -> Non
             await until(lambda: app.shown_view is not None and app.shown_view.focused is not None)
             await pilot.press(key)
             await until(lambda box=box: app.screen.is_modal and bool(app.screen.query(box)))  # type: ignore[misc]
-            app.say("something happened")
-            app.say("a long word " * 16)
+            app.show_notice("something happened")
+            app.show_notice("a long word " * 16)
             await until(lambda: any(region.area for region in seen(app)))
             await until(lambda: len(app.screen.query(Toast)) == 2)
             inside = app.screen.query_one(box).region
@@ -215,7 +215,7 @@ async def test_a_notice_leaves_the_field_that_is_typed_in(
         await app.until(lambda: screen.query_one("#tasksets").key == "mixed")
         await app.press("enter")
         await app.until(lambda: "rollouts" in app.said("#summary"))
-        app.app.say("a long word " * 16)
+        app.app.show_notice("a long word " * 16)
         await app.until(lambda: screen.query(Toast))
         await app.press("e")
         for field in screen.query(RunForm).first().query(Input):
@@ -268,7 +268,7 @@ async def test_no_notice_covers_the_row_under_the_cursor(served: Served) -> None
 
         screen.tasks.focus()
         await app.press("G")
-        app.app.say("something happened, and it takes some words to say what it was, " * 3)
+        app.app.show_notice("something happened, and it takes some words to say what it was, " * 3)
         for rows in (screen.tasks, screen.sources, screen.tasks):
             rows.focus()
             await app.until(lambda rows=rows: rows.has_focus and seen(app.app))

@@ -116,7 +116,7 @@ def test_a_kind_is_asked_for_by_its_name() -> None:
 
 def test_a_description_is_searched_by_its_words_after_all_names() -> None:
     actions = Section("action", lambda at: Place(["quit", "help"][at], nowhere))
-    actions.add(["quit", "help"], told=["", "All keys of this view; Enter runs one."])
+    actions.add(["quit", "help"], descriptions=["", "All keys of this view; Enter runs one."])
     assert found("enter runs", actions) == ["help"]
     assert found("runs", actions, section("run", ["a"])) == ["a", "help"]
     assert found("aek", actions) == []  # no letters in this order

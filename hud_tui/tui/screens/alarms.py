@@ -141,26 +141,26 @@ class AlarmsScreen(HudScreen):
         if alarm is None or self._steering:
             return
         try:
-            wanted = to_before(self.run, alarm)
+            move = to_before(self.run, alarm)
         except HudUsage as error:
-            self._say(Outcome(False, error.message))
+            self._show_outcome(Outcome(False, error.message))
             return
         self._steering = True
-        self._steer(wanted)
+        self._steer(move)
 
     @work(group="steer")
-    async def _steer(self, wanted: HeadMove) -> None:
+    async def _steer(self, move: HeadMove) -> None:
         try:
-            became = await steer(self, wanted, self.note.update)
+            became = await steer(self, move, self.note.update)
         except HudError as error:
-            self.tell(error)
+            self.show_error(error)
             became = Outcome(False, f"refused: the head is {name(self.run.head)}")
         finally:
             self._steering = False
         if became is not None:
-            self._say(became)
+            self._show_outcome(became)
 
-    def _say(self, became: Outcome) -> None:
+    def _show_outcome(self, became: Outcome) -> None:
         mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
         self.note.update(Content.styled(f"{mark} {became.text}", style))
 
@@ -240,8 +240,8 @@ def _mark(alarm: Alarm, report: Report, book: AlarmBook) -> str:
 
 def _skipped(one: Skipped) -> Row:
     title = Content.styled(one.title, "$text-muted")
-    said = Content.styled(one.lacking, "$text-muted")
-    return Row(SKIPPED + one.name, (Content(), Content(), title, Content(), Content(), said))
+    reason = Content.styled(one.lacking, "$text-muted")
+    return Row(SKIPPED + one.name, (Content(), Content(), title, Content(), Content(), reason))
 
 
 def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
@@ -264,8 +264,8 @@ def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
         yield Content.styled(f"  {alarm.easing}", "$text-muted")
     yield Content(alarm.meaning)
     yield Content.assemble(("→ ", "$accent"), alarm.advice)
-    if said := _answered(alarm, run.alarms, book, run.training):
-        yield Content.styled(said, "$text-muted")
+    if answer := _answered(alarm, run.alarms, book, run.training):
+        yield Content.styled(answer, "$text-muted")
 
 
 def _seen(alarm: Alarm) -> str:

@@ -39,7 +39,7 @@ from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
 from hud_tui.tui.layout import LayoutStore
-from hud_tui.tui.screens.dialogs import ChoiceDialog, InputDialog, make_way, say, tell
+from hud_tui.tui.screens.dialogs import ChoiceDialog, InputDialog, make_way, show_error, show_notice
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.theme import LOCK
 
@@ -62,11 +62,11 @@ class WritePolicy:
 
     def may_change(self) -> bool:
         """Whether writes are allowed; if not, shows why."""
-        said = self.read_only
-        if said is not None:
-            text = f"{said.kind}: {said.why}\n{said.cure}"
+        read_only = self.read_only
+        if read_only is not None:
+            text = f"{read_only.kind}: {read_only.why}\n{read_only.cure}"
             self._app.notify(text, severity="warning", markup=False)
-        return said is None
+        return read_only is None
 
     def blocks(self, action: str | ActionParseResult, where: DOMNode) -> bool:
         """Whether an action is a blocked write; shows why."""
@@ -135,7 +135,7 @@ async def export(view: HudScreen) -> None:
     try:
         file = await to_thread(_writer(view, chosen, sheet, directory))
     except HudError as error:
-        view.tell(error)
+        view.show_error(error)
         return
     view.notify(clean(f"wrote {file.absolute()}", 400), markup=False, timeout=8)
 
@@ -173,14 +173,14 @@ class OfflineLine(Static):
         self._clock = clock
 
     def on_mount(self) -> None:
-        self.set_interval(OLDER_S, self._say)
+        self.set_interval(OLDER_S, self._show_age)
 
     def watch_freshness(self, before: Liveness, now: Liveness) -> None:
         if before.offline != now.offline or before.as_of != now.as_of:
-            self._say()
+            self._show_age()
             self.screen.set_class(now.offline, "-offline")
 
-    def _say(self) -> None:
+    def _show_age(self) -> None:
         if self.freshness.offline:
             text = offline_text(self.freshness.as_of, self._clock())
             self.update(Content.styled(text, "bold"))
@@ -260,11 +260,11 @@ class TopLine(Widget):
 
     def _write(self) -> None:
         width = self.size.width
-        said = top_line(
+        text = top_line(
             *(self.view, self.service, self.run, self.freshness, width),
             *(self.read_only, self.aside, self.loop),
         )
-        self.line = said
+        self.line = text
 
     def render(self) -> Content:
         return self.line
@@ -331,8 +331,8 @@ def _model(run: Run) -> list[Part]:
         head = f"▶ {one_line(label(run.head), 24)}"
         parts.append((4, clicked(Content.styled(head, "$accent"), "app.view.checkpoints")))
         if scored := _scored(run):  # its own part: it is long, and goes before the run's progress
-            told = Content.styled(scored, "$text-muted")
-            parts.append((6, clicked(told, "app.view.checkpoints")))
+            score = Content.styled(scored, "$text-muted")
+            parts.append((6, clicked(score, "app.view.checkpoints")))
     return parts
 
 
@@ -358,11 +358,11 @@ def _alarms(run: Run) -> list[Part]:
     """The number of unacknowledged alarms with the highest level, and the key that shows them."""
     loud = run.alarms.loud
     counts = [(level, sum(one.level is level for one in loud)) for level in ALARMING]
-    said = [_counted(level, count) for level, count in counts if count]
-    if not said:
+    texts = [_counted(level, count) for level, count in counts if count]
+    if not texts:
         return []
     style = ALARMING[Level.CRITICAL if counts[0][1] else Level.WARN]
-    flag = Content.styled(f"⚑ {', '.join(said)} ({key('app.alarms')})", style)
+    flag = Content.styled(f"⚑ {', '.join(texts)} ({key('app.alarms')})", style)
     return [(2, clicked(flag, "app.alarms"))]
 
 
@@ -423,8 +423,8 @@ def fresh(liveness: Liveness) -> str:
             return "… connecting"
         case State.RECONNECTING:
             wait = f"; retrying in {duration(liveness.retry_s)}" if liveness.retry_s else ""
-            said = liveness.advice or f"no answer {age}{wait}"
-            return f"⚠ {said}".replace("  ", " ")
+            text = liveness.advice or f"no answer {age}{wait}"
+            return f"⚠ {text}".replace("  ", " ")
         case State.STALLED:
             return f"⚠ stalled {age}"
         case State.LIVE if liveness.behind_s:
@@ -509,9 +509,9 @@ class HudScreen(Screen[None]):
         self.context = context
 
     def compose(self) -> ComposeResult:
-        said = self.context.writes.read_only
-        told = said is not None and said.kind != OFFLINE  # that has a line of its own, and ends
-        top = TopLine(self.VIEW, self.session.client.settings.label, told)
+        why = self.context.writes.read_only
+        read_only = why is not None and why.kind != OFFLINE  # that has a line of its own, and ends
+        top = TopLine(self.VIEW, self.session.client.settings.label, read_only)
         top.set_reactive(TopLine.aside, self.context.aside())
         yield top.data_bind(HudScreen.run, HudScreen.freshness)
         yield OfflineLine(self.context.clock).data_bind(HudScreen.freshness)
@@ -537,18 +537,18 @@ class HudScreen(Screen[None]):
         """Whether all its widgets exist: not during composition, nor after the app ends."""
         return self.is_mounted and self.is_attached and self.app.is_running
 
-    def hear(self, run: Run, freshness: Liveness) -> None:
+    def update_run(self, run: Run, freshness: Liveness) -> None:
         """Show a newer run. Before the view is built, this is deferred until it is resumed."""
         if self.is_built:
             self.run, self.freshness = run, freshness
             self.renew_hints()
 
-    def hear_aside(self, aside: Aside) -> None:
+    def update_aside(self, aside: Aside) -> None:
         """Show a new state of the machine in use."""
         if self.is_built and (line := self.query_one_optional(TopLine)):
             line.aside = aside
 
-    def hear_loop(self, loop: RunRow | None) -> None:
+    def update_loop(self, loop: RunRow | None) -> None:
         """Show how far the loop is that trains the model from outside."""
         if self.is_built and (line := self.query_one_optional(TopLine)):
             line.loop = loop
@@ -595,9 +595,9 @@ class HudScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         self.context.layout.arrange(view=self.VIEW)
         self.follow_layout()
-        self.hear(self.session.run, self.session.freshness)
-        self.hear_aside(self.context.aside())
-        self.hear_loop(self.session.loop)
+        self.update_run(self.session.run, self.session.freshness)
+        self.update_aside(self.context.aside())
+        self.update_loop(self.session.loop)
 
     async def attempt(self, call: Awaitable[T]) -> T | None:
         """Await a client call in a worker; on an error, show it and return None.
@@ -607,19 +607,19 @@ class HudScreen(Screen[None]):
         try:
             answer = await call
         except HudError as error:
-            self.tell(error)
+            self.show_error(error)
             answer = None
         if self.is_mounted and not self.is_built:
             raise CancelledError
         return answer
 
-    def tell(self, error: HudError) -> None:
+    def show_error(self, error: HudError) -> None:
         """Show a failure with what to do next."""
-        tell(self.app, error)
+        show_error(self.app, error)
 
     def notice(self, text: str) -> None:
         """Show a line for a few seconds."""
-        say(self.app, text)
+        show_notice(self.app, text)
 
     def sheet(self) -> Sheet | None:
         """The view's data as a table, for export; None if it has none."""

@@ -198,7 +198,7 @@ class OverlayList(Over[None]):
         try:
             models = await self.below.client.models()
         except HudError as error:
-            self._say(error)
+            self._show_error(error)
             return
         own = self.below.shown.model
         self.models = [
@@ -211,7 +211,7 @@ class OverlayList(Over[None]):
         ]
         self._show()
         if not self.models and not self.branches:
-            self.foot.say(f"{ALONE}\n{OVERLAY_FOOT}")
+            self.foot.show_text(f"{ALONE}\n{OVERLAY_FOOT}")
 
     def _show(self) -> None:
         rows = [Row(NONE, (Content("nothing"), Content(), Content(), Content()))]
@@ -239,15 +239,15 @@ class OverlayList(Over[None]):
     @work(exclusive=True, group="read")
     async def lay_model(self, model: Model) -> None:
         """Read the other model's tree, then overlay its curves."""
-        self.foot.say("reading its steps …")
+        self.foot.show_text("reading its steps …")
         try:
             nodes = await self.below.client.checkpoints(model.id)
         except HudError as error:
-            self._say(error)
+            self._show_error(error)
             return
         self._lay(model_overlay(self.below.shown, model, Tree.of(nodes)))
 
-    def _say(self, error: HudError) -> None:
+    def _show_error(self, error: HudError) -> None:
         self.foot.update(one_line(error.message))
 
     def _lay(self, overlay: Overlay | None) -> None:
@@ -350,7 +350,7 @@ class ColumnList(Over[None]):
         return Row(one.key, cells)
 
     @on(RowList.Moved)
-    def _say_meaning(self) -> None:
+    def _show_meaning(self) -> None:
         meaning = MEANINGS.get(self.rows.key or "", "")
         self.query_one("#columns-note", Static).update(meaning)
 

@@ -122,7 +122,7 @@ class CheckpointsScreen(HudScreen):
         self._note_line = Static("", id="tree-note", markup=False)
         self._under_way = EvaluationProgress()
         self._empty = Static(READING, id="tree-empty", markup=False)
-        self._said = Content()
+        self._message = Content()
         """The current message; cleared when the cursor moves."""
 
         self.marked: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class CheckpointsScreen(HudScreen):
         self._steering = False
         self._beside: dict[int, Beside] = {}
         """Comparisons of the checkpoint under the cursor, by its position."""
-        self._wanted: str | None = None
+        self._requested: str | None = None
         """Id of the checkpoint to move the cursor to."""
 
     @property
@@ -167,7 +167,7 @@ class CheckpointsScreen(HudScreen):
             self.show_marks()
         if run.evaluations is not before.evaluations:
             self.show_evaluations()
-            if self._say_ended(before, run):
+            if self._show_ended(before, run):
                 self._beside = {}
                 self.show_marks()
                 self._compare_evaluations(self.at.position)
@@ -200,7 +200,7 @@ class CheckpointsScreen(HudScreen):
 
     def on_resize(self) -> None:
         super().on_resize()
-        self.say()
+        self.show_note()
 
     def _show_state(self) -> None:
         """Show the tree, or its empty state, and the counts below it."""
@@ -211,21 +211,21 @@ class CheckpointsScreen(HudScreen):
         if len(run.tree) and self.focused is None:  # a hidden widget cannot have the focus
             self.call_after_refresh(self.tree_list.focus)
         self._empty.update(Content(f"{empty}\nThe model is {came}." if came else empty))
-        self.say()
-        if self._wanted is not None:
-            self.call_after_refresh(self._go_to_wanted)
+        self.show_note()
+        if self._requested is not None:
+            self.call_after_refresh(self._go_to_requested)
 
-    def say(self, said: Content | None = None) -> None:
+    def show_note(self, message: Content | None = None) -> None:
         """Show a message below the tree, or the current one, with the counts."""
-        self._said = self._said if said is None else said
+        self._message = self._message if message is None else message
         right = Content.styled(" · ".join(self._held()), "$text-muted")
-        room = self.size.width - 2 - self._said.cell_length - right.cell_length
-        if room < 2 and self._said:
+        room = self.size.width - 2 - self._message.cell_length - right.cell_length
+        if room < 2 and self._message:
             right, room = Content(), 0
-        self._note_line.update(self._said + Content(" " * room) + right, layout=False)
+        self._note_line.update(self._message + Content(" " * room) + right, layout=False)
 
     def warn(self, text: str) -> None:
-        self.say(Content.styled(f"⚠ {text}", "$warning"))
+        self.show_note(Content.styled(f"⚠ {text}", "$warning"))
 
     def _held(self) -> list[str]:
         tree = self.tree_list
@@ -260,7 +260,7 @@ class CheckpointsScreen(HudScreen):
                 self._compare_evaluations(at.position)
         if moved:
             self.session.at = None if at.position == ROOT else self.run.tree[at.position].id
-        self.say(Content() if moved and self.focused is not self.filter_field else None)
+        self.show_note(Content() if moved and self.focused is not self.filter_field else None)
         self.show_details(at)
         self.renew_hints()
 
@@ -322,7 +322,7 @@ class CheckpointsScreen(HudScreen):
             self._filter()
         else:
             self.tree_list.focus()
-            self.say(Content())
+            self.show_note(Content())
         self.filter_field.display = bool(self.filter_field.value)
 
     @on(Input.Changed, "#tree-filter")
@@ -350,7 +350,7 @@ class CheckpointsScreen(HudScreen):
         tree.filter(keep)
         if keep is None or len(tree.rows):
             self._good = keep
-        self.say(Content() if self._misread else None)
+        self.show_note(Content() if self._misread else None)
         self._misread = False
         return True
 
@@ -381,7 +381,7 @@ class CheckpointsScreen(HudScreen):
             self._folds = (lanes, lanes.edition)
         elif self._folds[1] != lanes.edition:
             self._folds = (lanes, lanes.edition)
-            self._keep_folds(model.id)
+            self._store_folds(model.id)
 
     def _lay_out_tree(self, model_id: str) -> None:
         kept = self.context.layout.now
@@ -390,7 +390,7 @@ class CheckpointsScreen(HudScreen):
         self._filter()
         self.tree_list.unfold_only(kept.unfolded.get(model_id, ()))
 
-    def _keep_folds(self, model_id: str) -> None:
+    def _store_folds(self, model_id: str) -> None:
         others: Mapping[str, object] = self.context.layout.now.unfolded
         newest = [item for item in others.items() if item[0] != model_id][1 - MODELS :]
         runs = tuple(self.tree_list.cursor.unfolded)[-RUNS:]
@@ -403,9 +403,9 @@ class CheckpointsScreen(HudScreen):
         self.tree_list.focus()
 
     def _show_details_pane(self) -> None:
-        wanted = self.context.layout.now.details
-        self.set_class(wanted is True, "-details")
-        self.set_class(wanted is False, "-no-details")
+        shown = self.context.layout.now.details
+        self.set_class(shown is True, "-details")
+        self.set_class(shown is False, "-no-details")
 
     # Forking a model from any checkpoint.
 
@@ -430,8 +430,10 @@ class CheckpointsScreen(HudScreen):
         models = self.session.catalog
         forked = await ask_fork(self.app, self.session, source, models, start=start)
         if forked is not None:
-            said = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
-            self.say(Content.styled(f"{said} · {key('app.view.models')} selects it", "$accent"))
+            notice = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
+            self.show_note(
+                Content.styled(f"{notice} · {key('app.view.models')} selects it", "$accent")
+            )
 
     # Evaluating checkpoints: marked ones, the one under the cursor, the head or the base.
 
@@ -444,14 +446,14 @@ class CheckpointsScreen(HudScreen):
         begun = await ask_evaluation(self.app, self.session, choices)
         if begun:
             of = " and ".join(one_line(weights_name(one), 40) for one in begun)
-            self.say(Content.styled(f"✔ evaluating {of}", "$accent"))
+            self.show_note(Content.styled(f"✔ evaluating {of}", "$accent"))
 
     def show_evaluations(self) -> None:
         """Show below the tree which evaluations are in progress, and which were interrupted."""
         self._under_way.show(self.run)
         self.renew_hints()
 
-    def _say_ended(self, before: Run, run: Run) -> bool:
+    def _show_ended(self, before: Run, run: Run) -> bool:
         """Show the result of an evaluation that has just ended; returns whether there is one."""
         known = before.evaluations
         news = [
@@ -461,8 +463,8 @@ class CheckpointsScreen(HudScreen):
         ]
         for one in news:
             if one.id in known and one.result is not None:
-                said = f"✔ {one_line(weights_name(one), 40)}: {mean_text(one.result)}"
-                self.say(Content.styled(said, "$accent"))
+                result = f"✔ {one_line(weights_name(one), 40)}: {mean_text(one.result)}"
+                self.show_note(Content.styled(result, "$accent"))
         return bool(news)
 
     def action_cancel_evaluation(self) -> None:
@@ -484,7 +486,7 @@ class CheckpointsScreen(HudScreen):
         one = RunRef.of_evaluation(found)
         status = await self.attempt(ask(self.app, self.session, self.context.writes, one))
         if status is not None:
-            self.say(Content.styled(f"✔ the evaluation is {status}", "$accent"))
+            self.show_note(Content.styled(f"✔ the evaluation is {status}", "$accent"))
 
     # Two marked checkpoints: compared, and tried on the same prompt.
 
@@ -618,7 +620,7 @@ class CheckpointsScreen(HudScreen):
         if now is not None and now.id == model.id:
             self.session.fold(CheckpointAdded(checkpoint=row))
         kept = "pinned" if row.pinned else "unpinned"
-        self.say(Content.styled(f"✔ {name(row)} {kept}", "$accent"))
+        self.show_note(Content.styled(f"✔ {name(row)} {kept}", "$accent"))
 
     # The head: each key opens the preview first.
 
@@ -657,19 +659,19 @@ class CheckpointsScreen(HudScreen):
             self.warn("A head change is in progress: wait for the service to confirm it.")
             return
         try:
-            wanted = wish()
+            move = wish()
         except HudUsage as error:
             self.warn(error.message)
             return
         self._steering = True
-        self._steer(wanted)
+        self._steer(move)
 
     @work(group="steer")
-    async def _steer(self, wanted: HeadMove) -> None:
+    async def _steer(self, move: HeadMove) -> None:
         try:
-            became = await steer(self, wanted, self.say)
+            became = await steer(self, move, self.show_note)
         except HudError as error:
-            self.tell(error)
+            self.show_error(error)
             self._became(Outcome(False, f"refused: the head is {name(self.run.head)}"))
         else:
             if became is not None:
@@ -680,7 +682,7 @@ class CheckpointsScreen(HudScreen):
     def _became(self, became: Outcome) -> None:
         """Show the outcome below the tree."""
         mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
-        self.say(Content.styled(f"{mark} {became.text}", style))
+        self.show_note(Content.styled(f"{mark} {became.text}", style))
         self.renew_hints()  # what can be undone and redone has changed
 
     # The view: widgets, cursor, copying.
@@ -752,7 +754,7 @@ class CheckpointsScreen(HudScreen):
             tree.go_to_head()
             tree.follow = True
             self.session.at = None
-        self.say()
+        self.show_note()
 
     def action_best(self) -> None:
         """Go to the checkpoint with the best reward, held-out if known."""
@@ -775,13 +777,13 @@ class CheckpointsScreen(HudScreen):
         self._go(stops[(here + 1) % len(stops)])
 
     def go_to(self, name: str) -> None:
-        self.session.at = self._wanted = name
-        self._go_to_wanted()
+        self.session.at = self._requested = name
+        self._go_to_requested()
 
-    def _go_to_wanted(self) -> None:
-        position = self.run.tree.find(self._wanted)
+    def _go_to_requested(self) -> None:
+        position = self.run.tree.find(self._requested)
         if position is not None:
-            self._wanted = None
+            self._requested = None
             self._go(position)
 
     def _go(self, position: int) -> None:
@@ -804,4 +806,4 @@ class CheckpointsScreen(HudScreen):
     async def action_refresh(self) -> None:
         """Read the tree again."""
         if self.run.model is not None and await self.attempt(read_tree(self)) is not None:
-            self.say(Content("tree refreshed"))
+            self.show_note(Content("tree refreshed"))

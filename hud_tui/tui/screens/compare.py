@@ -38,7 +38,7 @@ from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.tui.keys import OPENS, FootLine, bindings
 from hud_tui.tui.rollout_reader import StepGroups
-from hud_tui.tui.screens.dialogs import Over, Panel, tell
+from hud_tui.tui.screens.dialogs import Over, Panel, show_error
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
@@ -96,22 +96,22 @@ class ComparePanel(Panel[None]):
         self.both, self.paired, self.evaluations, self.client = both, paired, evaluations, client
         if paired is not None:
             self.FOOT = "{compare.open} rollouts   tab next   ↑ ↓ scroll   {panel.close} back"
-        self.said = Static("", id="compare-said", markup=False)
+        self.sentences = Static("", id="compare-said", markup=False)
         self.tasks = RowList(TASKS, id="compare-tasks", least=20)
         self.pane = TextPane(id="compare-text")
 
     def body(self) -> Iterable[Widget]:
-        yield self.said
+        yield self.sentences
         if self.paired is not None:
             yield self.tasks
         yield self.pane
 
     def on_mount(self) -> None:
         if self.paired is None:
-            self.said.update(Content.styled(keyed(UNEVALUATED), MUTED))
+            self.sentences.update(Content.styled(keyed(UNEVALUATED), MUTED))
             self.pane.focus()
             return
-        self.said.update(_sentences(self.paired))
+        self.sentences.update(_sentences(self.paired))
         self.tasks.show(_task_rows(self.paired.difference))
         self.tasks.focus()
 
@@ -126,7 +126,7 @@ class ComparePanel(Panel[None]):
         try:
             groups = [await self.evaluations.rollouts(of, node, slug) for of, node in sides]
         except HudError as error:
-            tell(self.app, error)
+            show_error(self.app, error)
             return
         names = [f"{mark} {name(node)}" for mark, (_, node) in zip("AB", sides, strict=True)]
         step = StepGroups(names[1], groups, place=1, node=self.both.right, names=names)
@@ -144,12 +144,12 @@ class ComparePanel(Panel[None]):
 def _sentences(paired: Paired) -> Content:
     """The conclusions about both, and on which tasks."""
     found, of = paired.difference, paired.after
-    said = [f"{one[:1].upper()}{one[1:]}." for one in found.sentences("A", "B")]
+    sentences = [f"{one[:1].upper()}{one[1:]}." for one in found.sentences("A", "B")]
     named = f" of {one_line(of.name, 40)}" if of.name else ""
     where = f"evaluated on {found.size}{named}, {one_line(of.split, 20)}"
     if any(found.missing):
         where += f"; {sum(found.missing)} tasks of one only are left out"
-    return Content("\n".join(said)) + Content.styled(f"\n{where}", MUTED)
+    return Content("\n".join(sentences)) + Content.styled(f"\n{where}", MUTED)
 
 
 def _task_rows(found: Difference) -> list[Row]:
@@ -164,8 +164,8 @@ def _task_rows(found: Difference) -> list[Row]:
     rows: list[Row] = []
     for (one, several), changes in parts:
         if changes:
-            said = f"{counted(len(changes), 'task')} {one if len(changes) == 1 else several}"
-            rows.append(Row(f"heading {one}", (Content(said),), heading=True))
+            title = f"{counted(len(changes), 'task')} {one if len(changes) == 1 else several}"
+            rows.append(Row(f"heading {one}", (Content(title),), heading=True))
         rows += map(_task_row, changes)
     return rows
 
@@ -400,11 +400,11 @@ class TryPanel(Panel[None]):
     async def _answer(self, number: int, text: str, round_: int) -> None:
         try:
             reply = await self.client.chat(self._request(number, text, round_))
-            said = answers(reply)
+            lines = answers(reply)
         except HudError as error:
-            said = [f"⚠ {clean(error.message, 600)} {clean(error.hint, 200)}".rstrip()]
+            lines = [f"⚠ {clean(error.message, 600)} {clean(error.hint, 200)}".rstrip()]
         if round_ == self._round:
-            self._texts[number] = said
+            self._texts[number] = lines
             self._show()
 
     def _request(self, number: int, text: str, round_: int) -> Chat:
@@ -436,8 +436,8 @@ def answers(reply: ChatReply) -> list[str]:
     for choice in reply.choices:
         text = choice.message.content or ""
         cut = " … (truncated)" if choice.finish_reason == "length" else ""
-        said = (text.strip() or "(empty)") + cut
-        counts[said] = counts.get(said, 0) + 1
+        answer = (text.strip() or "(empty)") + cut
+        counts[answer] = counts.get(answer, 0) + 1
     ranked = sorted(counts.items(), key=lambda one: -one[1])
     total = len(reply.choices)
     return [f"{count} of {total}\n{text}" if total > 1 else text for text, count in ranked]
@@ -474,8 +474,10 @@ class MetricList(Over[str | None]):
 
     def on_mount(self) -> None:
         rows = self.query_one(RowList)
-        told = [(key, Content(metric_title(key)), metric(key).meaning) for key in self.keys]
-        rows.show([Row(key, (name_, Content.styled(said, MUTED))) for key, name_, said in told])
+        metrics = [(key, Content(metric_title(key)), metric(key).meaning) for key in self.keys]
+        rows.show(
+            [Row(key, (name_, Content.styled(meaning, MUTED))) for key, name_, meaning in metrics]
+        )
         rows.select(self.chosen)
 
     def action_choose(self) -> None:
@@ -576,16 +578,16 @@ class RunComparison(Over[Destination | None]):
                 except HudError as error:
                     self._unread = f"{row.title}: {one_line(error.message, 200)}"
             if len(found) < len(rows) and len(found) % AT_ONCE == 0 and not self.compared.runs:
-                self.say(f"reading the runs … {len(found)} of {len(rows)}")
+                self.show_note(f"reading the runs … {len(found)} of {len(rows)}")
 
         await gather(*map(one, rows))
         runs = tuple((row, found[row.id]) for row in rows if row.id in found)
         steps = tuple(len(series) for _, series in runs)
-        self.look(runs=runs, steps=steps)
+        self.change(runs=runs, steps=steps)
         if point:
             self._find()
 
-    def look(self, **changes: object) -> None:
+    def change(self, **changes: object) -> None:
         """Change the display, and draw it."""
         chosen, before = self.legend.chosen, self.compared
         self.compared = now = replace(before, **changes)  # type: ignore[arg-type]
@@ -600,9 +602,9 @@ class RunComparison(Over[Destination | None]):
         none = (
             f"No run reports {metric_title(now.key)}: {{compared.next_view}} shows the next metric."
         )
-        self.say(self._unread or ("" if known or not rows else none))
+        self.show_note(self._unread or ("" if known or not rows else none))
 
-    def say(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         note = self.query_one("#compared-note", Static)
         note.update(keyed(text))
         note.display = bool(text)
@@ -614,7 +616,7 @@ class RunComparison(Over[Destination | None]):
             series = self.compared.series(row.id)
             if at is not None and at in series.ids:
                 self.legend.cursor = place
-                self.look(at=series.x(self.compared.axis)[series.ids.index(at)])
+                self.change(at=series.x(self.compared.axis)[series.ids.index(at)])
 
     @property
     def chosen(self) -> RunSeries:
@@ -638,11 +640,11 @@ class RunComparison(Over[Destination | None]):
         """Move the crosshair to a step of the run under the cursor, in every view."""
         series = self.chosen
         if place is None or not len(series):
-            self.look(at=None)
+            self.change(at=None)
             self.chosen_step("")
             return
         place = max(0, min(len(series) - 1, place))
-        self.look(at=series.x(self.compared.axis)[place])
+        self.change(at=series.x(self.compared.axis)[place])
         self.chosen_step(series.ids[place])
 
     # What the keys do.
@@ -661,25 +663,25 @@ class RunComparison(Over[Destination | None]):
 
     def action_move(self, by: int) -> None:
         self.legend.move(by)
-        self.look()
+        self.change()
         if self.compared.at is not None and (id_ := self.checkpoint_id):
             self.chosen_step(id_)
 
     def action_axis(self) -> None:
         """Use the next x axis; the crosshair stays on its step."""
         place = self.place
-        self.look(axis=self.compared.axis.following, at=None)
+        self.change(axis=self.compared.axis.following, at=None)
         if place is not None:
-            self.look(at=self.chosen.x(self.compared.axis)[place])
+            self.change(at=self.chosen.x(self.compared.axis)[place])
 
     def action_smooth(self, step: int) -> None:
-        self.look(smoothing=min(len(WEIGHTS) - 1, max(0, self.compared.smoothing + step)))
+        self.change(smoothing=min(len(WEIGHTS) - 1, max(0, self.compared.smoothing + step)))
 
     def action_log(self) -> None:
-        self.look(log=not self.compared.log)
+        self.change(log=not self.compared.log)
 
     def action_show_or_hide(self) -> None:
-        self.look(hidden=self.compared.hidden ^ {self.legend.chosen})
+        self.change(hidden=self.compared.hidden ^ {self.legend.chosen})
 
     def action_next_view(self) -> None:
         """Show the next metric."""
@@ -694,7 +696,7 @@ class RunComparison(Over[Destination | None]):
 
     def choose(self, key: str) -> None:
         """Show another metric."""
-        self.look(key=key)
+        self.change(key=key)
         self.read()
 
     @work(exclusive=True, group="choose")

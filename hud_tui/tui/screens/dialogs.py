@@ -235,7 +235,7 @@ class InputDialog(Dialog[str | None]):
         """
         super().__init__(title, lines, [("confirm", f"{action_label}  (enter)")])
         self.value, self.check, self.accept = value, check, accept
-        self._said = Static("", id="dialog-problem", markup=False)
+        self._problem_line = Static("", id="dialog-problem", markup=False)
         self.password, self.placeholder, self.foresee = password, placeholder, foresee
 
     def fields(self) -> Iterable[Widget]:
@@ -247,7 +247,7 @@ class InputDialog(Dialog[str | None]):
             max_length=400,
             compact=True,
         )
-        yield self._said
+        yield self._problem_line
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -257,7 +257,7 @@ class InputDialog(Dialog[str | None]):
         problem = self.check(text) if text else ""
         self.complain(problem)
         if text and not problem:
-            self._said.update(Content.styled(self.foresee(text), "$text-muted"))
+            self._problem_line.update(Content.styled(self.foresee(text), "$text-muted"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.submit(event.value.strip())
@@ -283,7 +283,7 @@ class InputDialog(Dialog[str | None]):
             self.dismiss(text)
 
     def complain(self, problem: str) -> None:
-        self._said.update(problem)
+        self._problem_line.update(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         return action != "confirm"
@@ -349,8 +349,8 @@ class HelpScreen(Over[Doable | None]):
         self._list(event.value)
 
     def _list(self, text: str) -> None:
-        wanted = text.casefold().split()
-        self.found = [one for one in self.all if _matches(one, wanted)]
+        words = text.casefold().split()
+        self.found = [one for one in self.all if _matches(one, words)]
         options = self.query_one(OptionList)
         width = options.scrollable_content_region.width - options.scrollbar_size_vertical
         options.set_options(Option(_row(one, width - PADDING)) for one in self.found)
@@ -386,21 +386,21 @@ class ViewList(HelpScreen):
         self.heading = "views"
 
 
-def _matches(one: Doable, wanted: list[str]) -> bool:
+def _matches(one: Doable, words: list[str]) -> bool:
     action = one.action
     text = f"{action.all_shown} {action.label} {action.help}".casefold()
-    return all(word in text for word in wanted)
+    return all(word in text for word in words)
 
 
 def _row(one: Doable, width: int) -> Content:
     """An action's keys, label and description, wrapped to a width in cells."""
     keys, action = one.action.all_shown, one.action
     indent = " " * (KEYS + LABEL)
-    told = wrap(action.help, max(LEAST, width - len(indent)))
+    lines = wrap(action.help, max(LEAST, width - len(indent)))
     return Content.assemble(
         (f"{keys:<{KEYS}}", "bold $accent"),
         f"{action.label:<{LABEL}}",
-        (f"\n{indent}".join(told), "$text-muted"),
+        (f"\n{indent}".join(lines), "$text-muted"),
     )
 
 
@@ -441,7 +441,7 @@ MOST_NOTICES = 3
 """Most notices shown at once: more would cover the view."""
 
 
-def tell(app: App[None], error: HudError) -> None:
+def show_error(app: App[None], error: HudError) -> None:
     """Show a failure with what to do next."""
     message, hint = error.message, error.hint
     if hint.startswith(START_AGAIN):  # the app can do that itself
@@ -452,7 +452,7 @@ def tell(app: App[None], error: HudError) -> None:
     app.notify(text, severity="error", markup=False, timeout=10)
 
 
-def say(app: App[None], text: str) -> None:
+def show_notice(app: App[None], text: str) -> None:
     """Show a line for a few seconds."""
     app.notify(clean(text, 200), markup=False)
 

@@ -164,13 +164,13 @@ class GroupScreen(Over[None]):
                 self.take(await self.reader.known(self.group))
             except HudError as error:
                 self.query_one("#group-prompt", Static).update(one_line(error.message))
-                self.columns.say_unread("")
+                self.columns.show_unread("")
                 return
-            self.columns.say_unread("")
-        while wanted := [
+            self.columns.show_unread("")
+        while unread := [
             one for one in self.columns.answers if one.text is None and one.trace_id is not None
         ]:
-            read = await gather(*map(self.reader.read, wanted[:AT_ONCE]))
+            read = await gather(*map(self.reader.read, unread[:AT_ONCE]))
             self.columns.answers = with_answers(self.columns.answers, [one for one, _ in read])
             self._prompt = next((asked for _, asked in read if asked), self._prompt)
             if self._prompt:
@@ -235,14 +235,14 @@ def facts(group: Group, name: str, rule: Advantages = PLAIN) -> Content:
     low, high = min(0.0, *group.rewards, 0.0), max(1.0, *group.rewards, 1.0)
     drawn = bars(group.rewards, low, high, Segment("·"))
     verdict = "all solved" if stats.all_solved else "all failed" if stats.all_failed else ""
-    told = f"{verdict}: every advantage is 0, no gradient" if verdict else ""
-    if rule.said and not told:
-        told = f"advantages: (reward − mean){rule.said}"
+    note = f"{verdict}: every advantage is 0, no gradient" if verdict else ""
+    if rule.said and not note:
+        note = f"advantages: (reward − mean){rule.said}"
     return Content.assemble(
         *whose,
         f"{short(stats.mean)} ± {short(stats.std)}  ",
         *((bar.text, _colour(bar)) for bar in drawn),
-        (f"  {told}", "$warning"),
+        (f"  {note}", "$warning"),
     )
 
 

@@ -190,7 +190,7 @@ class JobsBrowser(Vertical):
     def _lay_out(self) -> None:
         self.pane.lay_out()
 
-    def say_reason(self, why: str) -> None:
+    def show_reason(self, why: str) -> None:
         """Show why the job ended, on as many lines as needed; nothing if empty."""
         self._reason.display = bool(why)
         self._reason.update(one_line(why, LIMIT))
@@ -289,7 +289,7 @@ class JobsScreen(HudScreen):
         """The same with its grading; None until it was read."""
         self.following = False
         """Whether the newest step is shown, whichever that is."""
-        self.wanted: int | None = None
+        self.number: int | None = None
         """The displayed step or page; None until the newest was read."""
         self.runs: Mapping[str, RunRow] = {}
         """Rows of the jobs that are runs, by id."""
@@ -302,7 +302,7 @@ class JobsScreen(HudScreen):
         """What the importance ratios of the rollout wait for."""
         """Logprobs under the current policy, by trace and turn; empty while being read."""
         self._opened = False
-        self._wanted: str | None = None
+        self._requested: str | None = None
         """Id of the job to move the cursor to."""
         self._left: tuple[str | None, str | None] | None = None
         """The model and its job when the view was left."""
@@ -356,11 +356,11 @@ class JobsScreen(HudScreen):
         return rollouts_sheet(() if self.part is None else self.part.groups)
 
     async def _read_part(self, reader: JobReader) -> None:
-        part = await self.attempt(reader.read(self.client, None if self.following else self.wanted))
+        part = await self.attempt(reader.read(self.client, None if self.following else self.number))
         if part is None or reader is not self.reader:
             return
         other = self.part is None or self.part.number != part.number
-        self.wanted, self.part = part.number, part
+        self.number, self.part = part.number, part
         if other:
             self.browser.list_of(Level.TRACES).action_first()
 
@@ -393,12 +393,12 @@ class JobsScreen(HudScreen):
         """Show why the job under the cursor, or the open one, ended."""
         job, own = self.job, self.run.job
         if job is None or self.level is Level.ROLLOUT:
-            self.browser.say_reason("")
+            self.browser.show_reason("")
         elif own is not None and own.id == job.id and job_is_active(job):
-            self.browser.say_reason(own.note or "")
+            self.browser.show_reason(own.note or "")
         else:
             why = job_result(job) or job_reason(job) or self.reasons.get(job.id, "")
-            self.browser.say_reason(why)
+            self.browser.show_reason(why)
 
     # One rollout is read, searched and copied.
 
@@ -447,13 +447,13 @@ class JobsScreen(HudScreen):
         if model_id is None and followed is not None:
             model_id = followed.id
         if model_id is None:
-            said = keyed("No model selected to compare with: {app.view.models} chooses one.")
-            self.notify(said, markup=False)
+            notice = keyed("No model selected to compare with: {app.view.models} chooses one.")
+            self.notify(notice, markup=False)
             return
         try:
             passed = await self._forward_in_turn(str(model_id), trace)
         except HudError as error:
-            self.tell(error)
+            self.show_error(error)
             return
         finally:
             self._waits = ""
@@ -494,8 +494,8 @@ class JobsScreen(HudScreen):
         """Go to the next or previous match."""
         pane = self.browser.pane
         if not pane.hits:
-            said = keyed(NOT_SEARCHED) if not pane.wanted else NOT_FOUND
-            self.notify(said, markup=False, timeout=3)
+            notice = keyed(NOT_SEARCHED) if not pane.search_text else NOT_FOUND
+            self.notify(notice, markup=False, timeout=3)
         pane.next_hit(way)
         self.redraw()
 
@@ -549,12 +549,12 @@ class JobsScreen(HudScreen):
         if ref and self.jobs is not None and not self._opened:
             self._opened = True
             await self._open_named(ref)
-        if self._wanted is not None and self.jobs is not None:
-            await self._find(self._wanted)
-            self._wanted = None
+        if self._requested is not None and self.jobs is not None:
+            await self._find(self._requested)
+            self._requested = None
 
     def go_to(self, name: str) -> None:
-        self._wanted = name
+        self._requested = name
         self._go_to(Level.JOBS)
 
     async def _find(self, job_id: str) -> None:
@@ -576,7 +576,7 @@ class JobsScreen(HudScreen):
     def open_job(self, job: Job) -> None:
         """Open a job's rollouts, newest first."""
         self.reader, self.part = JobReader(job), None
-        self.wanted, self.following = None, False
+        self.number, self.following = None, False
         self._go_to(Level.TRACES)
 
     def open_trace(self, trace_id: str) -> None:
@@ -673,7 +673,7 @@ class JobsScreen(HudScreen):
     def action_step(self, way: int) -> None:
         """Go to an older or a newer step."""
         if self.part is not None:
-            self.following, self.wanted = False, max(1, self.part.number + way)
+            self.following, self.number = False, max(1, self.part.number + way)
             self.read()
 
     def action_follow(self) -> None:
@@ -733,7 +733,7 @@ class JobsScreen(HudScreen):
         try:
             status = await asked
         except HudError as error:
-            self.tell(error)
+            self.show_error(error)
         else:
             if status is not None:
                 self.notify(f"{what} is {status}.", markup=False)

@@ -223,10 +223,10 @@ class JsonScreen(Leavable[None]):
 
     def on_mount(self) -> None:
         self.shown.focus()
-        self._say()
+        self._show_message()
 
     @on(JsonView.Moved)
-    def _say(self) -> None:
+    def _show_message(self) -> None:
         """Draw the title with the search's result, and the path under the cursor."""
         found = ""
         if self._found:
@@ -269,7 +269,7 @@ class JsonScreen(Leavable[None]):
             self.shown.find(self._found[0])
         elif event.value.strip():
             self.notify(f"no match for {one_line(event.value, 60)!r}", markup=False)
-        self._say()
+        self._show_message()
 
     def action_match(self, by: int) -> None:
         """Go to the next or previous match, wrapping around."""

@@ -121,7 +121,7 @@ class LaunchScreen(HudScreen):
         self.tasks = RowList(TASK_COLUMNS, id="tasks", least=22)
         self.filter_field = FilterField("filter the tasks by slug, scenario or args", "task-filter")
         self._trial: Worker[None] | None = None
-        self._wanted: str | None = None
+        self._requested: str | None = None
         """Slug of the task to move the cursor to."""
         self.tasksets: list[Taskset] | None = None
         """Those that the service lists; None before it has answered."""
@@ -179,10 +179,10 @@ class LaunchScreen(HudScreen):
                 async for progress in measured:
                     self._show(self.draft.trial.observe(progress))
             if progress.trouble:
-                said = f"a rollout failed: {one_line(progress.trouble, 300)}"
-                self.notify(said, severity="warning", markup=False)
+                notice = f"a rollout failed: {one_line(progress.trouble, 300)}"
+                self.notify(notice, severity="warning", markup=False)
         except HudError as error:
-            self.tell(error)
+            self.show_error(error)
         finally:
             trial = replace(self.draft.trial, running=False)
             self._show(replace(trial, by_std=bool(trial.signals)))
@@ -193,12 +193,12 @@ class LaunchScreen(HudScreen):
         """Ask for confirmation if rollouts may cost money, which is everywhere but on this
         machine."""
         count = asked.groups * asked.group_size
-        said = [
+        lines = [
             Text(f"{asked.groups} groups of {asked.group_size}: {count} rollouts by the service"),
             Text(f"of {one_line(asked.model, 60)}, at its current head"),
             Text("Results on record for this taskset are reused."),
         ]
-        agreed: bool = await self.app.push_screen_wait(ConfirmDialog("Try the tasks", said, "Try"))
+        agreed: bool = await self.app.push_screen_wait(ConfirmDialog("Try the tasks", lines, "Try"))
         return agreed
 
     def _cache(self) -> SignalCache | None:
@@ -222,8 +222,8 @@ class LaunchScreen(HudScreen):
         if dead:
             self._show(self.draft.trial.toggled(dead))
         else:
-            said = keyed("no task without signal is known: {launch.try} samples them")
-            self.notify(said, severity="warning", markup=False)
+            notice = keyed("no task without signal is known: {launch.try} samples them")
+            self.notify(notice, severity="warning", markup=False)
 
     @on(RowList.Titled, "#tasks")
     def action_order(self) -> None:
@@ -304,23 +304,23 @@ class LaunchScreen(HudScreen):
 
     def take(self, source: str, slug: str | None = None) -> None:
         """Check a taskset, unless it is checked already; and move the cursor to a task of it."""
-        self._wanted = slug
+        self._requested = slug
         self.sources.select(source)
         if self.draft.source != source:
             self._take(source)
         elif slug is None:
             self.sources.focus()
         else:
-            self._go_to_wanted()
+            self._go_to_requested()
 
-    def _go_to_wanted(self) -> None:
+    def _go_to_requested(self) -> None:
         """Move the cursor to the requested task; a filter that hides it is cleared, and where more
         tasks are than are listed it is the filter."""
         slugs = [task.slug for task in self.draft.tasks]
-        if self._wanted is None or self._wanted not in slugs:
+        if self._requested is None or self._requested not in slugs:
             return
-        key, wanted, self._wanted = str(slugs.index(self._wanted)), self._wanted, None
-        for text in ("", wanted):
+        key, slug, self._requested = str(slugs.index(self._requested)), self._requested, None
+        for text in ("", slug):
             if all(row.key != key for row in self.tasks.rows):
                 self.filter_field.value = text
                 self.filter_field.display = bool(text)
@@ -355,16 +355,16 @@ class LaunchScreen(HudScreen):
         model, values = self.run.model, self.form.read()
         if model is None:
             raise HudUsage("no model selected", keyed("{app.view.models} lists them"))
-        given = parameters(values or {}).model_dump(exclude_none=True)
+        typed = parameters(values or {}).model_dump(exclude_none=True)
         self._checked_options = dict(self.form.options)
-        order = order_of(self.client, model, source, given, **self.form.options)
+        order = order_of(self.client, model, source, typed, **self.form.options)
         async with aclosing(prepare(self.client, order, model, self._state)) as prepared:
-            async for told in prepared:
-                if isinstance(told, Loaded):
-                    self.draft = replace(self.draft, tasks=tuple(told.tasks))
+            async for report in prepared:
+                if isinstance(report, Loaded):
+                    self.draft = replace(self.draft, tasks=tuple(report.tasks))
                     self.show_tasks()
-                elif isinstance(told, Finding):
-                    self.draft = self.draft.found(told)
+                elif isinstance(report, Finding):
+                    self.draft = self.draft.found(report)
                     self.show_state()
 
     @property
@@ -401,7 +401,7 @@ class LaunchScreen(HudScreen):
             return
         self._list_sources()
         self._list_tasks()
-        self._go_to_wanted()
+        self._go_to_requested()
         self.show_state()
 
     def _list_tasks(self) -> None:
@@ -509,10 +509,11 @@ class LaunchScreen(HudScreen):
     def on_mount(self) -> None:
         self.filter_field.display = False
         self.sources.focus()
-        self.read()
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
+        if self.tasksets is None:
+            self.read()
         if isinstance(self.focused, Input | Picker):  # a field would take the next key
             (self.button if self.draft.source is not None else self.sources).focus()
         self._fill_form()
@@ -547,8 +548,8 @@ class LaunchScreen(HudScreen):
             return
         self._filled_for, self._edited = model.id, False
         values, start = form_values(model), self.context.start
-        given = start.parameters if start.command in ("run", "preflight") else {}
-        values |= {key: value for key, value in given.items() if key in values}
+        from_start = start.parameters if start.command in ("run", "preflight") else {}
+        values |= {key: value for key, value in from_start.items() if key in values}
         several = {key: them for key, them in start.swept.items() if key in values}
         at_once = start.at_once or AT_ONCE
         self.form.fill(values, several, at_once)
@@ -675,10 +676,10 @@ class LaunchScreen(HudScreen):
         if warnings or not self.first:
             size, tasks = draft.cost(self.run, values), draft.chosen
             start = start_name(self.run.head, model)
-            told = partial(what_is_sent, model, draft.source, tasks, start=start)
+            lines_of = partial(what_is_sent, model, draft.source, tasks, start=start)
             if draft.environment is not None:
-                told = partial(told, options=Options(**self.form.options).flags)
-            dialog = SubmitDialog(values, partial(told, price=size, warnings=warnings))
+                lines_of = partial(lines_of, options=Options(**self.form.options).flags)
+            dialog = SubmitDialog(values, partial(lines_of, price=size, warnings=warnings))
             if not await self.app.push_screen_wait(dialog):
                 return
             values = dialog.values
@@ -701,10 +702,10 @@ class LaunchScreen(HudScreen):
         draft = self.draft
         if draft.environment is None:
             return await submit(self.client, job_of(model, draft.chosen, values), draft.task_source)
-        given = parameters(values).model_dump(exclude_none=True)
+        typed = parameters(values).model_dump(exclude_none=True)
         out = sorted(draft.trial.left_out)
         options = self.form.options
-        order = order_of(self.client, model, draft.environment, given, left_out=out, **options)
+        order = order_of(self.client, model, draft.environment, typed, left_out=out, **options)
         return await begin(self.client, order, self._state)
 
     async def _send_sweep(
@@ -716,14 +717,14 @@ class LaunchScreen(HudScreen):
             self.notify("a sweep is kept on disk: there is no state directory", severity="warning")
             return
         draft, files = self.draft, SweepFiles(directory)
-        given = parameters({key: value for key, value in values.items() if key not in swept})
+        fixed = parameters({key: value for key, value in values.items() if key not in swept})
         tasks, out = draft.chosen, tuple(sorted(draft.trial.left_out))
         planned = plan_sweep(
             self.client,
             files,
             model,
             (draft.source or "", tasks),
-            given.model_dump(exclude_none=True),
+            fixed.model_dump(exclude_none=True),
             swept,
             self.form.at_once,
             out,
@@ -734,9 +735,9 @@ class LaunchScreen(HudScreen):
         rows = await self.attempt(RunList(self.client).read()) if self.client.settings.local else ()
         like = paced_like(rows or (), model, draft.source or "")
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
-        told = partial(sweep_lines, sweep, model, tasks, like, warnings)
+        lines_of = partial(sweep_lines, sweep, model, tasks, like, warnings)
         known = {key: value for key, value in values.items() if key not in swept}
-        dialog = SubmitDialog(known, told, "sweep", f"Submit {len(sweep.members)} runs")
+        dialog = SubmitDialog(known, lines_of, "sweep", f"Submit {len(sweep.members)} runs")
         if not await self.app.push_screen_wait(dialog):
             return
         sweep = with_baseline(sweep, dialog.values) if "baseline" in known else sweep

@@ -145,7 +145,7 @@ class LiveScreen(HudScreen):
         self.chart_data = ChartData()
         self._movement = Movement()
         self.groups = GroupGrid()
-        self._wanted = REWARD
+        self._requested = REWARD
         """The metric for the focus chart once the run reports it."""
         self._lent = False
         """Whether that is an alarm's metric, for as long as this model is selected."""
@@ -171,8 +171,8 @@ class LiveScreen(HudScreen):
     def _arrange(self) -> None:
         run = self.shown
         keys = self.choices.shown(run.series.keys)
-        if self._wanted in keys:
-            self.focus_key = self._wanted
+        if self._requested in keys:
+            self.focus_key = self._requested
         elif self.focus_key not in keys and keys:
             self.focus_key = keys[0]
         moved = self._movement.of(run.series)
@@ -190,10 +190,10 @@ class LiveScreen(HudScreen):
     def enlarge(self, key: str) -> None:
         """Show this metric in the focus chart, and store the choice."""
         self.context.layout.arrange(chart=key)
-        self._want(key)
+        self._request(key)
 
-    def _want(self, key: str, lent: bool = False) -> None:
-        self._wanted, self._lent = key, lent
+    def _request(self, key: str, lent: bool = False) -> None:
+        self._requested, self._lent = key, lent
         self._arrange()
 
     def action_cursor(self, steps: int) -> None:
@@ -279,7 +279,7 @@ class LiveScreen(HudScreen):
         else:
             chart_view = replace(self.chart_view, span=None, end=None)
         closest = f"Cannot zoom in further: at least {LEAST_STEPS} steps are shown."
-        self._look(chart_view, closest if times > 0 else ALL)
+        self._show_range(chart_view, closest if times > 0 else ALL)
 
     def action_details(self) -> None:
         """Show the run's parameters, and its starting point."""
@@ -299,9 +299,9 @@ class LiveScreen(HudScreen):
     def action_pan(self, halves: int) -> None:
         chart_view = self.chart_view.panned(halves, self.shown.series.length)
         end = "The first steps are shown." if halves < 0 else "The newest steps are shown."
-        self._look(chart_view, keyed(NO_PAN) if self.chart_view.span is None else end)
+        self._show_range(chart_view, keyed(NO_PAN) if self.chart_view.span is None else end)
 
-    def _look(self, chart_view: ChartView, why_not: str) -> None:
+    def _show_range(self, chart_view: ChartView, why_not: str) -> None:
         """Show another range of steps; if it does not change, show why."""
         length = self.shown.series.length
         if chart_view.rows(length) == self.chart_view.rows(length):
@@ -321,11 +321,11 @@ class LiveScreen(HudScreen):
 
     def on_mount(self) -> None:
         groups = self.groups
-        self.watch(groups, "face", self._keep_face, init=False)
-        self.watch(groups, "order", self._keep_order, init=False)
+        self.watch(groups, "face", self._store_face, init=False)
+        self.watch(groups, "order", self._store_order, init=False)
 
-    def hear_loop(self, loop: RunRow | None) -> None:
-        super().hear_loop(loop)
+    def update_loop(self, loop: RunRow | None) -> None:
+        super().update_loop(loop)
         if self.is_built:
             self.query_one(RunStatus).loop = loop
 
@@ -334,10 +334,10 @@ class LiveScreen(HudScreen):
         another view."""
         self._find_cursor()
         self._find_signs()
-        chart, wanted = self.context.layout.now.chart, self.session.metric
-        if self.is_mounted and (wanted or (chart != self._wanted and not self._lent)):
+        chart, metric = self.context.layout.now.chart, self.session.metric
+        if self.is_mounted and (metric or (chart != self._requested and not self._lent)):
             self.session.metric, self.full = "", False
-            self._want(wanted or chart, lent=bool(wanted))
+            self._request(metric or chart, lent=bool(metric))
             self.show_pane("metrics")
         if self.is_mounted and self.focused is None:
             self.show_pane(self.pane)
@@ -349,16 +349,16 @@ class LiveScreen(HudScreen):
         kept, groups = self.context.layout.now, self.groups
         self.choices = read_choices(self.session.store)
         self.chart_view = self.choices.chart_view
-        self._wanted = kept.chart
+        self._requested = kept.chart
         self._arrange()
         self.full, groups.face, groups.order = kept.full_pane, kept.face, kept.order
         self.show_pane(kept.pane)
 
-    def _keep_face(self, face: Face) -> None:
+    def _store_face(self, face: Face) -> None:
         self.renew_hints()
         self.context.layout.arrange(face=face)
 
-    def _keep_order(self, order: Order) -> None:
+    def _store_order(self, order: Order) -> None:
         self.context.layout.arrange(order=order)
 
     def watch_pane(self, pane: str) -> None:
@@ -498,13 +498,13 @@ class LiveScreen(HudScreen):
                 yield EventLog().data_bind(run=here.shown, pane=here.pane)
 
     def watch_run(self, before: Run, run: Run) -> None:
-        self._tell_time()
+        self._show_time()
         if _id(run) != _id(before):
             self.frozen = False
             self.compare(None)
             if self.focus_key in before.alarms.by_metric and not self._lent:
                 self.context.layout.arrange(chart=REWARD)
-            self._want(self.context.layout.now.chart)
+            self._request(self.context.layout.now.chart)
         if not self.frozen:
             self.shown = run
         if run.training is not before.training or run.job is not before.job:
@@ -518,8 +518,8 @@ class LiveScreen(HudScreen):
         if self.has_class("-nothing") != (nothing is not None):
             self.set_class(nothing is not None, "-nothing")
             self.refresh_bindings()
-        if nothing is not None and (told := self.query_one_optional("#nothing", Static)):
-            told.update(nothing)
+        if nothing is not None and (line := self.query_one_optional("#nothing", Static)):
+            line.update(nothing)
 
     def watch_frozen(self, frozen: bool) -> None:
         if status := self.query_one_optional(RunStatus):
@@ -580,9 +580,9 @@ class LiveScreen(HudScreen):
 
     def _replay(self, change: Callable[[Playback], None]) -> None:
         self.session.replay(change)
-        self._tell_time()
+        self._show_time()
 
-    def _tell_time(self) -> None:
+    def _show_time(self) -> None:
         playback, status = self.session.playback, self.query_one_optional(RunStatus)
         if playback is not None and status is not None:
             if status.played[:1] != playback.said[:1]:

@@ -108,8 +108,8 @@ def entry_text(one: AuditEntry) -> Iterator[Content]:
     mark, style = MARKS.get(one.outcome, UNKNOWN)
     when = datetime.fromtimestamp(one.at).isoformat(" ", "seconds")
     where = f"   {when} · {one_line(one.service, 40)} · {one_line(one.by, 20)}"
-    said = SAID.get(one.outcome, one_line(one.outcome, 20))
-    yield Content.assemble((f"{mark} {said}", style), (where, "$text-muted"))
+    outcome = SAID.get(one.outcome, one_line(one.outcome, 20))
+    yield Content.assemble((f"{mark} {outcome}", style), (where, "$text-muted"))
     if one.before or one.after:
         change = f"{one_line(one.before, 80) or '–'} → {one_line(one.after, 80) or '–'}"
         yield _field("changed", change)

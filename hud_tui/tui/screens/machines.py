@@ -60,7 +60,7 @@ from hud_tui.settings import every_variable, read_paths
 from hud_tui.storage import tail
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, WritePolicy
-from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog, Leavable, say
+from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog, Leavable, show_notice
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 
 READ_S = 2.0
@@ -300,8 +300,8 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
     if line.get("state") != "up" or not isinstance(at, int | float) or now - at > FRESH_S:
         since = age(line.get("since"), now) if line.get("since") else "now"
         warning = f"⚠ {one_line(line.get('state') or 'no tunnel', 20)} {since}"
-        said = " · ".join(filter(None, (one_line(warning, 60), costs)))
-        return Aside(machine, warning=said)
+        text = " · ".join(filter(None, (one_line(warning, 60), costs)))
+        return Aside(machine, warning=text)
     took, pulse = line.get("latency_s"), line.get("pulse") or {}
     parts = [f"{took * 1000:.0f} ms"] if isinstance(took, int | float) else []
     parts += [one for one in (gpu_use(pulse),) if one]
@@ -322,7 +322,7 @@ class SetUps:
         self.lines: dict[str, deque[str]] = {}
         self.busy: set[str] = set()
 
-    def hear(self, name: str, text: str) -> None:
+    def add_line(self, name: str, text: str) -> None:
         """Keep a message of a set-up."""
         self.lines.setdefault(name, deque(maxlen=KEPT)).append(text)
 
@@ -337,7 +337,7 @@ class SetUps:
             else:
                 await self._add(read_address(text), Wish())
         except HudError as error:
-            self.hear("", f"✘ {error.message}")
+            self.add_line("", f"✘ {error.message}")
             raise
 
     async def _add(
@@ -346,7 +346,9 @@ class SetUps:
         machine = await describe(self._machines, address, wish)
         name = machine.name
         with self._machines.alone(name):
-            setup = Setup(self._machines, machine, lambda said: self._said(name, said), package)
+            setup = Setup(
+                self._machines, machine, lambda report: self._report(name, report), package
+            )
             async with aclosing(setup):
                 plan = await setup.plan()
                 todo = [step.about for step, there in plan if not there]
@@ -366,13 +368,13 @@ class SetUps:
                     self.busy.discard(name)
         if asks:
             self._log("remote", "add", str(address), f"--name={name}", "-y")
-        say(self._app, f"{name} is set up")
+        show_notice(self._app, f"{name} is set up")
 
-    def _said(self, name: str, said: StepReport) -> None:
-        if said.state != "check":
-            mark = {"done": "✔", "there": "✔", "failed": "✘"}.get(said.state, "…")
-            count = f"{said.number}/{said.total} " if said.total else ""
-            self.hear(name, f"{mark} {count}{said.step}: {said.text}")
+    def _report(self, name: str, report: StepReport) -> None:
+        if report.state != "check":
+            mark = {"done": "✔", "there": "✔", "failed": "✘"}.get(report.state, "…")
+            count = f"{report.number}/{report.total} " if report.total else ""
+            self.add_line(name, f"{mark} {count}{report.step}: {report.text}")
 
     async def _rent(self, text: str) -> None:
         count, gpu = read_gpus(text)
@@ -399,7 +401,7 @@ class SetUps:
                 return
             rental = await self._pods(prime, "").rent(asked)
         self._log("pods", "create", f"--name={rental.name}", f"--gpus={text}", "-y")
-        say(self._app, asked.dearer(rental) or f"rented {rental.name}")
+        show_notice(self._app, asked.dearer(rental) or f"rented {rental.name}")
         await self._carry_on(rental)
 
     def _begun(self) -> Rental | None:
@@ -412,7 +414,10 @@ class SetUps:
         paths = with_machine(read_paths(str(self._machines.state)))
         state = self._machines.state
         return Pods(
-            prime, state, lambda said: self.hear(name, said), lambda: keep_budgets(paths, time())
+            prime,
+            state,
+            lambda report: self.add_line(name, report),
+            lambda: keep_budgets(paths, time()),
         )
 
     def use(self, machine: Machine | None) -> None:
@@ -425,8 +430,10 @@ class SetUps:
             await unuse(self._machines, paths)
             self._log("remote", "use", "--off")
         else:
-            say(self._app, f"{machine.name}: connecting")
-            await use(self._machines, machine, paths, lambda said: self.hear(machine.name, said))
+            show_notice(self._app, f"{machine.name}: connecting")
+            await use(
+                self._machines, machine, paths, lambda report: self.add_line(machine.name, report)
+            )
             self._log("remote", "use", machine.name)
         self._reopen()
 
@@ -472,7 +479,7 @@ class SetUps:
 
     async def _offer_to_terminate(self, rental: Rental, error: HudError) -> None:
         name = rental.name
-        self.hear(name, f"✘ {error.message}")
+        self.add_line(name, f"✘ {error.message}")
         lines = [one_line(one, 200) for one in self.lines.get(name, ())]
         lines = [error.message, *lines, f"{name} costs ${rental.price_hr:.2f} per hour."]
         dialog = ConfirmDialog(f"{name} failed", lines, "Terminate", danger=True, keep="Keep")
@@ -495,19 +502,21 @@ class SetUps:
         self._log("pods", "terminate", rental.name, f"--confirm={rental.name}", "-y")
         self._forget(rental.name, f"was terminated; it cost ${ended.spent(time()):.2f}")
 
-    def _forget(self, name: str, said: str) -> None:
+    def _forget(self, name: str, end: str) -> None:
         """Forget a machine, and say so; if it was in use, this one is."""
         was_used = self._machines.used() == name
         self._machines.forget(name)
         more = "; it was used: training is on this machine again" if was_used else ""
-        say(self._app, f"{name} {said}{more}")
+        show_notice(self._app, f"{name} {end}{more}")
         if was_used:
             self._reopen()
 
     async def remove(self, machine: Machine) -> None:
         """Undo a machine's set-up."""
         with self._machines.alone(machine.name):
-            setup = Setup(self._machines, machine, lambda said: self._said(machine.name, said))
+            setup = Setup(
+                self._machines, machine, lambda report: self._report(machine.name, report)
+            )
             async with aclosing(setup):
                 await setup.undo()
         self._log("remote", "remove", machine.name, "-y")
@@ -541,7 +550,7 @@ class MachinesScreen(Leavable[None]):
         self._entries: list[Entry] | None = None
         self._trouble = ""
         """Why the machines' files cannot be read."""
-        self._kept, self._pane = True, PANES[0]
+        self._budget_kept, self._pane = True, PANES[0]
         self._server_log: dict[str, list[str]] = {}
         """The end of each server's log, as last read."""
         self.list = RowList(COLUMNS, id="machines", least=NAME_CELLS)
@@ -566,7 +575,7 @@ class MachinesScreen(Leavable[None]):
     async def read(self) -> None:
         try:
             self._entries, self._trouble = await to_thread(read_entries, self._machines), ""
-            self._kept = await to_thread(budget_kept, self._machines.state, time())
+            self._budget_kept = await to_thread(budget_kept, self._machines.state, time())
             self._entries = [
                 replace(one, models=self._models()) if one.used else one for one in self._entries
             ]
@@ -583,12 +592,12 @@ class MachinesScreen(Leavable[None]):
         self.list.show(rows)
         rentals = [one.rental for one in entries if one.rental is not None]
         sums = totals(rentals, now)
-        said = f"  {counted(len(entries), 'machine')}"
+        title = f"  {counted(len(entries), 'machine')}"
         costs = f" · ${sums['running']:.2f} so far, ${sums['per_hour']:.2f} per hour"
         self.query_one("#machines-title", Static).update(
             Content.assemble(
                 (" Machines", "bold"),
-                (said, "$text-muted"),
+                (title, "$text-muted"),
                 (costs if rentals else "", "bold $warning"),
             )
         )
@@ -611,7 +620,7 @@ class MachinesScreen(Leavable[None]):
         room = max(3, self.size.height // 2 - 3)
         if self._pane == "details":
             steps = [*self._set_ups.lines.get(one.name, ()), *loose]
-            return [*entry_text(one, steps, self._clock(), self._kept)]
+            return [*entry_text(one, steps, self._clock(), self._budget_kept)]
         read = self._pane == "set-up" or one.name in self._server_log
         lines = one.log if self._pane == "set-up" else self._server_log.get(one.name, ())
         title = Content.styled(f"{one_line(one.name, 40)}: the {self._pane}'s log", "bold")
@@ -645,7 +654,7 @@ class MachinesScreen(Leavable[None]):
             return
         if one.machine is None or not one.machine.ready:
             if one.name in self._set_ups.busy or self._machines.busy(one.name):
-                say(self.app, f"{one.name} is being set up")
+                show_notice(self.app, f"{one.name} is being set up")
             else:
                 self._set_ups.go_on(one)
             return
@@ -707,7 +716,7 @@ class MachinesScreen(Leavable[None]):
             async with aclosing(ssh):
                 facts = await fetch_facts(ssh)
             for text in facts.lines():
-                self._set_ups.hear(one.name, text)
+                self._set_ups.add_line(one.name, text)
         if any(entry.rental for entry in self._entries or ()):
             async with Prime(read_prime(every_variable())) as prime:
                 await Pods(prime, self._machines.state).reconcile()

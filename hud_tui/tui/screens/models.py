@@ -116,8 +116,8 @@ def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) 
     name, enter = one_line(model.model_name, 50), key("models.choose")
     match kind(model):
         case Kind.OWN:
-            told = one_line(origin(model), 100)
-            began = (f"   {told}", "$text-muted") if told else ""
+            origin_text = one_line(origin(model), 100)
+            began = (f"   {origin_text}", "$text-muted") if origin_text else ""
             return Content.assemble((enter, "bold"), f"  selects {name}", began)
         case Kind.BASE if first_start:
             forks = Content.assemble((enter, "bold $accent"), f"  forks {name} as ")
@@ -291,12 +291,12 @@ class ModelsScreen(HudScreen):
         """Numbers of trees, by model id."""
         self._going: dict[str, RunRow] = {}
         """The runs that train, managed or not, by model id."""
-        self._looked_at = 0.0
-        self._said = ""
+        self._going_read_at = 0.0
+        self._shown_error = ""
         """The last error about protected models, so that it is shown once."""
         self._begun_for: str | None = None
         """Id of the model that was selected when the cursor was placed."""
-        self._wanted: str | None = None
+        self._requested: str | None = None
         """Id of the model to move the cursor to."""
 
     def on_screen_resume(self) -> None:
@@ -311,7 +311,7 @@ class ModelsScreen(HudScreen):
 
     @work(exclusive=True, group="going")
     async def _read_going(self) -> None:
-        self._looked_at = self.context.clock()
+        self._going_read_at = self.context.clock()
         rows = (await self.session.runs()).values()
         going = {row.model_id: row for row in rows if row.active}
         if going != self._going and self.is_built:
@@ -319,7 +319,7 @@ class ModelsScreen(HudScreen):
             self.show_rows()
 
     def _refresh_going(self) -> None:
-        due = self._going or self.context.clock() - self._looked_at >= LOOK_S
+        due = self._going or self.context.clock() - self._going_read_at >= LOOK_S
         if due and self.is_current and not self.session.freshness.offline:
             self._read_going()
 
@@ -400,28 +400,30 @@ class ModelsScreen(HudScreen):
         if followed != self._begun_for:
             self._begun_for = followed
             self._begin()
-        self._go_to_wanted()
+        self._go_to_requested()
 
     def _begin(self) -> None:
         """Move the cursor to the selected model, else to the best first choice."""
-        wanted = self.run.model or first_choice(self.models or ())
-        if wanted is not None:
-            self.rows.select(wanted.id)
+        first = self.run.model or first_choice(self.models or ())
+        if first is not None:
+            self.rows.select(first.id)
 
     def go_to(self, name: str) -> None:
-        self._wanted = name
-        self._go_to_wanted()
+        self._requested = name
+        self._go_to_requested()
 
-    def _go_to_wanted(self) -> None:
+    def _go_to_requested(self) -> None:
         """Move the cursor to the requested model; a filter that hides it is cleared."""
-        if self._wanted is None or not any(one.id == self._wanted for one in self.models or ()):
+        if self._requested is None or not any(
+            one.id == self._requested for one in self.models or ()
+        ):
             return
-        if not any(row.key == self._wanted for row in self.rows.rows):
+        if not any(row.key == self._requested for row in self.rows.rows):
             self.filter_field.value = ""
             self.filter_field.display = False
             self.show_rows()
-        self.rows.select(self._wanted)
-        self._wanted = None
+        self.rows.select(self._requested)
+        self._requested = None
 
     def watch_first_start(self, first: bool) -> None:
         self.query("#welcome").set_class(first, "shown")
@@ -448,9 +450,9 @@ class ModelsScreen(HudScreen):
 
     def _complain(self, error: HudError) -> None:
         """Show an error once."""
-        if error.message != self._said:
-            self._said = error.message
-            self.tell(error)
+        if error.message != self._shown_error:
+            self._shown_error = error.message
+            self.show_error(error)
 
     def _note(self) -> None:
         """Show what Enter does to the model under the cursor."""
@@ -502,8 +504,8 @@ class ModelsScreen(HudScreen):
             case Kind.BASE:
                 self.fork_from(model)
             case Kind.SERVED:
-                said = enter_does(model, self.models or (), self.first_start)
-                self.notify(said.plain, markup=False)
+                hint = enter_does(model, self.models or (), self.first_start)
+                self.notify(hint.plain, markup=False)
 
     def action_fork(self) -> None:
         model = self.chosen
@@ -560,7 +562,7 @@ class ModelsScreen(HudScreen):
                 return
             protection.protect(model.id, model.model_name, was is None)
         except HudError as error:
-            self.tell(error)
+            self.show_error(error)
         else:
             shut = "protected: changes ask for its name" if was is None else "no longer protected"
             self.notify(f"{one_line(model.model_name, 60)} is {shut}", markup=False)

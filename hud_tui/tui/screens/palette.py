@@ -85,7 +85,7 @@ class Block:
     """The position of its first name in the section."""
     names: str
     ids: str
-    told: str
+    descriptions: str
     """What else is told of them, e.g. what an action does; empty for names that say all."""
 
 
@@ -107,15 +107,17 @@ class Section:
         self.blocks: list[Block] = []
         self.size = 0
 
-    def add(self, names: Sequence[str], ids: Sequence[str] = (), told: Sequence[str] = ()) -> None:
-        """Append places; `ids` and `told` have one for each name, or are empty."""
+    def add(
+        self, names: Sequence[str], ids: Sequence[str] = (), descriptions: Sequence[str] = ()
+    ) -> None:
+        """Append places; `ids` and `descriptions` have one for each name, or are empty."""
         for at in range(0, len(names), BLOCK):
             part = slice(at, at + BLOCK)
-            lines = map(_lines, (names[part], ids[part], told[part]))
+            lines = map(_lines, (names[part], ids[part], descriptions[part]))
             self.blocks.append(Block(self.size + at, *lines))
         self.size += len(names)
 
-    def wanted(self, words: Sequence[str]) -> str:
+    def phrase_of(self, words: Sequence[str]) -> str:
         """The text to search for: the words without those that name the owner and, before others,
         the kind; empty if the words do not name the owner and have to."""
         rest = [word for word in words if not self.within or word not in self.within]
@@ -161,7 +163,7 @@ def search(sections: Sequence[Section], text: str) -> Iterator[tuple[Section, in
     found: dict[Section, set[int]] = {section: set() for section in sections}
     for way in WAYS:
         for section, seen in found.items():
-            phrase = section.wanted(words)
+            phrase = section.phrase_of(words)
             if way is _kind and not section.is_asked_for(phrase):
                 continue
             for block in section.blocks if phrase else ():
@@ -256,9 +258,9 @@ def _kind(block: Block, phrase: str) -> Iterator[int]:
     return iter(range(block.names.count("\n") - 1))
 
 
-def _told(block: Block, phrase: str) -> Iterator[int]:
+def _description(block: Block, phrase: str) -> Iterator[int]:
     """Beginnings of words, all of which are in what is told."""
-    return _with_all(block.told, [f" {word}" for word in phrase.split()])
+    return _with_all(block.descriptions, [f" {word}" for word in phrase.split()])
 
 
 def _letters(block: Block, phrase: str) -> Iterator[int]:
@@ -270,7 +272,7 @@ def _letters(block: Block, phrase: str) -> Iterator[int]:
     return iter(sorted(spans, key=spans.__getitem__))
 
 
-WAYS = (_whole, _number, _beginning, _word, _part, _id, _all_words, _kind, _told, _letters)
+WAYS = (_whole, _number, _beginning, _word, _part, _id, _all_words, _kind, _description, _letters)
 
 
 class Palette(Over[Place | None]):
@@ -332,10 +334,10 @@ class Palette(Over[Place | None]):
             if self.text and len(self._places) < MOST:
                 self._find(self.text)
         self._gathering = False
-        self._say_nothing()
+        self._show_no_match()
 
     @work(exclusive=True, group="within")
-    async def _look_within(self, places: Places, text: str) -> None:
+    async def _search_within(self, places: Places, text: str) -> None:
         """Add the checkpoints of another model that the text names."""
         section = await places.within(text.casefold().split())
         if section is not None and section not in self._more.values():
@@ -346,7 +348,7 @@ class Palette(Over[Place | None]):
     def _typed(self, event: Input.Changed) -> None:
         self._find(event.value)
         if self._service is not None and len(event.value.split()) > 1:
-            self._look_within(self._service, event.value)
+            self._search_within(self._service, event.value)
 
     @work(exclusive=True, group="find")
     async def _find(self, text: str) -> None:
@@ -365,7 +367,7 @@ class Palette(Over[Place | None]):
         if self._listed_for != text:
             self.list.action_first()
         self._listed_for = text
-        self._say_nothing()
+        self._show_no_match()
 
     def _matches(self, text: str) -> Iterator[tuple[Section, int] | None]:
         """The search's results; for an empty text, the views and actions."""
@@ -393,16 +395,16 @@ class Palette(Over[Place | None]):
     def on_resize(self) -> None:
         self.call_after_refresh(self._draw)
 
-    def _say_nothing(self) -> None:
+    def _show_no_match(self) -> None:
         """Say that nothing matches, and what is searched."""
         text = one_line(self.text.strip(), 60)
-        said = f"nothing matches “{text}”" if text and not self._places else ""
-        if said and self._gathering:
-            said = f"{said} yet: names are being read …"
-        elif said:
-            said = f"{said}\n{SEARCHED if self._service is not None else UNCONNECTED}"
-        self.nothing.display, self.list.display = bool(said), not said
-        self.nothing.update(Content.styled(said, "$text-muted"))
+        message = f"nothing matches “{text}”" if text and not self._places else ""
+        if message and self._gathering:
+            message = f"{message} yet: names are being read …"
+        elif message:
+            message = f"{message}\n{SEARCHED if self._service is not None else UNCONNECTED}"
+        self.nothing.display, self.list.display = bool(message), not message
+        self.nothing.update(Content.styled(message, "$text-muted"))
 
     def action_move(self, rows: int) -> None:
         self.list.action_move(rows)
@@ -462,8 +464,8 @@ def action_sections(screen: Screen[object]) -> Iterator[Section]:
     """The views, what can be done on a screen now, and the themes."""
     able = [one for one in doable(screen) if one.action.name not in HIDDEN]
     app = screen.app
-    for title, wanted in (("view", True), ("action", False)):
-        of_kind = [one for one in able if shows_view(one.action) is wanted]
+    for title, are_views in (("view", True), ("action", False)):
+        of_kind = [one for one in able if shows_view(one.action) is are_views]
         places = [
             Place(
                 f"{one.action.label.capitalize()}: {one.action.help}",
@@ -498,8 +500,8 @@ def _of_actions(
 ) -> Section:
     """Actions are searched by their labels, then by what their help tells."""
     section = Section(kind, places.__getitem__, within, required=False)
-    told = ["" if one.name in UNTOLD else f"· {one.label}: {one.help}" for one in actions]
-    section.add([one.label for one in actions], told=told)
+    descriptions = ["" if one.name in UNTOLD else f"· {one.label}: {one.help}" for one in actions]
+    section.add([one.label for one in actions], descriptions=descriptions)
     return section
 
 
@@ -688,10 +690,10 @@ class Places:
         if found.id not in self._scored:
             groups = (await self._session.evaluations.get(found.id)).groups
             self._scored[found.id] = sorted(group.task_slug for group in groups)
-        slugs, told = self._scored[found.id], f"evaluated at {label(node)}"
+        slugs, note = self._scored[found.id], f"evaluated at {label(node)}"
 
         def place(at: int) -> Place:
-            return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), told)
+            return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), note)
 
         section = Section("held-out task", place)
         section.add(slugs)
@@ -722,13 +724,13 @@ class Places:
             f"held-out {short(own.heldout)}": (own.heldout, own.over_briefly),
             f"reward {short(own.reward)}": (own.reward, str(own.sampled or "")),
         }
-        said = (
-            f"{told} ({of})" if of else told
-            for told, (value, of) in values.items()
+        notes = (
+            f"{title} ({of})" if of else title
+            for title, (value, of) in values.items()
             if value is not None
         )
         go = partial(self._show, "checkpoints", node.id)
-        return Place(label(node), go, next(said, ""))
+        return Place(label(node), go, next(notes, ""))
 
     def _checkpoint_of(self, model: Model, nodes: Sequence[Checkpoint], at: int) -> Place:
         node = nodes[-1 - at]

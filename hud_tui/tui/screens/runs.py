@@ -161,16 +161,16 @@ class RunDetails(Panel[None]):
     def _lay_out(self) -> None:
         width = max(LEAST_TOLD + LABELLED, self.pane.width)
         lines = [*self._why, *([Content()] if self._why else [])]
-        told = (one for one in COLUMNS.values() if one.key != "heldout_n")  # the held-out says it
-        for one in told:
-            lines += _told(one.title, text := one.text(self.row, self.now), width)
+        listed = (one for one in COLUMNS.values() if one.key != "heldout_n")  # the held-out says it
+        for one in listed:
+            lines += _labelled(one.title, text := one.text(self.row, self.now), width)
             if text != "–" and one.key in MEANINGS:
-                lines += _told("", MEANINGS[one.key], width, "$text-muted")
+                lines += _labelled("", MEANINGS[one.key], width, "$text-muted")
         if self.row.alarm_title:
-            lines += _told("worst alarm", self.row.alarm_title, width)
+            lines += _labelled("worst alarm", self.row.alarm_title, width)
         lines += [Content(), Content.styled("parameters", "bold")]
         for key, value in sorted(self.row.parameters.items()):
-            lines += _told(setting_label(key), value_text(value), width)
+            lines += _labelled(setting_label(key), value_text(value), width)
         if self.driven is not None:
             lines += _failures(self.driven)
             lines += _log("environment's log", self.driven.environment_log)
@@ -229,7 +229,7 @@ LEAST_TOLD = 20
 """Least width of what is beside it."""
 
 
-def _told(title: str, text: str, width: int, style: str = "") -> Iterator[Content]:
+def _labelled(title: str, text: str, width: int, style: str = "") -> Iterator[Content]:
     """A label, and a text that stays beside it where it takes several lines."""
     label = one_line(title, LABELLED - 2)
     for part in Content.styled(one_line(text, 500), style).wrap(width - LABELLED) or [Content()]:
@@ -250,6 +250,7 @@ NO_RUNS = (
     "No runs yet. Press {app.view.launch} to launch one; a loop of your own is listed\n"
     "once it has taken a step."
 )
+UNREAD = "The runs were not read before the connection was lost."
 NO_MATCH = "No run matches. {^runs.leave} shows all."
 REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
 RUN, SWEEP = "run", "sweep"
@@ -287,10 +288,10 @@ class RunsScreen(HudScreen):
         self._source: Source | None = None
         self._wrong = ""
         """The filter's error."""
-        self._told = ""
+        self._shown_error = ""
         """The last error, so that it is shown only once."""
         self._read_at = 0.0
-        self._wanted: str | None = None
+        self._requested: str | None = None
         """Id of the run to move the cursor to."""
         self._driven: list[str] = []
         """Progress of the sweeps driven from here, for the title."""
@@ -341,22 +342,22 @@ class RunsScreen(HudScreen):
         try:
             rows = await self.source.list.read(self.table.marked)
         except HudError as error:
-            if error.message != self._told:
-                self._told = error.message
-                self.tell(error)
+            if error.message != self._shown_error:
+                self._shown_error = error.message
+                self.show_error(error)
             return
-        self._told = ""
+        self._shown_error = ""
         driven = [one.said for one in self.session.sweeps.values()]
         if driven != self._driven and self.rows is not None:
             self._driven = driven
-            self._say_title(sum(isinstance(one, RunRow) for one in self.table.lines))
+            self._show_title(sum(isinstance(one, RunRow) for one in self.table.lines))
         if rows is not self.rows and self.is_built:
             first = self.rows is None
             self.rows, self._titles = rows, Counter(row.title for row in rows)
             self.show()
             if first:
                 self._find()
-            self._go_to_wanted()
+            self._go_to_requested()
 
     def _find(self) -> None:
         """Move the cursor to the run with the step under the crosshair, else to the selected
@@ -368,20 +369,20 @@ class RunsScreen(HudScreen):
         self.table.select(made or next(newest, ""))
 
     def go_to(self, name: str) -> None:
-        self._wanted = name
-        self._go_to_wanted()
+        self._requested = name
+        self._go_to_requested()
 
-    def _go_to_wanted(self) -> None:
+    def _go_to_requested(self) -> None:
         """Move the cursor to the requested run; a filter that hides it is cleared."""
-        if self._wanted is None or not any(row.id == self._wanted for row in self.rows or ()):
+        if self._requested is None or not any(row.id == self._requested for row in self.rows or ()):
             return
         lines = self.table.lines
-        if not any(isinstance(one, RunRow) and one.id == self._wanted for one in lines):
+        if not any(isinstance(one, RunRow) and one.id == self._requested for one in lines):
             self.filter_field.value = ""
             self.filter_field.display = False
             self.show()
-        self.table.select(self._wanted)
-        self._wanted = None
+        self.table.select(self._requested)
+        self._requested = None
 
     def watch_run(self, before: Run, run: Run) -> None:
         followed = "" if run.model is None else run.model.id
@@ -420,8 +421,8 @@ class RunsScreen(HudScreen):
     def offered(self) -> list[str]:
         """The keys of all columns, including parameters of these runs."""
         known = {"learning_rate", "loss_fn", "group_size", "seed"}
-        given = dict.fromkeys(key for row in self.rows or () for key in row.parameters)
-        return [*COLUMNS, *(f"{PARAMETER}{key}" for key in sorted(given) if key not in known)]
+        parameters = dict.fromkeys(key for row in self.rows or () for key in row.parameters)
+        return [*COLUMNS, *(f"{PARAMETER}{key}" for key in sorted(parameters) if key not in known)]
 
     def show(self) -> None:
         """Draw the rows that match the filter."""
@@ -432,14 +433,14 @@ class RunsScreen(HudScreen):
             keep = parse_filter(text, self.context.clock())
         except HudUsage as error:  # while the filter is incomplete, the rows stay
             self._wrong = f"{error.message}. {error.hint}"
-            self._say_title()
+            self._show_title()
             return
         rows = [row for row in self.rows or () if keep(row)] if text else self.rows or ()
         self.table.show(self.table.arrangement.lines(rows), self._titles)
         empty = "" if rows else self._empty()
         self.set_class(bool(empty), "-empty")
         self.query_one("#runs-empty", Static).update(empty)
-        self._say_title(len(rows))
+        self._show_title(len(rows))
         self._preview()
         self.renew_hints()
         if not empty and self.focused is None:  # a hidden widget cannot have the focus
@@ -449,25 +450,26 @@ class RunsScreen(HudScreen):
         if self.session.replays:
             return keyed(REPLAYED)
         if self.rows is None:
-            return "reading the runs …"
+            return UNREAD if self.session.freshness.offline else "reading the runs …"
         return keyed(NO_MATCH if self.rows else NO_RUNS)
 
-    def _say_title(self, shown: int | None = None) -> None:
+    def _show_title(self, shown: int | None = None) -> None:
         title = self.query_one("#runs-title", Static)
         if self._wrong:
             title.update(Content.styled(f" {one_line(self._wrong, 300)}", "$warning"))
             return
         total, made = len(self.rows or ()), self.table.arrangement
-        said = [counted(total, "run") if shown in (None, total) else f"{shown} of {spaced(total)}"]
+        count = counted(total, "run") if shown in (None, total) else f"{shown} of {spaced(total)}"
+        parts = [] if self.rows is None else [count]
         if self.table.marked:
-            said.append(f"{len(self.table.marked)} marked")
+            parts.append(f"{len(self.table.marked)} marked")
         if made.group:
             by = "what differs" if made.group == DIFFERS else column(made.group).title
-            said.append(f"grouped by {by}")
-        said += [one.said for one in self.session.sweeps.values()]
+            parts.append(f"grouped by {by}")
+        parts += [one.said for one in self.session.sweeps.values()]
         if self._source is not None and self._source.list.polls:
-            said.append(self._source.list.said)
-        title.update(Content.assemble((" Runs", "bold"), (f"  {' · '.join(said)}", "$text-muted")))
+            parts.append(self._source.list.said)
+        title.update(Content.assemble((" Runs", "bold"), (f"  {' · '.join(parts)}", "$text-muted")))
 
     def sheet(self) -> Sheet:
         """The displayed rows, in every column."""
@@ -582,7 +584,7 @@ class RunsScreen(HudScreen):
     def _marks_changed(self) -> None:
         self.table.redraw()
         runs = sum(isinstance(one, RunRow) for one in self.table.lines)
-        self._say_title(runs)
+        self._show_title(runs)
         self.renew_hints()
 
     def action_columns(self, by: int) -> None:
@@ -617,8 +619,8 @@ class RunsScreen(HudScreen):
             try:
                 self.source.notes.write(row.id, note)
             except OSError as error:
-                said = f"The note is kept for this session only: {one_line(error, 80)}"
-                self.notify(said, severity="warning", markup=False)
+                notice = f"The note is kept for this session only: {one_line(error, 80)}"
+                self.notify(notice, severity="warning", markup=False)
         if name and name != row.name and self.context.writes.may_change():
             await self.attempt(self.client.rename_job(row.id, name))
         self.read()
@@ -639,33 +641,33 @@ class RunsScreen(HudScreen):
 
     async def _cancelled(self, row: RunRow, sweep: Sweep | None) -> str | None:
         """Cancel the run, or its sweep; returns the new status, or None."""
-        why_not, given = why_no_cancel(row), (self.app, self.session, self.context.writes)
+        why_not, where = why_no_cancel(row), (self.app, self.session, self.context.writes)
         if sweep is not None and not all(member.ended for member in sweep.members):
             chosen = await self._run_or_sweep("Cancel", sweep) if not why_not else SWEEP
             if chosen != RUN:
                 files = self.source.sweeps
                 assert files is not None
-                return await ask_cancel_sweep(*given, sweep, files) if chosen else None
+                return await ask_cancel_sweep(*where, sweep, files) if chosen else None
         if why_not:
             self.notify(why_not, severity="warning", markup=False)
             return None
-        status = await ask_cancel(*given, asked_of(row))
+        status = await ask_cancel(*where, asked_of(row))
         return status and f"The run is {status}."
 
     async def _resumed(self, row: RunRow, sweep: Sweep | None) -> str | None:
         """Resume the run, or its sweep; returns the new status, or None."""
-        why_not, given = why_no_resume(row), (self.app, self.session, self.context.writes)
+        why_not, where = why_no_resume(row), (self.app, self.session, self.context.writes)
         driven = {one.name for one in self.session.sweeps.values()}
         if sweep is not None and sweep.name not in driven and sweep.status != "succeeded":
             chosen = await self._run_or_sweep("Resume", sweep) if not why_not else SWEEP
             if chosen != RUN:
                 files = self.source.sweeps
                 assert files is not None
-                return await ask_resume_sweep(*given, sweep, files) if chosen else None
+                return await ask_resume_sweep(*where, sweep, files) if chosen else None
         if why_not:
             self.notify(why_not, severity="warning", markup=False)
             return None
-        status = await ask_resume(*given, asked_of(row))
+        status = await ask_resume(*where, asked_of(row))
         return status and f"The run is {status}."
 
     async def _run_or_sweep(self, verb: str, sweep: Sweep) -> str | None:
@@ -678,8 +680,8 @@ class RunsScreen(HudScreen):
     @work(exclusive=True, group="act")
     async def _act(self, asked: Awaitable[str | None]) -> None:
         """Ask and act, show the new status, then read again."""
-        if (said := await self.attempt(asked)) is not None:
-            self.notify(said, markup=False)
+        if (status := await self.attempt(asked)) is not None:
+            self.notify(status, markup=False)
         self.read()
 
     def action_filter(self) -> None:

@@ -89,11 +89,11 @@ def preview(
     rows.append(("created", _age(change.now, now), _age(change.then, now), ""))
     rows += [*_evaluated(change), *_rewards(change), *_metrics(change, compared)]
     warning = [Content.styled(f"⚠ {note}\n", "bold $warning")] if note else []
-    said = Content("\n".join([*unevaluated(change), *differs, *consequences(change)]))
+    text = Content("\n".join([*unevaluated(change), *differs, *consequences(change)]))
     if narrow:
         head, *rest = _narrow(rows)
-        return Content("\n").join([*warning, head, said, *rest])
-    return Content("\n").join([*warning, *_wide(rows), Content(), said])
+        return Content("\n").join([*warning, head, text, *rest])
+    return Content("\n").join([*warning, *_wide(rows), Content(), text])
 
 
 def _wide(rows: list[Compared]) -> Iterator[Content]:
@@ -117,14 +117,14 @@ def _narrow(rows: list[Compared]) -> Iterator[Content]:
 def consequences(change: HeadChange) -> list[str]:
     """The consequences for the tree and for a run in progress, in words."""
     leaving, joining = counted(change.leaving, "step"), counted(change.joining, "step")
-    said = {
+    moved = {
         Relation.SAME: "This is the head already.",
         Relation.ANCESTOR: f"Rolls back {leaving}. No checkpoint is deleted.",
         Relation.DESCENDANT: f"Moves the head forward {joining}.",
         Relation.BRANCH: f"Switches branch at {name(change.common)}: "
         f"{leaving} back, {joining} forward. No checkpoint is deleted.",
     }
-    lines = [said[change.relation]]
+    lines = [moved[change.relation]]
     if change.then.state == WEIGHTS:
         lines.append("Weights only: training from it starts with fresh Adam moments.")
     if change.training is not None:
@@ -175,8 +175,8 @@ def _rewards(change: HeadChange) -> Iterator[Compared]:
     unknown = "–" if change.now is None else UNSAMPLED
     for title, measure in (("held-out", HELDOUT), ("reward", REWARD)):
         before, after = change.before.get(measure), change.after.get(measure)
-        told = change.evaluated_now is not None and change.evaluated_then is not None
-        if measure == HELDOUT and (told or (before is None and after is None)):
+        are_evaluated = change.evaluated_now is not None and change.evaluated_then is not None
+        if measure == HELDOUT and (are_evaluated or (before is None and after is None)):
             continue
         of = [own.over_briefly if measure == HELDOUT else _count(own) for own in (now, then)]
         yield title, _own(before, of[0], unknown), _own(after, of[1]), signed(delta(measure))
@@ -277,16 +277,16 @@ class HeadDialog(ConfirmDialog):
     @work
     async def _begin(self) -> None:
         try:
-            said = await self.read()
+            found = await self.read()
         except HudError as error:
             self.instead = error
         else:
-            if isinstance(said, str):
+            if isinstance(found, str):
                 with suppress(HudError, TimeoutError):
                     await self._compare()
-                self._preview(said)
+                self._preview(found)
                 return
-            self.instead = said
+            self.instead = found
         self.dismiss(False)
 
     async def _compare(self) -> None:
@@ -299,8 +299,8 @@ class HeadDialog(ConfirmDialog):
         async with timeout(COMPARE_S):
             found = await self.view.session.evaluations.paired(before, run.evaluations_of(target))
         if found is not None:
-            said = found.difference.sentences(name(run.head), name(run.tree[target]))
-            self._differs = [f"{one[:1].upper()}{one[1:]}." for one in said]
+            sentences = found.difference.sentences(name(run.head), name(run.tree[target]))
+            self._differs = [f"{one[:1].upper()}{one[1:]}." for one in sentences]
 
     def action_evaluate(self) -> None:
         """Leave the head as it is, and ask how to evaluate the target."""
@@ -389,10 +389,10 @@ class HistoryPanel(Panel[str]):
         if self._shown:
             yield self.rows
         else:
-            said = (
+            text = (
                 "This machine knows of no change of the head yet (training steps are not listed)."
             )
-            yield Static(said, id="history-empty", markup=False)
+            yield Static(text, id="history-empty", markup=False)
 
     def on_mount(self) -> None:
         if self._shown:
@@ -562,9 +562,9 @@ def _write(journal: Journal, before: str | None, target: str, act: Act, now: flo
 
 
 def _unknown(answer: Answer, error: HudError) -> str:
-    said = "the head was set" if answer.answered else "no answer"
+    outcome = "the head was set" if answer.answered else "no answer"
     again = f"{key('checkpoints.refresh')} refreshes it"
-    return f"{said}, and the tree cannot be read ({clean(error.message, 80)}): {again}"
+    return f"{outcome}, and the tree cannot be read ({clean(error.message, 80)}): {again}"
 
 
 def _head(run: Run) -> str | None:

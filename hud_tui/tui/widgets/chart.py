@@ -356,7 +356,7 @@ class ChartData:
                 found.setdefault(column // 2, sign)
         return found
 
-    def x_said(self, run: Run, chart_view: ChartView, row: int) -> str:
+    def x_text(self, run: Run, chart_view: ChartView, row: int) -> str:
         """A step's x in its unit; empty if the step's number says it."""
         axis = self.axis(run, chart_view)
         x = self._positions.of(run, axis)[row]
@@ -479,8 +479,8 @@ class BrailleChart:
 
     def drawn(self, look: Look) -> bool:
         """Whether its last lines have the requested size."""
-        wanted = look.height + 1
-        return len(self.last) == wanted and self.last[0].cell_length == look.width
+        lines = look.height + 1
+        return len(self.last) == lines and self.last[0].cell_length == look.width
 
     def strips(self, look: Look, chosen: bool) -> Sequence[Strip]:
         """The chart's lines: a title and the curve.

@@ -85,18 +85,18 @@ class EvaluationProgress(Static):
 def evaluations_under_way(run: Run) -> list[Content]:
     """A line for each evaluation in progress; else for the last requested one, if it was
     interrupted."""
-    told = list(run.evaluations.values())
-    active = [one for one in told if not has_ended(one.status)]
+    known = list(run.evaluations.values())
+    active = [one for one in known if not has_ended(one.status)]
     lines = [_under_way(one) for one in active[:UNDER_WAY_MOST]]
     if len(active) > UNDER_WAY_MOST:
         lines.append(Content.styled(f"… {len(active) - UNDER_WAY_MOST} more wait", "$text-muted"))
-    cut = last_requested(told)
+    cut = last_requested(known)
     if cut is not None and not active and is_cut_short(cut):
-        said = f"evaluation of {one_line(weights_name(cut), 40)} {one_line(cut.status, 20)}"
+        title = f"evaluation of {one_line(weights_name(cut), 40)} {one_line(cut.status, 20)}"
         why = f": {one_line(cut.error.message, 120)}" if cut.error else ""
         how = keyed(" · {checkpoints.resume_evaluation} samples the rest")
         done = f" after {cut.done} of {cut.total} rollouts"
-        lines.append(Content.assemble((said + done + why, "$warning"), (how, "$text-muted")))
+        lines.append(Content.assemble((title + done + why, "$warning"), (how, "$text-muted")))
     return lines
 
 
@@ -147,8 +147,8 @@ def details(
         lines += Content.styled(f"✎ {one_line(note, 400)}", "$warning").wrap(max(8, width))
     for line in _alarms(run, run.tree[position].id):
         lines += line.wrap(max(8, width))
-    for said in _standing(run, position):
-        lines += Content.styled(said, "$text-muted").wrap(max(8, width))
+    for part in _standing(run, position):
+        lines += Content.styled(part, "$text-muted").wrap(max(8, width))
     lines += [*_columns(list(_facts(run, position, now)), width)]
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
     lines += [*evaluations, Content()]
@@ -192,25 +192,25 @@ def _title(run: Run, position: int) -> Content:
 
 def _standing(run: Run, position: int) -> Iterator[str]:
     """Why it is the best, and how sure that is."""
-    told = run.tree.standing if position == run.tree.best else None
-    if told is None:
+    standing = run.tree.standing if position == run.tree.best else None
+    if standing is None:
         return
     following = ""
-    if told.next is not None:
-        own = run.tree.own(told.next)
+    if standing.next is not None:
+        own = run.tree.own(standing.next)
         size = f", {own.over_briefly}" if own.over_briefly else ""
-        name = _name(run.tree[told.next])
+        name = _name(run.tree[standing.next])
         following = f"; next is {name}, {_least(own)} ({short(own.heldout)}{size})"
-    by = "the lower end of its 95 % interval" if told.best.heldout_rollouts else "its mean"
-    yield f"ranked by {by}, {_least(told.best)}{following}"
-    others = f"{counted(told.others, 'other')} on the same tasks"
-    if told.rivals:
-        said = f"{told.rivals} of {others} may be as good"
-        yield keyed(f"{said}: {{checkpoints.compare}} compares task by task")
-    elif told.others:
+    by = "the lower end of its 95 % interval" if standing.best.heldout_rollouts else "its mean"
+    yield f"ranked by {by}, {_least(standing.best)}{following}"
+    others = f"{counted(standing.others, 'other')} on the same tasks"
+    if standing.rivals:
+        text = f"{standing.rivals} of {others} may be as good"
+        yield keyed(f"{text}: {{checkpoints.compare}} compares task by task")
+    elif standing.others:
         yield f"better than {others} by more than chance"
-    if told.apart:
-        yield f"{told.apart} on other tasks, or sampled otherwise, are not compared"
+    if standing.apart:
+        yield f"{standing.apart} on other tasks, or sampled otherwise, are not compared"
 
 
 def _least(own: Own) -> str:
@@ -262,9 +262,9 @@ def _evaluations(
         offer = "" if read_only else keyed(" · {checkpoints.evaluate} evaluates it")
         yield _line("eval", f"none yet{offer}")
     for name, paired in beside:
-        for said in paired.difference.sentences(name, "this"):
+        for sentence in paired.difference.sentences(name, "this"):
             against = Content.styled(f"vs {one_line(name, 40)}  ", "$text-muted")
-            yield from (against + Content(said)).wrap(max(8, width))
+            yield from (against + Content(sentence)).wrap(max(8, width))
     for one in found[:EVALUATIONS_MOST]:
         named = f", {one_line(one.name, 40)}" if one.name else ""
         ago = f"   {age(one.created_at, now)}" if one.created_at else ""
@@ -363,8 +363,8 @@ def _table(
     name: str, shown: Mapping[str, float], beside: Mapping[str, float], against: str
 ) -> Iterator[Content]:
     keys = [key for key in ranked(list(shown)) if key not in IN_LINES]
-    said = against if any(key in beside for key in keys) else ""
-    yield Content.styled(f"{name:<{METRIC}}{'value' if keys else '':>7}   {said}", "$text-muted")
+    heading = against if any(key in beside for key in keys) else ""
+    yield Content.styled(f"{name:<{METRIC}}{'value' if keys else '':>7}   {heading}", "$text-muted")
     for key in keys:
         delta = signed(change(beside[key], shown[key])) if key in beside else ""
         title = _fitted(metric(key).title, METRIC - 1)

@@ -547,8 +547,8 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         """Update the scale of the error bars; if it changed, all lines are redrawn."""
         base = run.base_evaluation
         found = [run.tree.evaluated_range, None if base is None else ends([base])]
-        told = [one for one in found if one is not None]
-        scale = (min(low for low, _ in told), max(high for _, high in told)) if told else None
+        known = [one for one in found if one is not None]
+        scale = (min(low for low, _ in known), max(high for _, high in known)) if known else None
         if scale != self._scale:
             self._scale, self._look = scale, None
             self.refresh()

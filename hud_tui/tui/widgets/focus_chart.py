@@ -598,9 +598,9 @@ def _words(
         _where(run, chart_data, chart_view, cursor),
         f"⚠ {missing} missing" if missing else "",
         "log" if chart_view.log else "",
-        _axis_said(run, chart_data, chart_view),
+        _axis_text(run, chart_data, chart_view),
         f"outliers clipped: {counted(off, 'column')}" if off else clipped,
-        _zoom_said(run, chart_view),
+        _zoom_text(run, chart_view),
     ]
 
 
@@ -625,7 +625,7 @@ def _where(run: Run, chart_data: ChartData, chart_view: ChartView, cursor: int |
         return steps_text(run)
     position = run.tree.find(run.series.id_at(cursor))
     name = f"step {cursor + 1}" if position is None else one_line(label(run.tree[position]), 24)
-    return f"┊ {name}{chart_data.x_said(run, chart_view, cursor)}"
+    return f"┊ {name}{chart_data.x_text(run, chart_view, cursor)}"
 
 
 def steps_text(run: Run) -> str:
@@ -636,14 +636,14 @@ def steps_text(run: Run) -> str:
     return f"{counted(length, 'step')} up to {one_line(label(head), 24)}"
 
 
-def _axis_said(run: Run, chart_data: ChartData, chart_view: ChartView) -> str:
+def _axis_text(run: Run, chart_data: ChartData, chart_view: ChartView) -> str:
     if chart_view.axis is Axis.STEP:
         return ""
     known = chart_data.axis(run, chart_view) is chart_view.axis
     return f"by {chart_view.axis}" if known else f"by step: {chart_view.axis} not reported"
 
 
-def _zoom_said(run: Run, chart_view: ChartView) -> str:
+def _zoom_text(run: Run, chart_view: ChartView) -> str:
     if chart_view.span is None:
         return ""
     start, stop = chart_view.rows(run.series.length)
@@ -693,7 +693,7 @@ class FocusChart(ChartMouse, can_focus=False):
         if self.key not in self.run.series.keys:
             text = fit_text(f" {one_line(awaiting(self.run), 500)}", width)
             return line((text, self.tone("dim")))
-        off = self._kept(width, self._figure_rows).off if self.drawable else 0
+        off = self._cached(width, self._figure_rows).off if self.drawable else 0
         tones = {name: self.tone(name) for name in HEADING_TONES}
         return focus_heading(
             self.key, self.run, self.chart_data, self.chart_view, self.pointed, off
@@ -702,7 +702,7 @@ class FocusChart(ChartMouse, can_focus=False):
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         if not self.drawable:
             return []
-        figure = self._kept(width, self._figure_rows)
+        figure = self._cached(width, self._figure_rows)
         lines = self._banded(self._signed(figure))
         below = [self._legend(width)] if self._figure_rows < len(rows) else []
         cursor = self.pointed
@@ -738,8 +738,8 @@ class FocusChart(ChartMouse, can_focus=False):
     def _figure_rows(self) -> int:
         """Rows of the figure: all, or all but the legend's."""
         rows = self.body_rows
-        told = self.key == REWARD or any(self._signs(2 * self.width))
-        return rows - 1 if told and rows >= LEGEND_FROM else rows
+        has_legend = self.key == REWARD or any(self._signs(2 * self.width))
+        return rows - 1 if has_legend and rows >= LEGEND_FROM else rows
 
     def _legend(self, width: int) -> Strip:
         """The curves, what their intervals are over, and the signs; the shortest form that says
@@ -763,13 +763,13 @@ class FocusChart(ChartMouse, can_focus=False):
         if (held := self.chart_data.held_out.at(row)) is not None:
             where, score = held
             of = label(run.tree[run.tree.find(run.series.id_at(where)) or 0])
-            told = f" of {one_line(of, 24)}" if words > 2 else ""
+            text = f" of {one_line(of, 24)}" if words > 2 else ""
             if score.over and words > 0:
                 sure = score.low is not None and (words > 2 or not interval)
-                told += f", {'95 % over ' if sure else ''}{score.over}"
+                text += f", {'95 % over ' if sure else ''}{score.over}"
             ends = "" if score.low is None else f" [{short(score.low)}, {short(score.high)}]"
             parts += [(f"   {HELD_MARK}", self.tone("second")), (" held-out ", dim)]
-            parts += [(f"{short(score.value)}{ends}", self.tone("plain")), (told, dim)]
+            parts += [(f"{short(score.value)}{ends}", self.tone("plain")), (text, dim)]
         return parts
 
     def _banded(self, lines: Sequence[Strip]) -> Sequence[Strip]:
@@ -790,7 +790,7 @@ class FocusChart(ChartMouse, can_focus=False):
         free = strip.crop(cell, cell + 1).text == " "
         return _put(strip, cell, Segment("┊", self.tone("dim"))) if free else strip
 
-    def _kept(self, width: int, height: int) -> Figure:
+    def _cached(self, width: int, height: int) -> Figure:
         reach = self.chart_data.reach(self.run, self.chart_view)
         alarm = self.run.alarms.by_metric.get(self.key)
         of_alarm = None if alarm is None else (alarm.level, alarm.limit)

@@ -130,11 +130,11 @@ class Findings(ClickableText):
 
     def _passed(self, check: str, found: Sequence[Finding]) -> Content:
         glyph, style = GLYPHS["ok"] if found else ("·", "$text-muted")
-        said = ", ".join(_briefly(finding) for finding in found) or "…" * self.checking
+        summary = ", ".join(_briefly(finding) for finding in found) or "…" * self.checking
         if check == "rows" and self.source:
-            said = f"{self.source}: {said}"
+            summary = f"{self.source}: {summary}"
         label = Content.styled(f"{CHECKS[check]:<{LABEL}}", "" if found else "$text-muted")
-        return Content.assemble((f"{glyph} ", style), label, (said, "$text-muted"))
+        return Content.assemble((f"{glyph} ", style), label, (summary, "$text-muted"))
 
 
 def whole_lines(findings: Sequence[Finding], width: int) -> Iterator[Content]:
@@ -149,12 +149,12 @@ def _wrapped(finding: Finding, width: int, most: int = SHORT) -> Iterator[Conten
     glyph, style = GLYPHS[finding.level]
     room = max(12, width - LABEL - 2)
     advice = [finding.place, finding.fix] if finding.level != "ok" else []
-    said = [(line, style) for line in wrap(one_line(finding.message, most), room)]
-    said += [
+    parts = [(line, style) for line in wrap(one_line(finding.message, most), room)]
+    parts += [
         (line, "") for part in advice if part for line in wrap(f"→ {one_line(part, most)}", room)
     ]
     head = Content.assemble((f"{glyph} ", style), f"{CHECKS[finding.check]:<{LABEL}}")
-    for line in said:
+    for line in parts:
         yield head + Content.styled(*line)
         head = Content(" " * (LABEL + 2))
 
@@ -232,19 +232,19 @@ class Field(Horizontal):
         self.label, self.field, self.limits, self.folded = label, field, limits, folded
         self.offered = True
         """Whether the user can set it: the model's service has it, and it applies to this run."""
-        self._said = Static(limits, classes="limits")
+        self._limits_line = Static(limits, classes="limits")
 
     def compose(self) -> ComposeResult:
         yield Static(self.label, classes="label long" if len(self.label) > LABEL else "label")
         yield self.field
         if self.limits:
-            yield self._said
+            yield self._limits_line
 
     def complain(self, wrong: bool) -> None:
         if wrong == self.has_class("wrong"):
             return
         self.set_class(wrong, "wrong")
-        self._said.update(f"✘ {self.limits}" if wrong else self.limits)
+        self._limits_line.update(f"✘ {self.limits}" if wrong else self.limits)
 
 
 TOKENS_FIELD = NumberField("max_tokens", 1, 1_000_000, optional=True)
@@ -272,7 +272,7 @@ class RunForm(Grid):
         """The parameters with several values, as last read."""
         self.is_of_environment = False
         """Whether the run is on an environment of the user's own."""
-        self._given: Mapping[str, Value] = {}
+        self._accepted: Mapping[str, Value] = {}
         """The parameters that the model's service accepts, with their defaults."""
         self.options: dict[str, Any] = {}
         """How its rollouts are made, as last read; fields of `Options`."""
@@ -323,7 +323,7 @@ class RunForm(Grid):
                 field.field.value = several.get(key) or write(values[key])
             elif key in values and isinstance(field.field, Picker):
                 _fill_picker(field.field, write(values[key]), several.get(key))
-        self._given = values
+        self._accepted = values
         self.read()
         self._fold()
 
@@ -337,7 +337,7 @@ class RunForm(Grid):
         """Show or hide the options of rollouts, which a managed run does not have."""
         self.is_of_environment = is_of_environment
         for field in self.query(Field):
-            field.offered = self._offers(field.field.id or "", self._given)
+            field.offered = self._offers(field.field.id or "", self._accepted)
         self.read()
         self._fold()
 
@@ -433,7 +433,7 @@ class RunForm(Grid):
         spec, option = _SPECS.get(key), _OPTIONS.get(key)
         empty = ", or empty" if spec is not None and spec.optional else ""
         usual = option.usual if option is not None else EXAMPLES.get(key)
-        usual = write(self._given[key]) if usual is None and key in self._given else usual
+        usual = write(self._accepted[key]) if usual is None and key in self._accepted else usual
         example = f", e.g. {usual}" if usual else ""
         return f"{field.label}: {field.limits}{empty}{example}"
 
@@ -453,10 +453,10 @@ class RunForm(Grid):
             field.display = field.offered and (self.unfolded or not field.folded)
         button = self.query_one("#fold", Button)
         changed = sum(map(self._is_set, folded))
-        said = f" · {changed} set" if changed else ""
+        count = f" · {changed} set" if changed else ""
         mark, more = ("▾", "fewer") if self.unfolded else ("▸", f"{len(folded)} more")
         named = "turns, runtime, Adam …" if self.is_of_environment else "loss config, Adam …"
-        button.label = Content(f"{mark} {more}: {named}{said}")
+        button.label = Content(f"{mark} {more}: {named}{count}")
         button.display = bool(folded)
         self.screen.set_class(self.unfolded, "-unfolded")
 

@@ -142,7 +142,7 @@ def rollout_lines(
     if not events.events:
         lines.append(Content.styled("the service has no conversation for this rollout", MUTED))
         if trace.completion:
-            lines += [Content(), *_said("assistant", trace.completion, width)]
+            lines += [Content(), *_titled("assistant", trace.completion, width)]
     error = trace.error or next((event.error for event in events.events if event.error), None)
     if error:
         lines += Content.styled(f"error  {clean(error, 2000)}", "$error").wrap(width)
@@ -157,8 +157,8 @@ def unsafe(events: TraceEvents) -> int:
 def completion_of(trace: Trace, events: TraceEvents | None) -> str:
     """The last answer, safe to paste."""
     turns = events.events if events is not None else []
-    said = [event.text for event in turns if event.kind == "agent_message" and event.text]
-    return clean(said[-1] if said else trace.completion or "", WHOLE)
+    texts = [event.text for event in turns if event.kind == "agent_message" and event.text]
+    return clean(texts[-1] if texts else trace.completion or "", WHOLE)
 
 
 def role_of(event: TraceEvent) -> str:
@@ -193,7 +193,7 @@ def _graded(trace: Trace, reading: Reading, width: int) -> Iterator[Content]:
         yield from line.wrap(width)
     for name, text in notes:
         if "\n" in text:
-            yield from _said(one_line(name, 40), clean(text, NOTE_MOST), width)
+            yield from _titled(one_line(name, 40), clean(text, NOTE_MOST), width)
         else:
             label = f"{one_line(name, 40)}  ", f"bold {MUTED}"
             yield from Content.assemble(label, one_line(text, NOTE_MOST)).wrap(width)
@@ -203,19 +203,19 @@ def _graded(trace: Trace, reading: Reading, width: int) -> Iterator[Content]:
 
 def _event(event: TraceEvent, reading: Reading, turn: int, width: int) -> Iterator[Content]:
     if event.reasoning:
-        yield from _said("reasoning", event.reasoning, width)
+        yield from _titled("reasoning", event.reasoning, width)
     sample = event.sample
     if sample is not None and sample.output_token_ids:
         yield from _sampled(event, sample, reading, turn, width)
     elif event.kind == "tool_call":
         called = {"name": event.tool_name, "arguments": event.arguments}
-        yield from _said("tool call", call_text(called), width)
+        yield from _titled("tool call", call_text(called), width)
         shown = [event.result_text or "", _screenshot(event)]
-        yield from _said("tool result", "\n".join(filter(None, shown)), width)
+        yield from _titled("tool result", "\n".join(filter(None, shown)), width)
     elif event.text or not event.tool_calls:
-        yield from _said(role_of(event), event.text or "", width)
+        yield from _titled(role_of(event), event.text or "", width)
     for call in event.tool_calls or ():
-        yield from _said("calls", call_text(call), width)
+        yield from _titled("calls", call_text(call), width)
     yield Content()
 
 
@@ -223,7 +223,7 @@ def _screenshot(event: TraceEvent) -> str:
     return f"[image {one_line(event.screenshot_url, 200)}]" if event.screenshot_url else ""
 
 
-def _said(role: str, text: str, width: int) -> Iterator[Content]:
+def _titled(role: str, text: str, width: int) -> Iterator[Content]:
     yield Content.styled(role, f"bold {MUTED}")
     yield from _indented(Content(clean(text).replace("\t", "    ")), width)
 
@@ -237,7 +237,7 @@ def _sampled(
     """
     pieces = event.tokens or ()
     if len(pieces) != len(sample.output_token_ids):
-        yield from _said(role_of(event), event.text or "", width)
+        yield from _titled(role_of(event), event.text or "", width)
         yield from _indented(_summed(sample, "   (token texts unknown: not shaded)"), width)
         return
     shaded = _shaded(sample, reading, turn)
@@ -299,7 +299,7 @@ class RolloutPane(TextPane):
         super().__init__(id=id)
         self._rollout: tuple[Trace, TraceEvents | None, Reading] | None = None
         self._plain: list[Content] = []
-        self.wanted = ""
+        self.search_text = ""
         """The search text."""
         self.hits: list[tuple[int, int]] = []
         """The matches: line, and index of the first character in it."""
@@ -323,8 +323,8 @@ class RolloutPane(TextPane):
 
     def find(self, text: str) -> None:
         """Search for a text, case-insensitively; an empty text has no matches."""
-        if text != self.wanted:
-            self.wanted, self.hit = text, 0
+        if text != self.search_text:
+            self.search_text, self.hit = text, 0
             self._search()
             self._reveal()
 
@@ -336,17 +336,17 @@ class RolloutPane(TextPane):
             self._reveal()
 
     def _search(self) -> None:
-        wanted = self.wanted.casefold()
+        pattern = self.search_text.casefold()
         self.hits = []
-        for number, shown in enumerate(self._plain if wanted else ()):
+        for number, shown in enumerate(self._plain if pattern else ()):
             text, at = shown.plain.casefold(), -1
-            while (at := text.find(wanted, at + 1)) >= 0:
+            while (at := text.find(pattern, at + 1)) >= 0:
                 self.hits.append((number, at))
         self.hit = min(self.hit, max(0, len(self.hits) - 1))
         self._paint()
 
     def _paint(self) -> None:
-        lines, length = list(self._plain), len(self.wanted)
+        lines, length = list(self._plain), len(self.search_text)
         for number, (row, at) in enumerate(self.hits):
             style = AT if number == self.hit else HIT
             lines[row] = lines[row].stylize(style, at, at + length)
@@ -413,7 +413,7 @@ class RolloutColumns(LinesView, can_focus=True):
     unread = ""
     """Shown in place of the texts if they cannot be read, or nobody has asked for them yet."""
 
-    def say_unread(self, text: str) -> None:
+    def show_unread(self, text: str) -> None:
         """Show this in place of the texts, or what each has to say."""
         self.unread = text
         self.redraw()
@@ -490,7 +490,7 @@ class RolloutColumns(LinesView, can_focus=True):
             line((head, strong), (" █", reward_style(one.reward, *self._scale))),
             line((fit_text(f"  advantage {signed}", cell), self.tone("plain"))),
             line((fit_text(f"  {facts}", cell), self.tone("warm") if removed else dim)),
-            *(self._said(text, one) for text in self._text(one)),
+            *(self._text_line(text, one) for text in self._text(one)),
         ]
 
     @property
@@ -498,17 +498,17 @@ class RolloutColumns(LinesView, can_focus=True):
         known = [one.reward for one in self.answers]
         return min(0.0, *known, 0.0), max(1.0, *known, 1.0)
 
-    def _said(self, text: str, one: Answer) -> Strip:
+    def _text_line(self, text: str, one: Answer) -> Strip:
         style: Style = self.tone("dim" if one.text is None else "plain")
         return line((fit_text(f"  {text}", self.cell), style))
 
     def _text(self, one: Answer) -> list[str]:
         if one.text is None:
-            told = READING if one.trace_id else "The service does not say which rollout this is."
-            said = self.unread or told
+            reason = READING if one.trace_id else "The service does not say which rollout this is."
+            text = self.unread or reason
         else:
-            said = clean(one.text).replace("\t", "    ") or "(nothing)"
-        return [part.plain for part in Content(said).wrap(max(1, self.cell - 2))]
+            text = clean(one.text).replace("\t", "    ") or "(nothing)"
+        return [part.plain for part in Content(text).wrap(max(1, self.cell - 2))]
 
     def move(self, places: int) -> None:
         self.picked = max(0, min(len(self.answers) - 1, self.picked + places))

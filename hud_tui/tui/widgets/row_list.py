@@ -253,16 +253,16 @@ def fold(
         most: Its largest width.
     """
     kept = list(enumerate(columns))
-    while _wanted(kept, least) > width - 2:
+    while _width_of(kept, least) > width - 2:
         worst = max(kept, key=lambda one: one[1].rank)
         if worst[1].rank == 0:
             break
         kept.remove(worst)
-    left = max(1, min(most, width - 2 - _wanted(kept, 0)))
+    left = max(1, min(most, width - 2 - _width_of(kept, 0)))
     return [(column, column.width or left, place) for place, column in kept]
 
 
-def _wanted(kept: list[tuple[int, Column]], least: int) -> int:
+def _width_of(kept: list[tuple[int, Column]], least: int) -> int:
     return sum(column.width or least for _, column in kept) + GAP * (len(kept) - 1)
 
 
@@ -442,9 +442,9 @@ class RunTable(LinesView, can_focus=True):
 
     def shift(self, by: int) -> None:
         """Scroll by this many columns to the right, or to the left."""
-        wanted = self.left + by
+        left = self.left + by
         if by < 0 or len(self._in_sight(self.width)) < len(self._behind):
-            self.left = max(0, min(wanted, len(self._rest) - 1))
+            self.left = max(0, min(left, len(self._rest) - 1))
             self.redraw()
 
     def _near(self, at: int) -> int:
@@ -537,8 +537,8 @@ class RunTable(LinesView, can_focus=True):
     def _title(self, one: RunColumn) -> str:
         """A column's title, with an arrow if the table is sorted by it."""
         by, down = self.arrangement.sorted_by
-        said = one.long_title if self._spelled_out else one.title
-        return said if one.key != by else f"{said} {'↓' if down else '↑'}"
+        title = one.long_title if self._spelled_out else one.title
+        return title if one.key != by else f"{title} {'↓' if down else '↑'}"
 
     def _spell_out(self, width: int) -> None:
         """Use full words in titles, if every column has room for them."""
@@ -580,7 +580,7 @@ class RunTable(LinesView, can_focus=True):
         """Let the columns grow with their visible content, and choose the form of their titles."""
         widths, most = self._widths, {one.key: MOST_CELLS.get(one.key, WIDEST) for one in self._all}
         for row in rows:
-            for key, text in self._told(row).items():
+            for key, text in self._texts_of(row).items():
                 if len(text) > widths.get(key, 0) < most[key]:
                     widths[key] = max(widths.get(key, 0), min(most[key], cell_len(text)))
         self._spell_out(width)
@@ -594,7 +594,7 @@ class RunTable(LinesView, can_focus=True):
         title = row.title
         return f"{title} {row.id[:8]}" if self._titles[title] > 1 else title
 
-    def _told(self, row: RunRow) -> dict[str, str]:
+    def _texts_of(self, row: RunRow) -> dict[str, str]:
         """A row's texts by column, cached until an age may have changed."""
         now, kept = self._clock(), self._texts.get(row.id)
         if kept is not None and kept[0] is row and now - kept[1] < FRESH_S:
@@ -637,7 +637,7 @@ class RunTable(LinesView, can_focus=True):
         row = self.lines[at]
         if isinstance(row, RunGroup):
             return line((fit_text(f" {row.title}", width), inks["strong"]))
-        told = self._told(row)
+        texts = self._texts_of(row)
         mark = MARKED if row.id in self.marked else " "
         follows = FOLLOWED if row.model_id == self.followed else " "
         parts, tone, text = [(f"{mark}{follows} ", inks["accent"])], "", ""
@@ -647,7 +647,7 @@ class RunTable(LinesView, can_focus=True):
                 parts.append((text, inks[tone]))
                 text = ""
             tone = now
-            text += _padded(told[one.key], stop - start, one) + " " * GAP
+            text += _padded(texts[one.key], stop - start, one) + " " * GAP
         parts.append((text[:-GAP], inks[tone]))
         if at != self.cursor:
             return line(*parts)

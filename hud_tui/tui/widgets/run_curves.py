@@ -113,7 +113,7 @@ class Compared:
         valued = [(row, self.value(series)) for row, series in self.runs]
         return best_first(((one, one[1]) for one in valued), self.key)
 
-    def x_said(self, at: float) -> str:
+    def x_text(self, at: float) -> str:
         """A position on the x axis, in its unit."""
         if self.axis is Axis.TIME:
             return duration_text(at)
@@ -214,12 +214,12 @@ class RunCurves(LinesView, can_focus=False):
     def heading(self, width: int) -> Strip:
         one = self.compared
         averaged = f"EMA({one.weight:g})" if one.weight else "raw"
-        said = [f"by {one.axis}", "95 % intervals" if one.of_scores else averaged]
-        said += ["log"] * one.log
+        parts = [f"by {one.axis}", "95 % intervals" if one.of_scores else averaged]
+        parts += ["log"] * one.log
         if one.at is not None:
-            said.insert(0, f"┊ {one.x_said(one.at)}")
+            parts.insert(0, f"┊ {one.x_text(one.at)}")
         left = f" {title(one.key)}"
-        right = f"  {' · '.join(said)} "
+        right = f"  {' · '.join(parts)} "
         room = max(0, width - cell_len(left) - cell_len(right))
         meaning = fit_text(f"  {metric(one.key).meaning}", room) if room > 20 else " " * room
         dim = self.tone("dim")
@@ -269,7 +269,7 @@ class RunCurves(LinesView, can_focus=False):
                     canvas.mark(places[each.row.id], _marks(each, scale, rows))
                 ends[places[each.row.id]] = scale.share(each.buckets[-1].smooth)
         letters = _letters(ends, rows) if len(self.order) > 1 else {}
-        ticks = {round((1 - scale.share(t)) * (rows - 1)): said for t, said in _ticks(scale)}
+        ticks = {round((1 - scale.share(t)) * (rows - 1)): tick for t, tick in _ticks(scale)}
         dim, strips = self.tone("dim"), []
         inks = [*(self._ink(place) for place in range(len(self.order))), dim]  # −1 is the last
         for row, spans in enumerate(canvas.lines()):
@@ -294,12 +294,12 @@ class RunCurves(LinesView, can_focus=False):
 
     def _x_axis(self, left: int, cells: int, low: float, high: float) -> list[Strip]:
         dim, line_, labels = self.tone("dim"), ["─"] * cells, [" "] * (left + cells + MARGIN)
-        for value, said in marks(self.compared.axis, low, high, max(1, cells // CELLS_APART)):
+        for value, label in marks(self.compared.axis, low, high, max(1, cells // CELLS_APART)):
             cell = round((value - low) / (high - low) * (cells - 1))
             line_[cell] = "┬"
-            start = min(max(0, left + cell - len(said) // 2), len(labels) - len(said))
-            if all(char == " " for char in labels[max(0, start - 1) : start + len(said)]):
-                labels[start : start + len(said)] = said
+            start = min(max(0, left + cell - len(label) // 2), len(labels) - len(label))
+            if all(char == " " for char in labels[max(0, start - 1) : start + len(label)]):
+                labels[start : start + len(label)] = label
         foot = f"{'└':>{left}}{''.join(line_)}"
         return [line((foot, dim)), line(("".join(labels), dim))]
 
@@ -325,9 +325,9 @@ def _letters(ends: Mapping[int, float], rows: int) -> dict[int, int]:
     """The row of each curve's letter: at the curve's end, else the closest free one."""
     found: dict[int, int] = {}
     for place, share in sorted(ends.items()):
-        wanted = round((1 - share) * (rows - 1))
+        target = round((1 - share) * (rows - 1))
         free = (row for row in range(rows) if row not in found)
-        row = min(free, key=lambda row: abs(row - wanted), default=None)
+        row = min(free, key=lambda row: abs(row - target), default=None)
         if row is not None:
             found[row] = place
     return found
@@ -381,10 +381,10 @@ class RunLegend(LinesView, can_focus=True):
         warning = OTHER_TASKS if "taskset" in self.differences.keys else ""
         shared = [(key, text) for key, text in self.differences.same if text != "–"]
         named = [f"name {'…'.join(self._shared)}"] if any(self._shared) else []
-        said = " · ".join([*named, *(f"{short_label(key)} {text}" for key, text in shared)])
+        in_all = " · ".join([*named, *(f"{short_label(key)} {text}" for key, text in shared)])
         wide = max(12, self.width - 2)
-        told = [text for text in (warning, f"same in all: {said or 'nothing'}") if text]
-        return ["", *(one.plain for text in told for one in Content(text).wrap(wide))]
+        texts = [text for text in (warning, f"same in all: {in_all or 'nothing'}") if text]
+        return ["", *(one.plain for text in texts for one in Content(text).wrap(wide))]
 
     def show(self, rows: list[tuple[RunRow, float]], names: Mapping[str, str]) -> None:
         self.rows, self.names = rows, names
@@ -421,20 +421,20 @@ class RunLegend(LinesView, can_focus=True):
         keys = self._keys
         for number, key in enumerate(keys, 1):
             place = self.differences.keys.index(key)
-            said = short_label(key)
-            cells = max(cell_len(said), *(min(24, cell_len(v[place])) for v in table.values()))
+            title = short_label(key)
+            cells = max(cell_len(title), *(min(24, cell_len(v[place])) for v in table.values()))
             left = MORE_CELLS if number < len(keys) else 0
             if cells + 2 + left > room:
                 room -= MORE_CELLS
                 break
-            columns.append((place, said, cells))
+            columns.append((place, title, cells))
             room -= cells + 2
         return max(1, min(max(wide, NAME_CELLS[0]), NAME_CELLS[1], NAME_CELLS[0] + room)), columns
 
     def heading(self, width: int) -> Strip:
         wide, columns = self._layout(width)
         more = len(self._keys) - len(columns)
-        texts = [f"  {said:<{cells}}" for _, said, cells in columns]
+        texts = [f"  {title:<{cells}}" for _, title, cells in columns]
         texts += [f"  +{more}"] * bool(more)
         one = self.curves.compared
         value = "value" if one.at is None else "at ┊"
@@ -575,13 +575,15 @@ class RunPreview(Vertical):
 def facts_of(row: RunRow, now: float, width: int) -> list[Content]:
     """The facts' lines, each `width` cells at most; they run from the top down, then to the right.
     What is missing is left out."""
-    told = {
+    facts = {
         one.long_title: one.text(row, now) for one in COLUMNS.values() if one.key not in IN_LINE
     }
-    told["worst alarm"] = row.alarm_title or ""
-    given = sorted(row.parameters.items())
-    told |= {setting_label(key): value_text(value) for key, value in given if key not in IN_COLUMNS}
-    found = [(name, text) for name, text in told.items() if text not in ("", "–")]
+    facts["worst alarm"] = row.alarm_title or ""
+    parameters = sorted(row.parameters.items())
+    facts |= {
+        setting_label(key): value_text(value) for key, value in parameters if key not in IN_COLUMNS
+    }
+    found = [(name, text) for name, text in facts.items() if text not in ("", "–")]
     room = max(1, width // FACTS_COLUMNS - FACTS_LABEL - 2)
     lines = []
     for at in range(min(FACTS_LINES, len(found))):

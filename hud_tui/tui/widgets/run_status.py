@@ -52,8 +52,8 @@ class EventLog(LinesView):
             return "events"
         way = key("live.pane.1" if self.pane == "groups" else "live.pane.-1")
         newest = self.run.log[-1]
-        told = f"events · {f'{local_time(newest.at)}  {one_line(newest.text, LIMIT)}'.lstrip()}"
-        return f"{fit_text(told, max(0, width - len(way) - 9)).rstrip()} · {way} reads"
+        title = f"events · {f'{local_time(newest.at)}  {one_line(newest.text, LIMIT)}'.lstrip()}"
+        return f"{fit_text(title, max(0, width - len(way) - 9)).rstrip()} · {way} reads"
 
     @property
     def count(self) -> int:
@@ -307,16 +307,16 @@ def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
             text = f"⚠ {freshness.source}, {duration(freshness.behind_s)} behind"
             return Content.styled(text, "bold $warning")
         case State.LIVE:
-            heard = f"↻ {age}" if brief else f"↻ {freshness.source}, {age} ago"
-            text = f"↻ {freshness.arriving}" if freshness.arriving else heard
+            usual_text = f"↻ {age}" if brief else f"↻ {freshness.source}, {age} ago"
+            text = f"↻ {freshness.arriving}" if freshness.arriving else usual_text
             return Content.styled(text, "$text-muted")
         case State.STALLED:
             usual = step_seconds(run)
             pace = f", usual step {usual:.1f} s" if usual is not None else ""
             return Content.styled(f"⚠ stalled: no event for {age}{pace}", "bold $warning")
         case State.RECONNECTING:
-            said = freshness.advice or f"reconnecting in {duration(freshness.retry_s or 0)}"
-            return Content.styled(f"⚠ {said}", "bold $warning")
+            advice = freshness.advice or f"reconnecting in {duration(freshness.retry_s or 0)}"
+            return Content.styled(f"⚠ {advice}", "bold $warning")
 
 
 def _held(run: Run, frozen: Run) -> Content:
@@ -381,9 +381,11 @@ def run_facts(run: Run) -> list[Content]:
         found = settings(model, job.parameters)
         return [*lines, Content(), *(_fact(one.label, one.text, one.usual) for one in found)]
     last = {} if head is None else {"loss": head.loss_fn, "learning rate": head.learning_rate}
-    told = [_fact(f"last {name}", str(value)) for name, value in last.items() if value is not None]
+    listed = [
+        _fact(f"last {name}", str(value)) for name, value in last.items() if value is not None
+    ]
     why = DRIVEN if job is None and head is not None else NO_PARAMETERS
-    return [*lines, *told, Content(), Content.styled(why, "$text-muted")]
+    return [*lines, *listed, Content(), Content.styled(why, "$text-muted")]
 
 
 def _fact(name: str, text: str, usual: bool = False) -> Content:
