@@ -21,7 +21,7 @@ import httpx
 from hud_tui.service.app import raise_open_files
 from hud_tui.wire import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
-from tests.conftest import bearer, ended, fork, submit
+from tests.conftest import bearer, fork, submit, until
 from tests.service.calls import Json
 
 AT_ONCE = 1100
@@ -34,8 +34,8 @@ MEMORY = 500 * 2**20
 LOG = 16 * 2**10
 """Most bytes of its log."""
 STEPS = 40
-ENDS_S = 50.0
-"""Longest that the run may take once the flood is over."""
+STEP_S = 50.0
+"""Longest that a step of the run may take once the flood is over."""
 PIECE = b"0," * 2**16
 MANY = 400
 """Pieces of a body without end: 50 MB."""
@@ -233,11 +233,19 @@ async def target_in(directory: Path) -> AsyncIterator[Target]:
 
 
 async def outcome(http: httpx.AsyncClient, job_id: str) -> Json:
-    """How the run ended; how it stands where it does not end."""
+    """How the run ended; how it stands if it takes no step for `STEP_S`."""
+    status: Json = {"status": "running", "step": -1}
+
+    async def moves() -> bool:
+        nonlocal status
+        before = status
+        status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
+        return (status["status"], status["step"]) != (before["status"], before["step"])
+
     with suppress(TimeoutError):
-        async with asyncio.timeout(ENDS_S):
-            return await ended(http, job_id)
-    return dict((await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json())
+        while status["status"] in ("queued", "running"):
+            await until(moves, STEP_S)
+    return status
 
 
 async def play(plan: Plan, report: Report) -> None:
