@@ -151,10 +151,10 @@ def read_lines(lines: Iterable[str]) -> tuple[list[AuditEntry], int]:
 def matching(log: Sequence[AuditEntry], text: str) -> list[AuditEntry]:
     """Entries whose displayed fields contain every word."""
     words = text.casefold().split()
-    return [one for one in log if all(word in _said(one) for word in words)]
+    return [one for one in log if all(word in _searchable(one) for word in words)]
 
 
-def _said(one: AuditEntry) -> str:
+def _searchable(one: AuditEntry) -> str:
     parts = (one.verb, one.name, one.model, one.subject, one.before, one.after)
     more = (one.outcome, one.message, one.service, one.by, one.request_id)
     return " ".join((*parts, *more)).casefold()
@@ -440,8 +440,8 @@ def _submitted(one: AuditEntry) -> list[str]:
 
 def _trained(one: AuditEntry) -> list[str]:
     """The words of the ``train`` command; it uses the file in its present state."""
-    given = {name: one.sent.get(name) or {} for name in ("parameters", "options")}
-    known = {name: given["parameters"].get(name) for name in FLAGS} | given["options"]
+    sent = {name: one.sent.get(name) or {} for name in ("parameters", "options")}
+    known = {name: sent["parameters"].get(name) for name in FLAGS} | sent["options"]
     several = {name: value if isinstance(value, list) else [value] for name, value in known.items()}
     flags = [_flag(name, v) for name, them in several.items() for v in them if v is not None]
     left_out = [f"--leave-out={slug}" for slug in one.left_out]
@@ -464,13 +464,13 @@ EVAL_FLAGS = ("samples", "max_tokens", "temperature", "seed", "solved_at")
 def _evaluated(one: AuditEntry) -> list[str]:
     """The words of the ``eval`` command; without a source, the tasks are those of the model's
     latest run."""
-    sent, given = one.sent, one.sent.get("parameters")
-    wanted = {"model": one.model, "checkpoint": one.before or "base", "split": sent.get("split")}
-    if isinstance(given, dict):
-        wanted |= {name: given.get(name) for name in EVAL_FLAGS}
+    sent, parameters = one.sent, one.sent.get("parameters")
+    by_flag = {"model": one.model, "checkpoint": one.before or "base", "split": sent.get("split")}
+    if isinstance(parameters, dict):
+        by_flag |= {name: parameters.get(name) for name in EVAL_FLAGS}
     options = sent.get("options")
-    wanted |= options if isinstance(options, dict) else {}
-    several = {key: value if isinstance(value, list) else [value] for key, value in wanted.items()}
+    by_flag |= options if isinstance(options, dict) else {}
+    several = {key: value if isinstance(value, list) else [value] for key, value in by_flag.items()}
     flags = [_flag(name, v) for name, them in several.items() for v in them if v is not None]
     return [*flags, *(_tasks(one) + _place(one.source) if one.source else ())]
 
@@ -486,10 +486,10 @@ def _flag(name: str, value: object) -> str:
 
 def _parameters(one: AuditEntry) -> list[tuple[str, object]]:
     config = one.sent.get("config")
-    given = config.get("parameters") if isinstance(config, dict) else None
-    if not isinstance(given, dict):
+    parameters = config.get("parameters") if isinstance(config, dict) else None
+    if not isinstance(parameters, dict):
         return []
-    return [(name, given[name]) for name in FLAGS if given.get(name) is not None]
+    return [(name, parameters[name]) for name in FLAGS if parameters.get(name) is not None]
 
 
 def _place(word: str) -> list[str]:

@@ -144,7 +144,7 @@ def readers() -> dict[str, Callable[[object], Any]]:
 T = TypeVar("T", bound="DataclassInstance")
 
 
-def read_table(usual: T, given: object) -> T:
+def read_table(usual: T, table: object) -> T:
     """A table as typed values; missing ones are those of `usual`.
 
     Raises:
@@ -152,7 +152,7 @@ def read_table(usual: T, given: object) -> T:
     """
     from pydantic import TypeAdapter, ValidationError  # 40 ms, only needed if there is a file
 
-    text = json.dumps(_completed(usual, given), default=str)
+    text = json.dumps(_completed(usual, table), default=str)
     try:
         return TypeAdapter(type(usual)).validate_json(text)
     except ValidationError as error:
@@ -163,17 +163,17 @@ def read_table(usual: T, given: object) -> T:
         raise BadTuning(".".join(map(str, path)), _expected(usual, first)) from None
 
 
-def _completed(usual: "DataclassInstance", given: object) -> object:
+def _completed(usual: "DataclassInstance", section: object) -> object:
     """The table, with defaults for missing settings."""
-    if not isinstance(given, Mapping):
-        return given
+    if not isinstance(section, Mapping):
+        return section
     known = {one.name: getattr(usual, one.name) for one in fields(usual)}
     inner = {
         name: _completed(known[name], table)
-        for name, table in given.items()
+        for name, table in section.items()
         if is_dataclass(known.get(name))
     }
-    return asdict(usual) | dict(given) | inner
+    return asdict(usual) | dict(section) | inner
 
 
 def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
@@ -212,9 +212,9 @@ def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
 
 def config_dir(environ: Mapping[str, str]) -> Path:
     """Config directory: HUD_TUI_CONFIG_DIR, else the platform's default."""
-    given = environ.get("HUD_TUI_CONFIG_DIR")
-    if given:
-        return Path(expanduser(given)).absolute()
+    directory = environ.get("HUD_TUI_CONFIG_DIR")
+    if directory:
+        return Path(expanduser(directory)).absolute()
     if sys.platform == "linux":  # as platformdirs does, which takes 10 ms to load
         base = environ.get("XDG_CONFIG_HOME", "").strip() or "~/.config"
         return Path(expanduser(base)) / "hud-tui"
@@ -280,17 +280,17 @@ LISTS = ("models", "launch", "checkpoints", "jobs", "alarms")
 """Views in which a focused list handles keys first."""
 
 
-def read_keymap(given: object) -> Keymap:
+def read_keymap(table: object) -> Keymap:
     """Read the table as Textual's key names. An id may be quoted, or written as nested tables.
 
     Raises:
         BadTuning: Unknown id, invalid key, or one key for two actions.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(table, Mapping):
         raise BadTuning("", "expected a table")
     known = {action.id: action for action in ACTIONS}
     keymap: dict[str, str] = {}
-    for id_, value in _flat(given):
+    for id_, value in _flat(table):
         if id_ not in known:
             raise BadTuning(one_line(id_, 80), _unknown(id_, known))
         keymap[id_] = _keys(known[id_], value)
@@ -298,8 +298,8 @@ def read_keymap(given: object) -> Keymap:
     return keymap
 
 
-def _flat(given: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in given.items():
+def _flat(table: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")
         else:

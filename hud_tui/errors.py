@@ -53,12 +53,12 @@ class HudRefused(HudError):
     def __init__(
         self, status: int, detail: str, hint: str = "", retry_after: float | None = None
     ) -> None:
-        super().__init__(self._said(status, detail), hint)
+        super().__init__(self._text(status, detail), hint)
         self.status = status
         self.detail = detail
         self.retry_after = retry_after
 
-    def _said(self, status: int, detail: str) -> str:
+    def _text(self, status: int, detail: str) -> str:
         return f"HTTP {status}: {detail}"
 
 
@@ -73,10 +73,10 @@ class HudConflict(HudRefused):
 
     kind = "conflict"
 
-    def _said(self, status: int, detail: str) -> str:
+    def _text(self, status: int, detail: str) -> str:
         """The detail alone if it is a sentence; a bare reason such as "Conflict" gets the
         status."""
-        return detail if " " in detail else super()._said(status, detail)
+        return detail if " " in detail else super()._text(status, detail)
 
 
 class HudUnauthorized(HudRefused):
@@ -182,13 +182,13 @@ class HudTasksChanged(HudUsage):
 
     kind = "tasks_changed"
 
-    def __init__(self, source: str, found: str, wanted: str) -> None:
-        """`source`: the file, directory or taskset; `found`, `wanted`: digests of its tasks."""
+    def __init__(self, source: str, found: str, expected: str) -> None:
+        """`source`: the file, directory or taskset; `found`, `expected`: digests of its tasks."""
         hint = (
-            f"restore {source} as it was, or leave out --digest {wanted} to use its tasks as they"
+            f"restore {source} as it was, or leave out --digest {expected} to use its tasks as they"
             f" are now (--digest {found})"
         )
-        super().__init__(f"the tasks of {source} have digest {found}, not {wanted}", hint)
+        super().__init__(f"the tasks of {source} have digest {found}, not {expected}", hint)
 
 
 class HudAmbiguous(HudUsage):

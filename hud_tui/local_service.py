@@ -138,8 +138,10 @@ def _no_start(paths: Paths, why: str, logged: int) -> HudUnreachable:
             lines = opened.read(4096).decode("utf-8", "replace").splitlines()
     except OSError:
         lines = []
-    said = one_line(" · ".join(line for line in lines[-LOG_LINES:] if line.strip()), 600)
-    message = f"the embedded service did not start: {why}" + (f": {said}" if said else "")
+    logged_lines = one_line(" · ".join(line for line in lines[-LOG_LINES:] if line.strip()), 600)
+    message = f"the embedded service did not start: {why}" + (
+        f": {logged_lines}" if logged_lines else ""
+    )
     return HudUnreachable(message, f"see its log: {one_line(paths.service_log)}")
 
 
@@ -211,11 +213,11 @@ async def _there(
     )
     began = monotonic()
     while not await _answers_there(ready):
-        said = line_of(paths.state, machine.name).get("why") or "connecting"
+        state = line_of(paths.state, machine.name).get("why") or "connecting"
         if monotonic() - began > START_S:
             hint = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
-            raise HudUnreachable(f"{machine.label}: {one_line(said, 300)}", hint)
-        progress(f"{machine.label}: {one_line(said, 200)}")
+            raise HudUnreachable(f"{machine.label}: {one_line(state, 300)}", hint)
+        progress(f"{machine.label}: {one_line(state, 200)}")
         await asyncio.sleep(LOOK_S)
     settings = replace(_settings(ready), name=f"hud @ {machine.label}", flags=flags)
     observe = observe or CommandLog(paths.state, "python").add

@@ -163,8 +163,8 @@ def _may_be_one(one: Move, other: Move) -> bool:
 def _merged(stored: Move, move: Move) -> Move:
     """One record of a move from two. Training may have moved the head since an app read it, so the
     previous head is the one that the service told the other app."""
-    told = stored if move.ours else move
-    return Move(told.before, move.after, stored.ours or move.ours, stored.at or move.at)
+    source = stored if move.ours else move
+    return Move(source.before, move.after, stored.ours or move.ours, stored.at or move.at)
 
 
 def notebook_file(state: Path, model_id: str) -> Path:

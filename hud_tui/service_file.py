@@ -376,17 +376,17 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
         changes: Fields to change; the other fields keep the values of the file, which another
             program may have changed.
     """
-    file, kept = state / REMOTES / RENTALS, rental
+    file, stored = state / REMOTES / RENTALS, rental
 
     def changed() -> str:
-        nonlocal kept
+        nonlocal stored
         known = {one.name: one for one in read_rentals(state)}
-        kept = replace(known.get(rental.name, rental), **changes) if changes else rental
-        known[rental.name] = kept
+        stored = replace(known.get(rental.name, rental), **changes) if changes else rental
+        known[rental.name] = stored
         return json.dumps({"version": 1, "rentals": [asdict(one) for one in known.values()]})
 
     change_atomic(file, changed)
-    return kept
+    return stored
 
 
 def costs_text(state: Path, now: float) -> str:

@@ -282,15 +282,15 @@ def usable_settings(
     found = {name: value for place in reversed(places) for name, value in place.variables.items()}
     problems: list[HudError] = [one for place in reversed(places) for one in place.problems]
 
-    def attempt(usable: Callable[..., str], *given: str, otherwise: str) -> str:
+    def attempt(usable: Callable[..., str], *raw_key: str, otherwise: str) -> str:
         try:
-            return usable(*given)
+            return usable(*raw_key)
         except HudError as error:
             problems.append(error)
             return otherwise
 
-    given = api_key or found.get("HUD_API_KEY", "")
-    key = attempt(usable_key, given, otherwise="") if needs_key else ""
+    raw_key = api_key or found.get("HUD_API_KEY", "")
+    key = attempt(usable_key, raw_key, otherwise="") if needs_key else ""
     urls = {
         name: attempt(usable_url, name, found.get(name) or url, otherwise=url)
         for name, url in DEFAULTS.items()
@@ -322,12 +322,12 @@ def read_paths(
 ) -> Paths:
     """Directories from flags, else HUD_TUI_…_DIR, else the platform's default."""
     environ = os.environ if environ is None else environ
-    given = {
+    directories = {
         "config": environ.get("HUD_TUI_CONFIG_DIR"),
         "state": state_dir or environ.get("HUD_TUI_STATE_DIR"),
         "data": data_dir or environ.get("HUD_TUI_DATA_DIR"),
     }
-    return Paths(*(_directory(kind, value) for kind, value in given.items()))
+    return Paths(*(_directory(kind, value) for kind, value in directories.items()))
 
 
 def read_max_disk(flag: str | None = None, environ: Mapping[str, str] | None = None) -> int:
@@ -337,11 +337,11 @@ def read_max_disk(flag: str | None = None, environ: Mapping[str, str] | None = N
         HudUsage: Not a size.
     """
     environ = os.environ if environ is None else environ
-    given = flag or environ.get("HUD_TUI_MAX_DISK") or "10GB"
-    found = _SIZE.fullmatch(given.strip())
+    text = flag or environ.get("HUD_TUI_MAX_DISK") or "10GB"
+    found = _SIZE.fullmatch(text.strip())
     if found is None:
         name = "--max-disk" if flag else "HUD_TUI_MAX_DISK"
-        raise HudUsage(f"{name} is not a size: {given[:40]!r}", "e.g. 20GB, 500MB or 1.5TB")
+        raise HudUsage(f"{name} is not a size: {text[:40]!r}", "e.g. 20GB, 500MB or 1.5TB")
     number, unit = found.groups()
     return int(float(number) * 1000 ** _UNITS.index(unit.upper()))
 
@@ -519,18 +519,18 @@ def _signed_in() -> bool:
     return os.path.exists(os.path.expanduser("~/.tinker/credentials.json"))
 
 
-def _rank(given: str | None) -> int:
-    if not given:
+def _rank(text: str | None) -> int:
+    if not text:
         return RANK
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:6]) <= 1024:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:6]) <= 1024:
         raise BadOption("HUD_TUI_TINKER_RANK is a whole number from 1 to 1024")
-    return int(given)
+    return int(text)
 
 
-def _ttl(given: str | None) -> int | None:
-    if not given:
+def _ttl(text: str | None) -> int | None:
+    if not text:
         return None
-    found = _TTL.fullmatch(given.strip())
+    found = _TTL.fullmatch(text.strip())
     seconds = int(found[1]) * SECONDS[found[2]] if found else 0
     if not SECONDS["h"] <= seconds <= _LONGEST:
         raise BadOption("HUD_TUI_TINKER_TTL is 1h to 3650d, e.g. 36h or 7d")

@@ -453,7 +453,7 @@ class JsonStore:
         self._left: dict[str, str] = {}
         """Errors of files that are not used, by name."""
         self._untold: list[str] = []
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     @cached_property
     def directory(self) -> Path | None:
@@ -498,13 +498,13 @@ class JsonStore:
         """
         if name not in self._left:
             file = one_line(self._file(name), 300)
-            self.say(f"{file}: {what}. The file is ignored and not changed: {cure}.")
+            self.warn(f"{file}: {what}. The file is ignored and not changed: {cure}.")
         self._left[name] = what
 
-    def say(self, line: str) -> None:
+    def warn(self, line: str) -> None:
         """Report a line, once per session."""
-        if line not in self._said:
-            self._said.add(line)
+        if line not in self._reported:
+            self._reported.add(line)
             self._untold.append(line)
             self._noticed()
 

@@ -99,8 +99,8 @@ def shortcomings(found: Terminal) -> Iterator[tuple[str, str]]:
         yield "TERM is dumb: the app cannot draw", "set TERM to what it is, or use --headless"
     columns, rows = found.columns or 0, found.rows or 0
     if columns < SMALLEST[0] or rows < SMALLEST[1]:
-        said = f"the terminal is {columns}×{rows}; the app needs {SMALLEST[0]}×{SMALLEST[1]}"
-        yield said, "enlarge the window, or use --headless"
+        problem = f"the terminal is {columns}×{rows}; the app needs {SMALLEST[0]}×{SMALLEST[1]}"
+        yield problem, "enlarge the window, or use --headless"
     if found.term != "dumb" and found.colors not in ("256", "truecolor"):
         fix = "set TERM=xterm-256color, and COLORTERM=truecolor if it has that; unset NO_COLOR"
         yield f"{found.colors} colours: curves look alike", fix

@@ -303,11 +303,11 @@ def _part_text(part: Mapping[str, Any], depth: int) -> str:
         return f"→ {call_text(part)}"
     if kind.startswith(MEDIA) and (media := _media_line(kind, part)):
         return media
-    said = next((part[key] for key in TEXTS if part.get(key)), None)
-    if said is None and calls is None and kind in ("", "json") and "role" not in part:
+    text = next((part[key] for key in TEXTS if part.get(key)), None)
+    if text is None and calls is None and kind in ("", "json") and "role" not in part:
         return value_text(part)
     made = [f"→ {call_text(call)}" for call in _calls(calls) or ()]
-    return "\n".join(filter(None, [content_text(said, depth), *made]))
+    return "\n".join(filter(None, [content_text(text, depth), *made]))
 
 
 def _media_line(kind: str, part: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from time import monotonic, time
 
 from hud_tui import local_service
 from hud_tui.audit_log import AuditEntry, CommandLog
-from hud_tui.cli.output import changes, emit, emit_error, tell
+from hud_tui.cli.output import changes, emit, emit_error, print_notice
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
@@ -74,8 +74,8 @@ def connector_of(args: argparse.Namespace) -> Connector:
 
 def flags_of(args: argparse.Namespace) -> str:
     """The flags for directories, as words of a shell."""
-    given = {"--state-dir": args.state_dir, "--data-dir": args.data_dir}
-    words = [word for name, path in given.items() if path for word in (name, abspath(path))]
+    directories = {"--state-dir": args.state_dir, "--data-dir": args.data_dir}
+    words = [word for name, path in directories.items() if path for word in (name, abspath(path))]
     return shlex.join(words)
 
 
@@ -99,8 +99,8 @@ def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: A
 
 def guard_of(args: argparse.Namespace) -> Guard:
     """The guard for the flags, environment and config file."""
-    kept = Protection(lambda: paths_of(args).state)
-    return Guard(partial(_why_read_only, args), kept, vars(args).get("confirm"))
+    protection = Protection(lambda: paths_of(args).state)
+    return Guard(partial(_why_read_only, args), protection, vars(args).get("confirm"))
 
 
 def _why_read_only(args: argparse.Namespace) -> ReadOnly | None:
@@ -116,26 +116,26 @@ Run = Callable[[HudClient, argparse.Namespace], Awaitable[int]]
 
 def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
     """Run a command and print its result; returns the exit code."""
-    say_costs(args)
+    print_costs(args)
     try:
         return asyncio.run(run_connected(run, args, connect))
     except HudError as error:
         return emit_error(error, document=args.headless)
     except KeyboardInterrupt:
-        tell("interrupted")
+        print_notice("interrupted")
         return 130
 
 
-def say_costs(args: argparse.Namespace) -> None:
+def print_costs(args: argparse.Namespace) -> None:
     """Print on stderr what is rented, if anything, and ensure that its budget is watched."""
     try:
         paths = paths_of(args)
-        said = costs_text(paths.state, time())
+        message = costs_text(paths.state, time())
         keep_budgets(paths, time())
     except HudError as error:
-        said = error.message
-    if said:
-        tell(said)
+        message = error.message
+    if message:
+        print_notice(message)
 
 
 async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) -> int:
@@ -158,18 +158,18 @@ async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) ->
 def progress(each: bool = False) -> Callable[[str], None]:
     """Prints progress on one line of a terminal; elsewhere only the first report, or with `each`
     every report that differs from the last one."""
-    said, began = "", monotonic()
+    shown, began = "", monotonic()
 
     def progress(text: str) -> None:
-        nonlocal said, began
-        if text != said:
+        nonlocal shown, began
+        if text != shown:
             began = monotonic() if each else began
         if sys.stderr.isatty():
             passed = f", {monotonic() - began:.0f} s" if each else ""
             print(f"\r\x1b[K{one_line(text + passed)}", end="", file=sys.stderr, flush=True)
-        elif not said or (each and text != said):
-            tell(text)
-        said = text
+        elif not shown or (each and text != shown):
+            print_notice(text)
+        shown = text
 
     return progress
 

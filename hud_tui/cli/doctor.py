@@ -158,8 +158,8 @@ def check_settings(
     for name in configured.DEFAULTS if settings.api_key else ():
         url: str = getattr(settings, name.removeprefix("HUD_").lower())
         if url.startswith("http:") and not configured.is_loopback(url):
-            said = f"{name} is http, so the key travels unencrypted to {urlsplit(url).hostname}"
-            yield Finding("warning", said, "use https where that host speaks it")
+            message = f"{name} is http, so the key travels unencrypted to {urlsplit(url).hostname}"
+            yield Finding("warning", message, "use https where that host speaks it")
 
 
 def check_hosts(
@@ -186,14 +186,14 @@ def check_hosts(
             yield Finding("ok", took + (", and the key is good" if has_key and is_api else ""))
 
 
-def _unreachable(host: Host, said: str, environ: Mapping[str, str], local: bool) -> Finding:
+def _unreachable(host: Host, message: str, environ: Mapping[str, str], local: bool) -> Finding:
     needed = ", ".join(NEEDED[name] for name in host.names if name in NEEDED)
     if not needed:
-        return Finding("warning", said, "reports and links need it; training does not")
+        return Finding("warning", message, "reports and links need it; training does not")
     proxies = [f", and the proxy that {name} names" for name in PROXIES if environ.get(name)]
     again = "try again; if it stays so: hud-tui stop, then hud-tui --local"
     fix = again if local else f"check the network and {needed}{''.join(proxies[:1])}"
-    return Finding("failure", said, fix, 3)
+    return Finding("failure", message, fix, 3)
 
 
 def check_tinker(environ: Mapping[str, str]) -> Finding:
@@ -221,8 +221,8 @@ def check_versions(found: Mapping[str, str | None]) -> Iterator[Finding]:
     """Whether Python is supported and all requirements are installed."""
     missing = ", ".join(name for name in PACKAGES if found[name] is None)
     if not (supported := (3, 11) <= sys.version_info[:2] < (3, 14)):
-        said = f"Python {python_version()} is not supported"
-        yield Finding("warning", said, "use Python 3.11, 3.12 or 3.13")
+        message = f"Python {python_version()} is not supported"
+        yield Finding("warning", message, "use Python 3.11, 3.12 or 3.13")
     if missing:
         yield Finding("failure", f"not installed: {missing}", "pip install hud-tui again", 1)
     elif supported:
@@ -232,7 +232,7 @@ def check_versions(found: Mapping[str, str | None]) -> Iterator[Finding]:
 def check_terminal(found: Terminal) -> Iterator[Finding]:
     """What keeps the app from drawing or copying correctly."""
     here, pipe = "the app can draw and copy here", "no terminal here, which only the app needs"
-    problems = [Finding("warning", said, fix) for said, fix in shortcomings(found)]
+    problems = [Finding("warning", message, fix) for message, fix in shortcomings(found)]
     if found.term == "dumb":
         problems[0] = replace(problems[0], level="failure", code=1)
     yield from problems or [Finding("ok", here if found.is_terminal else pipe)]
@@ -246,8 +246,8 @@ def check_config(environ: Mapping[str, str]) -> Finding:
     except HudUsage as error:
         return _failed(error)
     keys = f"; {changed} actions have other keys" if changed else ""
-    said = "can be used" + keys if file.exists() else "does not exist: the defaults apply"
-    return Finding("ok", f"{one_line(file, 400)} {said}")
+    state = "can be used" + keys if file.exists() else "does not exist: the defaults apply"
+    return Finding("ok", f"{one_line(file, 400)} {state}")
 
 
 def check_directories(
@@ -258,8 +258,8 @@ def check_directories(
     for one in found:
         if not one.writable:
             fix = f"correct its permissions, or set HUD_TUI_{one.kind.upper()}_DIR"
-            said = f"the {one.kind} directory {one.path} cannot be written to"
-            problems.append(Finding("failure", said, fix, 2))
+            message = f"the {one.kind} directory {one.path} cannot be written to"
+            problems.append(Finding("failure", message, fix, 2))
     try:
         enough = min(LITTLE, limit := configured.read_max_disk(environ=environ))
     except HudError as error:
@@ -269,8 +269,8 @@ def check_directories(
     if free is not None and free < TOO_LITTLE:
         problems.append(Finding("failure", f"{size(free)} free for checkpoints", fix, 1))
     elif free is not None and free < enough:
-        said = f"{size(free)} free for checkpoints, which may take {size(limit)}"
-        problems.append(Finding("warning", said, f"{fix}; or lower HUD_TUI_MAX_DISK"))
+        message = f"{size(free)} free for checkpoints, which may take {size(limit)}"
+        problems.append(Finding("warning", message, f"{fix}; or lower HUD_TUI_MAX_DISK"))
     yield from problems or [Finding("ok", "the directories are writable and the disk has space")]
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
-from hud_tui.cli.output import bad_value, emit, plain, tell
+from hud_tui.cli.output import bad_value, emit, plain, print_notice
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
@@ -89,7 +89,7 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
 class _Command:
     def __init__(self, client: HudClient, args: argparse.Namespace) -> None:
         self._client, self._args = client, args
-        self._say: Callable[[str, object], None] = emit if args.headless else _print
+        self._show: Callable[[str, object], None] = emit if args.headless else _print
         state = self._state = paths_of(args).state
         self._evaluations = Evaluations(client, lambda: state / "evaluations", roll_out_in(state))
 
@@ -97,7 +97,7 @@ class _Command:
         """List all evaluations of a model."""
         model = await choose_model(self._client, self._args)
         found = await self._evaluations.of_model(model)
-        self._say("evaluations", {"model": model.model_name, "evaluations": found})
+        self._show("evaluations", {"model": model.model_name, "evaluations": found})
         return 0
 
     async def resume(self) -> int:
@@ -116,7 +116,7 @@ class _Command:
         asked = self._parameters()
         model = await choose_model(self._client, self._args)
         tree = Tree.of(await self._client.checkpoints(model.id))
-        wanted = [_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
+        checkpoints = [_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
         order = await self._order(model)
         if order is None:
             rows, name, source = await self._tasks()
@@ -124,12 +124,12 @@ class _Command:
             asked = filled(asked, order)
             rows, name, source = await self._tasks_of(order)
         environment = None if order is None else environment_of(order)
-        compared = self._compared(tree, wanted)
+        compared = self._compared(tree, checkpoints)
         than = None
         if compared is None:
             than = await self._than(model, tree, self._digest(rows))
         code, ended, shown = 0, list[EvaluationJob](), 0
-        for place, checkpoint in enumerate(wanted):
+        for place, checkpoint in enumerate(checkpoints):
             body = SubmitEvaluation(
                 checkpoint_id=checkpoint.id if checkpoint else None,
                 split=self._args.split,
@@ -151,23 +151,23 @@ class _Command:
                 shown = len(ended)
         return code
 
-    def _compared(self, tree: Tree, wanted: Sequence[Checkpoint | None]) -> int | None:
+    def _compared(self, tree: Tree, checkpoints: Sequence[Checkpoint | None]) -> int | None:
         """Place of the checkpoint of --fail-if-worse-than among several that this command
         evaluates; None if it was evaluated before, or the flag is not given."""
         ref = self._args.fail_if_worse_than
-        if ref in (None, "best") or len(wanted) == 1:
+        if ref in (None, "best") or len(checkpoints) == 1:
             return None
         with suppress(HudUsage):  # the id of an evaluation
             named = _checkpoint(ref, tree)
-            ids = [one.id if one else None for one in wanted]
+            ids = [one.id if one else None for one in checkpoints]
             sought = named.id if named else None
             return ids.index(sought) if sought in ids else None
         return None
 
     def _parameters(self) -> EvaluationParameters:
-        given = {name: getattr(self._args, name) for name in PARAMETERS}
+        values = {name: getattr(self._args, name) for name in PARAMETERS}
         try:
-            return EvaluationParameters(**{k: v for k, v in given.items() if v is not None})
+            return EvaluationParameters(**{k: v for k, v in values.items() if v is not None})
         except ValidationError as error:
             raise bad_value(error) from error
 
@@ -191,11 +191,11 @@ class _Command:
         """
         args = self._args
         source = None if args.source is None else environment_at(args.source)
-        given = {name: one for name in OPTIONS if (one := getattr(args, name)) is not None}
+        flags = {name: one for name in OPTIONS if (one := getattr(args, name)) is not None}
         last = await self._last_order(model, source)
         if source is None and last is None:
-            if given:
-                name = next(iter(given)).replace("_", "-")
+            if flags:
+                name = next(iter(flags)).replace("_", "-")
                 raise HudUsage(f"--{name} is for an environment: SOURCE is no .py file")
             return None
         if source is not None and last is not None:
@@ -206,12 +206,12 @@ class _Command:
         sampling = {} if last is None else {key: last.parameters.get(key) for key in SAMPLED}
         asked = {key: getattr(args, key) for key in SAMPLED}
         sampling |= {key: one for key, one in asked.items() if one is not None}
-        if "runtime" in given:
-            check_runtime(given["runtime"])
-        if "env" in given:
-            given["named"] = given.pop("env")
+        if "runtime" in flags:
+            check_runtime(flags["runtime"])
+        if "env" in flags:
+            flags["named"] = flags.pop("env")
         where = source or Path(last.source if last else "")
-        return order_of(self._client, model, where, sampling, **options | given)
+        return order_of(self._client, model, where, sampling, **options | flags)
 
     async def _last_order(self, model: Model, source: Path | None) -> Order | None:
         """How the model's latest run, on this environment if one is given, makes its rollouts; None
@@ -228,7 +228,7 @@ class _Command:
     ) -> tuple[list[dict[str, Any]] | None, str | None, TaskSource]:
         """The tasks of an environment, as of `_tasks`."""
         loaded = await tasks_of(self._client, order, self._state)
-        tell(f"{counted(len(loaded.tasks), 'task')} from {loaded.origin}")
+        print_notice(f"{counted(len(loaded.tasks), 'task')} from {loaded.origin}")
         source = TaskSource(order.source)
         return [task.row() for task in loaded.tasks], loaded.name, source
 
@@ -315,12 +315,12 @@ class _Command:
             async with asyncio.timeout(10):
                 await self._evaluations.cancel(now.id)
         except (HudError, TimeoutError) as error:
-            tell(
+            print_notice(
                 f"the evaluation could not be cancelled, and goes on ({error}): {again} follows it"
             )
         else:
             done = f"{now.done} of {now.total} rollouts"
-            tell(f"cancelled after {done}, which are kept: {again} samples the rest")
+            print_notice(f"cancelled after {done}, which are kept: {again} samples the rest")
 
     def _resumes(self, evaluation: EvaluationJob) -> str:
         return self._client.settings.command("eval", "--resume", evaluation.id)
@@ -329,18 +329,18 @@ class _Command:
         """Print its result and the gates' outcome; returns the exit code."""
         gates = _gates(ended, than, self._args.fail_under)
         found = {"evaluation": ended, "gates": [gate.document for gate in gates]}
-        self._say("evaluation", found)
+        self._show("evaluation", found)
         failed = [gate for gate in gates if not gate.passed]
         for gate in failed:
-            tell(gate.said)
+            print_notice(gate.message)
         return HudGate.exit_code if failed else 0
 
     def _compare(self, before: EvaluationJob, after: EvaluationJob) -> None:
         found = _difference(before, after)
         if found is None:
-            tell("the two evaluations share no task: nothing to compare")
+            print_notice("the two evaluations share no task: nothing to compare")
             return
-        self._say("comparison", _comparison(before, after, found))
+        self._show("comparison", _comparison(before, after, found))
 
 
 def _checkpoint(name: str, tree: Tree) -> Checkpoint | None:
@@ -360,8 +360,8 @@ def _checkpoint(name: str, tree: Tree) -> Checkpoint | None:
 
 def _named(ref: str, known: Sequence[EvaluationJob]) -> EvaluationJob | None:
     """The evaluation with this id, or the only one whose id begins with it."""
-    wanted = ref.casefold().replace("-", "")
-    found = [e for e in known if len(wanted) >= 4 and e.id.replace("-", "").startswith(wanted)]
+    prefix = ref.casefold().replace("-", "")
+    found = [e for e in known if len(prefix) >= 4 and e.id.replace("-", "").startswith(prefix)]
     return found[0] if len(found) == 1 else None
 
 
@@ -380,7 +380,7 @@ def _difference(before: EvaluationJob, after: EvaluationJob) -> Difference | Non
 class _Gate:
     document: dict[str, Any]
     passed: bool
-    said: str
+    message: str
 
 
 def _gates(ended: EvaluationJob, than: EvaluationJob | None, least: float | None) -> list[_Gate]:
@@ -388,8 +388,10 @@ def _gates(ended: EvaluationJob, than: EvaluationJob | None, least: float | None
     gates, reward = [], ended.result.mean_reward if ended.result else 0.0
     if least is not None:
         passed = reward >= least
-        said = f"mean reward {reward:.4g} is under {least:g}"
-        gates.append(_Gate({"gate": "fail-under", "limit": least, "passed": passed}, passed, said))
+        message = f"mean reward {reward:.4g} is under {least:g}"
+        gates.append(
+            _Gate({"gate": "fail-under", "limit": least, "passed": passed}, passed, message)
+        )
     if than is not None:
         found = _difference(than, ended)
         if found is None:
@@ -398,8 +400,8 @@ def _gates(ended: EvaluationJob, than: EvaluationJob | None, least: float | None
         passed = not found.is_worse
         document = {"gate": "fail-if-worse-than", "than": than.id, "passed": passed}
         document |= _comparison(than, ended, found)
-        said = "; ".join(found.sentences(weights_name(than), weights_name(ended)))
-        gates.append(_Gate(document, passed, f"worse than {weights_name(than)}: {said}"))
+        message = "; ".join(found.sentences(weights_name(than), weights_name(ended)))
+        gates.append(_Gate(document, passed, f"worse than {weights_name(than)}: {message}"))
     return gates
 
 
@@ -435,7 +437,7 @@ class _Progress:
     """A bar on one line of a terminal; elsewhere a line for each quarter."""
 
     def __init__(self) -> None:
-        self._told = -1
+        self._quarter = -1
         self._open = False
 
     def show(self, now: EvaluationJob) -> None:
@@ -446,9 +448,9 @@ class _Progress:
             line = f"{bar} {now.done}/{now.total} rollouts of {weights_name(now)}{mean}"
             print(f"\r\x1b[K{one_line(line, 200)}", end="", file=sys.stderr, flush=True)
             self._open = True
-        elif (quarter := 4 * now.done // max(1, now.total)) > self._told:
-            self._told = quarter
-            tell(f"{now.status}: {now.done} of {now.total} rollouts of {weights_name(now)}")
+        elif (quarter := 4 * now.done // max(1, now.total)) > self._quarter:
+            self._quarter = quarter
+            print_notice(f"{now.status}: {now.done} of {now.total} rollouts of {weights_name(now)}")
 
     def end(self) -> None:
         if self._open:

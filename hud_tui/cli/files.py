@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text, document, matching
 from hud_tui.cli.connect import connector_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest, silent_s
-from hud_tui.cli.output import alarm_report, confirm, emit, require_consent, tell, thresholds
+from hud_tui.cli.output import (
+    alarm_report,
+    confirm,
+    emit,
+    print_notice,
+    require_consent,
+    thresholds,
+)
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.preflight import load_path, path_of
@@ -48,7 +55,7 @@ from hud_tui.rl.export import (
     tree_sheet,
 )
 from hud_tui.rl.names import plain_name
-from hud_tui.rl.report import FILE, Kept, report_files
+from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding, count, verdict
 from hud_tui.rl.text import clean, one_line
@@ -78,7 +85,7 @@ def convert(args: argparse.Namespace) -> int:
     tasks, origin = load_path(args.tasks, path)
     columns, rows = to_rows(tasks)
     findings = check_dataset(tasks, rows, variables)
-    _say(findings)
+    _print_findings(findings)
     document = {**origin, "name": args.name, "tasks": len(tasks), "columns": columns}
     document |= {"findings": findings, "verdict": verdict(findings)}
     if verdict(findings) == "failure":
@@ -101,11 +108,11 @@ def _question(args: argparse.Namespace, tasks: int) -> str:
     return f"push {count(tasks, 'task')} to the {kind} data set {args.name}?"
 
 
-def _say(findings: list[Finding]) -> None:
+def _print_findings(findings: list[Finding]) -> None:
     for finding in findings:
         if finding.level != "ok":
             where = f" [{finding.where}]" if finding.place else ""
-            tell(f"{finding.level}: {finding.message}{where} ({finding.fix})")
+            print_notice(f"{finding.level}: {finding.message}{where} ({finding.fix})")
 
 
 def _end(args: argparse.Namespace, document: dict[str, Any], code: int) -> int:
@@ -152,7 +159,7 @@ def export(args: argparse.Namespace) -> int:
         size = f"{count(len(rows), 'row')}, {count(len(sheet.columns), 'column')}"
         print(f"wrote {one_line(file, 400)}: {size}")
     if aside:
-        tell(
+        print_notice(
             f"{count(len(rows), 'step')} to the head; {count(aside, 'other step')}"
             f" of the tree {'is' if aside == 1 else 'are'} not on its line"
             " (--what checkpoints has all)"
@@ -169,7 +176,7 @@ def report(args: argparse.Namespace) -> int:
     """
     run, service = asyncio.run(_with_client(args, partial(_read_run, args)))
     book = _notebook(args, run)
-    files = report_files(run, Kept(service, book.notes, book.moves), time())
+    files = report_files(run, LocalFacts(service, book.notes, book.moves), time())
     directory = Path(expanduser(args.output)) if args.output else _usual_directory()
     folder = write_folder(directory, f"{_stem(run)}-report", files)
     if args.headless:
@@ -183,7 +190,7 @@ async def _with_client(
     args: argparse.Namespace, read: Callable[[HudClient], Awaitable[T]]
 ) -> tuple[T, str]:
     """Read with a client of the service; also returns the service's label."""
-    client = await connector_of(args)("local" if args.local else "hud", None, tell)
+    client = await connector_of(args)("local" if args.local else "hud", None, print_notice)
     try:
         return await read(client), client.settings.label
     finally:
@@ -299,7 +306,7 @@ def _show(file: Path, document: bool) -> int:
 
 def _report(config: GymConfig, file: Path, warnings: list[str], document: bool, title: str) -> None:
     for warning in warnings if document else ():
-        tell(warning)
+        print_notice(warning)
     if document:
         emit(GYM_KIND, _gym_document(config, file, warnings))
         return
@@ -339,7 +346,7 @@ def _on_disk(env: str) -> Described | None:
 
 
 async def _of_service(args: argparse.Namespace) -> Described:
-    client = await connector_of(args)("local" if args.local else "hud", None, tell)
+    client = await connector_of(args)("local" if args.local else "hud", None, print_notice)
     try:
         return await _ask(client, args.environment)
     finally:
@@ -371,8 +378,8 @@ def _write_gym(file: Path, text: str, force: bool) -> None:
 
 
 def _file_name(name: str) -> str:
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name[:80])
-    return kept.strip(".") or "environment"
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name[:80])
+    return safe.strip(".") or "environment"
 
 
 # ``keys``: every key of the app, including changes by the config file.
@@ -436,8 +443,8 @@ def log(args: argparse.Namespace) -> int:
     """
     if args.limit < 1:
         raise HudUsage(f"--limit {args.limit}: expected 1 or more")
-    kept, bad = CommandLog(paths_of(args).state).read()
-    found = matching(kept, args.text or "")
+    entries, bad = CommandLog(paths_of(args).state).read()
+    found = matching(entries, args.text or "")
     shown = found[-args.limit :]
     if args.headless:
         facts = {"total": len(found), "omitted": len(found) - len(shown), "unreadable": bad}
@@ -446,7 +453,7 @@ def log(args: argparse.Namespace) -> int:
     for one in shown:
         print(_line(one))
     if not shown:
-        print("no changes from this machine yet" if not kept else "no entry matches")
+        print("no changes from this machine yet" if not entries else "no entry matches")
     if bad:
         print(f"{bad} unreadable lines in the log")
     return 0

@@ -11,7 +11,7 @@ from time import time
 from typing import Any
 
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
-from hud_tui.cli.output import confirm, emit, plain, require_consent, show, tell
+from hud_tui.cli.output import confirm, emit, plain, print_notice, require_consent, show
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
@@ -64,11 +64,11 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
         status = await client.known_job(job_id)
     except HudError as error:
         status = None
-        tell(f"cancelled, but its status could not be read: {error.message}")
+        print_notice(f"cancelled, but its status could not be read: {error.message}")
     if not result.cancelled and status is not None and has_ended(status.status):
-        tell(f"nothing to cancel: job {job_id} had already ended ({status.status})")
-    said = f"cancelled job {job_id}" if result.cancelled else f"job {job_id} was not running"
-    show(args, "job", {"job_id": job_id, "cancelled": result.cancelled, "status": status}, said)
+        print_notice(f"nothing to cancel: job {job_id} had already ended ({status.status})")
+    message = f"cancelled job {job_id}" if result.cancelled else f"job {job_id} was not running"
+    show(args, "job", {"job_id": job_id, "cancelled": result.cancelled, "status": status}, message)
     return 0
 
 
@@ -76,8 +76,8 @@ async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> i
     await confirm(args, f"resume job {job_id}?")
     status = await control.resume(client, paths_of(args).state, job_id)
     step = f", at step {status.step} of {status.steps}" if status.steps else ""
-    said = f"resumed job {job_id}: {status.status}{step}"
-    show(args, "job", {"job_id": job_id, "status": status}, said)
+    message = f"resumed job {job_id}: {status.status}{step}"
+    show(args, "job", {"job_id": job_id, "status": status}, message)
     return 0
 
 
@@ -116,7 +116,7 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
     _print_traces(job_id, args.step, total, omitted, shown, omitted)
     if omitted:
         more = "--limit N, --step N, or --all for one document per page"
-        tell(f"{omitted:,} older rollouts omitted; for more: {more}")
+        print_notice(f"{omitted:,} older rollouts omitted; for more: {more}")
     return 0
 
 
@@ -214,8 +214,8 @@ async def _whole(table: RunList, named: Sequence[RunRow]) -> list[RunRow]:
     """These runs, read before the others if their rows have to be computed."""
     if all(row.whole for row in named):
         return list(named)
-    wanted = [row.id for row in named]
-    known = {row.id: row for row in await table.read(wanted)}
+    ids = [row.id for row in named]
+    known = {row.id: row for row in await table.read(ids)}
     return [known.get(row.id, row) for row in named]
 
 
@@ -264,17 +264,17 @@ def _document(
         "total": len(table.rows),
         "matched": len(found),
         "omitted": len(found) - len(shown),
-        "source": table.said,
+        "source": table.source_text,
         "runs": [row(one) for one in shown],
     }
     if args.group:
         document["groups"] = [_group_document(group) for group in groups]
     if len(args.run) > 1:
-        told = differences(shown)
+        diff = differences(shown)
         document["differences"] = {
-            "keys": told.keys,
-            "rows": {id_: dict(zip(told.keys, values, strict=True)) for id_, values in told.rows},
-            "same": dict(told.same),
+            "keys": diff.keys,
+            "rows": {id_: dict(zip(diff.keys, values, strict=True)) for id_, values in diff.rows},
+            "same": dict(diff.same),
         }
     return document
 
@@ -301,9 +301,9 @@ def _print(
     if not shown:
         print("no run matches" if table.rows else "there are no runs yet")
     if len(found) > len(shown):
-        tell(f"{len(found) - len(shown)} older runs omitted: --limit N shows more")
+        print_notice(f"{len(found) - len(shown)} older runs omitted: --limit N shows more")
     if table.polls:
-        tell(table.said)
+        print_notice(table.source_text)
 
 
 def _print_rows(rows: Sequence[RunRow], chosen: Sequence[Column]) -> None:
@@ -331,15 +331,15 @@ def _rows_aligned(rows: Sequence[RunRow], chosen: Sequence[Column]) -> list[str]
 
 def _print_differences(rows: Sequence[RunRow]) -> None:
     """One row per setting that differs, one column per run."""
-    told = differences(rows)
+    diff = differences(rows)
     print()
     names = [_cell(row.name or row.id[:8]) for row in rows]
-    values = zip(*(each for _, each in told.rows), strict=True)
-    keys = [setting_label(key) for key in told.keys]
+    values = zip(*(each for _, each in diff.rows), strict=True)
+    keys = [setting_label(key) for key in diff.keys]
     lines = [[key, *column] for key, column in zip(keys, values, strict=True)]
     for line in _aligned(["differs in", *names], lines, [False] * (1 + len(rows))):
         print(_cut(line))
-    if not told.keys:
+    if not diff.keys:
         print("nothing: they were given the same")
 
 

@@ -98,20 +98,20 @@ def _write_nowhere() -> None:
 
 def start_of(args: argparse.Namespace) -> Start:
     """What the app opens with."""
-    given = vars(args)
+    flags = vars(args)
     return Start(
         command=args.command,
         view=COMMANDS[args.command].view,
         again=args.again,
-        model=given.get("model"),
-        source=given.get("source"),
-        ref=given.get("ref") or given.get("job"),
+        model=flags.get("model"),
+        source=flags.get("source"),
+        ref=flags.get("ref") or flags.get("job"),
         parameters=parameters(args),
         swept=swept(args),
-        at_once=given.get("at_once"),
-        dry_run=given.get("dry_run", False),
-        sample=given.get("sample"),
-        verbose=given.get("verbose", False),
+        at_once=flags.get("at_once"),
+        dry_run=flags.get("dry_run", False),
+        sample=flags.get("sample"),
+        verbose=flags.get("verbose", False),
     )
 
 

@@ -15,10 +15,10 @@ from hud_tui.cli.output import (
     confirm,
     emit,
     plain,
+    print_notice,
     report_documents,
     require_consent,
     show,
-    tell,
     thresholds,
 )
 from hud_tui.client.client import HudClient, find_job
@@ -127,15 +127,15 @@ async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint
         if _id(tree.served) != target.id:
             await client.set_head(model.id, target.id, _id(tree.served))
     except HudUnclear as error:
-        return await _look(client, model, tree, target, error)
+        return await _await_move(client, model, tree, target, error)
     try:
         return Tree.of(await client.checkpoints(model.id))
     except HudError as error:
-        tell(f"the head was set, but the tree could not be read: {error.message}")
+        print_notice(f"the head was set, but the tree could not be read: {error.message}")
         return None
 
 
-async def _look(
+async def _await_move(
     client: HudClient, model: Model, tree: Tree, target: Checkpoint, failure: HudUnclear
 ) -> Tree:
     """The tree, once it shows the move.
@@ -174,10 +174,10 @@ def _report(
         show(args, "head", document, f"{moved}; not verified")
         return
     if not _took(before, after, target):
-        now, wanted = label(after.served), label(target)
+        now, requested = label(after.served), label(target)
         shown = client.settings.command("--headless", "head", model.model_name)
         hint = f"it was moved meanwhile: {shown}"
-        conflict = _conflict(f"the head is {now}, not {wanted}: it moved meanwhile", hint)
+        conflict = _conflict(f"the head is {now}, not {requested}: it moved meanwhile", hint)
         conflict.outcome = "done"
         raise conflict
     if _id(before.served) == target.id:
@@ -230,17 +230,17 @@ async def fork(client: HudClient, args: argparse.Namespace) -> int:
     return 0
 
 
-async def _start(client: HudClient, source: Model, wanted: str | None) -> Checkpoint | None:
+async def _start(client: HudClient, source: Model, ref: str | None) -> Checkpoint | None:
     """The checkpoint that a fork starts at; None for the head.
 
     Raises:
         HudUsage: No such checkpoint; or the service forks at the head only.
     """
-    if wanted is None:
+    if ref is None:
         return None
     if source.training_defaults is None:  # it is not the embedded service
         raise HudUsage("HUD forks a model at its head", "set the head first, then fork")
-    return find_checkpoint(wanted, await client.checkpoints(source.id))
+    return find_checkpoint(ref, await client.checkpoints(source.id))
 
 
 # ``protect``: models whose changes need their name typed.
@@ -253,12 +253,12 @@ def protect(args: argparse.Namespace) -> int:
         HudError: The service does not answer, or has no such model.
         HudProtected: Unprotecting without ``--confirm NAME``.
     """
-    kept = Protection(lambda: paths_of(args).state)
+    protection = Protection(lambda: paths_of(args).state)
     if args.model is not None:
-        asyncio.run(_change(args, kept))
+        asyncio.run(_change(args, protection))
     elif args.off:
         raise HudUsage("no model given", f"{command_of(args, 'protect')} lists protected models")
-    models = [{"id": id_, "name": name} for id_, name in kept.models.items()]
+    models = [{"id": id_, "name": name} for id_, name in protection.models.items()]
     if args.headless:
         emit("protect", {"protected": models})
         return 0
@@ -269,21 +269,23 @@ def protect(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _change(args: argparse.Namespace, kept: Protection) -> None:
-    client = await connector_of(args)("local" if args.local else "hud", None, tell)
+async def _change(args: argparse.Namespace, protection: Protection) -> None:
+    client = await connector_of(args)("local" if args.local else "hud", None, print_notice)
     try:
-        id_, name = await _named(client, args, kept)
+        id_, name = await _named(client, args, protection)
     finally:
         await client.aclose()
-    if args.off and id_ in kept.models and args.confirm not in (kept.models[id_], id_):
-        raise HudProtected(one_line(kept.models[id_], 100), "remove its protection")
-    kept.protect(id_, name, not args.off)
+    if args.off and id_ in protection.models and args.confirm not in (protection.models[id_], id_):
+        raise HudProtected(one_line(protection.models[id_], 100), "remove its protection")
+    protection.protect(id_, name, not args.off)
 
 
-async def _named(client: HudClient, args: argparse.Namespace, kept: Protection) -> tuple[str, str]:
+async def _named(
+    client: HudClient, args: argparse.Namespace, protection: Protection
+) -> tuple[str, str]:
     """Id and name of a model; a deleted one is looked up among the protected ones."""
-    if args.off and args.model in kept.models:
-        return args.model, kept.models[args.model]
+    if args.off and args.model in protection.models:
+        return args.model, protection.models[args.model]
     model = await client.model(args.model)
     return model.id, model.model_name
 
@@ -311,11 +313,11 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
         as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     head = checkpoint_document(grown, grown.head)
-    said: dict[str, Any] = {"head": head, "job": job and job_document(job)}
+    details: dict[str, Any] = {"head": head, "job": job and job_document(job)}
     if args.verbose:
-        said["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
+        details["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
     alarms = report_documents(alarm_report(grown, job, silent_s(tree, job), limits))
-    emit("status", {**plain(now), **said, **alarms})
+    emit("status", {**plain(now), **details, **alarms})
     return 0
 
 

@@ -62,7 +62,7 @@ def emit_error(error: HudError, document: bool = True) -> int:
             failure["problems"] = plain(error.problems)
         failure |= plain(error.details)
         _print({"schema": SCHEMA, "kind": "error", "error": failure})
-    tell(error.message + (f" ({error.hint})" if error.hint else ""))
+    print_notice(error.message + (f" ({error.hint})" if error.hint else ""))
     return error.exit_code
 
 
@@ -86,20 +86,20 @@ def bad_value(error: ValidationError) -> HudUsage:
     """What is wrong with the first invalid value of a flag, with a valid example."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0])
-    said, bound = BOUNDS.get(first["type"], ("", ""))
+    relation, bound = BOUNDS.get(first["type"], ("", ""))
     value = first["input"]
-    given = f"{value:g}" if isinstance(value, float) else one_line(value, 60)
-    if said:
+    shown = f"{value:g}" if isinstance(value, float) else one_line(value, 60)
+    if relation:
         limit = first.get("ctx", {}).get(bound)
         limit = f"{limit:g}" if isinstance(limit, float) else limit
-        what = f"{given} {said} {limit}"
+        what = f"{shown} {relation} {limit}"
     else:
-        what = f"{given}: {one_line(first['msg'])}"
+        what = f"{shown}: {one_line(first['msg'])}"
     example = EXAMPLES.get(name)
     return HudUsage(f"{flag(name)}: {what}", f"write e.g. {example}" if example else "")
 
 
-def tell(text: str) -> None:
+def print_notice(text: str) -> None:
     """Print one line of escaped text on stderr."""
     print(f"hud-tui: {one_line(text, 3000)}", file=sys.stderr, flush=True)
 

@@ -11,8 +11,8 @@ from time import time
 from typing import Any
 
 from hud_tui.audit_log import CommandLog, command_entry
-from hud_tui.cli.connect import guard_of, progress, say_costs
-from hud_tui.cli.output import confirm, emit, require_consent, tell
+from hud_tui.cli.connect import guard_of, print_costs, progress
+from hud_tui.cli.output import confirm, emit, print_notice, require_consent
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote import keeper
 from hud_tui.remote.engines import ENGINES
@@ -40,7 +40,7 @@ def remote(args: argparse.Namespace) -> int:
         "use": use,
         "remove": remove,
     }
-    say_costs(args)
+    print_costs(args)
     return asyncio.run(actions[args.action](args))
 
 
@@ -57,13 +57,13 @@ def log_command(args: argparse.Namespace, subject: str, flags: Sequence[str] = (
         subject: The machine's name or address.
         flags: Names of the flags to repeat.
     """
-    words = [args.command, args.action, subject, *_given(args, flags)]
+    words = [args.command, args.action, subject, *_repeated(args, flags)]
     words += ["-y"] if "yes" in vars(args) else []
     entry = command_entry(time(), words)
     CommandLog(machines_of(args).state, "headless" if args.headless else "cli").add(entry)
 
 
-def _given(args: argparse.Namespace, flags: Sequence[str]) -> list[str]:
+def _repeated(args: argparse.Namespace, flags: Sequence[str]) -> list[str]:
     """Flags as they were given."""
     words: list[str] = []
     for name in flags:
@@ -86,9 +86,11 @@ async def add(args: argparse.Namespace) -> int:
         require_consent(args)
     written = read_address(args.host, args.identity)
     address = Address(written.host, args.port or written.port, args.identity)
-    given = {name: getattr(args, name) or "" for name in ("name", "engine", "model", "root", "env")}
+    fields = {
+        name: getattr(args, name) or "" for name in ("name", "engine", "model", "root", "env")
+    }
     values = secret_values(args.send, every_variable())
-    code = await set_up(args, address, Wish(**given), values)
+    code = await set_up(args, address, Wish(**fields), values)
     if not args.dry_run:
         log_command(args, args.host, ("port", "identity", "name", *SET_UP_FLAGS))
     return code
@@ -131,14 +133,14 @@ def go_on(machine: Machine, args: argparse.Namespace | None = None) -> str:
     """
     if machine.pod:
         words = ["hud-tui", "pods", "setup", machine.name]
-        kept: tuple[str, ...] = ("send",)
+        flags: tuple[str, ...] = ("send",)
     else:
         address = machine.address
         words = ["hud-tui", "remote", "add", *str(address).split()]
         words += ["-i", address.key] if address.key else []
         words += ["--name", machine.name]
-        kept = ("package", "send")
-    return shlex.join([*words, *(_given(args, kept) if args is not None else ())])
+        flags = ("package", "send")
+    return shlex.join([*words, *(_repeated(args, flags) if args is not None else ())])
 
 
 def _planned(args: argparse.Namespace, machines: Machines, machine: Machine, plan: Any) -> int:
@@ -146,7 +148,7 @@ def _planned(args: argparse.Namespace, machines: Machines, machine: Machine, pla
     if args.headless:
         steps = [{"step": one.name, "about": one.about, "done": there} for one, there in plan]
         emit("plan", {**document(machines, machine), "steps": steps})
-    tell("nothing was done; the same with -y in place of --dry-run does it")
+    print_notice("nothing was done; the same with -y in place of --dry-run does it")
     return 0
 
 
@@ -167,14 +169,14 @@ def _about(machine: Machine, plan: Any, values: Mapping[str, str]) -> list[str]:
 def _watcher(args: argparse.Namespace) -> Callable[[StepReport], None]:
     """Returns a function that prints the set-up's messages: as documents, or as lines."""
 
-    def said(one: StepReport) -> None:
+    def show(one: StepReport) -> None:
         if args.headless:
             emit("setup", one)
         elif one.state != "check":
             count = f"{one.number}/{one.total} " if one.total else ""
             print(f"{MARKS[one.state]} {count}{one.step:9} {one.text}", flush=True)
 
-    return said
+    return show
 
 
 async def listed(args: argparse.Namespace) -> int:
@@ -275,7 +277,9 @@ async def use(args: argparse.Namespace) -> int:
     if args.name or args.off:
         log_command(args, args.name or "--off")
     if args.name:
-        tell("runs and models of this machine are not shown meanwhile, and go on: --off shows them")
+        print_notice(
+            "runs and models of this machine are not shown meanwhile, and go on: --off shows them"
+        )
     return 0
 
 
@@ -326,7 +330,7 @@ async def remove(args: argparse.Namespace) -> int:
         done = {"removed": not args.forget, "forgotten": True, "was_used": was_used}
         emit("remote", {"name": machine.name, **done})
     elif args.forget:
-        tell(f"forgot {machine.name}; {machine.root} may still be there")
+        print_notice(f"forgot {machine.name}; {machine.root} may still be there")
     return 0
 
 
@@ -335,13 +339,15 @@ def forget(args: argparse.Namespace, machines: Machines, name: str) -> bool:
     was_used = machines.used() == name
     machines.forget(name)
     if was_used:
-        tell(f"{name} was used: from now on --local trains on this machine")
+        print_notice(f"{name} was used: from now on --local trains on this machine")
     data = read_paths(args.state_dir, args.data_dir).data / REMOTES / name
     with suppress(OSError):  # there may be nothing in it
         data.rmdir()
         data.parent.rmdir()
     if data.is_dir():
-        tell(f"what is known here of its runs stays in {data}: remove it if you do not need it")
+        print_notice(
+            f"what is known here of its runs stays in {data}: remove it if you do not need it"
+        )
     return was_used
 
 

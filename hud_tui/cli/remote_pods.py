@@ -12,8 +12,8 @@ from functools import partial
 from time import time
 from typing import Any
 
-from hud_tui.cli.connect import guard_of, paths_of, progress, say_costs
-from hud_tui.cli.output import ask, confirm, emit, require_consent, tell
+from hud_tui.cli.connect import guard_of, paths_of, print_costs, progress
+from hud_tui.cli.output import ask, confirm, emit, print_notice, require_consent
 from hud_tui.cli.remote import (
     SET_UP_FLAGS,
     forget,
@@ -62,7 +62,7 @@ def pods(args: argparse.Namespace) -> int:
         "terminate": terminate,
     }
     if args.action not in ("list", "terminate"):  # these print costs themselves
-        say_costs(args)
+        print_costs(args)
     return asyncio.run(actions[args.action](args))
 
 
@@ -70,21 +70,21 @@ def pods(args: argparse.Namespace) -> int:
 
 
 def _filter(args: argparse.Namespace) -> Filter:
-    given = vars(args)
-    count, gpu = read_gpus(given["gpus"]) if given.get("gpus") else (None, "")
+    flags = vars(args)
+    count, gpu = read_gpus(flags["gpus"]) if flags.get("gpus") else (None, "")
     for name in ("max_price", "disk", "hours"):
-        if given.get(name) is not None and given[name] <= 0:
+        if flags.get(name) is not None and flags[name] <= 0:
             raise HudUsage(f"--{name.replace('_', '-')} must be more than 0")
-    if (given.get("idle") or 0) < 0:
+    if (flags.get("idle") or 0) < 0:
         raise HudUsage("--idle must not be less than 0", "0: it is never ended for want of use")
     return Filter(
         count,
         gpu,
-        given.get("provider") or "",
-        tuple(given.get("region") or ()),
-        given.get("spot"),
-        given.get("max_price"),
-        given.get("disk"),
+        flags.get("provider") or "",
+        tuple(flags.get("region") or ()),
+        flags.get("spot"),
+        flags.get("max_price"),
+        flags.get("disk"),
     )
 
 
@@ -94,18 +94,18 @@ def _prime() -> Prime:
 
 async def offers(args: argparse.Namespace) -> int:
     """List offers, cheapest first."""
-    wanted = _filter(args)
+    query = _filter(args)
     async with _prime() as prime:
-        found = await available(prime, wanted)
-        advice = [] if found else await loosened(prime, wanted)
+        found = await available(prime, query)
+        advice = [] if found else await loosened(prime, query)
     if args.headless:
-        each = [{**one.model_dump(), "price_hr": one.price(wanted.disk)} for one in found]
+        each = [{**one.model_dump(), "price_hr": one.price(query.disk)} for one in found]
         emit("offers", {"offers": each, "advice": advice})
     elif not found:
         print("\n".join(["nothing that can be rented matches", *advice]))
     else:
         head = ("$/HOUR", "GPUS", "PROVIDER", "COUNTRY", "DATA CENTER", "", "STOCK")
-        print_table(head, [_offer_row(one, wanted.disk) for one in found])
+        print_table(head, [_offer_row(one, query.disk) for one in found])
     return 0
 
 
@@ -142,8 +142,8 @@ async def create(args: argparse.Namespace) -> int:
     if not args.dry_run:
         guard_of(args).check("rent a machine")
         require_consent(args)
-    wanted, values = _filter(args), secret_values(args.send, every_variable())
-    if not wanted.gpu or wanted.count is None:
+    query, values = _filter(args), secret_values(args.send, every_variable())
+    if not query.gpu or query.count is None:
         raise HudUsage("which GPUs?", "e.g. --gpus 2xH100")
     if args.engine is not None:
         find_engine(args.engine)  # an unknown engine is an error before anything is rented
@@ -152,7 +152,7 @@ async def create(args: argparse.Namespace) -> int:
     async with _prime() as prime:
         if not args.dry_run and (begun := await _begun(args)) is not None:
             return await _carry_on(args, prime, begun, values)
-        asked = await _choose(args, prime, wanted)
+        asked = await _choose(args, prime, query)
         for line in asked.lines():
             print(f"  {line}", file=sys.stderr, flush=True)
         if args.dry_run:
@@ -162,9 +162,9 @@ async def create(args: argparse.Namespace) -> int:
         pods = Pods(prime, machines.state, progress(each=True), partial(_keep, args))
         rental = await pods.rent(asked)
         cost = f"${rental.price_hr:.2f} per hour"
-        tell(f"rented {rental.name}: {cost}, until {_clock(rental.deadline)}")
-        if said := asked.dearer(rental):
-            tell(said)
+        print_notice(f"rented {rental.name}: {cost}, until {_clock(rental.deadline)}")
+        if warning := asked.dearer(rental):
+            print_notice(warning)
         log_command(args, f"--name={rental.name}", [one for one in RENT_FLAGS if one != "name"])
         if args.headless:
             emit("pod", rental_document(rental))
@@ -194,36 +194,36 @@ async def _begun(args: argparse.Namespace) -> Rental | None:
     if not left or args.another:
         return None
     cost = f"${left[-1].price_hr:.2f} per hour"
-    said = f"{left[-1].name} ({left[-1].gpus}) is rented already and not set up; it costs {cost}"
+    message = f"{left[-1].name} ({left[-1].gpus}) is rented already and not set up; it costs {cost}"
     if args.yes or not sys.stdin.isatty():
         go_on = f"go on with it: hud-tui pods setup {left[-1].name}; rent one more: --another"
-        raise HudUsage(said, go_on)
-    tell(said)
+        raise HudUsage(message, go_on)
+    print_notice(message)
     answer = await ask(f"go on with {left[-1].name}? n: rent one more [Y/n] ")
     return left[-1] if answer.lower() in ("", "y", "yes") else None
 
 
-async def _choose(args: argparse.Namespace, prime: Prime, wanted: Filter) -> RentalRequest:
+async def _choose(args: argparse.Namespace, prime: Prime, query: Filter) -> RentalRequest:
     """The cheapest offer, with an ssh key that Prime knows.
 
     Raises:
         HudUsage: Nothing matches, or the key cannot be used.
     """
-    found = await available(prime, wanted)
+    found = await available(prime, query)
     if not found:
-        hint = "; ".join(await loosened(prime, wanted))
+        hint = "; ".join(await loosened(prime, query))
         raise HudUsage("nothing to be rented fits", hint)
-    offer, price = found[0], found[0].price(wanted.disk)
+    offer, price = found[0], found[0].price(query.disk)
     if price is None:
         raise HudUsage("the provider does not say what it costs", "another --provider")
     image = choose_image(offer, args.image or "")
     key = args.identity or prime.settings.ssh_key
     if warning := await check_key(prime, key):
-        tell(warning)
+        print_notice(warning)
     wish = {name: vars(args)[name] for name in ("engine", "model", "root", "env", "package")
             if vars(args)[name]}  # fmt: skip
     return RentalRequest(
-        *(offer, price, args.hours, args.idle, wanted.max_price, wanted.disk, image),
+        *(offer, price, args.hours, args.idle, query.max_price, query.disk, image),
         name=args.name or "",
         key=key,
         wish={"bare": "yes"} if args.bare else wish,
@@ -233,7 +233,7 @@ async def _choose(args: argparse.Namespace, prime: Prime, wanted: Filter) -> Ren
 def _only_said(args: argparse.Namespace, asked: RentalRequest) -> int:
     if args.headless:
         emit("plan", {"rent": asked.lines(), "price_hr": asked.price_hr, "most": asked.most})
-    tell("nothing was rented; the same with -y in place of --dry-run rents it")
+    print_notice("nothing was rented; the same with -y in place of --dry-run rents it")
     return 0
 
 
@@ -245,7 +245,7 @@ async def setup(args: argparse.Namespace) -> int:
     if not rental.runs:
         raise HudUsage(f"{rental.name} has ended: {rental.why}", "hud-tui pods create rents one")
     cost = f"${rental.price_hr:.2f} per hour, until {_clock(rental.deadline)}"
-    tell(f"{rental.name} ({rental.gpus}): {cost}")
+    print_notice(f"{rental.name} ({rental.gpus}): {cost}")
     await confirm(args, f"set {rental.name} up?")
     async with _prime() as prime:
         code = await _carry_on(args, prime, rental, values)
@@ -265,8 +265,10 @@ async def _carry_on(
             return await _finish(args, pods, rental, values)
         except asyncio.CancelledError:  # ctrl+c
             price = f"${rental.price_hr:.2f} per hour"
-            tell(f"{rental.name} runs and costs {price}, until {_clock(rental.deadline)} at most")
-            tell(f"go on: hud-tui pods setup {rental.name}; end it: {_end(rental)}")
+            print_notice(
+                f"{rental.name} runs and costs {price}, until {_clock(rental.deadline)} at most"
+            )
+            print_notice(f"go on: hud-tui pods setup {rental.name}; end it: {_end(rental)}")
             raise
         except HudError as error:
             failure = error
@@ -283,12 +285,12 @@ async def _finish(
     rental = find_rental(read_rentals(machines.state), rental.name)
     code = 0
     if "bare" in rental.wish:
-        tell(f"{rental.name} answers: hud-tui pods ssh {rental.name}")
+        print_notice(f"{rental.name} answers: hud-tui pods ssh {rental.name}")
     else:
         wish = {name: text for name, text in rental.wish.items() if name != "package"}
-        given = {**vars(args), "yes": True, "package": rental.wish.get("package")}
+        fields = {**vars(args), "yes": True, "package": rental.wish.get("package")}
         wished = Wish(rental.name, **wish, pod=rental.id)
-        code = await set_up(argparse.Namespace(**given), address, wished, values)
+        code = await set_up(argparse.Namespace(**fields), address, wished, values)
     write_rental(machines.state, rental, done=True)
     return code
 
@@ -313,7 +315,7 @@ async def _offer_to_terminate(
     error.hint = f"{cost}: {_end(rental)}; or go on: hud-tui pods setup {rental.name}"
     if not sys.stdin.isatty() or args.headless:
         return
-    tell(error.message)
+    print_notice(error.message)
     answer = await ask(f"terminate {rental.name} now? [Y/n] ")
     if answer.lower() in ("", "y", "yes"):
         why = f"failed: {one_line(error.message, 200)}"
@@ -423,9 +425,9 @@ def _status_lines(rental: Rental, status: str, address: str | None) -> list[str]
 async def pod_log(args: argparse.Namespace) -> int:
     """Print the end of the set-up's log; before that begins, the pod's state."""
     machines, rental = machines_of(args), _rental(args)
-    given = {"name": rental.name, "setup": True, "lines": args.lines}
+    fields = {"name": rental.name, "setup": True, "lines": args.lines}
     if (machines.place(rental.name) / MACHINE).exists():
-        return await log(argparse.Namespace(**{**vars(args), **given}))
+        return await log(argparse.Namespace(**{**vars(args), **fields}))
     lines = _status_lines(rental, "rented", None)[-2:] if rental.runs else [f"ended: {rental.why}"]
     lines = [f"{rental.name}: its set-up has not begun, so there is no log", *lines]
     if args.headless:
@@ -477,7 +479,7 @@ async def terminate(args: argparse.Namespace) -> int:
         raise HudProtected(rental.name, "terminate")
     await confirm(args, f"terminate {rental.name}? what is on it is lost")
     async with _prime() as prime:
-        pods = Pods(prime, machines.state, tell)
+        pods = Pods(prime, machines.state, print_notice)
         if rental.runs and not rental.id:
             rental = await pods.find(rental)
         if rental.id:  # even if it counts as ended, because it may still be running

@@ -22,9 +22,9 @@ from hud_tui.cli.output import (
     bad_value,
     confirm,
     emit,
+    print_notice,
     require_consent,
     show,
-    tell,
     thresholds,
 )
 from hud_tui.cli.parser import parameters, swept
@@ -115,7 +115,7 @@ async def _pick(own: Sequence[Model]) -> Model:
         HudAmbiguous: The number of one model, and the name of another.
         HudUsage: Invalid answer.
     """
-    tell(f"{len(own)} trainable models:")
+    print_notice(f"{len(own)} trainable models:")
     for number, model in enumerate(own[:LISTED], 1):
         steps = f"{model.checkpoint_count} checkpoints" if model.checkpoint_count else "untrained"
         print(f"  {number:3}  {one_line(model.model_name, 60)}  {steps}", file=sys.stderr)
@@ -131,7 +131,7 @@ async def _pick(own: Sequence[Model]) -> Model:
     return numbered
 
 
-def say_what_is_sent(
+def print_submission(
     model: Model,
     tasks: Sequence[Task],
     origin: dict[str, Any],
@@ -160,27 +160,27 @@ def say_what_is_sent(
         ("from", f"{origin['loaded_from']} {origin['source']}"),
         ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
     ]
-    given = asked.model_dump(exclude_none=True)
-    lines += [(setting_label(name), json.dumps(value)) for name, value in given.items()]
-    lines += [("other", _usual(model, given))]
+    values = asked.model_dump(exclude_none=True)
+    lines += [(setting_label(name), json.dumps(value)) for name, value in values.items()]
+    lines += [("other", _usual(model, values))]
     for one in size.each:
-        lines += evaluation_facts(one, given, len(tasks) - train)
+        lines += evaluation_facts(one, values, len(tasks) - train)
     filled = [one.name for one in find_variables(tasks, set_variables())]
     lines += [("variables", ", ".join(filled))] if filled else []
     lines += run_costs(size)
     lines += where_stored(model, asked.steps, None, None)
     lines += [(one.level, one.message) for one in findings if one.level != "ok"]
-    _say(lines)
+    _print_facts(lines)
 
 
-def _usual(model: Model, given: Mapping[str, object]) -> str:
+def _usual(model: Model, values: Mapping[str, object]) -> str:
     """The model's own defaults of what is not given."""
     if model.training_defaults is None:
         return "defaults of the service for this model"
-    left = {key: value for key, value in defaults(model).items() if key not in given}
+    left = {key: value for key, value in defaults(model).items() if key not in values}
     chosen = {key: value for key, value in left.items() if value not in (None, False, DEFAULT)}
-    said = [f"{setting_label(key)} {value}" for key, value in chosen.items()]
-    return f"defaults of the model: {', '.join(said)}" if said else "defaults of the model"
+    texts = [f"{setting_label(key)} {value}" for key, value in chosen.items()]
+    return f"defaults of the model: {', '.join(texts)}" if texts else "defaults of the model"
 
 
 async def preflight(client: HudClient, args: argparse.Namespace) -> int:
@@ -246,7 +246,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         start = start_name(await starting_checkpoint(client, model), model)
         like = await _paced_like(client, model, origin["name"])
         size = size_of_runs([asked.model_dump(exclude_none=True)], 1, model, tasks, like)
-        say_what_is_sent(model, tasks, origin, asked, findings, start, size)
+        print_submission(model, tasks, origin, asked, findings, start, size)
         if args.dry_run:
             document = {**_unsent(model, tasks, origin, asked, size), "start": start}
             show(args, "run", document, "nothing was submitted: --dry-run")
@@ -274,7 +274,7 @@ async def _submit(
 ) -> int:
     """Submit a run and print its job, without following it."""
     submission = await once()
-    _say_if_found(submission)
+    _note_if_found(submission)
     watch = client.settings.command("--headless", "status", submission.job_id)
     web = {} if client.settings.local else {"url": _page(client, submission.job_id)}
     document = {"job_id": submission.job_id, "model": model.model_name, "watch": watch}
@@ -343,10 +343,10 @@ def _parameters(args: argparse.Namespace) -> JobParameters:
     return checked_parameters(parameters(args))
 
 
-def checked_parameters(given: dict[str, Any]) -> JobParameters:
+def checked_parameters(values: dict[str, Any]) -> JobParameters:
     """Parameters from the command line. Raises HudUsage: one is out of bounds."""
     try:
-        return JobParameters(**given)
+        return JobParameters(**values)
     except ValidationError as error:
         raise bad_value(error) from error
 
@@ -370,7 +370,7 @@ def _reported(finding: Finding) -> Finding:
     if finding.level != "ok":
         where = f" [{finding.where}]" if finding.where else ""
         fix = f" ({finding.fix})" if finding.fix else ""
-        tell(f"{finding.level}: {finding.message}{where}{fix}")
+        print_notice(f"{finding.level}: {finding.message}{where}{fix}")
     return finding
 
 
@@ -389,9 +389,9 @@ def _page(client: HudClient, job_id: str) -> str:
     return f"{client.settings.web_url}/jobs/{quote(job_id, safe='')}"
 
 
-def _say_if_found(submission: Submission) -> None:
+def _note_if_found(submission: Submission) -> None:
     if submission.found:
-        tell("the submission got no answer, but the service runs the job")
+        print_notice("the submission got no answer, but the service runs the job")
 
 
 # ``preflight --sample``: the signal of the tasks, from sampled rollouts.
@@ -415,17 +415,17 @@ async def signal(
     async with aclosing(measure(client, tasks, model, asked, cache, taskset_id)) as measured:
         async for last in measured:
             if last.done != shown:
-                _show(last)
+                _show_progress(last)
                 shown = last.done
     assert last is not None
     size = size_of(model, parameters, asked, tasks)
     if last.trouble:
-        tell(f"a rollout failed: {last.trouble}")
-    found = document(last.signals, size, last.pace, _said(model.model_name, asked))
+        print_notice(f"a rollout failed: {last.trouble}")
+    found = document(last.signals, size, last.pace, _sample_facts(model.model_name, asked))
     return check_signal(last.signals, size, client.settings.program), {"signal": found}
 
 
-def _said(model: str, asked: SampleRequest) -> dict[str, Any]:
+def _sample_facts(model: str, asked: SampleRequest) -> dict[str, Any]:
     return {
         "model": model,
         "checkpoint": asked.checkpoint,
@@ -435,12 +435,12 @@ def _said(model: str, asked: SampleRequest) -> dict[str, Any]:
     }
 
 
-def _show(progress: Progress) -> None:
+def _show_progress(progress: Progress) -> None:
     """A progress bar on a terminal; elsewhere the first and last report."""
     done, total = progress.done, progress.total
     if not sys.stderr.isatty():
         if done == total:
-            tell(f"{done} of {total} rollouts, {len(progress.signals)} tasks")
+            print_notice(f"{done} of {total} rollouts, {len(progress.signals)} tasks")
         return
     filled = round(24 * done / total) if total else 24
     bar = "█" * filled + "░" * (24 - filled)
@@ -485,15 +485,15 @@ async def begin(
     )
     like = await _paced_like(client, model, name)
     size = sweep_size(sweep, model, tasks, like)
-    _say_sweep(sweep, size, model, tasks)
-    said = _sweep_document(sweep) | {"size": size.document, "sent": not args.dry_run}
+    _print_sweep(sweep, size, model, tasks)
+    document = _sweep_document(sweep) | {"size": size.document, "sent": not args.dry_run}
     if args.dry_run:
-        show(args, SWEEP, said, "nothing was submitted: --dry-run")
+        show(args, SWEEP, document, "nothing was submitted: --dry-run")
         return 0
     many = len(sweep.members)
     await confirm(args, f"fork {model.model_name} {many} times and train on {name}?")
     files.keep(sweep, cancelled=False)
-    show(args, SWEEP, said)
+    show(args, SWEEP, document)
     return await _drive(client, sweep, tasks, files, args.follow, args.headless)
 
 
@@ -504,15 +504,15 @@ def _at_once(args: argparse.Namespace) -> int | None:
     return at_once
 
 
-def _say_sweep(sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task]) -> None:
+def _print_sweep(sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task]) -> None:
     """Print a sweep's runs and cost on stderr."""
-    tell(f"sweep {sweep.name}: {size.said}")
+    print_notice(f"sweep {sweep.name}: {size.summary}")
     lines = sweep_facts(sweep, size, model, tasks)
     lines += [(one.level, one.message) for one in check_room(model, size.steps)]
-    _say(line for line in lines if line[0] != "ok")
+    _print_facts(line for line in lines if line[0] != "ok")
 
 
-def _say(lines: Iterable[tuple[str, str]]) -> None:
+def _print_facts(lines: Iterable[tuple[str, str]]) -> None:
     """Print labels and texts on stderr."""
     for label, text in lines:
         print(f"  {label:<{LABEL}} {one_line(text, 300)}", file=sys.stderr, flush=True)
@@ -526,17 +526,19 @@ async def _drive(
     follow: bool,
     headless: bool,
 ) -> int:
-    def told(now: Sweep, member: Member) -> None:
+    def show_member(now: Sweep, member: Member) -> None:
         if headless:
             emit(MEMBER, {"sweep": now.name, **_member(member)})
         else:
             print(_line(member), flush=True)
 
-    driver = SweepDriver(client, sweep, tasks, files, told)
+    driver = SweepDriver(client, sweep, tasks, files, show_member)
     try:
         ended = await driver.run(follow)
     except asyncio.CancelledError:
-        tell(f"{sweep.name}: its runs continue; start the others with {_again(client, sweep)}")
+        print_notice(
+            f"{sweep.name}: its runs continue; start the others with {_again(client, sweep)}"
+        )
         raise
     if headless:
         emit(SWEEP, _sweep_document(ended))
@@ -594,12 +596,12 @@ async def _steer(
 async def _resume(
     client: HudClient, args: argparse.Namespace, found: Sweep, files: SweepFiles
 ) -> int:
-    kept, tasks = await sweep_to_resume(client, found, files, _at_once(args))
-    if all(member.ended for member in kept.members):
-        tell(f"nothing to resume: every run of {kept.name} has ended")
-        _show_sweep(args, kept)
+    resumed, tasks = await sweep_to_resume(client, found, files, _at_once(args))
+    if all(member.ended for member in resumed.members):
+        print_notice(f"nothing to resume: every run of {resumed.name} has ended")
+        _show_sweep(args, resumed)
         return 0
-    return await _drive(client, kept, tasks, files, args.follow, args.headless)
+    return await _drive(client, resumed, tasks, files, args.follow, args.headless)
 
 
 def _refreshed_all(args: argparse.Namespace, known: Sequence[Sweep]) -> Sequence[Sweep]:
@@ -621,7 +623,9 @@ def _refreshed_all(args: argparse.Namespace, known: Sequence[Sweep]) -> Sequence
     try:
         asyncio.run(run_connected(work, args, connector_of(args)))
     except HudError as error:
-        tell(f"{error.message}: what is not ended is shown as it was when it was last followed")
+        print_notice(
+            f"{error.message}: what is not ended is shown as it was when it was last followed"
+        )
         return known
     return found
 
@@ -651,7 +655,7 @@ def _show_sweep(args: argparse.Namespace, found: Sweep) -> None:
 
 def _line(member: Member) -> str:
     why = f"  {member.error}" if member.error else ""
-    return one_line(f"  {member.status:<11} {member.name}  {member.said}{why}", 400)
+    return one_line(f"  {member.status:<11} {member.name}  {member.values_text}{why}", 400)
 
 
 def _member(member: Member) -> dict[str, Any]:

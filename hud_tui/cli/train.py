@@ -12,7 +12,7 @@ from typing import Any
 
 from hud_tui.audit_log import Change
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
-from hud_tui.cli.output import confirm, emit, require_consent, tell, thresholds
+from hud_tui.cli.output import confirm, emit, print_notice, require_consent, thresholds
 from hud_tui.cli.parser import parameters
 from hud_tui.cli.runs import checked_parameters, choose_model
 from hud_tui.cli.watch import AlarmPrinter, Follower, result_at, result_text
@@ -88,13 +88,13 @@ class _Command:
         document = await self._preflight(order, model)
         failed = document["verdict"] in ("failure", *args.fail_on)
         if args.check or failed:
-            self._say("train", document)
+            self._show("train", document)
             return HudPreflightFailed.exit_code if failed else 0
         await confirm(args, f"train {model.model_name} on {one_line(self._source.name)}?")
         if args.follow:
             return await self._begin_and_follow(order, model)
         status = await control.begin(self._client, order, self._paths.state)
-        self._say("job", self._begun(order, status))
+        self._show("job", self._begun(order, status))
         return 1 if status.status == "failed" else 0
 
     def _order(self, model: Model) -> Order:
@@ -120,7 +120,7 @@ class _Command:
         log = log_of_checks(self._paths.state, order.source)
         setting = setting_of(order, self._client.settings, log)
         worker = WorkerProcess(setting)
-        tell(f"starting {one_line(setting.interpreter.python)} ({setting.interpreter.why})")
+        print_notice(f"starting {one_line(setting.interpreter.python)} ({setting.interpreter.why})")
         await worker.start()
         try:
             return await self._checked(worker, order, model)
@@ -132,29 +132,29 @@ class _Command:
         try:
             loaded = await load(worker, self._client, order)
         except EnvironmentFailed as error:
-            self._tell_traceback(error.failure)
+            self._print_traceback(error.failure)
             raise
         findings = check(loaded, model, order.parameters, self._client.settings.program)
         findings += await check_update(self._client, model.id, order.parameters)
         findings += check_room(model, order.parameters["steps"])
         for finding in findings:
-            _tell(finding)
+            _print_finding(finding)
         if verdict(findings) != "failure" and not self._args.no_trial:
             trial, found = await try_once(worker, self._client, order, loaded, model)
             for finding in found:
-                _tell(finding, always=True)
+                _print_finding(finding, always=True)
             findings += found
             if trial is not None and trial.run.get("failure"):
-                self._tell_traceback(trial.run["failure"])
+                self._print_traceback(trial.run["failure"])
         return _document(worker, order, loaded, findings, trial)
 
-    def _tell_traceback(self, failure: Mapping[str, Any]) -> None:
+    def _print_traceback(self, failure: Mapping[str, Any]) -> None:
         for line in str(failure.get("traceback") or "").splitlines():
             print(f"  {one_line(line, 400)}" if line.strip() else "", file=sys.stderr)
 
     def _begun(self, order: Order, status: Any) -> dict[str, Any]:
-        said = {"job_id": order.job_id, "model": order.model, "status": status}
-        return {**said, **self._about(order)}
+        fields = {"job_id": order.job_id, "model": order.model, "status": status}
+        return {**fields, **self._about(order)}
 
     def _about(self, order: Order) -> dict[str, Any]:
         """What the files of a run tell beyond its status."""
@@ -183,24 +183,24 @@ class _Command:
 
     async def _follow(self, folder: RunFolder, order: Order) -> int:
         """Print each step until the run ends, from its files."""
-        tell(f"job {order.job_id} began; it continues if this command is interrupted")
+        print_notice(f"job {order.job_id} began; it continues if this command is interrupted")
         shown, lost = 0, 0
         while True:
             await asyncio.sleep(LOOK_S)
             is_driven, state = folder.is_driven, folder.state()
             if state.step > shown:
                 result = await self._result(order, state.checkpoint_id)
-                said = result_text(result) or "taken"
-                tell(f"step {state.step} of {order.parameters['steps']}: {said}")
+                rewards = result_text(result) or "taken"
+                print_notice(f"step {state.step} of {order.parameters['steps']}: {rewards}")
                 shown = state.step
             if state.failed > lost:
-                tell(f"{state.failed} rollouts failed, {state.groups_lost} groups lost")
+                print_notice(f"{state.failed} rollouts failed, {state.groups_lost} groups lost")
                 lost = state.failed
             if not is_driven:
                 break
         status = await control.status_of(self._client, folder, order.job_id)
         result = await self._result(order, folder.state().checkpoint_id)
-        self._say("job", {**self._begun(order, status), "result": result})
+        self._show("job", {**self._begun(order, status), "result": result})
         return 0 if status.status in SUCCEEDED else 1
 
     async def _result(self, order: Order, checkpoint_id: str | None) -> dict[str, Any] | None:
@@ -208,7 +208,7 @@ class _Command:
         tree = Tree.of(await self._client.checkpoints(order.model_id))
         return result_at(tree, None if checkpoint_id is None else tree.find(checkpoint_id))
 
-    def _say(self, kind: str, document: Mapping[str, Any]) -> None:
+    def _show(self, kind: str, document: Mapping[str, Any]) -> None:
         if self._args.headless:
             emit(kind, document)
         elif kind == "train":
@@ -217,12 +217,12 @@ class _Command:
             print(_job_text(document))
 
 
-def _tell(finding: Finding, always: bool = False) -> None:
+def _print_finding(finding: Finding, always: bool = False) -> None:
     if finding.level == "ok" and not always:
         return
     where = f" [{finding.where}]" if finding.where else ""
     fix = f" ({finding.fix})" if finding.fix else ""
-    tell(f"{finding.level}: {finding.message}{where}{fix}")
+    print_notice(f"{finding.level}: {finding.message}{where}{fix}")
 
 
 def _document(
@@ -274,12 +274,12 @@ def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
         why = failure_text(run["failure"]) if run.get("failure") else str(run["error"])
         phase = (run.get("failure") or {}).get("phase")
         return [f"rollout      {trial['task']}: failed{f' in {phase}' if phase else ''}: {why}"]
-    said = [f"reward {run['reward']:g}"]
+    parts = [f"reward {run['reward']:g}"]
     if run["turns"] is not None:
-        said += [counted(run[f"{what}s"], what.replace("_", " ")) for what in COUNTED]
-    said += [f"{run['seconds']:.1f} s"]
+        parts += [counted(run[f"{what}s"], what.replace("_", " ")) for what in COUNTED]
+    parts += [f"{run['seconds']:.1f} s"]
     lines = [
-        f"rollout      {trial['task']}: {', '.join(said)}",
+        f"rollout      {trial['task']}: {', '.join(parts)}",
         f"answer       {run['content']}",
     ]
     for one in run.get("subscores") or ():
@@ -302,8 +302,8 @@ def _job_text(document: Mapping[str, Any]) -> str:
         lines.append(f"last failure  {where} {failure.get('type')}: {failure.get('message')}")
         lines += str(failure.get("traceback") or "").splitlines()[-6:]
     lines.append(f"log  {document['logs']['environment']}")
-    if said := result_text(document.get("result")):
-        lines.append(f"result  {document['result']['checkpoint']}: {said}")
+    if rewards := result_text(document.get("result")):
+        lines.append(f"result  {document['result']['checkpoint']}: {rewards}")
     return "\n".join(one_line(line, 400) for line in lines)
 
 

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 
 from hud_tui.cli.models import checkpoint_document, named
-from hud_tui.cli.output import alarm_document, emit, report_documents, tell, thresholds
+from hud_tui.cli.output import alarm_document, emit, print_notice, report_documents, thresholds
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
 from hud_tui.client.submit import Submission
@@ -45,7 +45,7 @@ class Listener:
             listed: The command that lists the jobs, for an error's hint.
         """
         self._feed, self._idle, self._listed = feed, idle, listed
-        self._told = ""
+        self._trouble = ""
 
     async def next(self, events: AsyncGenerator[Event, None]) -> Event:
         """The next event.
@@ -69,9 +69,9 @@ class Listener:
     def _watch(self) -> None:
         """Report on stderr that the feed is reconnecting, or connected again."""
         feed = self._feed
-        if feed.trouble != self._told:
-            self._told = feed.trouble
-            tell(f"reconnecting: {feed.trouble}" if feed.trouble else "connected again")
+        if feed.trouble != self._trouble:
+            self._trouble = feed.trouble
+            print_notice(f"reconnecting: {feed.trouble}" if feed.trouble else "connected again")
         if feed.heard_at is not None and monotonic() - feed.heard_at > PATIENCE_S:
             raise HudUnreachable(
                 f"no answer from the service for {PATIENCE_S:.0f} s: {feed.trouble}",
@@ -133,7 +133,7 @@ class AlarmPrinter:
         self._monitor = AlarmMonitor(limits)
         self._job_id, self._before = "", 0
         """The run that is followed, and how many checkpoints there were before it."""
-        self._told: dict[str, Level] = {}
+        self._levels: dict[str, Level] = {}
         self._heard_at = monotonic()
 
     def begin(self, event: Event, news: bool) -> None:
@@ -145,8 +145,8 @@ class AlarmPrinter:
         """
         self._take(event)
         if not news:
-            self._told = {alarm.id: alarm.level for alarm in self.report.alarms}
-        self._tell()
+            self._levels = {alarm.id: alarm.level for alarm in self.report.alarms}
+        self._print_new()
 
     def follow(self, job_id: str) -> None:
         """From now on only alarms that began in this run fail."""
@@ -160,12 +160,12 @@ class AlarmPrinter:
         """
         self._heard_at = monotonic()
         self._take(event)
-        self._tell()
+        self._print_new()
 
     def wait(self) -> None:
         """Check for a stall while no event arrives. Raises as `process`."""
         self._evaluate()
-        self._tell()
+        self._print_new()
 
     @property
     def silent_s(self) -> float | None:
@@ -181,11 +181,11 @@ class AlarmPrinter:
         self._monitor.follow(self.run.tree, self.run.job)
         self.report = self._monitor.report(self.silent_s)
 
-    def _tell(self) -> None:
+    def _print_new(self) -> None:
         """Print new and more severe alarms, then fail on `fail_on`."""
         news = [alarm for alarm in self.report.alarms if self._is_news(alarm)]
         for alarm in news:
-            self._told[alarm.id] = alarm.level
+            self._levels[alarm.id] = alarm.level
             self.show("alarm", alarm_document(alarm))
         for alarm in news:
             if self._fails(alarm):
@@ -210,8 +210,8 @@ class AlarmPrinter:
         return next((n for n in reversed(range(len(tree))) if self._is_ours(tree, n)), None)
 
     def _is_news(self, alarm: Alarm) -> bool:
-        told = self._told.get(alarm.id)
-        return told is None or alarm.level.rank > told.rank
+        known = self._levels.get(alarm.id)
+        return known is None or alarm.level.rank > known.rank
 
 
 # ``run --follow``: events of a run, one document per line, then its result.
@@ -245,7 +245,9 @@ class Follower:
             self._printer.begin(first, news=False)
             submission = await begin()
             self._printer.follow(submission.job_id)
-            tell(f"job {submission.job_id} submitted; it continues if this command is interrupted")
+            print_notice(
+                f"job {submission.job_id} submitted; it continues if this command is interrupted"
+            )
             try:
                 return await self._follow(events, submission)
             except HudError as error:
@@ -266,8 +268,8 @@ class Follower:
 
     async def _finish(self, submission: Submission, job: JobStatus) -> int:
         result = await self._result()
-        said = {"job_id": submission.job_id, "model": self._model.model_name, "status": job}
-        self._printer.show("job", {**said, "result": result, **self._about()})
+        fields = {"job_id": submission.job_id, "model": self._model.model_name, "status": job}
+        self._printer.show("job", {**fields, "result": result, **self._about()})
         return 0 if job.status in SUCCEEDED else 1
 
     async def _result(self) -> dict[str, Any] | None:
@@ -275,7 +277,7 @@ class Follower:
         try:
             tree = Tree.of(await self._client.checkpoints(self._model.id))
         except HudError as error:
-            tell(f"the result cannot be read: {error.message}")
+            print_notice(f"the result cannot be read: {error.message}")
             return None
         return result_at(tree, self._printer.last_step(tree))
 
@@ -371,8 +373,8 @@ def goal_of(text: str) -> Goal:
     found = _STEP.fullmatch(text)
     if found is None:
         raise HudUsage(f"--until {one_line(text, 40)}: expected done, step=N or alarm")
-    wanted = int(found[1])
-    return Goal("step", lambda printer: _step(printer) >= wanted)
+    step = int(found[1])
+    return Goal("step", lambda printer: _step(printer) >= step)
 
 
 def _has_alarm(printer: AlarmPrinter) -> bool:

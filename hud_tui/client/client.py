@@ -391,13 +391,13 @@ class HudClient:
         change = Change("fork", source_id, name, before=checkpoint_id or "", made="id")
         url, known = self.api("/v2/models/fork"), set(self.wire.writing.names)
 
-        async def look() -> Model | None:
+        async def find() -> Model | None:
             new = (model for model in await self.models() if known and model.id not in known)
             return next((m for m in new if _same_name(m.name or m.model_name, name)), None)
 
         listed = self.settings.command("models")
         hint = f"check for a model of this name ({listed}) before you fork again"
-        lookup = Lookup(self._settle_url(source_id), look, hint)
+        lookup = Lookup(self._settle_url(source_id), find, hint)
         made = await self.wire.write("POST", url, Model, change, body, lookup=lookup)
         self.wire.writing.know({made.id: made.model_name})
         return made
@@ -472,12 +472,12 @@ class HudClient:
         url = self.api("/v2/models/{}/checkpoints/{}/pin", model_id, checkpoint_id)
         change = Change("pin" if pinned else "unpin", model_id, checkpoint_id)
 
-        async def look() -> Checkpoint | None:
+        async def find() -> Checkpoint | None:
             found = (row for row in await self.tree(model_id) if row.id == checkpoint_id)
             return next((row for row in found if row.pinned == pinned), None)
 
         method = "PUT" if pinned else "DELETE"
-        return await self.wire.write(method, url, Checkpoint, change, lookup=Lookup(look=look))
+        return await self.wire.write(method, url, Checkpoint, change, lookup=Lookup(find=find))
 
     def _settle_url(self, model_id: str) -> str:
         """URL that reports the outcome of a model's call by its key (embedded service)."""
@@ -603,13 +603,13 @@ class HudClient:
         url = self.rl("/v1/training/jobs/{}/resume", job_id)
         change = Change("resume", await self.guarded_model(job_id), job_id, made="status")
 
-        async def look() -> JobStatus | None:
+        async def find() -> JobStatus | None:
             run = await self.known_job(job_id)
             return None if run is None or has_ended(run.status) else run
 
         shown = self.settings.command("jobs", job_id)
         hint = f"check whether it is active before you resume it again: {shown}"
-        lookup = Lookup(self.settle_job_url(job_id), look, hint)
+        lookup = Lookup(self.settle_job_url(job_id), find, hint)
         return await self.wire.write("POST", url, JobStatus, change, lookup=lookup)
 
     def settle_job_url(self, job_id: str) -> str:
@@ -669,11 +669,11 @@ class HudClient:
         url, body = self.api("/v2/jobs/{}", job_id), RenameJob(name=name)
         change = Change("rename", "", job_id, after=name)
 
-        async def look() -> Job | None:
+        async def find() -> Job | None:
             found = await self.job(job_id)
             return found if found.name == name else None
 
-        return await self.wire.write("PATCH", url, Job, change, body, lookup=Lookup(look=look))
+        return await self.wire.write("PATCH", url, Job, change, body, lookup=Lookup(find=find))
 
     async def job(self, job_id: str) -> Job:
         return await self.wire.get(self.api("/v2/jobs/{}", job_id), Job)
@@ -707,7 +707,7 @@ class HudClient:
         url = self.api("/v2/rollouts/cancel_job")
         change = Change("cancel", await self.guarded_model(job_id), job_id, made="status")
 
-        async def look() -> CancelJobResult | None:
+        async def find() -> CancelJobResult | None:
             run = await self.known_job(job_id)
             status = run.status if run is not None else (await self.job(job_id)).status or ""
             if not has_ended(status):
@@ -716,7 +716,7 @@ class HudClient:
 
         shown = self.settings.command("jobs", job_id)
         hint = f"check whether it is active before you cancel it again: {shown}"
-        lookup, body = Lookup(self.settle_job_url(job_id), look, hint), CancelJob(job_id=job_id)
+        lookup, body = Lookup(self.settle_job_url(job_id), find, hint), CancelJob(job_id=job_id)
         return await self.wire.write("POST", url, CancelJobResult, change, body, lookup=lookup)
 
     async def submit_rollout(self, body: SubmitRollout) -> SubmittedRollout:
@@ -729,7 +729,7 @@ class HudClient:
         url = self.api("/v2/rollouts/submit")
         change = Change("rollout", subject=body.job_id, made="trace_id", omitted=ROLLOUT)
 
-        async def look() -> SubmittedRollout | None:
+        async def find() -> SubmittedRollout | None:
             try:
                 found = await self.trace(body.trace_id)
             except HudNotFound:
@@ -737,7 +737,7 @@ class HudClient:
             status = found.status or ""
             return SubmittedRollout(job_id=body.job_id, trace_id=body.trace_id, status=status)
 
-        lookup = Lookup(look=look)
+        lookup = Lookup(find=find)
         return await self.wire.write("POST", url, SubmittedRollout, change, body, lookup=lookup)
 
     async def chat(self, body: Chat, trace_id: str | None = None) -> ChatReply:

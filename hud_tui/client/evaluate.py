@@ -110,7 +110,7 @@ class Evaluations:
         """
         self._roll_out = roll_out
         self._client = client
-        self._kept = _Files(client.settings.api_url, folder)
+        self._files = _Files(client.settings.api_url, folder)
         self._differences: dict[tuple[str, str], Difference | None] = {}
         """By the ids of both evaluations."""
         self._offered: bool | None = None
@@ -122,9 +122,9 @@ class Evaluations:
         Raises:
             HudError: The service does not answer.
         """
-        kept = {one.id: one for one in self._kept.of_model(model.id)}
-        made = [one for one in await self._listed(model.id) or () if one.id not in kept]
-        return sorted([*made, *kept.values()], key=lambda one: seconds(one.created_at) or 0.0)
+        stored = {one.id: one for one in self._files.of_model(model.id)}
+        made = [one for one in await self._listed(model.id) or () if one.id not in stored]
+        return sorted([*made, *stored.values()], key=lambda one: seconds(one.created_at) or 0.0)
 
     async def get(self, evaluation_id: str, groups: bool = True) -> EvaluationJob:
         """An evaluation by its id; with `groups`, including its rewards by task.
@@ -132,9 +132,9 @@ class Evaluations:
         Raises:
             HudNotFound: No such evaluation.
         """
-        kept = self._kept.find(evaluation_id)
-        if kept is not None:
-            return kept.evaluation
+        stored = self._files.find(evaluation_id)
+        if stored is not None:
+            return stored.evaluation
         url = self._client.rl("/v1/evaluations/{}", evaluation_id)
         return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
 
@@ -159,7 +159,7 @@ class Evaluations:
     def is_made_here(self, evaluation_id: str) -> bool:
         """Whether this program makes its rollouts, so that it only continues while it is
         followed."""
-        return self._kept.find(evaluation_id) is not None
+        return self._files.find(evaluation_id) is not None
 
     async def usual_tasks(self, model: Model) -> UsualTasks | None:
         """The default tasks of an evaluation: those of the model's latest run, or of the last
@@ -169,7 +169,7 @@ class Evaluations:
             HudError: The service does not answer.
         """
         if await self._listed(model.id) is None:
-            last = self._kept.last(model.id)
+            last = self._files.last(model.id)
             if last is None:
                 return None
             held = sum(task.heldout for task in read_rows(last.tasks))
@@ -224,15 +224,15 @@ class Evaluations:
         if not own and of.id is not None and not any(one.heldout for one in traces):
             with suppress(HudNotFound):  # a run with steps by a client evaluates in a job apart
                 traces, own = await self._client.job_traces(of.id), True
-        wanted = [one for one in traces if one.task_slug == slug and one.reward is not None]
+        chosen = [one for one in traces if one.task_slug == slug and one.reward is not None]
         if not own:  # a run's job also has the training rollouts of the task
-            wanted = [one for one in wanted if one.evaluates == (node.id if node else None)]
+            chosen = [one for one in chosen if one.evaluates == (node.id if node else None)]
         if not own and node is None:
-            wanted = [one for one in wanted if one.heldout and not one.step]
+            chosen = [one for one in chosen if one.heldout and not one.step]
         return Group(
             task_slug=slug,
-            rewards=[one.reward for one in wanted if one.reward is not None],
-            trace_ids=[one.id for one in wanted],
+            rewards=[one.reward for one in chosen if one.reward is not None],
+            trace_ids=[one.id for one in chosen],
         )
 
     async def submit(
@@ -291,9 +291,9 @@ class Evaluations:
         or cancelled early, the service is told to stop open rollouts; the evaluation can be
         resumed.
         """
-        kept = self._kept.find(evaluation_id)
-        if kept is not None:
-            async with aclosing(self._make(kept)) as made:
+        stored = self._files.find(evaluation_id)
+        if stored is not None:
+            async with aclosing(self._make(stored)) as made:
                 async for evaluation in made:
                     yield evaluation
             return
@@ -306,12 +306,12 @@ class Evaluations:
 
     async def cancel(self, evaluation_id: str) -> None:
         """Stop it between two rollouts; finished rollouts are kept. No effect if it has ended."""
-        kept = self._kept.find(evaluation_id)
-        if kept is None or not has_ended(kept.evaluation.status):
-            with suppress(*(() if kept is None else (HudNotFound,))):  # nothing may be sent yet
+        stored = self._files.find(evaluation_id)
+        if stored is None or not has_ended(stored.evaluation.status):
+            with suppress(*(() if stored is None else (HudNotFound,))):  # nothing may be sent yet
                 await self._client.cancel_job(evaluation_id)
-        if kept is not None and not has_ended(kept.evaluation.status):
-            self._kept.write(_ended(kept, "cancelled"))
+        if stored is not None and not has_ended(stored.evaluation.status):
+            self._files.write(_ended(stored, "cancelled"))
 
     async def resume(self, evaluation_id: str) -> EvaluationJob:
         """Continue with the missing rollouts; if this program makes them, once it is followed.
@@ -321,12 +321,12 @@ class Evaluations:
             HudConflict: It is active, or no rollout is missing.
             HudUsage: No rollout is missing of an evaluation that this program makes.
         """
-        kept = self._kept.find(evaluation_id)
-        if kept is not None:
-            if kept.evaluation.done >= kept.evaluation.total:
+        stored = self._files.find(evaluation_id)
+        if stored is not None:
+            if stored.evaluation.done >= stored.evaluation.total:
                 raise HudUsage(f"evaluation {evaluation_id}: nothing is left to sample")
-            again = kept.changed(status="queued", error=None, finished_at=None)
-            self._kept.write(again)
+            again = stored.changed(status="queued", error=None, finished_at=None)
+            self._files.write(again)
             return again.evaluation
         client = self._client
         url = client.rl("/v1/evaluations/{}/resume", evaluation_id)
@@ -356,9 +356,9 @@ class Evaluations:
         before, writing = begun.checkpoint_id or "", self._client.wire.writing
         change = Change("evaluate", begun.model_id, before=before, after=begun.id, source=source)
         asked = begun.parameters | {"samples": begun.samples}
-        said = {"split": begun.split, "parameters": asked, "options": environment["flags"]}
+        body = {"split": begun.split, "parameters": asked, "options": environment["flags"]}
         url = self._client.rl("/v1/evaluations/{}", begun.id)
-        written = writing.begin(change, "PUT", url, json.dumps(said).encode(), "")
+        written = writing.begin(change, "PUT", url, json.dumps(body).encode(), "")
         writing.done(written, begun, "id", "")
 
     def _begin(
@@ -369,7 +369,7 @@ class Evaluations:
         environment: Json | None = None,
     ) -> EvaluationJob:
         """Store a new evaluation. Raises HudUsage if it cannot be made."""
-        last = self._kept.last(model.id) if body.tasks is None else None
+        last = self._files.last(model.id) if body.tasks is None else None
         rows: Sequence[Json] | None = body.tasks
         if last is not None:
             rows, environment = last.tasks, last.environment
@@ -399,74 +399,74 @@ class Evaluations:
             parameters=asked.model_dump(exclude={"samples", "seed"}, exclude_none=True),
             created_at=_now(),
         )
-        self._kept.write(_Kept(evaluation, [task.row() for task in tasks], environment))
+        self._files.write(_Stored(evaluation, [task.row() for task in tasks], environment))
         return evaluation
 
-    async def _make(self, kept: "_Kept") -> AsyncGenerator[EvaluationJob, None]:
+    async def _make(self, stored: "_Stored") -> AsyncGenerator[EvaluationJob, None]:
         """Make the missing rollouts; yields the state after each, and at last the outcome."""
-        if has_ended(kept.evaluation.status):
-            yield kept.evaluation
+        if has_ended(stored.evaluation.status):
+            yield stored.evaluation
             return
-        made, trouble = await self._made(kept), ""
-        kept = _with(kept, made, status="running")
-        await self._tell(kept)
-        spent, began = kept.evaluation.seconds or 0.0, monotonic()
+        made, trouble = await self._made(stored), ""
+        stored = _with(stored, made, status="running")
+        await self._report(stored)
+        spent, began = stored.evaluation.seconds or 0.0, monotonic()
         try:
-            async with aclosing(self._sampled(kept, made)) as progress:
+            async with aclosing(self._sampled(stored, made)) as progress:
                 async for now in progress:
                     took = spent + monotonic() - began
-                    kept = _with(kept, _joined(made, now), status="running", seconds=took)
-                    self._kept.write(kept)
-                    yield kept.evaluation
+                    stored = _with(stored, _joined(made, now), status="running", seconds=took)
+                    self._files.write(stored)
+                    yield stored.evaluation
                     trouble = now.trouble
         except HudError as error:
-            await self._end(_ended(kept, "failed", one_line(error.message, 300)))
+            await self._end(_ended(stored, "failed", one_line(error.message, 300)))
             raise
         except BaseException:  # e.g. cancelled, because nobody follows it any more
-            await asyncio.shield(self._end(_ended(kept, "cancelled")))
+            await asyncio.shield(self._end(_ended(stored, "cancelled")))
             raise
-        kept = _over(kept, trouble)
-        await self._end(kept)
-        yield kept.evaluation
+        stored = _over(stored, trouble)
+        await self._end(stored)
+        yield stored.evaluation
 
-    async def _end(self, kept: "_Kept") -> None:
-        self._kept.write(kept)
-        await self._tell(kept)
+    async def _end(self, stored: "_Stored") -> None:
+        self._files.write(stored)
+        await self._report(stored)
 
-    async def _tell(self, kept: "_Kept") -> None:
+    async def _report(self, stored: "_Stored") -> None:
         """Report an evaluation on an environment of the user's own to the embedded service."""
-        one = kept.evaluation
-        if kept.environment is None or await self._listed(one.model_id) is None:
+        one = stored.evaluation
+        if stored.environment is None or await self._listed(one.model_id) is None:
             return
         known = one.model_dump(include=set(KeepEvaluation.model_fields), exclude_none=True)
         with suppress(HudUnreachable):  # the state is in the file already
             await self._client.keep_evaluation(one.id, KeepEvaluation.model_validate(known))
 
-    async def _made(self, kept: "_Kept") -> dict[str, list[float]]:
+    async def _made(self, stored: "_Stored") -> dict[str, list[float]]:
         """Rewards by task of its rollouts that the service has; at most as many per task as
         requested."""
         rewards: dict[str, list[float]] = {}
         with suppress(HudNotFound):
-            for trace in await self._client.job_traces(kept.evaluation.id):
+            for trace in await self._client.job_traces(stored.evaluation.id):
                 if trace.status == "completed" and trace.reward is not None and trace.task_slug:
                     rewards.setdefault(trace.task_slug, []).append(trace.reward)
-        return {slug: row[: kept.evaluation.samples] for slug, row in rewards.items()}
+        return {slug: row[: stored.evaluation.samples] for slug, row in rewards.items()}
 
     def _sampled(
-        self, kept: "_Kept", made: Mapping[str, Sequence[float]]
+        self, stored: "_Stored", made: Mapping[str, Sequence[float]]
     ) -> AsyncGenerator[Progress, None]:
-        evaluation = kept.evaluation
-        tasks, samples = read_rows(kept.tasks), evaluation.samples
+        evaluation = stored.evaluation
+        tasks, samples = read_rows(stored.tasks), evaluation.samples
         missing = [task for task in tasks for _ in range(samples - len(made.get(task.slug, ())))]
-        if kept.environment is not None:
+        if stored.environment is not None:
             if self._roll_out is None:
                 again = self._client.settings.command("eval", "--resume", evaluation.id)
                 raise HudUsage("this evaluation is on an environment", again)
             of = evaluation.checkpoint_id or (BASE if self._offered else None)
-            return self._roll_out(self._client, evaluation, kept.environment, of, missing)
-        given = evaluation.parameters
+            return self._roll_out(self._client, evaluation, stored.environment, of, missing)
+        parameters = evaluation.parameters
         sampling: dict[str, Any] = {
-            key: given[key] for key in ("max_tokens", "temperature") if key in given
+            key: parameters[key] for key in ("max_tokens", "temperature") if key in parameters
         }
         model = evaluation.model or evaluation.model_id
         size, groups = (samples, tasks) if not made else (1, missing)
@@ -483,10 +483,10 @@ def _drawn(before: Scores, after: Scores) -> Difference | None:
     return found if found is None or (found.reward and found.solved) else None
 
 
-def _split(tasks: Sequence[Task], wanted: str | None) -> tuple[list[Task], str]:
+def _split(tasks: Sequence[Task], requested: str | None) -> tuple[list[Task], str]:
     """The tasks of the wanted split, and the split's name. Raises HudUsage if there are none."""
     held = [task for task in tasks if task.heldout]
-    split = wanted or ("heldout" if held else "all")
+    split = requested or ("heldout" if held else "all")
     train = [task for task in tasks if not task.heldout]
     chosen = {"heldout": held, "train": train, "all": list(tasks)}[split]
     if not chosen:
@@ -522,37 +522,37 @@ class _File(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Stored:
     evaluation: EvaluationJob
     tasks: Sequence[Json]
     environment: Json | None = None
 
-    def changed(self, **fields: object) -> "_Kept":
+    def changed(self, **fields: object) -> "_Stored":
         return replace(self, evaluation=self.evaluation.model_copy(update=fields))
 
 
-def _with(kept: _Kept, rewards: Mapping[str, Sequence[float]], **fields: object) -> _Kept:
+def _with(stored: _Stored, rewards: Mapping[str, Sequence[float]], **fields: object) -> _Stored:
     """The evaluation with these rewards by task."""
     groups = [Group(task_slug=slug, rewards=list(row)) for slug, row in rewards.items()]
     every = [reward for row in rewards.values() for reward in row]
     mean = sum(every) / len(every) if every else None
-    return kept.changed(groups=groups, done=len(every), mean_reward=mean, **fields)
+    return stored.changed(groups=groups, done=len(every), mean_reward=mean, **fields)
 
 
-def _ended(kept: _Kept, status: str, why: str | None = None) -> _Kept:
+def _ended(stored: _Stored, status: str, why: str | None = None) -> _Stored:
     error = None if why is None else JobError(code="rollouts", message=why)
-    return kept.changed(status=status, error=error, finished_at=_now())
+    return stored.changed(status=status, error=error, finished_at=_now())
 
 
-def _over(kept: _Kept, trouble: str) -> _Kept:
+def _over(stored: _Stored, trouble: str) -> _Stored:
     """The outcome after every rollout has ended; failed rollouts are not in the statistics."""
-    evaluation = kept.evaluation
+    evaluation = stored.evaluation
     failed = evaluation.total - evaluation.done
     why = f"{failed} of {evaluation.total} rollouts failed: {trouble}: resume it to repeat them"
-    ended = _ended(kept, "failed" if failed else "succeeded", why if failed else None)
+    ended = _ended(stored, "failed" if failed else "succeeded", why if failed else None)
     if not evaluation.done:
         return ended
-    given = {
+    fields = {
         "id": evaluation.id,
         "job_id": evaluation.id,
         "split": evaluation.split,
@@ -562,14 +562,14 @@ def _over(kept: _Kept, trouble: str) -> _Kept:
         "temperature": evaluation.parameters.get("temperature"),
     }
     found = summarize(evaluation.groups, evaluation.parameters.get("solved_at", 1.0))
-    return ended.changed(result=found.model_copy(update=given))
+    return ended.changed(result=found.model_copy(update=fields))
 
 
 class _Files:
     def __init__(self, service: str, folder: Callable[[], Path | None]) -> None:
         self._service, self._folder = service, folder
 
-    def find(self, evaluation_id: str) -> _Kept | None:
+    def find(self, evaluation_id: str) -> _Stored | None:
         """An evaluation by its id; None if this program does not make it."""
         if not all(one.isalnum() or one == "-" for one in evaluation_id):
             return None
@@ -582,28 +582,30 @@ class _Files:
             one.evaluation.model_copy(update={"groups": []}) for one in self._of_model(model_id)
         ]
 
-    def last(self, model_id: str) -> _Kept | None:
+    def last(self, model_id: str) -> _Stored | None:
         """The newest evaluation of a model; None without any."""
         return next(reversed(self._of_model(model_id)), None)
 
-    def _of_model(self, model_id: str) -> list[_Kept]:
+    def _of_model(self, model_id: str) -> list[_Stored]:
         folder = self._folder()
-        kept = (self._read(file) for file in (folder.glob("*.json") if folder is not None else ()))
-        found = [one for one in kept if one and one.evaluation.model_id == model_id]
+        stored = (
+            self._read(file) for file in (folder.glob("*.json") if folder is not None else ())
+        )
+        found = [one for one in stored if one and one.evaluation.model_id == model_id]
         return sorted(found, key=lambda one: one.evaluation.created_at or "")
 
-    def write(self, kept: _Kept) -> None:
+    def write(self, stored: _Stored) -> None:
         """Store an evaluation. Raises HudUsage if it cannot be written."""
         body = _File(
             service=self._service,
-            evaluation=kept.evaluation,
-            tasks=list(kept.tasks),
-            environment=kept.environment,
+            evaluation=stored.evaluation,
+            tasks=list(stored.tasks),
+            environment=stored.environment,
         )
         folder = self._folder()
         if folder is None:
             raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
-        file = folder / f"{kept.evaluation.id}.json"
+        file = folder / f"{stored.evaluation.id}.json"
         try:
             write_atomic(file, json.dumps(body.model_dump(mode="json"), allow_nan=False))
         except (OSError, ValueError) as error:
@@ -612,7 +614,7 @@ class _Files:
                 what, "check disk space and permissions, or use another --state-dir"
             ) from error
 
-    def _read(self, file: Path) -> _Kept | None:
+    def _read(self, file: Path) -> _Stored | None:
         """The evaluation in a file; None if the file is invalid or belongs to another service."""
         try:
             found = _File.model_validate_json(read_regular(file, MOST_BYTES))
@@ -620,4 +622,4 @@ class _Files:
             return None
         if found.service != self._service:
             return None
-        return _Kept(found.evaluation, found.tasks, found.environment)
+        return _Stored(found.evaluation, found.tasks, found.environment)

@@ -141,18 +141,18 @@ MAX_LINE = 64 * 1024 * 1024
 
 
 class MonitoredStream(httpx.AsyncByteStream):
-    """A body that calls `heard` for each chunk, including keep-alives, and bounds the line
+    """A body that calls `on_bytes` for each chunk, including keep-alives, and bounds the line
     length."""
 
-    def __init__(self, body: object, heard: Callable[[], None]) -> None:
+    def __init__(self, body: object, on_bytes: Callable[[], None]) -> None:
         assert isinstance(body, httpx.AsyncByteStream)
         self._body = body
-        self._heard = heard
+        self._on_bytes = on_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         length = 0
         async for chunk in self._body:
-            self._heard()
+            self._on_bytes()
             end = chunk.rfind(b"\n")
             length = length + len(chunk) if end < 0 else len(chunk) - end
             if length > MAX_LINE:
@@ -179,7 +179,7 @@ class Lag:
         self._ahead: float | None = None
         """The service's Unix seconds minus `monotonic()`; None if the service did not send its
         time."""
-        self._heard, self._behind = -inf, 0.0
+        self._updated_at, self._behind = -inf, 0.0
 
     def opened(self, headers: Mapping[str, str]) -> None:
         """Take the service's time from a response that just arrived."""
@@ -189,16 +189,16 @@ class Lag:
             return
         self._ahead = there - monotonic()
 
-    def hear(self, at: float) -> None:
+    def update(self, at: float) -> None:
         """Record the arrival of an event with this service time, Unix seconds; 0 if unknown."""
         if at and self._ahead is not None:
-            self._heard = monotonic()
-            self._behind = max(0.0, self._heard + self._ahead - at)
+            self._updated_at = monotonic()
+            self._behind = max(0.0, self._updated_at + self._ahead - at)
 
     @property
     def behind_s(self) -> float:
         """Delay of arriving events, seconds; 0 if none arrive."""
-        return self._behind if monotonic() - self._heard < FRESH_S else 0.0
+        return self._behind if monotonic() - self._updated_at < FRESH_S else 0.0
 
 
 # Rewards by task of a step, for a service whose checkpoints do not report them.
@@ -411,7 +411,7 @@ class Feed:
             if not await self._is_stream(answer):
                 self._poll()
                 return
-            answer.stream = MonitoredStream(answer.stream, self._hear)
+            answer.stream = MonitoredStream(answer.stream, self._mark_answered)
             self._opened(answer)
             async with aclosing(self._messages(answer)) as events:
                 async for event in events:
@@ -441,7 +441,7 @@ class Feed:
         return self._client.wire.stream(url, headers, SILENCE_S)
 
     def _opened(self, answer: httpx.Response) -> None:
-        self._hear()
+        self._mark_answered()
         self._lag.opened(answer.headers)
         self.source = "stream"
         # The present position: if the connection is lost before the first event, none is missed.
@@ -494,7 +494,7 @@ class Feed:
                 news = await self._poller.news()
             finally:
                 self.reading = None
-            self._hear()
+            self._mark_answered()
             for event in news:
                 yield event
             await asyncio.sleep(self._poller.interval_s)
@@ -522,14 +522,14 @@ class Feed:
         except ValidationError as error:
             self._begun = False  # the event is lost, so read the tree again
             raise malformed(f"event {message.event}", error) from error
-        self._lag.hear(event.at)
+        self._lag.update(event.at)
         return event
 
     def _arrive(self, size: int, total: int | None) -> None:
         self.reading = size, total
-        self._hear()
+        self._mark_answered()
 
-    def _hear(self) -> None:
+    def _mark_answered(self) -> None:
         self.heard_at = monotonic()
         self.trouble, self.retry_at, self._failures = "", None, 0
 

@@ -188,7 +188,7 @@ class Writing:
 
     def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> AuditEntry:
         """The log entry of a write that is about to be sent."""
-        kept, omitted = _kept(body, change.omitted)
+        text, omitted = _loggable(body, change.omitted)
         clean = self._clean
         return AuditEntry(
             at=time(),
@@ -202,7 +202,7 @@ class Writing:
             local=self.local,
             method=method,
             url=self.without_key(_without_user(url)),
-            body=self.without_key(kept),
+            body=self.without_key(text),
             omitted=omitted,
             source=self.without_key(one_line(change.source.place, PLACE_MOST)),
             digest=change.source.digest,
@@ -237,14 +237,14 @@ class Writing:
         return self.without_key(one_line(text, TEXT_MOST))
 
 
-def _kept(body: bytes, omitted: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _loggable(body: bytes, omitted: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The body without omitted fields, and the names of those; empty if the body is too long."""
     found = json.loads(body)
     gone = tuple(name for name in omitted if name in found)
-    kept = json.dumps({name: value for name, value in found.items() if name not in gone})
-    if len(kept) > BODY_MOST:
+    text = json.dumps({name: value for name, value in found.items() if name not in gone})
+    if len(text) > BODY_MOST:
         return "", ("all of it",)
-    return ("" if kept == "{}" and not gone else kept), gone
+    return ("" if text == "{}" and not gone else text), gone
 
 
 def _without_user(url: str) -> str:

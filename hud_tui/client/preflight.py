@@ -196,7 +196,7 @@ def choose_tasks(
     tasks: Sequence[Task],
     origin: Mapping[str, Any],
     left_out: Sequence[str] = (),
-    wanted: str | None = None,
+    digest: str | None = None,
 ) -> tuple[list[Task], TaskSource]:
     """Select tasks of a source; also return the source in the form for the command log.
 
@@ -204,7 +204,7 @@ def choose_tasks(
         tasks: All tasks of the source.
         origin: Of the source, as returned by `load_source`.
         left_out: Slugs of tasks to leave out.
-        wanted: Digest that the selected tasks must have; None for any.
+        digest: Digest that the selected tasks must have; None for any.
 
     Raises:
         HudUsage: The source has no task with such a slug, or none is left.
@@ -220,8 +220,8 @@ def choose_tasks(
     if left_out and not chosen:
         raise HudUsage(f"--leave-out: no task of {source} is left")
     found = rows_digest([task.row() for task in chosen])
-    if wanted is not None and found != wanted.strip().casefold():
-        raise HudTasksChanged(source, found, one_line(wanted, 60))
+    if digest is not None and found != digest.strip().casefold():
+        raise HudTasksChanged(source, found, one_line(digest, 60))
     return chosen, TaskSource(place_of(origin), found, tuple(left_out))
 
 

@@ -51,9 +51,9 @@ MOST = 512 * 1024 * 1024
 class Recorder:
     """Writes one recording. An error is reported once, and ends the recording."""
 
-    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
-        """`tell` is called with a line that says why the recording has ended."""
-        self._tell = tell
+    def __init__(self, path: Path, on_end: Callable[[str], None]) -> None:
+        """`on_end` is called with a line that says why the recording has ended."""
+        self._on_end = on_end
         self._path, self._written, self._began = path, 0, time()
         try:
             self._file = path.open("x", encoding="utf-8")
@@ -90,7 +90,7 @@ class Recorder:
             self._end(f"it has {MOST // 2**20} MB")
 
     def _end(self, why: str) -> None:
-        self._tell(f"The recording {one_line(self._path, 120)} ends here: {why}.")
+        self._on_end(f"The recording {one_line(self._path, 120)} ends here: {why}.")
         with suppress(OSError):  # closing writes what is buffered, which fails again
             self._file.close()
 
@@ -242,7 +242,7 @@ class Playback:
         return self._steps[-1][1] if self._steps else 0
 
     @property
-    def said(self) -> str:
+    def state_text(self) -> str:
         """State as text, e.g. ``▶ 4× · step 120/600``."""
         sign = "■" if self.ended else "⏸" if self.paused else "▶"
         return f"{sign} {self.speed:g}× · step {self.step}/{self.last_step}"

@@ -91,7 +91,7 @@ class RunList:
         return self._polled is not None
 
     @property
-    def said(self) -> str:
+    def source_text(self) -> str:
         """How rows are read, e.g. ``polls · ≤ 30 requests/min · 12 of 80 runs read``."""
         if not self.polls:
             return "list"
@@ -155,11 +155,13 @@ class RunList:
         series, known = self._series.get(run_id, (RunSeries(), frozenset(keys)))
         if not known >= set(keys):
             series, known = RunSeries(), known | set(keys)
-        wanted = sorted(known)
+        metric_keys = sorted(known)
         while True:
-            part = await self._client.run_steps(run_id, len(series), wanted)
+            part = await self._client.run_steps(run_id, len(series), metric_keys)
             for place, id_ in enumerate(part.checkpoint_id):
-                values = {key: part.metrics[key][place] for key in wanted if key in part.metrics}
+                values = {
+                    key: part.metrics[key][place] for key in metric_keys if key in part.metrics
+                }
                 series.add(id_, part.at[place], part.tokens[place], values)
             series.score(part.evaluations)
             if not part.checkpoint_id or len(series) >= part.total:
@@ -211,8 +213,8 @@ class _Polled:
     async def read(self, marked: Collection[str]) -> bool:
         """Read as much as the budget allows; return whether anything was read."""
         asked = await self._list()
-        for job in self._wanted(marked):
-            asked = await self._look(job) or asked
+        for job in self._due(marked):
+            asked = await self._read_status(job) or asked
         self._order()
         return asked
 
@@ -251,7 +253,7 @@ class _Polled:
             self._models_at = now
         return True
 
-    def _wanted(self, marked: Collection[str]) -> list[Job]:
+    def _due(self, marked: Collection[str]) -> list[Job]:
         """Jobs to read: marked ones first, then active ones, then the newest."""
         stale = [job for job in self._jobs.values() if self._read_as.get(job.id, "") != job.status]
         active = [
@@ -267,7 +269,7 @@ class _Polled:
 
         return sorted(found.values(), key=rank)
 
-    async def _look(self, job: Job) -> bool:
+    async def _read_status(self, job: Job) -> bool:
         """Read a job's raw status and its model's tree; False if the budget is used up."""
         if not self._budget.take():
             return False
@@ -289,8 +291,8 @@ class _Polled:
         found = self._names.get(job_model_id(job) or "")
         if found is not None or status is None:
             return found
-        said = (status.model_id, status.fine_tuned_model, status.model)
-        known = (self._names[name] for name in said if name is not None and name in self._names)
+        names = (status.model_id, status.fine_tuned_model, status.model)
+        known = (self._names[name] for name in names if name is not None and name in self._names)
         return next(known, None)
 
     def _row(self, job: Job) -> RunRow:

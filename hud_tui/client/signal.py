@@ -159,7 +159,7 @@ class _Sampling:
         self._total = len(self._waiting)
         self._open: dict[str, Task] = {}
         self._signals: dict[str, TaskSignal] = {}
-        self._began = self._heard = monotonic()
+        self._began = self._answered_at = monotonic()
         self._trouble = ""
         self._done = 0
 
@@ -173,9 +173,9 @@ class _Sampling:
         look_s = LOOK_S if self._client.settings.local else FAR_LOOK_S
         while self._waiting or self._open:
             await self._submit()
-            await self._look()
+            await self._poll()
             yield self._progress()
-            if self._open and monotonic() - self._heard > PATIENCE_S:
+            if self._open and monotonic() - self._answered_at > PATIENCE_S:
                 self._fail_open("no answer came")
                 return
             if self._open:
@@ -234,15 +234,15 @@ class _Sampling:
             verifier=task.more.get("verifier"),
         )
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Collect the finished rollouts."""
         for trace in await self._client.job_traces(self._job_id):
             if trace.status in ENDED and plain_id(trace.id) in self._open:
                 task = self._open.pop(plain_id(trace.id))
-                self._heard = monotonic()
+                self._answered_at = monotonic()
                 usable = trace.status == "completed" and trace.reward is not None
-                said = one_line(trace.error or f"a rollout was {trace.status}", 300)
-                self._note(task, trace if usable else None, said)
+                problem = one_line(trace.error or f"a rollout was {trace.status}", 300)
+                self._note(task, trace if usable else None, problem)
 
     def _note(self, task: Task, trace: Trace | None, trouble: str) -> None:
         key = task.slug
@@ -290,10 +290,10 @@ class SignalCache:
 
     def read(self, asked: SampleRequest, tasks: Iterable[Task]) -> dict[str, TaskSignal]:
         """Cached outcomes of these tasks, by slug; empty if the file is unreadable."""
-        kept = {} if self._fresh else self._load(self._file(asked))
+        stored = {} if self._fresh else self._load(self._file(asked))
         found = {}
         for task in tasks:
-            signal = _kept_signal(kept.get(_key(task)), task)
+            signal = _kept_signal(stored.get(_key(task)), task)
             if signal is not None:
                 found[task.slug] = signal
         return found
@@ -401,8 +401,10 @@ async def ask_of(
         "reasoning_effort": parameters.reasoning_effort,
         "temperature": parameters.temperature or 1.0,
     }
-    given = {name: value for name, value in sampling.items() if value is not None}
-    return SampleRequest(model.id, model.model_name, head.id if head else None, size, groups, given)
+    chosen = {name: value for name, value in sampling.items() if value is not None}
+    return SampleRequest(
+        model.id, model.model_name, head.id if head else None, size, groups, chosen
+    )
 
 
 def size_of(

@@ -146,8 +146,8 @@ async def _find_new_run(
     Raises:
         HudError: `failure`, with a hint.
     """
-    for look in range(LOOKS):
-        await asyncio.sleep(LOOK_S if look else 0)
+    for attempt in range(LOOKS):
+        await asyncio.sleep(LOOK_S if attempt else 0)
         try:
             after = await client.known_job(model_id)
         except HudError:
@@ -192,9 +192,9 @@ class SweepFiles:
             HudUsage: There is none; the hint lists the known ones.
         """
         known = self.all()
-        wanted = ref.strip().casefold()
-        exact = [s for s in known if wanted in (s.id, s.name.casefold())]
-        found = exact or [s for s in known if len(wanted) >= 4 and s.id.startswith(wanted)]
+        folded = ref.strip().casefold()
+        exact = [s for s in known if folded in (s.id, s.name.casefold())]
+        found = exact or [s for s in known if len(folded) >= 4 and s.id.startswith(folded)]
         if found:
             return found[0]
         names = ", ".join(sweep.name for sweep in known[:5]) or "none was started on this machine"
@@ -213,16 +213,16 @@ class SweepFiles:
         Raises:
             OSError: It cannot be written.
         """
-        file, kept = self._file(sweep.id), sweep
+        file, stored = self._file(sweep.id), sweep
 
         def change() -> str:
-            nonlocal kept
+            nonlocal stored
             flag = self._cancelled(file) if cancelled is None else cancelled
-            kept = sweep.model_copy(update={"cancelled": flag})
-            return kept.model_dump_json()
+            stored = sweep.model_copy(update={"cancelled": flag})
+            return stored.model_dump_json()
 
         change_atomic(file, change)
-        return kept
+        return stored
 
     def names(self) -> Mapping[str, str]:
         """Names of sweeps by the ids of their jobs."""
@@ -301,10 +301,10 @@ async def plan_sweep(
     source, rows = tasks
     taken = [name for m in await client.models() for name in (m.name, m.model_name) if name]
     name = sweep_name(model.model_name, [*taken, *(known.name for known in files.all())])
-    given = {key: value for key, value in parameters.items() if key not in swept}
+    fixed = {key: value for key, value in parameters.items() if key not in swept}
     head = await starting_checkpoint(client, model)
     if model.training_defaults is not None:
-        given["sweep"] = name
+        fixed["sweep"] = name
     return Sweep(
         id=uuid4().hex,
         name=name,
@@ -315,7 +315,7 @@ async def plan_sweep(
         start=start_name(head, model),
         source=source,
         digest=rows_digest([task.row() for task in rows]),
-        parameters=given,
+        parameters=fixed,
         at_once=at_once,
         members=members_of(name, swept),
         created_at=time(),
@@ -360,7 +360,7 @@ class SweepDriver:
         sweep: Sweep,
         tasks: Sequence[Task],
         files: SweepFiles,
-        tell: Callable[[Sweep, Member], None] = lambda sweep, member: None,
+        on_change: Callable[[Sweep, Member], None] = lambda sweep, member: None,
         poll_s: float | None = None,
     ) -> None:
         """
@@ -369,11 +369,11 @@ class SweepDriver:
             sweep: Its present state.
             tasks: The tasks of all runs.
             files: Where it is stored.
-            tell: Called with each member that has changed.
+            on_change: Called with each member that has changed.
             poll_s: Seconds between two reads; None chooses by the service.
         """
         self.sweep = sweep
-        self._client, self._files, self._tell = client, files, tell
+        self._client, self._files, self._on_change = client, files, on_change
         self._rows = [task.row() for task in tasks]
         local = client.settings.local or "sweep" in sweep.parameters  # HUD has no such parameter
         self._poll_s = poll_s if poll_s is not None else LOCAL_S if local else HUD_S
@@ -395,7 +395,7 @@ class SweepDriver:
         with self._files.driving(self.sweep, cancel):
             self.sweep = self._files.keep(self.sweep)
             while not self.sweep.cancelled:
-                await self._look()
+                await self._refresh()
                 await self._start_some()
                 begun = all(m.ended or m.running for m in self.sweep.members)
                 done = all(m.ended for m in self.sweep.members)
@@ -405,7 +405,7 @@ class SweepDriver:
                 self.sweep = self._files.keep(self.sweep)
         return self.sweep
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         """Update the status of active runs."""
         for place, member in enumerate(self.sweep.members):
             if member.running:
@@ -461,18 +461,18 @@ class SweepDriver:
         self._set(place, job_id=job_id, status="queued", error="")
 
     def _body(self, member: Member) -> SubmitJob:
-        given = {**self.sweep.parameters, **member.differs}
+        values = {**self.sweep.parameters, **member.differs}
         return SubmitJob(
             model_id=member.model_id,
             dataset=JobDataset(tasks=self._rows),
-            config=JobConfig(parameters=JobParameters(**given)),
+            config=JobConfig(parameters=JobParameters(**values)),
         )
 
     def _set(self, place: int, **changed: str) -> None:
         """Change a member, store the sweep and report the change."""
         member = self.sweep.members[place].model_copy(update=changed)
         self.sweep = self._files.keep(self.sweep.with_member(place, member))
-        self._tell(self.sweep, member)
+        self._on_change(self.sweep, member)
 
 
 async def cancel_sweep(client: HudClient, sweep: Sweep, files: SweepFiles) -> Sweep:

@@ -67,13 +67,13 @@ def checked(kind: type[R], **fields: Any) -> R:
         raise HudBadInput(problem, one_line(first["msg"])) from error
 
 
-def chat_body(model: str, messages: str | Sequence[Mapping[str, Any]], **wanted: Any) -> Chat:
+def chat_body(model: str, messages: str | Sequence[Mapping[str, Any]], **options: Any) -> Chat:
     """A chat request that asks for token ids and logprobs, which training needs. Raises HudBadInput
     if a number is out of its bounds."""
     asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     copied = [dict(message) for message in asked]
     return checked(
-        Chat, model=model, messages=copied, logprobs=True, return_token_ids=True, **wanted
+        Chat, model=model, messages=copied, logprobs=True, return_token_ids=True, **options
     )
 
 
@@ -206,7 +206,7 @@ class Resumed:
     """The write that was lost, e.g. ``optim_step``; None if none was."""
 
 
-def look(tree: Sequence[Checkpoint]) -> Seen:
+def seen_of(tree: Sequence[Checkpoint]) -> Seen:
     """State of a tree by which a later step is recognised."""
     head = head_of(tree)
     id_ = None if head is None else head.id
@@ -363,7 +363,7 @@ class TrainingSession:
             model_id = (await self.entry()).id
             await self.client.set_head(model_id, target.id, seen.id if seen else None)
         served = [c.model_copy(update={"is_active": c.id == target.id}) for c in tree]
-        self._seen, self._lost = look(served), None
+        self._seen, self._lost = seen_of(served), None
         return target.model_copy(update={"is_active": True})
 
     async def resume(self) -> Resumed:
@@ -384,7 +384,7 @@ class TrainingSession:
             found = resolve(self._lost, self._seen, tree, settled)
             is_pending = found.landed is None and found.call in ("optim_step", "set_head")
             if not is_pending:
-                self._lost, self._seen = None, look(tree)
+                self._lost, self._seen = None, seen_of(tree)
                 break
         return found
 
@@ -403,7 +403,7 @@ class TrainingSession:
         """Store the state of the tree before a step, to recognise the step if its answer is
         lost."""
         if self._seen is None or self._lost is not None:
-            self._seen = look(await self.checkpoints())
+            self._seen = seen_of(await self.checkpoints())
             self._lost = None
 
     @asynccontextmanager

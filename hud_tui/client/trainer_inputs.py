@@ -195,11 +195,11 @@ def to_inputs(
     """
     if isinstance(inputs, (str, bytes)):
         raise HudBadInput("the inputs are one string", "give a list of trace ids")
-    given = list(inputs)
-    _check_sizes(len(given), group_size)
+    rollouts = list(inputs)
+    _check_sizes(len(rollouts), group_size)
     items = [
         read_input(item, _where(index, getattr(item, "group_id", None), group_size))
-        for index, item in enumerate(given)
+        for index, item in enumerate(rollouts)
     ]
     if group_size is not None:
         _check_groups(items, group_size)

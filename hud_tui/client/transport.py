@@ -124,7 +124,7 @@ class Lookup(Generic[T]):
 
     settle: str = ""
     """URL of the query by Idempotency-Key, with ``{}`` for the key."""
-    look: Callable[[], Awaitable[T | None]] = _nothing
+    find: Callable[[], Awaitable[T | None]] = _nothing
     """Reads what the write would have made, as its answer; None if it does not exist."""
     hint: str = ""
     """Hint if the outcome stays unknown."""
@@ -150,10 +150,10 @@ async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup:
         never = HudUnreachable(f"{error.message}; it was not done", "try again")
         never.outcome = "not_done"
         raise never from error
-    for wait_s in LOOKS_S if lookup.look is not _nothing else ():
+    for wait_s in LOOKS_S if lookup.find is not _nothing else ():
         await asyncio.sleep(wait_s)
         try:
-            found = await lookup.look()
+            found = await lookup.find()
         except HudError:
             break  # report the original failure
         if found is not None:
@@ -560,8 +560,8 @@ class Connection:
         if not self.http.is_closed:
             return error
         unsent = method == "GET" or "Cannot send" in str(error)
-        said = f"{method} {path_of(url)}: the connection was closed"
-        return HudUnreachable(said, "try again" if unsent else UNCLEAR)
+        message = f"{method} {path_of(url)}: the connection was closed"
+        return HudUnreachable(message, "try again" if unsent else UNCLEAR)
 
 
 def _tls(urls: tuple[str, ...]) -> ssl.SSLContext | bool:

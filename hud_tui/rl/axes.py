@@ -74,8 +74,8 @@ def fit(
     if not (isfinite(low) and isfinite(high)):
         return Scale(0.0, 1.0, ticks=(0.0, 1.0) if intervals else ())
     if log and low > 0:
-        wanted = max(3, ceil(intervals)) if intervals else 0
-        return _log(min(HUGE, max(TINY, low)), min(HUGE, max(TINY, high)), wanted)
+        least_ticks = max(3, ceil(intervals)) if intervals else 0
+        return _log(min(HUGE, max(TINY, low)), min(HUGE, max(TINY, high)), least_ticks)
     low, high = _widen(min(HUGE, max(-HUGE, low)), min(HUGE, max(-HUGE, high)))
     if not intervals:
         return Scale(low, high)
@@ -242,8 +242,8 @@ def axis_length(length: int, most: int | None) -> int:
 
 def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, str]]:
     """About `count` round values in [low, high] with their labels, ascending."""
-    for wanted in (count, 2 * count):
-        values = _marked(axis, low, high, max(1, wanted))
+    for ticks in (count, 2 * count):
+        values = _marked(axis, low, high, max(1, ticks))
         if len(values) > 1:
             break
     return list(zip(values, _written(axis, values), strict=True))

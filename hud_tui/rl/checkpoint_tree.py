@@ -57,10 +57,10 @@ def origin(model: Model) -> str:
 
     Empty if the service does not report it, or if it is the base model, which is shown anyway.
     """
-    told = model.forked_from or ""
-    if told in ("", model.base_model):
+    source = model.forked_from or ""
+    if source in ("", model.base_model):
         return ""
-    return f"forked from {' '.join(told.rsplit('@', 1))}"
+    return f"forked from {' '.join(source.rsplit('@', 1))}"
 
 
 def free_name(source: str, models: Iterable[Model]) -> str:

@@ -196,8 +196,8 @@ def group_pairs(left: Sequence[Group], right: Sequence[Group]) -> list[GroupPair
 
 def significant_changes(pairs: Sequence[GroupPair]) -> tuple[list[GroupPair], list[GroupPair]]:
     """Tasks that improve and tasks that regress significantly, largest change first."""
-    told = sorted((pair for pair in pairs if not pair.is_noise), key=lambda p: -abs(p.delta))
-    return [p for p in told if p.delta > 0], [p for p in told if p.delta < 0]
+    clear = sorted((pair for pair in pairs if not pair.is_noise), key=lambda p: -abs(p.delta))
+    return [p for p in clear if p.delta > 0], [p for p in clear if p.delta < 0]
 
 
 def _own_pairs(before: Mapping[str, float], after: Mapping[str, float]) -> list[MetricPair]:
@@ -641,10 +641,10 @@ class ChartView:
             around: Row that stays visible; None for the newest.
         """
         start, end = self.rows(length)
-        wanted = (end - start) // 2**times if times > 0 else (end - start) * 2**-times
-        if wanted >= length:
+        size = (end - start) // 2**times if times > 0 else (end - start) * 2**-times
+        if size >= length:
             return replace(self, span=None, end=None)
-        span = max(min(LEAST_STEPS, length), wanted)
+        span = max(min(LEAST_STEPS, length), size)
         if around is None:
             return replace(self, span=span, end=self.end)
         return replace(self, span=span, end=_clamped_end(around + span // 2 + 1, span, length))
@@ -660,10 +660,10 @@ class ChartView:
         """
         start, end = self.rows(length)
         near = min(end - start - 1, int((end - start) * factor))
-        wanted = near if factor < 1 else max(end - start + 1, int((end - start) * factor))
-        if wanted >= length:
+        size = near if factor < 1 else max(end - start + 1, int((end - start) * factor))
+        if size >= length:
             return replace(self, span=None, end=None)
-        span = max(min(LEAST_STEPS, length), wanted)
+        span = max(min(LEAST_STEPS, length), size)
         first = round(row - share * (span - 1))
         return replace(self, span=span, end=_clamped_end(first + span, span, length))
 
@@ -690,10 +690,10 @@ class ChartView:
         start, end = self.rows(length)
         if self.span is None or start <= row < end:
             return self
-        wanted = row + self.span if row < start else row + 1
-        return replace(self, end=_clamped_end(wanted, self.span, length))
+        new_end = row + self.span if row < start else row + 1
+        return replace(self, end=_clamped_end(new_end, self.span, length))
 
 
-def _clamped_end(wanted: int, span: int, length: int) -> int | None:
+def _clamped_end(end: int, span: int, length: int) -> int | None:
     """One past the last visible step, within the run; None if that is the newest."""
-    return None if wanted >= length else max(min(span, length), wanted)
+    return None if end >= length else max(min(span, length), end)

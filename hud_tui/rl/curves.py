@@ -132,7 +132,7 @@ class Ema:
         self.weight = weight
         self.length = 0
         """Rows read."""
-        self._kept = array("d"), array("d")
+        self._columns = array("d"), array("d")
         """Weighted sum, and the weight in it, after every EVERY rows."""
         self._now = 0.0, 0.0
 
@@ -148,7 +148,7 @@ class Ema:
         if row == self.length - 1:
             total, mass = self._now
         else:
-            sums, masses = self._kept
+            sums, masses = self._columns
             state = (sums[block - 1], masses[block - 1]) if block else (0.0, 0.0)
             total, mass = self._passed(state, column[block * EVERY : row + 1])
         return total / mass if mass else nan
@@ -172,13 +172,13 @@ class Ema:
             self._now = self._passed(self._now, column[self.length : stop])
             self.length = stop
             if stop % EVERY == 0:
-                for kept, value in zip(self._kept, self._now, strict=True):
-                    kept.append(value)
+                for stored, value in zip(self._columns, self._now, strict=True):
+                    stored.append(value)
 
     def _leap(self, column: Sequence[float], length: int) -> None:
         """Read rows that are all finite, once the bias correction is 1."""
         past, fresh = self.weight, 1.0 - self.weight
-        sums, masses = self._kept
+        sums, masses = self._columns
         each = accumulate(
             column[self.length : length],
             lambda total, x: past * total + fresh * x,
@@ -509,8 +509,8 @@ class HeldOut:
     def _passed(run: Run, row: int, value: float) -> Score:
         """The held-out score that a step reports."""
         position = run.tree.find(run.series.id_at(row))
-        told = None if position is None else run.tree[position].metrics.get(HELDOUT_TRACES)
-        return reported_score(value, told)
+        rollouts = None if position is None else run.tree[position].metrics.get(HELDOUT_TRACES)
+        return reported_score(value, rollouts)
 
     @staticmethod
     def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:

@@ -352,12 +352,12 @@ class Difference:
         shares = [change.solved for change in self.changes]
         means = [change.delta for change in self.changes]
         solved, reward = ("solves", self.solved, shares), ("scores", self.reward, means)
-        told = [solved, reward]
+        measures = [solved, reward]
         if all(abs(mean - share) <= RESIDUE for mean, share in zip(means, shares, strict=True)):
-            told = [solved]  # rewards of 0 and 1: the mean reward is the share that is solved
+            measures = [solved]  # rewards of 0 and 1: the mean reward is the share that is solved
         elif _is_unseen(self.solved) and _is_unseen(self.reward):
-            told = [("either", max(self.solved, self.reward, key=_width), means)]
-        return [sentence(verb, delta, before, after, self.size, by) for verb, delta, by in told]
+            measures = [("either", max(self.solved, self.reward, key=_width), means)]
+        return [sentence(verb, delta, before, after, self.size, by) for verb, delta, by in measures]
 
 
 def _paired(deltas: Sequence[float], most: float) -> Estimate:
@@ -595,8 +595,8 @@ def rollout_seconds(jobs: Iterable[EvaluationJob]) -> float | None:
     Args:
         jobs: Oldest first.
     """
-    told = [job for job in jobs if job.seconds and job.done]
-    return None if not told else (told[-1].seconds or 0.0) / told[-1].done
+    timed = [job for job in jobs if job.seconds and job.done]
+    return None if not timed else (timed[-1].seconds or 0.0) / timed[-1].done
 
 
 def seconds_left(job: EvaluationJob) -> float | None:

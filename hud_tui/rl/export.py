@@ -312,9 +312,9 @@ def _model(model: Model, head: tuple[str, int, Own] | None) -> tuple[Cell, ...]:
 def _job(job: Job) -> tuple[Cell, ...]:
     more = job.metadata or {}
     return (
-        *(job.id, job.name, job.status, job.created_at, _said(more.get("model"))),
-        *(job.taskset_name, _said(more.get("step")), _said(more.get("steps")), job.group_size),
-        *(job.num_traces, _said(more.get("reason"))),
+        *(job.id, job.name, job.status, job.created_at, _cell(more.get("model"))),
+        *(job.taskset_name, _cell(more.get("step")), _cell(more.get("steps")), job.group_size),
+        *(job.num_traces, _cell(more.get("reason"))),
     )
 
 
@@ -325,10 +325,10 @@ def _rollouts(groups: Iterable[RolloutGroup]) -> Iterator[Sequence[Cell]]:
             yield (
                 *(trace.id, trace.job_id, trace.task_slug, trace.step, trace.attempt),
                 *(trace.rollout, trace.heldout, trace.reward, one.advantage, trace.num_tokens),
-                *(trace.status, trace.stop_reason, _said(trace.error), trace.completion),
+                *(trace.status, trace.stop_reason, _cell(trace.error), trace.completion),
             )
 
 
-def _said(value: object) -> Cell:
+def _cell(value: object) -> Cell:
     """A value of any type as a cell."""
     return value if isinstance(value, str | int | float | None) else str(value)

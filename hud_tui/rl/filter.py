@@ -90,8 +90,8 @@ def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
         return _contains(fields.words, word.strip('"').casefold(), False)
     match = _TERM.match(word)
     if match is None:
-        wanted = word.removeprefix("!").casefold()
-        return _contains(fields.words, wanted, word.startswith("!"))
+        needle = word.removeprefix("!").casefold()
+        return _contains(fields.words, needle, word.startswith("!"))
     invert, key, compare, value = bool(match[1]), match[2].casefold(), match[3], match[4]
     if not key or not value:
         missing = "no name before the operator" if not key else "no value after the operator"
@@ -112,16 +112,16 @@ def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
     return _number(word, number, compare, value, invert)
 
 
-def _contains(text: Callable[P, str], wanted: str, invert: bool) -> Callable[P, bool]:
+def _contains(text: Callable[P, str], needle: str, invert: bool) -> Callable[P, bool]:
     def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
-        return (wanted in text(*args, **kwargs).casefold()) != invert
+        return (needle in text(*args, **kwargs).casefold()) != invert
 
     return holds
 
 
-def _equals(text: Callable[P, str], wanted: str, invert: bool) -> Callable[P, bool]:
+def _equals(text: Callable[P, str], needle: str, invert: bool) -> Callable[P, bool]:
     def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
-        return (wanted == text(*args, **kwargs).casefold()) != invert
+        return (needle == text(*args, **kwargs).casefold()) != invert
 
     return holds
 
@@ -294,8 +294,8 @@ def _value(tree: Tree, position: int, key: str) -> float | None:
     if key.startswith(STEP):
         name = key.removeprefix(STEP)
         return _named(step, REWARD if name == "reward" else name)
-    told = {metric: value for metric, value in step.items() if not of_weights(metric)}
-    return _named({**tree.own_metrics(position), **told}, key)
+    reported = {metric: value for metric, value in step.items() if not of_weights(metric)}
+    return _named({**tree.own_metrics(position), **reported}, key)
 
 
 def _named(metrics: Mapping[str, float], key: str) -> float | None:

@@ -69,18 +69,18 @@ class Advantages:
     @classmethod
     def of_run(cls, parameters: Mapping[str, Any] | None) -> "Advantages":
         """From a run's parameters by wire name; defaults where they are missing."""
-        given = parameters or {}
-        scale = given.get("reward_scale")
+        values = parameters or {}
+        scale = values.get("reward_scale")
         if not (isinstance(scale, int | float) and isfinite(scale)):
             scale = 1.0
-        return cls(given.get("norm_adv_by_std") is True, float(scale))
+        return cls(values.get("norm_adv_by_std") is True, float(scale))
 
     def of(self, rewards: Sequence[float]) -> list[float]:
         """Advantages of one group, shape (G,), G ≥ 1."""
         return [self.scale * one for one in group_advantages(rewards, self.norm_by_std)]
 
     @property
-    def said(self) -> str:
+    def formula_end(self) -> str:
         """What follows ``reward − mean`` in the formula, e.g. `` ÷ std × 2``; empty by default."""
         scale = "" if self.scale == 1.0 else f" × {self.scale:g}"
         return (" ÷ std" if self.norm_by_std else "") + scale

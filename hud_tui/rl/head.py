@@ -218,16 +218,16 @@ class Journal:
     def __init__(
         self,
         clock: Callable[[], float] = monotonic,
-        tell: Callable[[Move], None] = lambda move: None,
+        on_move: Callable[[Move], None] = lambda move: None,
     ) -> None:
         """
         Args:
             clock: Monotonic seconds.
-            tell: Called with every move of the head, including undo and redo.
+            on_move: Called with every move of the head, including undo and redo.
         """
         self.done: list[Move] = []
         self.undone: list[Move] = []
-        self._clock, self._tell = clock, tell
+        self._clock, self._on_move = clock, on_move
         self._ours: dict[str, tuple[float, bool]] = {}
         """Expected moves by target id: when the expectation expires, and whether it is neither undo
         nor redo."""
@@ -275,18 +275,18 @@ class Journal:
         move = self.done.pop()
         self.undone.append(move)
         if move.before is not None:
-            self._tell(Move(move.after, move.before, at=at))
+            self._on_move(Move(move.after, move.before, at=at))
 
     def mark_redone(self, at: float = 0.0) -> None:
         """Record that the last undone move was redone."""
         move = self.undone.pop()
         self.done.append(move)
-        self._tell(Move(move.before, move.after, at=at))
+        self._on_move(Move(move.before, move.after, at=at))
 
     def _push(self, move: Move) -> None:
         self.done.append(move)
         self.undone.clear()
-        self._tell(move)
+        self._on_move(move)
 
 
 # The head move that each command asks for; HudUsage says why one is not possible.
@@ -355,8 +355,8 @@ def to_before(run: Run, alarm: Alarm) -> HeadMove:
     position = run.tree.find(alarm.before_id)
     if position is None:
         raise HudUsage("The alarm began with the first step: there is no checkpoint before it.")
-    wanted = _served(run, position)
-    return replace(wanted, note=f"{alarm.title} began with step {alarm.onset}.")
+    move = _served(run, position)
+    return replace(move, note=f"{alarm.title} began with step {alarm.onset}.")
 
 
 def to_undo(run: Run, journal: Journal) -> HeadMove:
@@ -415,9 +415,9 @@ def moved_note(seen: Run, run: Run, journal: Journal, now: float) -> str:
     if move is None or not _carries(run, move):
         return f"The head is now {head}; it was {was} when you last saw it."
     to, when = named(run, move.after), f" {age(move.at, now)} ago" if move.at else ""
-    said = f"{'You' if move.ours else SOMEBODY_ELSE} set the head to {to}{when}; it was {was}."
+    text = f"{'You' if move.ours else SOMEBODY_ELSE} set the head to {to}{when}; it was {was}."
     grown = run.head is not None and run.head.id != move.after
-    return f"{said} Training has continued to {head}." if grown else said
+    return f"{text} Training has continued to {head}." if grown else text
 
 
 def _carries(run: Run, move: Move) -> bool:

@@ -88,8 +88,8 @@ class JsonTree:
         """Unfold all parents of a path; return the index of its line."""
         at = 0
         for depth in range(len(path)):
-            wanted = path[: depth + 1]
-            while self.lines[at].path != wanted:
+            target = path[: depth + 1]
+            while self.lines[at].path != target:
                 at += 1
             if depth < len(path) - 1:
                 if not self.lines[at].is_open:
@@ -100,16 +100,16 @@ class JsonTree:
     def search(self, text: str) -> list[Path]:
         """Paths whose key or scalar value contains this text, in document order;
         case-insensitive."""
-        wanted, found = text.casefold(), list[Path]()
+        needle, found = text.casefold(), list[Path]()
         keys: list[str | int] = []
-        waiting = [_parts(self.document)] if wanted else []
+        waiting = [_parts(self.document)] if needle else []
         named: dict[str | int, bool] = {}
-        plain = _finder(wanted)
+        plain = _finder(needle)
         while waiting:
             for key, value in waiting[-1]:
                 hit = named.get(key)
                 if hit is None:
-                    hit = named[key] = wanted in str(key).casefold()
+                    hit = named[key] = needle in str(key).casefold()
                 nests = type(value) in NESTS
                 if hit or (not nests and plain(value)):
                     found.append((*keys, key))  # making a path for every value would be slow
@@ -179,17 +179,17 @@ def _children(path: Path, value: Any) -> Iterator[Line]:
     return (Line(below, part) for below, part in _entries(path, value))
 
 
-def _finder(wanted: str) -> Callable[[Any], bool]:
-    """A test whether a scalar contains `wanted`; fast for numbers, which most scalars are."""
-    may_be_number = all(character in "0123456789.+-e" for character in wanted)
-    words = [value for value, text in WORDS.items() if wanted in text]
+def _finder(needle: str) -> Callable[[Any], bool]:
+    """A test whether a scalar contains `needle`; fast for numbers, which most scalars are."""
+    may_be_number = all(character in "0123456789.+-e" for character in needle)
+    words = [value for value, text in WORDS.items() if needle in text]
 
     def has(value: Any) -> bool:
         if isinstance(value, str):
-            return wanted in value.casefold()
+            return needle in value.casefold()
         if value is None or isinstance(value, bool):
             return value in words
-        return may_be_number and wanted in repr(value)
+        return may_be_number and needle in repr(value)
 
     return has
 

@@ -45,8 +45,8 @@ SHORT_LABELS: Mapping[str, str] = {
 def setting_label(key: str) -> str:
     """Display name of a run's setting, e.g. ``learning rate``, ``loss config beta``."""
     name, _, of_loss = key.partition(".")
-    said = LABELS.get(name, one_line(name, 40).replace("_", " "))
-    return f"{said} {one_line(of_loss, 40)}" if of_loss else said
+    label = LABELS.get(name, one_line(name, 40).replace("_", " "))
+    return f"{label} {one_line(of_loss, 40)}" if of_loss else label
 
 
 def short_label(key: str) -> str:
@@ -56,8 +56,8 @@ def short_label(key: str) -> str:
 
 def plain_name(text: str) -> str:
     """A file name made from any text: without path separators, leading dots or leading dashes."""
-    kept = _ODD.sub("-", text[: 4 * LONGEST]).strip("-.")[:LONGEST].rstrip("-.")
-    return kept or "unnamed"
+    safe = _ODD.sub("-", text[: 4 * LONGEST]).strip("-.")[:LONGEST].rstrip("-.")
+    return safe or "unnamed"
 
 
 def code(text: object, limit: int = 200) -> str:
@@ -98,17 +98,17 @@ def find_model(name: str, models: Sequence[Model]) -> Model:
         HudAmbiguous: Several match; the hint lists them.
         HudUsage: None matches; the hint lists similar names.
     """
-    wanted = name.strip().casefold()
+    folded = name.strip().casefold()
     ranks: tuple[Callable[[Model], Iterable[str | None]], ...] = (
         lambda m: (m.id,),
         lambda m: (m.name, m.model_name),
         lambda m: (m.model_name.rpartition("/")[2],),
     )
     for rank in ranks:
-        found = [m for m in models if wanted in (_fold(text) for text in rank(m))]
+        found = [m for m in models if folded in (_fold(text) for text in rank(m))]
         if found:
             return _only(found, "model", name, lambda m: m.model_name)
-    if found := _with_prefix(wanted, models):
+    if found := _with_prefix(folded, models):
         return _only(found, "model", name, lambda m: f"{m.id} ({m.model_name})", "have ids like")
     known = {text: None for m in models for text in (m.model_name, m.name) if text}
     raise HudUsage(f"no model named {one_line(name)}", close_names(name, known))
@@ -121,15 +121,15 @@ def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
         HudAmbiguous: Several match; the hint lists them.
         HudUsage: None matches; the hint lists similar names.
     """
-    wanted = name.strip().casefold()
+    folded = name.strip().casefold()
     ranks: tuple[Callable[[Checkpoint], bool], ...] = (
-        lambda c: wanted == c.id.casefold(),
-        lambda c: wanted in (_fold(c.name), _fold(c.checkpoint_name)),
+        lambda c: folded == c.id.casefold(),
+        lambda c: folded in (_fold(c.name), _fold(c.checkpoint_name)),
     )
     for rank in ranks:
         if found := [c for c in tree if rank(c)]:
             return _only(found, "checkpoint", name, lambda c: c.id)
-    if found := _with_prefix(wanted, tree):
+    if found := _with_prefix(folded, tree):
         return _only(found, "checkpoint", name, lambda c: f"{c.id} ({c.name})", "have ids like")
     newest = [c.name or c.id for c in reversed(tree)]
     raise HudUsage(f"no checkpoint named {one_line(name)}", close_names(name, newest))
@@ -201,9 +201,9 @@ def short_prefix(name: str, known: Iterable[_Named]) -> str:
     return ""
 
 
-def _with_prefix(wanted: str, known: Iterable[N]) -> list[N]:
-    """Items whose id begins with `wanted`; dashes are ignored."""
-    plain = wanted.replace("-", "")
+def _with_prefix(prefix: str, known: Iterable[N]) -> list[N]:
+    """Items whose id begins with `prefix`; dashes are ignored."""
+    plain = prefix.replace("-", "")
     enough = len(plain) >= SHORTEST_PREFIX
     return [one for one in known if enough and _plain(one.id).startswith(plain)]
 

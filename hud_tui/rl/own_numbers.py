@@ -344,7 +344,7 @@ class ReportedHeldout:
     """Held-out rewards that steps report, by the checkpoint that sampled them and by tasks."""
 
     def __init__(self) -> None:
-        self._told: dict[int, list[HeldoutSum]] = {}
+        self._sums: dict[int, list[HeldoutSum]] = {}
         self._checkpoints: Counter[int] = Counter()
         """Number of checkpoints with a reward, by task number."""
 
@@ -354,16 +354,16 @@ class ReportedHeldout:
         reward = heldout_of(step)
         if reward is None or not isfinite(reward):
             return False
-        known = self._told.setdefault(position, [])
-        told = next((one for one in known if one.tasks == tasks), None)
-        if told is None:
-            known.append(told := HeldoutSum(tasks))
-        of, before = heldout_rollouts_of(step), told.steps
-        told.total += sign * reward
-        told.steps += sign
-        told.rollouts += sign * of
-        told.uncounted += sign * (not of)
-        self._checkpoints[tasks] += (told.steps > 0) - (before > 0)
+        known = self._sums.setdefault(position, [])
+        entry = next((one for one in known if one.tasks == tasks), None)
+        if entry is None:
+            known.append(entry := HeldoutSum(tasks))
+        of, before = heldout_rollouts_of(step), entry.steps
+        entry.total += sign * reward
+        entry.steps += sign
+        entry.rollouts += sign * of
+        entry.uncounted += sign * (not of)
+        self._checkpoints[tasks] += (entry.steps > 0) - (before > 0)
         return True
 
     @property
@@ -374,11 +374,11 @@ class ReportedHeldout:
     def of(self, position: int, ranked: frozenset[int]) -> tuple[HeldoutSum, bool] | None:
         """The sum of a checkpoint, on `ranked` tasks if possible; and whether it is on these. None
         if no step reports a held-out reward of it."""
-        found = [one for one in self._told.get(position, ()) if one.steps > 0]
+        found = [one for one in self._sums.get(position, ()) if one.steps > 0]
         if not found:
             return None
-        told = next((one for one in found if one.tasks in ranked), found[0])
-        return told, told.tasks in ranked
+        entry = next((one for one in found if one.tasks in ranked), found[0])
+        return entry, entry.tasks in ranked
 
 
 class Sampled:
@@ -432,11 +432,11 @@ class Sampled:
         """The own rewards of one position."""
         weight = self._weights[position]
         reward = _finite(self._rewards[position] / weight) if weight > 0 else None
-        known, told = self.evaluated.best_known(position), self._told(position)
-        if reward is None and told is None and known is None:
+        known, reported = self.evaluated.best_known(position), self._reported_own(position)
+        if reward is None and reported is None and known is None:
             return NONE
-        if known is None or (told is not None and not known[1]):
-            return replace(told or NONE, reward=reward, sampled=self._counts[position])
+        if known is None or (reported is not None and not known[1]):
+            return replace(reported or NONE, reward=reward, sampled=self._counts[position])
         evaluation, compares = known
         heldout, count = evaluation.mean_reward, evaluation.num_traces
         tasks = evaluation.num_tasks
@@ -444,16 +444,16 @@ class Sampled:
             reward, self._counts[position], heldout, count, not compares, heldout_tasks=tasks
         )
 
-    def _told(self, position: int) -> Own | None:
+    def _reported_own(self, position: int) -> Own | None:
         """The held-out reward that steps report of a position; None if none does."""
         found = self._reported.of(position, self._ranked)
         mean = None if found is None else _finite(found[0].total / found[0].steps)
         if found is None or mean is None:
             return None
-        told, is_ranked = found
-        of = None if told.uncounted else told.rollouts or None
+        entry, is_ranked = found
+        of = None if entry.uncounted else entry.rollouts or None
         each = self.evaluated.tasks
-        least = None if of or each is None else each * told.steps
+        least = None if of or each is None else each * entry.steps
         return Own(None, 0, mean, of, not is_ranked, least)
 
     @property
@@ -483,8 +483,8 @@ class Sampled:
         runs, source = len(self._tasks), self.sources[position]
         tasks = self._tasks.of(checkpoint)
         self.evaluated.put(position, checkpoint.evaluations)
-        told = source != NOBODY and self._reported.add(source, tasks, checkpoint, sign)
-        if told or checkpoint.evaluations or len(self._tasks) > runs:
+        is_reported = source != NOBODY and self._reported.add(source, tasks, checkpoint, sign)
+        if is_reported or checkpoint.evaluations or len(self._tasks) > runs:
             self._rank()
         if source == NOBODY:
             return
@@ -515,16 +515,16 @@ def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
                 sums[key] = sums.get(key, 0.0) + weight * value
                 weights[key] = weights.get(key, 0) + weight
     found = {key: total / weights[key] for key, total in sums.items()}
-    told = {REWARD: own.reward, HELDOUT: own.heldout}
-    return found | {key: value for key, value in told.items() if value is not None}
+    values = {REWARD: own.reward, HELDOUT: own.heldout}
+    return found | {key: value for key, value in values.items() if value is not None}
 
 
 def own_metric(nodes: Sequence[Checkpoint], key: str) -> float | None:
     """One own metric, by the name that the steps use; None if no step reports it."""
     having = [node for node in nodes if key in node.metrics]
-    told = [(node.metrics[key], max(1, count_rollouts(node))) for node in having]
-    total = sum(weight for _, weight in told)
-    return sum(value * weight for value, weight in told) / total if total else None
+    weighted = [(node.metrics[key], max(1, count_rollouts(node))) for node in having]
+    total = sum(weight for _, weight in weighted)
+    return sum(value * weight for value, weight in weighted) / total if total else None
 
 
 def own_groups(nodes: Sequence[Checkpoint]) -> list[Group]:
@@ -547,21 +547,21 @@ def reward_of(checkpoint: Checkpoint) -> float | None:
     """Mean reward of the rollouts that a step was trained on, under any known key."""
     if checkpoint.mean_reward is not None:
         return checkpoint.mean_reward
-    return _told(checkpoint.metrics, REWARD)
+    return _finite_metric(checkpoint.metrics, REWARD)
 
 
 def heldout_of(checkpoint: Checkpoint) -> float | None:
     """Held-out reward that a step reports, under any known key."""
-    return _told(checkpoint.metrics, HELDOUT)
+    return _finite_metric(checkpoint.metrics, HELDOUT)
 
 
 def heldout_rollouts_of(checkpoint: Checkpoint) -> int:
     """Number of rollouts of that reward; 0 if the step does not report it."""
-    told = checkpoint.metrics.get(HELDOUT_TRACES, 0.0)
-    return int(max(0.0, min(told, MOST))) if isfinite(told) else 0
+    count = checkpoint.metrics.get(HELDOUT_TRACES, 0.0)
+    return int(max(0.0, min(count, MOST))) if isfinite(count) else 0
 
 
-def _told(metrics: Mapping[str, float], key: str) -> float | None:
+def _finite_metric(metrics: Mapping[str, float], key: str) -> float | None:
     name = key if key in metrics else spelling(tuple(metrics), key)
     return None if name is None else metrics[name]
 

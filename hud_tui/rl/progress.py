@@ -314,14 +314,14 @@ by the standard deviation."""
 
 def defaults(model: Model) -> dict[str, Value]:
     """Default parameters of a run on this model, as far as the client chooses them."""
-    given = model.training_defaults
-    if given is None:
+    usual = model.training_defaults
+    if usual is None:
         return {"reasoning_effort": HUD_EFFORT}
     return {
-        "steps": given.steps,
-        "group_size": given.group_size,
-        "tasks_per_step": given.tasks_per_step,
-        "learning_rate": given.learning_rate,
+        "steps": usual.steps,
+        "group_size": usual.group_size,
+        "tasks_per_step": usual.tasks_per_step,
+        "learning_rate": usual.learning_rate,
         "temperature": 1.0,
         "seed": 0,
         "eval_every": None,
@@ -353,29 +353,29 @@ class Setting:
     """Whether it has its default value."""
 
 
-def settings(model: Model | None, given: Mapping[str, object]) -> list[Setting]:
+def settings(model: Model | None, values: Mapping[str, object]) -> list[Setting]:
     """Every parameter of a run, in the wire's order; unknown ones last.
 
     Args:
         model: The trained model, whose own defaults count; None if unknown.
-        given: Parameters by wire name, as reported by the service or as sent.
+        values: Parameters by wire name, as reported by the service or as sent.
     """
     own = {} if model is None or model.training_defaults is None else defaults(model)
     if own and model is not None and model.training_defaults is not None:
         own["max_tokens"] = model.training_defaults.max_tokens
     usual = {**SERVICE_DEFAULTS, **own}
-    extra = [key for key in given if key not in JobParameters.model_fields]
-    return [_setting(key, given, usual) for key in (*JobParameters.model_fields, *extra)]
+    extra = [key for key in values if key not in JobParameters.model_fields]
+    return [_setting(key, values, usual) for key in (*JobParameters.model_fields, *extra)]
 
 
-def _setting(key: str, given: Mapping[str, object], usual: Mapping[str, object]) -> Setting:
-    value = given.get(key)
+def _setting(key: str, values: Mapping[str, object], usual: Mapping[str, object]) -> Setting:
+    value = values.get(key)
     value = usual.get(key) if value is None else value
-    is_usual = given.get(key) is None or value == usual.get(key)
+    is_usual = values.get(key) is None or value == usual.get(key)
     known = isinstance(value, bool | int | float | str | dict)
     text = write(value) if known else ""  # type: ignore[arg-type]
-    said = "–" if value in (None, {}, DEFAULT) else one_line(text, 200)
-    return Setting(setting_label(key), said, is_usual)
+    shown = "–" if value in (None, {}, DEFAULT) else one_line(text, 200)
+    return Setting(setting_label(key), shown, is_usual)
 
 
 def form_values(model: Model) -> dict[str, Value]:
@@ -384,10 +384,10 @@ def form_values(model: Model) -> dict[str, Value]:
     return usual if model.training_defaults is None else {**usual, **UPDATE_DEFAULTS}
 
 
-def without_field(model: Model, given: Mapping[str, Value]) -> dict[str, Value]:
+def without_field(model: Model, values: Mapping[str, Value]) -> dict[str, Value]:
     """Parameters from the command line that have no field in the form."""
     known = JobParameters.model_fields.keys() - form_values(model).keys()
-    return {key: value for key, value in given.items() if key in known}
+    return {key: value for key, value in values.items() if key in known}
 
 
 def completed(model: Model, asked: JobParameters) -> JobParameters:
@@ -399,16 +399,16 @@ def completed(model: Model, asked: JobParameters) -> JobParameters:
 
 def parameters(values: Mapping[str, Value]) -> JobParameters:
     """The request's parameters from the form's values."""
-    given = {key: value for key, value in values.items() if value is not False}  # but keep 0
-    sent = {key: value for key, value in given.items() if value not in (None, DEFAULT)}
+    chosen = {key: value for key, value in values.items() if value is not False}  # but keep 0
+    sent = {key: value for key, value in chosen.items() if value not in (None, DEFAULT)}
     return JobParameters.model_validate(sent)
 
 
 def max_tokens(model: Model, values: Mapping[str, Value]) -> int | None:
     """Maximum tokens of one answer; None if the service decides, e.g. from a reasoning effort."""
-    given = values.get("max_tokens")
-    if isinstance(given, int):
-        return given
+    typed = values.get("max_tokens")
+    if isinstance(typed, int):
+        return typed
     own = model.training_defaults
     decided = values.get("reasoning_effort") not in (None, DEFAULT)
     return None if own is None or decided else own.max_tokens
@@ -492,15 +492,15 @@ class RunSize:
         return self.evaluations * self.evaluation + self.baseline
 
 
-def run_size(model: Model, given: Mapping[str, Value], tasks: Sequence[Task]) -> RunSize | None:
+def run_size(model: Model, requested: Mapping[str, Value], tasks: Sequence[Task]) -> RunSize | None:
     """The size of a run on the embedded service; None if the service decides it.
 
     Args:
         model: The trained model, whose own defaults count.
-        given: Parameters by wire name, as sent.
+        requested: Parameters by wire name, as sent.
         tasks: The taskset.
     """
-    values = {**(defaults(model) if model.training_defaults is not None else {}), **given}
+    values = {**(defaults(model) if model.training_defaults is not None else {}), **requested}
     size, steps = cost(values, tasks), values.get("steps")
     if size is None or not isinstance(steps, int):
         return None
@@ -522,17 +522,19 @@ def run_size(model: Model, given: Mapping[str, Value], tasks: Sequence[Task]) ->
 
 def _whole(values: Mapping[str, Value], key: str, usual: object) -> int:
     """A parameter that is an integer of at least 1, or its default."""
-    given = values.get(key)
-    return max(1, int(str(usual if given is None else given)))
+    value = values.get(key)
+    return max(1, int(str(usual if value is None else value)))
 
 
-def evaluation_facts(size: RunSize, given: Mapping[str, Value], held: int) -> list[tuple[str, str]]:
+def evaluation_facts(
+    size: RunSize, requested: Mapping[str, Value], held: int
+) -> list[tuple[str, str]]:
     """Labels and texts about the evaluations of a run; empty without held-out tasks."""
     if not held:
         return []
     tasks = f"{counted(held, 'task')} × {size.evaluation // held}"
     of = f"{tasks} = {counted(size.evaluation, 'rollout')}"
-    every, times = given.get("eval_every"), size.evaluations
+    every, times = requested.get("eval_every"), size.evaluations
     often = f", at the end and every {every} steps: {times} times" if every else ", at the end"
     first = f"{of}, before the first step" if size.baseline else "no"
     return [("evaluates", of + often), ("baseline", first)]
@@ -583,16 +585,16 @@ def where_stored(
     if not place or state is None:
         use = disk_use(model, steps)
         return [("disk", use)] if use else []
-    told = [("server", f"{place}: receives prompts, completions and weights; may cost money")]
+    facts = [("server", f"{place}: receives prompts, completions and weights; may cost money")]
     if rollouts is not None and max_tokens is not None:
         most = f"at most {spaced(rollouts * max_tokens)} sampled and as many trained"
-        told.append(("tokens", f"{most}, plus prompts"))
+        facts.append(("tokens", f"{most}, plus prompts"))
     count = _steps(model, steps)
     if state.saves_per_step and count is not None:
         saved = counted(count * state.saves_per_step, "checkpoint")
         left = f"{saved} on the server, kept {retention_text(state.ttl_s)}"
-        told.append(("stored", f"{left}; the tree, metrics and rollouts on this machine"))
-    return told
+        facts.append(("stored", f"{left}; the tree, metrics and rollouts on this machine"))
+    return facts
 
 
 def disk_use(model: Model, steps: int | None) -> str:

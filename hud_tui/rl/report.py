@@ -149,12 +149,12 @@ class Plot:
 
     def frame(self) -> Iterator[str]:
         """The grid and its labels."""
-        for tick, said in zip(self.scale.ticks, self.scale.labels, strict=True):
+        for tick, text in zip(self.scale.ticks, self.scale.labels, strict=True):
             y = self.y(tick)
             yield f'<path class="g" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>'
-            yield _text("f", LEFT - 8, float(y) + 4, "end", said)
-        for step, said in marks(Axis.STEP, 1, self.steps, 8):
-            yield _text("f", float(self.x(round(step) - 1)), HEIGHT - 8, "middle", said)
+            yield _text("f", LEFT - 8, float(y) + 4, "end", text)
+        for step, text in marks(Axis.STEP, 1, self.steps, 8):
+            yield _text("f", float(self.x(round(step) - 1)), HEIGHT - 8, "middle", text)
 
     def mark(self, mark: Mark) -> Iterator[str]:
         x, foot = self.x(mark.row), HEIGHT - BOTTOM
@@ -192,14 +192,14 @@ def _unbroken(found: Sequence[Point]) -> list[list[Point]]:
 def _names(title: str, names: Sequence[str]) -> Iterator[str]:
     yield _text("i", LEFT, 22, "start", title)
     x = float(WIDTH - RIGHT)
-    for name, said in reversed(list(zip("ab", names, strict=False))):
-        yield _text(f"e{name}", x, 22, "end", said)
-        x -= LETTER * (len(said) + 2)
+    for name, text in reversed(list(zip("ab", names, strict=False))):
+        yield _text(f"e{name}", x, 22, "end", text)
+        x -= LETTER * (len(text) + 2)
 
 
-def _text(kind: str, x: float, y: float, anchor: str, said: str) -> str:
+def _text(kind: str, x: float, y: float, anchor: str, content: str) -> str:
     place = f'x="{_px(x)}" y="{_px(y)}" text-anchor="{anchor}"'
-    return f'<text class="{kind}" {place}>{xml(said)}</text>'
+    return f'<text class="{kind}" {place}>{xml(content)}</text>'
 
 
 def xml(text: object) -> str:
@@ -292,12 +292,12 @@ def lineage_lines(tree: Tree) -> Iterator[str]:
         nodes, below = segments.nodes[segment], segments.below[segment]
         parent = "the base" if below == ROOT else code(label(tree[segments.nodes[below][-1]]), 40)
         first, last = (code(label(tree[position]), 40) for position in (nodes[0], nodes[-1]))
-        said = "; ".join(_said(tree, nodes, segment in serving))
+        notes = "; ".join(_lineage_notes(tree, nodes, segment in serving))
         rewards = " → ".join(short(tree.reward(position)) for position in (nodes[0], nodes[-1]))
-        yield f"| {parent} | {first} | {last} | {len(nodes)} | {rewards} | {said} |"
+        yield f"| {parent} | {first} | {last} | {len(nodes)} | {rewards} | {notes} |"
 
 
-def _said(tree: Tree, nodes: list[int], serving: bool) -> Iterator[str]:
+def _lineage_notes(tree: Tree, nodes: list[int], serving: bool) -> Iterator[str]:
     held = frozenset(nodes)
     if tree.head in held and tree.head is not None:
         yield f"▶ the head is {code(label(tree[tree.head]), 40)}"
@@ -330,9 +330,9 @@ def scored(tree: Tree, position: int | None) -> str:
         return "the base weights"
     own = tree.own(position)
     sampled = counted(own.sampled, "rollout") if own.sampled else ""
-    said = [f"held-out {_of(own.heldout, own.over)}"] if own.heldout is not None else []
-    said += [f"reward {_of(own.reward, sampled)}"] if own.reward is not None else []
-    return f"{code(label(tree[position]), 60)} ({', '.join(said) or 'not sampled yet'})"
+    parts = [f"held-out {_of(own.heldout, own.over)}"] if own.heldout is not None else []
+    parts += [f"reward {_of(own.reward, sampled)}"] if own.reward is not None else []
+    return f"{code(label(tree[position]), 60)} ({', '.join(parts) or 'not sampled yet'})"
 
 
 def _of(value: float, over: str) -> str:
@@ -383,8 +383,8 @@ def evaluations_part(run: Run) -> str:
         for one in found[-MOST_LISTED:]
     ]
     names = ("checkpoint", "split", "tasks", "size", "mean reward", "pass@1", "pass@samples")
-    said = "Each task was rolled out so often from exactly these weights; 95 % intervals by tasks."
-    return section("Evaluations", [said, table(names, rows)] if rows else [])
+    intro = "Each task was rolled out so often from exactly these weights; 95 % intervals by tasks."
+    return section("Evaluations", [intro, table(names, rows)] if rows else [])
 
 
 def _estimated(one: EvaluationResult, label: str) -> str:
@@ -405,7 +405,7 @@ def waste_part(run: Run) -> str:
     if not total.rollouts:
         return ""
     about = "" if waste.exact else "about "
-    said = (
+    intro = (
         f"{total.share:.1%} of {total.rollouts:.0f} rollouts and {about}{total.token_share:.1%} of "
         f"{total.tokens:.0f} tokens had no gradient: their groups had zero variance."
     )
@@ -422,7 +422,7 @@ def waste_part(run: Run) -> str:
         if rows
         else []
     )
-    return section("Waste", [said, *worst])
+    return section("Waste", [intro, *worst])
 
 
 def alarms_part(run: Run) -> str:
@@ -435,8 +435,8 @@ def alarms_part(run: Run) -> str:
     if not listed:
         parts.append(f"None in {counted(report.steps, 'step')}.")
     if report.skipped:
-        said = ", ".join(f"{code(one.name)} ({escaped(one.needs, 80)})" for one in report.skipped)
-        parts.append(f"Not evaluated, metric not reported: {said}.")
+        names = ", ".join(f"{code(one.name)} ({escaped(one.needs, 80)})" for one in report.skipped)
+        parts.append(f"Not evaluated, metric not reported: {names}.")
     return section("Alarms", parts)
 
 
@@ -446,7 +446,7 @@ def _alarm(run: Run, alarm: Alarm, left: bool) -> str:
     where = ", on steps no longer in the head's lineage" if left else until
     return (
         f"### {alarm.level.word}: {escaped(alarm.title, 80)}\n\n"
-        f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.told)}.\n\n"
+        f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.evidence_text)}.\n\n"
         f"{escaped(alarm.meaning)}\n\n→ {escaped(alarm.advice)}"
     )
 
@@ -454,8 +454,8 @@ def _alarm(run: Run, alarm: Alarm, left: bool) -> str:
 def moves_part(run: Run, moves: Sequence[Move]) -> str:
     """Moves of the head."""
     if not moves:
-        said = "No manual moves known on this machine. Training steps move the head too."
-        return section("Head history", [said])
+        intro = "No manual moves known on this machine. Training steps move the head too."
+        return section("Head history", [intro])
     rows = [
         (
             *(moment(move.at), _called(run, move.before), _called(run, move.after)),
@@ -494,7 +494,7 @@ BY_STEP = (
 
 
 @dataclass(frozen=True)
-class Kept:
+class LocalFacts:
     """Facts about a run that only this machine has."""
 
     service: str = ""
@@ -505,32 +505,32 @@ class Kept:
     """Known moves of the head, oldest first."""
 
 
-def report_files(run: Run, kept: Kept, now: float) -> dict[str, str]:
+def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
     """The files of a report by name: `FILE` and its charts.
 
     Args:
         run: The run with its alarms.
-        kept: Facts that only this machine has.
+        local: Facts that only this machine has.
         now: Unix seconds.
     """
     pictures = charts(run)
     parts = [
-        _head(run, kept, now),
+        _head(run, local, now),
         _configuration(run),
         _summary(run),
         evaluations_part(run),
         section("Charts", (f"![{chart.alt}]({chart.file})" for chart in pictures)),
         waste_part(run),
         alarms_part(run),
-        moves_part(run, kept.moves),
-        kept_part(run, kept.notes),
+        moves_part(run, local.moves),
+        kept_part(run, local.notes),
         section("Lineage", ["\n".join(lineage_lines(run.tree))] if len(run.tree) else []),
     ]
     files = {FILE: "\n\n".join(part for part in parts if part) + "\n"}
     return files | {chart.file: chart.svg for chart in pictures}
 
 
-def _head(run: Run, kept: Kept, now: float) -> str:
+def _head(run: Run, local: LocalFacts, now: float) -> str:
     model, tree = run.model, run.tree
     name = "base" if model is None else model.model_name
     rows = [
@@ -545,10 +545,10 @@ def _head(run: Run, kept: Kept, now: float) -> str:
         *_job(run),
         ("time from first to last step of the lineage", _span(run)),
     ]
-    said = f"As of {moment(now)}" + (
-        f", from {escaped(kept.service, 60)}." if kept.service else "."
+    as_of = f"As of {moment(now)}" + (
+        f", from {escaped(local.service, 60)}." if local.service else "."
     )
-    return f"# Run of {code(name, 80)}\n\n{said}\n\n" + table(("", ""), rows)
+    return f"# Run of {code(name, 80)}\n\n{as_of}\n\n" + table(("", ""), rows)
 
 
 def _job(run: Run) -> Iterator[tuple[str, str]]:
@@ -570,8 +570,8 @@ def _job(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _configuration(run: Run) -> str:
-    given = (run.job.parameters if run.job is not None else None) or {}
-    rows = [(code(name, 60), code(value)) for name, value in given.items()]
+    parameters = (run.job.parameters if run.job is not None else None) or {}
+    rows = [(code(name, 60), code(value)) for name, value in parameters.items()]
     return section("Configuration", [table(("parameter", "value"), rows)] if rows else [])
 
 

@@ -37,23 +37,25 @@ def answer_of(events: Sequence[TraceEvent]) -> str:
     """The text after the prompt, including tool calls and their results."""
     first = next((at for at, event in enumerate(events) if event.kind not in ASKING), len(events))
     calls = not any(event.kind == "tool_call" for event in events)
-    return "\n".join(text for event in events[first:] for text in _said(event, calls) if text)
+    return "\n".join(
+        text for event in events[first:] for text in _event_texts(event, calls) if text
+    )
 
 
-def _said(event: TraceEvent, calls: bool) -> list[str]:
+def _event_texts(event: TraceEvent, calls: bool) -> list[str]:
     """The texts of an event; `calls`: whether to include tool calls, if they are not events of
     their own."""
-    said = [f"({event.reasoning})" if event.reasoning else ""]
+    texts = [f"({event.reasoning})" if event.reasoning else ""]
     if event.kind == "tool_call":
         called = {"name": event.tool_name or "tool", "arguments": event.arguments}
-        said += [f"→ {call_text(called)}", event.result_text or "", event.screenshot_url or ""]
+        texts += [f"→ {call_text(called)}", event.result_text or "", event.screenshot_url or ""]
     elif event.kind in ASKING:
-        said.append(f"[{event.text or ''}]")
+        texts.append(f"[{event.text or ''}]")
     else:
-        said.append(event.text or "")
+        texts.append(event.text or "")
     if calls:
-        said += [f"→ {call_text(call)}" for call in event.tool_calls or ()]
-    return [*said, f"error: {event.error}" if event.error else ""]
+        texts += [f"→ {call_text(call)}" for call in event.tool_calls or ()]
+    return [*texts, f"error: {event.error}" if event.error else ""]
 
 
 # Subscores: the parts of a reward, as the grader reports them.
@@ -96,8 +98,8 @@ def grade_notes(result: object) -> list[tuple[str, str]]:
         return []
     failed = result.get("isError", result.get("is_error")) is True
     notes = [("grader", "reported an error")] if failed else []
-    if said := content_text(result.get("content")):
-        notes.append(("grader", said))
+    if text := content_text(result.get("content")):
+        notes.append(("grader", text))
     info = result.get("info")
     rows = info.items() if isinstance(info, Mapping) else [("info", info)] if info else ()
     notes += [(str(name), value_text(value)) for name, value in rows if value is not None]

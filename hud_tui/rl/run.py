@@ -233,8 +233,8 @@ class Run:
         """The snapshot after an event. Applying an event twice changes nothing, except for rollouts
         without an index: each of them is appended."""
         match event:
-            case TreeRead(checkpoints=told):
-                checkpoints = with_results(told, self.evaluations.values())
+            case TreeRead(checkpoints=received):
+                checkpoints = with_results(received, self.evaluations.values())
                 known = reread(self.tree, checkpoints) if self.loaded else None
                 if known is not None:
                     return self._with_tree(known)
@@ -323,8 +323,8 @@ class Run:
     def _with_evaluations(self, new: Sequence[EvaluationJob]) -> "Run":
         if not new:
             return self
-        kept = {**self.evaluations, **{one.id: one for one in new}}
-        ordered = sorted(kept.values(), key=lambda one: one.created_at or "")
+        merged = {**self.evaluations, **{one.id: one for one in new}}
+        ordered = sorted(merged.values(), key=lambda one: one.created_at or "")
         tree, nodes = self.tree, {one.checkpoint_id for one in new if one.result is not None}
         for position in (at for at in map(tree.find, nodes) if at is not None):
             [node] = with_results([tree[position]], new)
@@ -351,10 +351,10 @@ class Run:
         return replace(self, log=(*self.log[-LOG + 1 :], entry))
 
 
-def _is_news(known: EvaluationJob | None, told: EvaluationJob) -> bool:
+def _is_news(known: EvaluationJob | None, new: EvaluationJob) -> bool:
     """Whether what was read of an evaluation is newer than what is known: events may have overtaken
     the read."""
-    return known is None or (not has_ended(known.status) and told.done >= known.done)
+    return known is None or (not has_ended(known.status) and new.done >= known.done)
 
 
 def fold_tree(tree: Tree, event: Event) -> Tree:

@@ -121,8 +121,8 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         record: As received.
         notes: The user's notes, by run id.
     """
-    given = _flat(record.parameters or {})
-    sweep = given.pop("sweep", None)
+    parameters = _flat(record.parameters or {})
+    sweep = parameters.pop("sweep", None)
     return RunRow(
         id=record.id,
         model_id=record.model_id,
@@ -131,11 +131,11 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         kind=record.kind,
         taskset=_one_line(record.taskset or "", 100),
         start=_one_line(record.start or record.forked_from or record.base or "", 100),
-        parameters=given,
-        loss=_one_line(record.loss_fn or given.get("loss_fn") or "", 40),
-        lr=_number(given.get("learning_rate"), record.learning_rate),
-        group_size=_whole(given.get("group_size")),
-        seed=_whole(given.get("seed")),
+        parameters=parameters,
+        loss=_one_line(record.loss_fn or parameters.get("loss_fn") or "", 40),
+        lr=_number(parameters.get("learning_rate"), record.learning_rate),
+        group_size=_whole(parameters.get("group_size")),
+        seed=_whole(parameters.get("seed")),
         engine=_one_line(record.engine or "", 20),
         reward_first=_finite(record.reward_first),
         reward=_finite(record.reward_last),
@@ -186,27 +186,27 @@ def row_of_job(
         steps: The checkpoints that it made, oldest first; None if they were not read.
         parent: The checkpoint that the first of them was made from.
     """
-    given = _flat((status.parameters if status is not None else None) or {})
-    sweep = given.pop("sweep", None)
-    said = job.metadata or {}
+    parameters = _flat((status.parameters if status is not None else None) or {})
+    sweep = parameters.pop("sweep", None)
+    metadata = job.metadata or {}
     model_id = (model.id if model is not None else None) or job_model_id(job) or ""
     created = seconds(job.created_at)
     row = RunRow(
         id=job.id,
         model_id=model_id,
-        model=one_line(model.model_name if model is not None else said.get("model") or "", 100),
+        model=one_line(model.model_name if model is not None else metadata.get("model") or "", 100),
         name=one_line(job.name or "", 200),
-        kind=one_line(said.get("kind") or "training", 20),
+        kind=one_line(metadata.get("kind") or "training", 20),
         taskset=one_line(job.taskset_name or "", 100),
         start=one_line(model.forked_from or "", 100) if model is not None else "",
-        parameters=given,
-        lr=_number(given.get("learning_rate"), None),
-        loss=one_line(given.get("loss_fn") or "", 40),
-        group_size=_whole(given.get("group_size")) or job.group_size,
-        seed=_whole(given.get("seed")),
+        parameters=parameters,
+        lr=_number(parameters.get("learning_rate"), None),
+        loss=one_line(parameters.get("loss_fn") or "", 40),
+        group_size=_whole(parameters.get("group_size")) or job.group_size,
+        seed=_whole(parameters.get("seed")),
         engine=one_line(model.engine.engine, 20) if model is not None and model.engine else "",
-        step=_whole(said.get("step")) or (status.step if status is not None else None) or 0,
-        steps=_whole(said.get("steps")) or (status.steps if status is not None else None),
+        step=_whole(metadata.get("step")) or (status.step if status is not None else None) or 0,
+        steps=_whole(metadata.get("steps")) or (status.steps if status is not None else None),
         tokens=(status.trained_tokens if status is not None else None) or 0,
         status=one_line(job.status or "", 20),
         created_at=created,
@@ -223,7 +223,7 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
     ends = ends_of(len(rewards))
     times = [at for at in (seconds(node.created_at) for node in steps) if at is not None]
     newest = steps[-1]
-    told = next((node for node in reversed(steps) if _heldout(node) is not None), None)
+    scored = next((node for node in reversed(steps) if _heldout(node) is not None), None)
     evaluations = (heldout_evaluation(node.evaluations) for node in reversed(steps))
     evaluation = next((each for each in evaluations if each is not None), None)
     rollouts = sum(node.num_traces or 0 for node in steps)
@@ -237,8 +237,8 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
         reward_first=fmean(rewards[:ends]) if rewards else None,
         reward=fmean(rewards[-ends:]) if rewards else None,
         points=tuple(thinned(rewards)),
-        heldout=_heldout(told) if told is not None else None,
-        heldout_rollouts=(heldout_rollouts_of(told) or None) if told is not None else None,
+        heldout=_heldout(scored) if scored is not None else None,
+        heldout_rollouts=(heldout_rollouts_of(scored) or None) if scored is not None else None,
         no_gradient=idle / rollouts if rollouts and _idle(newest) is not None else None,
         step=max(row.step, len(steps)),
         tokens=sum(node.num_tokens or 0 for node in steps) or row.tokens,
@@ -272,9 +272,9 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
     return [fmean(values[at : at + stride]) for at in range(0, len(values), stride)]
 
 
-def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters without those that are None; the loss's own ones become entries of their own."""
-    found = {key: value for key, value in given.items() if value is not None}
+    found = {key: value for key, value in parameters.items() if value is not None}
     config = found.pop("loss_fn_config", None)
     if isinstance(config, Mapping):
         found |= {f"loss_fn_config.{key}": value for key, value in config.items()}
@@ -759,8 +759,12 @@ class RunGroup:
     def title(self) -> str:
         """E.g. ``4 runs · reward .81 ± .02 between runs · lr 3e-4 · group 8``; the rewards come
         first, since the end may be cut."""
-        told = [counted(len(self.rows), "run"), self._reward, *(_shared(*key) for key in self.keys)]
-        return " · ".join(text for text in told if text)
+        parts = [
+            counted(len(self.rows), "run"),
+            self._reward,
+            *(_shared(*key) for key in self.keys),
+        ]
+        return " · ".join(text for text in parts if text)
 
     @property
     def _reward(self) -> str:

@@ -66,7 +66,7 @@ class Member(BaseModel):
         return bool(self.job_id) and not self.ended and self.status != WAITING
 
     @property
-    def said(self) -> str:
+    def values_text(self) -> str:
         """Its values as text, e.g. ``lr 3e-4 · group 8``."""
         return " · ".join(f"{short_label(k)} {value_text(v)}" for k, v in self.differs.items())
 
@@ -102,7 +102,7 @@ class Sweep(BaseModel):
     """Unix seconds."""
 
     @property
-    def said(self) -> str:
+    def progress_text(self) -> str:
         """Its progress, e.g. ``arith-rl-sweep: 2 of 4 runs ended, 1 waits``."""
         ended = sum(member.ended for member in self.members)
         waiting = sum(not (member.ended or member.running) for member in self.members)
@@ -241,7 +241,7 @@ class SweepSize:
         return f"about {_minutes(self.seconds)}, judging by {self.basis}"
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """In one line, e.g. ``4 runs, 2 at once · 240 steps · 23 040 training rollouts · …``."""
         parts = [f"{counted(self.runs, 'run')}, {min(self.runs, self.at_once)} at once"]
         if self.steps is not None:
@@ -272,25 +272,25 @@ def size_of(
         tasks: The taskset.
         like: A run whose seconds per rollout are used for the estimate, see `paced_like`.
     """
-    given = [{**sweep.parameters, **one.differs} for one in sweep.members]
-    return size_of_runs(given, sweep.at_once, model, tasks, like)
+    parameters = [{**sweep.parameters, **one.differs} for one in sweep.members]
+    return size_of_runs(parameters, sweep.at_once, model, tasks, like)
 
 
 def size_of_runs(
-    given: Sequence[Mapping[str, Value]],
+    parameters: Sequence[Mapping[str, Value]],
     at_once: int,
     model: Model,
     tasks: Sequence[Task],
     like: RunRow | None,
 ) -> SweepSize:
     """As `size_of`, for runs with the given parameters."""
-    found = [run_size(model, one, tasks) for one in given]
+    found = [run_size(model, one, tasks) for one in parameters]
     each = tuple(one for one in found if one is not None)
     if len(each) < len(found):
-        return SweepSize(len(given), at_once)
+        return SweepSize(len(parameters), at_once)
     pace = None if like is None else rollout_seconds(like)
     return SweepSize(
-        len(given),
+        len(parameters),
         at_once,
         each,
         None if pace is None else pace * sum(one.rollouts + one.evaluated for one in each),
@@ -308,19 +308,19 @@ def sweep_facts(
     """Everything that a sweep forks, submits and costs, per run and in total: labels and texts."""
     held = sum(task.heldout for task in tasks)
     apart = f", {held} held out" if held else ""
-    given = [
+    parameters = [
         (setting_label(key), write(value))
         for key, value in sweep.parameters.items()
         if key not in UNLISTED
     ]
-    runs = [("", one.said) for one in sweep.members[:MOST_LISTED]]
+    runs = [("", one.values_text) for one in sweep.members[:MOST_LISTED]]
     if len(sweep.members) > MOST_LISTED:
         runs.append(("", f"and {len(sweep.members) - MOST_LISTED} more"))
     return [
         ("forks of", one_line(sweep.model, 60)),
         ("start from", one_line(sweep.start, 60)),
         ("taskset", f"{one_line(sweep.source, 60)}: {len(tasks) - held} tasks to train on{apart}"),
-        *given,
+        *parameters,
         ("sweep", one_line(sweep.name, 60)),
         *runs,
         *_evaluations(sweep, size, held),
@@ -337,11 +337,13 @@ UNLISTED = ("sweep", "eval_every", "eval_samples", "baseline")
 def _evaluations(sweep: Sweep, size: SweepSize, held: int) -> list[tuple[str, str]]:
     """Lines about evaluations as for a single run; if the runs differ in them, each variant
     once."""
-    given = [{**sweep.parameters, **member.differs} for member in sweep.members]
-    found = [evaluation_facts(one, of, held) for one, of in zip(size.each, given, strict=False)]
+    parameters = [{**sweep.parameters, **member.differs} for member in sweep.members]
+    found = [
+        evaluation_facts(one, of, held) for one, of in zip(size.each, parameters, strict=False)
+    ]
     ways = list(dict.fromkeys(fact for facts in found for fact in facts))
     labels = list(dict.fromkeys(label for label, _ in ways))
-    return [(label, "; or ".join(said for of, said in ways if of == label)) for label in labels]
+    return [(label, "; or ".join(text for of, text in ways if of == label)) for label in labels]
 
 
 def _costs(size: SweepSize) -> list[tuple[str, str]]:
@@ -354,10 +356,13 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
         ("rollout{s} to train on", [one.rollouts for one in size.each]),
         ("to evaluate", [one.evaluated for one in size.each]),
     )
-    said = [(what, counts) for what, counts in rows if any(counts)]
+    nonzero = [(what, counts) for what, counts in rows if any(counts)]
     lines = [
-        ("per run", " · ".join(_of(_span(counts), what) for what, counts in said)),
-        ("in all", " · ".join([many, *(_of(spaced(sum(counts)), what) for what, counts in said)])),
+        ("per run", " · ".join(_of(_span(counts), what) for what, counts in nonzero)),
+        (
+            "in all",
+            " · ".join([many, *(_of(spaced(sum(counts)), what) for what, counts in nonzero)]),
+        ),
         *_heldout(size),
     ]
     if size.sampled_tokens is None or size.trained_tokens is None:
@@ -365,8 +370,8 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     sampled = _span([one.sampled * (one.max_tokens or 0) for one in size.each])
     trained = _span([one.rollouts * (one.max_tokens or 0) for one in size.each])
     all_ = f"{spaced(size.sampled_tokens)} and {spaced(size.trained_tokens)}"
-    said_ = f"per run at most {sampled} sampled, {trained} trained; in all {all_}; plus prompts"
-    return [*lines, ("tokens", said_)]
+    tokens = f"per run at most {sampled} sampled, {trained} trained; in all {all_}; plus prompts"
+    return [*lines, ("tokens", tokens)]
 
 
 def _of(count: str, what: str) -> str:
@@ -382,8 +387,8 @@ def _heldout(size: SweepSize) -> list[tuple[str, str]]:
     per_run = " per run" * (len(counts) > 1)
     often = _span([one.heldout_every for one in size.each])
     often = "every step" if often == "1" else f"every {often} steps"
-    said = f"{_span(counts)} rollouts of held-out tasks{per_run} ({often})"
-    return [("held-out reward", said + (f"; in all {spaced(sum(counts))}" if per_run else ""))]
+    text = f"{_span(counts)} rollouts of held-out tasks{per_run} ({often})"
+    return [("held-out reward", text + (f"; in all {spaced(sum(counts))}" if per_run else ""))]
 
 
 def run_costs(size: SweepSize) -> list[tuple[str, str]]:
@@ -392,8 +397,8 @@ def run_costs(size: SweepSize) -> list[tuple[str, str]]:
     lines = []
     for one in size.each:
         rows = ((one.rollouts, "to train on"), (one.evaluated, "to evaluate"))
-        said = " · ".join(f"{spaced(many)} {what}" for many, what in rows if many)
-        lines.append(("rollouts", said))
+        text = " · ".join(f"{spaced(many)} {what}" for many, what in rows if many)
+        lines.append(("rollouts", text))
     lines += _heldout(size)
     if size.sampled_tokens is not None and size.trained_tokens is not None:
         sampled, trained = spaced(size.sampled_tokens), spaced(size.trained_tokens)

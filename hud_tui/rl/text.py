@@ -142,8 +142,8 @@ def one_line(text: object, limit: int = 200) -> str:
     """`clean` for a table cell or a status line: newlines and tabs become visible too, and text
     that is cut ends in ``…``."""
     text = str(text)
-    kept = clean(text[:limit], limit).replace("\n", "⏎").replace("\t", "⇥")
-    return f"{kept}…" if len(text) > limit else kept
+    line = clean(text[:limit], limit).replace("\n", "⏎").replace("\t", "⇥")
+    return f"{line}…" if len(text) > limit else line
 
 
 def command_line(program: str, *words: object) -> str:

@@ -169,12 +169,12 @@ class Segments:
     def ancestors(self, position: int, depths: list[int]) -> list[int]:
         """A node's ancestors at the given depths, each from 1 to its own; ascending."""
         found: list[int] = []
-        wanted = sorted(depths, reverse=True)
+        targets = sorted(depths, reverse=True)
         for segment, _ in self.lineage(position):
             nodes = self.nodes[segment]
             first = self._depths[nodes[0]]
-            while len(found) < len(wanted) and wanted[len(found)] >= first:
-                found.append(nodes[wanted[len(found)] - first])
+            while len(found) < len(targets) and targets[len(found)] >= first:
+                found.append(nodes[targets[len(found)] - first])
         return found[::-1]
 
     def newest(self) -> list[int]:
@@ -348,8 +348,8 @@ class Unfolded:
     def fold(self, position: int) -> set[int] | None:
         """Fold the runs that contain a node; None if no run does."""
         segment, index = self._segments.of(position), self._segments.index(position)
-        kept = [run for run in self._runs if not self._spans(run, segment, index)]
-        return self._set(kept) if len(kept) < len(self._runs) else None
+        rest = [run for run in self._runs if not self._spans(run, segment, index)]
+        return self._set(rest) if len(rest) < len(self._runs) else None
 
     def hold(self, head: int | None) -> set[int]:
         """Keep the present neighbours of the head visible when the head moves on."""
@@ -641,10 +641,10 @@ class Matches:
     def _test(self, tree: Tree, position: int) -> None:
         """Add a checkpoint to the rows if it matches, else remove it."""
         place = bisect_left(self._found, position)
-        there, kept = self.has(position), self.keep(tree, position)
-        if kept and not there:
+        there, matches = self.has(position), self.keep(tree, position)
+        if matches and not there:
             self._found.insert(place, position)
-        elif there and not kept:
+        elif there and not matches:
             del self._found[place]
 
     def __len__(self) -> int:

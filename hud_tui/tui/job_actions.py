@@ -743,14 +743,16 @@ async def ask_cancel_sweep(
     status, or None if the user declined. Call it from a worker. Raises HudError if a run could not
     be cancelled."""
     lines = [
-        f"{sweep.said}.",
+        f"{sweep.progress_text}.",
         "Its runs end between two rollouts, and those that wait are not begun.",
         "Every checkpoint so far is kept.",
     ]
     dialog = ConfirmDialog("Cancel the sweep", lines, "Cancel sweep", True, "Keep training")
     if not await app.push_screen_wait(dialog):
         return None
-    return (await cancel_sweep(session.client, await refreshed(session.client, sweep), files)).said
+    return (
+        await cancel_sweep(session.client, await refreshed(session.client, sweep), files)
+    ).progress_text
 
 
 async def ask_resume_sweep(
@@ -759,11 +761,11 @@ async def ask_resume_sweep(
     """Resume a sweep after confirmation; return its status, or None if the user declined. Call it
     from a worker. Raises HudError if its tasks have changed or the service does not answer."""
     lines = [
-        f"{sweep.said}.",
+        f"{sweep.progress_text}.",
         "What was cancelled or interrupted resumes where it was, and what waits begins.",
     ]
     if not await app.push_screen_wait(ConfirmDialog("Resume the sweep", lines, "Resume sweep")):
         return None
     going, tasks = await sweep_to_resume(session.client, sweep, files)
     start_sweep(app, session, going, tasks, files)
-    return going.said
+    return going.progress_text

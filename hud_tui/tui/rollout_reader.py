@@ -538,7 +538,7 @@ def rollout_title(
     parts.append((2, Content(f"rollout {place + 1} of {len(group.rollouts)}")))
     parts.append((0, Content(f"reward {short(trace.reward)}")))
     if (advantage := group.rollouts[place].advantage) is not None:
-        parts.append((1, Content(f"advantage {advantage_text(advantage)}{group.rule.said}")))
+        parts.append((1, Content(f"advantage {advantage_text(advantage)}{group.rule.formula_end}")))
     if group.heldout:
         parts.append((1, Content("held out")))
     if removed:

@@ -235,7 +235,7 @@ class RunSession:
         try:
             return scope_of(self.store.directory, service, settings.api_key)
         except HudUsage as error:
-            self.store.say(f"{error.message}. Nothing is saved for this account: {error.hint}.")
+            self.store.warn(f"{error.message}. Nothing is saved for this account: {error.hint}.")
             return None
 
     async def runs(self) -> Mapping[str, RunRow]:
@@ -275,7 +275,7 @@ class RunSession:
         """
         journal = self._journals.get(model.id)
         if journal is None:
-            journal = self._journals[model.id] = Journal(tell=self._note_move)
+            journal = self._journals[model.id] = Journal(on_move=self._note_move)
         if self.run.model is None or self.run.model.id != model.id:
             self.at = self.loop = None
         alarms = AlarmWatch(self._thresholds, AlarmBook(self.store, model.id))

@@ -273,7 +273,7 @@ async def test_the_client_follows_the_list_and_writes_names_and_notes(
     assert set(more.keys) == {"reward_mean", "entropy"}
     await client.rename_job(job_id, "the best")
     [row] = await table.read()
-    assert (row.name, row.status, table.polls, table.said) == (
+    assert (row.name, row.status, table.polls, table.source_text) == (
         *("the best", "succeeded", False, "list"),
     )
     scored = await table.series(job_id, ["heldout_reward"])
@@ -315,7 +315,7 @@ async def test_on_hud_rows_are_put_together_within_a_budget(
         assert len(transport.asked) <= 6
         whole = {row.id for row in rows if row.whole}
         assert made[0] in whole, "what is marked comes first"
-        assert "≤ 6 requests/min" in table.said
+        assert "≤ 6 requests/min" in table.source_text
         for _ in range(4):
             clock[0] += 60
             before = len(transport.asked)

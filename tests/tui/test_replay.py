@@ -231,22 +231,22 @@ def playback_of(now: list[float], speed: float = 20.0) -> Playback:
 def test_the_time_of_a_replay_stands_still_goes_on_and_changes_its_pace() -> None:
     now = [100.0]
     playback = playback_of(now)
-    assert playback.said == "▶ 20× · step 0/300"
+    assert playback.state_text == "▶ 20× · step 0/300"
     now[0] += 1.0
     assert (playback.now, playback.step) == (20.0, 10)
     playback.toggle()
     now[0] += 50.0
-    assert (playback.now, playback.said) == (20.0, "⏸ 20× · step 10/300")
+    assert (playback.now, playback.state_text) == (20.0, "⏸ 20× · step 10/300")
     playback.faster(-2)
     playback.toggle()
     now[0] += 1.0
-    assert (playback.now, playback.said) == (25.0, "▶ 5× · step 12/300")
+    assert (playback.now, playback.state_text) == (25.0, "▶ 5× · step 12/300")
     playback.faster(1)
     assert playback.speed == 10.0
     playback.faster(99)
     assert playback.speed == FASTEST
     now[0] += 1.0
-    assert playback.said == "■ 10000× · step 300/300"
+    assert playback.state_text == "■ 10000× · step 300/300"
     playback.toggle()
     assert (playback.now, playback.paused) == (0.0, False), "at the end it begins anew"
 
@@ -261,7 +261,7 @@ def test_a_replay_is_put_to_a_step_and_waits_there() -> None:
     playback.go_to(120)
     assert (playback.step, playback.now) == (120, 120 * STEP_S)
     playback.go_to(9999)
-    assert playback.said == "■ 20× · step 300/300"
+    assert playback.state_text == "■ 20× · step 300/300"
     playback.go_to(0)
     assert (playback.step, playback.last_step) == (0, 300)
 

@@ -39,7 +39,7 @@ def test_there_are_twelve_named_pathologies_and_each_detector_has_one() -> None:
 
 def test_a_healthy_run_trips_nothing() -> None:
     report = inspect(HEALTHY.rows())
-    assert [(alarm.name, alarm.onset, alarm.said) for alarm in report.alarms] == []
+    assert [(alarm.name, alarm.onset, alarm.summary) for alarm in report.alarms] == []
     assert report.skipped == ()
 
 

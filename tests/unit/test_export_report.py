@@ -22,8 +22,8 @@ from hud_tui.rl.report import (
     HEIGHT,
     MOST_POINTS,
     WIDTH,
-    Kept,
     Line,
+    LocalFacts,
     Mark,
     chart,
     lineage_lines,
@@ -90,7 +90,7 @@ RUN = Run(
     loaded=True,
     alarms=Report((ALARM,), (Skipped("kl", "KL", HOSTILE),), 40),
 )
-KEPT = Kept("HUD local", {"c5": HOSTILE}, (Move("c2", "c1", ours=False, at=1.7e9),))
+KEPT = LocalFacts("HUD local", {"c5": HOSTILE}, (Move("c2", "c1", ours=False, at=1.7e9),))
 
 
 def parsed(text: str) -> list[Token]:
@@ -182,7 +182,7 @@ def test_any_text_stays_one_cell_of_plain_words(text: str) -> None:
 
 
 def test_a_run_without_anything_has_a_report_too() -> None:
-    files = report_files(Run(), Kept(), 0.0)
+    files = report_files(Run(), LocalFacts(), 0.0)
     assert list(files) == [FILE]
     assert "No step has been taken." in files[FILE]
 
@@ -238,4 +238,4 @@ def test_lineages_are_told_run_by_run() -> None:
 def test_numbers_that_are_none_break_nothing() -> None:
     node = Checkpoint(id="a", is_active=True, mean_reward=math.inf, metrics={"x": math.nan})
     run = replace(RUN, tree=Tree.of([node]), series=Series.of([node]))
-    assert "| mean reward | – |" in report_files(run, Kept(), math.inf)[FILE]
+    assert "| mean reward | – |" in report_files(run, LocalFacts(), math.inf)[FILE]

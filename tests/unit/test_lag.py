@@ -27,9 +27,9 @@ def test_an_event_is_as_late_as_the_service_s_clock_says(clock: Callable[[float]
     found = Lag()
     found.opened({"date": DATE})
     clock(50.0)
-    found.hear(THERE + 10.0)
+    found.update(THERE + 10.0)
     assert found.behind_s == pytest.approx(40.0)
-    found.hear(THERE + 50.0)
+    found.update(THERE + 50.0)
     assert found.behind_s == pytest.approx(0.0)
 
 
@@ -37,7 +37,7 @@ def test_what_was_late_is_told_only_while_more_of_it_comes(clock: Callable[[floa
     found = Lag()
     found.opened({"date": DATE})
     clock(50.0)
-    found.hear(THERE)
+    found.update(THERE)
     assert found.behind_s > 0
     clock(FRESH_S)
     assert found.behind_s == 0
@@ -47,12 +47,12 @@ def test_what_was_late_is_told_only_while_more_of_it_comes(clock: Callable[[floa
 def test_without_a_time_nothing_is_late(date: str, clock: Callable[[float], None]) -> None:
     found = Lag()
     found.opened({"date": date})
-    found.hear(1.0)
+    found.update(1.0)
     assert found.behind_s == 0
 
 
 def test_an_event_without_a_time_says_nothing(clock: Callable[[float], None]) -> None:
     found = Lag()
     found.opened({"date": DATE})
-    found.hear(0.0)
+    found.update(0.0)
     assert found.behind_s == 0

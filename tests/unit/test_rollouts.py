@@ -158,10 +158,10 @@ def test_advantages_are_those_that_the_run_was_trained_with() -> None:
     rule = Advantages.of_run({"norm_adv_by_std": True, "reward_scale": 2.0})
     [group] = rollout_groups(traces, rule)
     assert [one.advantage for one in group.rollouts] == [-2.0, 2.0]
-    assert group.rule.said == " ÷ std × 2"
+    assert group.rule.formula_end == " ÷ std × 2"
     [plain] = rollout_groups(traces)
     assert [one.advantage for one in plain.rollouts] == [-0.5, 0.5]
-    assert plain.rule.said == ""
+    assert plain.rule.formula_end == ""
 
 
 @pytest.mark.parametrize("given", [None, {}, {"reward_scale": "2", "norm_adv_by_std": "yes"}])

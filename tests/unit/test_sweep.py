@@ -55,10 +55,10 @@ def test_every_combination_comes_once_the_last_parameter_fastest() -> None:
 def test_forks_are_named_after_what_differs() -> None:
     members = members_of("arith-rl-sweep", SWEPT)
     assert members[0].name == "arith-rl-sweep-lr1e-4-group8"
-    assert members[3].said == "lr 3e-4 · group 16"
+    assert members[3].values_text == "lr 3e-4 · group 16"
     [spaced] = members_of("s", {"max_tokens": (20,), "eval_every": (5,), "beta1": (0.8,)})
     assert spaced.name == "s-max-tokens20-eval-every5-beta10.8", "no spaces in the name of a model"
-    assert spaced.said == "max tokens 20 · eval every 5 · beta1 0.8"
+    assert spaced.values_text == "max tokens 20 · eval every 5 · beta1 0.8"
     close = members_of("s" * 99, {"seed": (1, 2)})
     assert len({member.name for member in close}) == 2
     assert all(len(member.name) <= 100 for member in close)
@@ -83,8 +83,8 @@ def test_the_size_counts_what_every_run_does() -> None:
     assert (size.runs, size.steps) == (4, 40)
     assert size.rollouts == 10 * 4 * (8 + 16 + 8 + 16)
     assert size.trained_tokens == size.sampled_tokens == 20 * (size.rollouts or 0)
-    assert "4 runs, 2 at once · 40 steps · 1 920 training rollouts" in size.said
-    assert "time unknown" in size.said
+    assert "4 runs, 2 at once · 40 steps · 1 920 training rollouts" in size.summary
+    assert "time unknown" in size.summary
 
 
 def test_the_time_is_that_of_a_run_like_it() -> None:
@@ -107,13 +107,13 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
     assert paced_like([row, own], MODEL, "mixed") is own
     size = size_of(sweep(parameters={"steps": 10}), MODEL, TASKS, row)
     assert size.seconds == pytest.approx(192.0)
-    assert "about 3 min, judging by before" in size.said
+    assert "about 3 min, judging by before" in size.summary
 
 
 def test_hud_decides_how_long_a_run_is() -> None:
     size = size_of(sweep(), Model(id="m", model_name="m"), TASKS)
     assert (size.rollouts, size.sampled_tokens, size.seconds) == (None, None, None)
-    assert "the service decides" in size.said
+    assert "the service decides" in size.summary
     facts = sweep_facts(sweep(), size, Model(id="m", model_name="m"), TASKS)
     assert ("in all", "4 runs, 2 at once") in facts
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.cli.connect import progress
-from hud_tui.cli.output import emit_error, tell
+from hud_tui.cli.output import emit_error, print_notice
 from hud_tui.errors import HudError
 from hud_tui.rl.tasks.task import Task, places
 from hud_tui.rl.text import clean, count_unsafe, one_line
@@ -54,7 +54,7 @@ HOSTILE = "a\x1b]0;owned\x07b\nhud-tui: all is well\u202e"
 
 
 def test_no_text_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(f"job {HOSTILE} is submitted")
+    print_notice(f"job {HOSTILE} is submitted")
     emit_error(HudError(HOSTILE, HOSTILE))
     err = capsys.readouterr().err
     assert all(line.isprintable() for line in err.splitlines())

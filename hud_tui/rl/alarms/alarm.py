@@ -118,7 +118,7 @@ class Alarm:
         return f"ending: below the limit for {self.calm} of {self.release} steps"
 
     @property
-    def told(self) -> str:
+    def evidence_text(self) -> str:
         """The evidence, and whether the alarm is about to end, in one line."""
         return " · ".join(part for part in (self.summary, self.easing) if part)
 
@@ -234,21 +234,21 @@ class Cooldown:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._told: dict[str, tuple[float, int]] = {}
+        self._last: dict[str, tuple[float, int]] = {}
 
     def passes(self, name: str, rank: int, now: float) -> bool:
         """Whether a name may be sent at `now` (seconds); if so, its cooldown starts."""
-        at, before = self._told.get(name, (-MOST_S, 0))
+        at, before = self._last.get(name, (-MOST_S, 0))
         if now - at < self._seconds and rank <= before:
             return False
-        self._told[name] = (now, rank)
+        self._last[name] = (now, rank)
         return True
 
 
 def alarm_line(alarm: Alarm, model: str) -> str:
     """An alarm in one line."""
-    said = f"{alarm.headline} of {model}: {alarm.summary}"
-    return one_line(said, 300)
+    line = f"{alarm.headline} of {model}: {alarm.summary}"
+    return one_line(line, 300)
 
 
 TOLD = 200
@@ -286,26 +286,30 @@ class Notifier:
             return None
         if not self._cooldown.passes(f"{model} {alarm.name}", rank, self._clock()):
             return None
-        said = alarm_line(alarm, model)
+        line = alarm_line(alarm, model)
         facts = {"name": alarm.name, "level": alarm.level, "onset": alarm.onset, "id": alarm.id}
-        return self._tell(said, {"kind": "alarm", "model": model, **facts, "advice": alarm.advice})
+        return self._send(line, {"kind": "alarm", "model": model, **facts, "advice": alarm.advice})
 
     def ended(self, job: JobStatus, model: str) -> dict[str, object] | None:
         """Notify about the end of a run; return the document for the webhook, or None."""
-        said = one_line(
+        line = one_line(
             f"{model}: the run is {job.status} after {counted(job.step or 0, 'step')}", 300
         )
         facts = {"job": job.id, "status": job.status, "step": job.step}
-        return self._tell(said, {"kind": "ended", "model": model, **facts})
+        return self._send(line, {"kind": "ended", "model": model, **facts})
 
     def failed(self, why: str) -> str:
         """The message about a failed webhook; empty after the first failure."""
-        told, self._failed = self._failed, True
-        return "" if told else f"The webhook failed: {why}. It is tried again with the next alarm."
+        failed_before, self._failed = self._failed, True
+        return (
+            ""
+            if failed_before
+            else f"The webhook failed: {why}. It is tried again with the next alarm."
+        )
 
-    def _tell(self, said: str, facts: dict[str, object]) -> dict[str, object] | None:
+    def _send(self, line: str, facts: dict[str, object]) -> dict[str, object] | None:
         if self.notify.bell:
             self._ring()
         if self.notify.osc9:
-            self._write(f"\x1b]9;{one_line(said, TOLD)}\x1b\\")
-        return {"text": said, **facts} if self.notify.webhook else None
+            self._write(f"\x1b]9;{one_line(line, TOLD)}\x1b\\")
+        return {"text": line, **facts} if self.notify.webhook else None

@@ -167,9 +167,9 @@ def last_good_checkpoint(tree: Tree, update: int, most: int = MOST) -> int | Non
     line = list(islice(tree.lineage(tree.parent(update)), min(most, MOST)))
     owns = [tree.own(position) for position in line]
     floors = _floor([own.reward for own in owns]), _floor([own.heldout for own in owns])
-    kept = [(p, own) for p, own in zip(line, owns, strict=True) if is_servable(tree[p])]
-    good = (position for position, own in kept if _is_good(own, *floors))
-    usual = kept[0][0] if kept else next(iter(line), None)
+    servable = [(p, own) for p, own in zip(line, owns, strict=True) if is_servable(tree[p])]
+    good = (position for position, own in servable if _is_good(own, *floors))
+    usual = servable[0][0] if servable else next(iter(line), None)
     return next(good, usual)
 
 

@@ -255,10 +255,10 @@ class StaleRollouts(Detector[Staleness]):
         age = STALENESS.read(row)
         if age is None:
             return None
-        dropped, kept = DROPPED.read(row), TRACES.read(row)
+        dropped, trained = DROPPED.read(row), TRACES.read(row)
         self._age, self._dropped = age, nan
-        if dropped is not None and kept is not None and dropped + kept > 0:
-            self._dropped = dropped / (dropped + kept)
+        if dropped is not None and trained is not None and dropped + trained > 0:
+            self._dropped = dropped / (dropped + trained)
         severity = grade(age, self.tuning)
         return max(severity, 3.0) if self._dropped > self.tuning.dropped else severity
 

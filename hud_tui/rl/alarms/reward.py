@@ -228,9 +228,9 @@ class RewardPlateau(Detector[Plateau]):
         if seen < self._next:
             return None
         self._next = seen + max(LOOK, int(LOOK_SHARE * seen))
-        return self._look(context)
+        return self._severity(context)
 
-    def _look(self, context: Context) -> float:
+    def _severity(self, context: Context) -> float:
         first = len(self._rewards) - int(self.tuning.share * len(self._rewards))
         means = block_means(self._rewards[first:], BLOCKS)
         slope = theil_sen(means)
@@ -436,5 +436,5 @@ class ErroredRollouts(Detector[Limits]):
 
 def _lost(row: Row) -> float | None:
     """Traces without samples, relative to the trained ones."""
-    lost, kept = LEFT_OUT.read(row), TRACES.read(row)
-    return lost / kept if lost is not None and kept is not None and kept > 0 else None
+    lost, trained = LEFT_OUT.read(row), TRACES.read(row)
+    return lost / trained if lost is not None and trained is not None and trained > 0 else None

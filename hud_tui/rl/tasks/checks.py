@@ -101,12 +101,12 @@ def check_rows(tasks: Sequence[Task]) -> list[Finding]:
     train = sum(not task.heldout for task in tasks)
     forms = Counter(task.form for task in tasks)
     mixed = ", ".join(f"{number} {form}" for form, number in sorted(forms.items()))
-    said = mixed if len(forms) > 1 else next(iter(forms))
+    shown = mixed if len(forms) > 1 else next(iter(forms))
     fix = "write all of them in one form" if len(forms) > 1 else ""
     rows = Finding(
         "rows",
         "warning" if len(forms) > 1 else "ok",
-        f"{count(len(tasks), 'task')}, {said}",
+        f"{count(len(tasks), 'task')}, {shown}",
         fix=fix,
     )
     if not train:
@@ -153,11 +153,13 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
         return [Finding("scenarios", "warning", message, one_line(env))]
     known = {str(name).removeprefix(f"{env}:") for name in offered}
     unknown = [task for task in tasks if task.scenario not in known]
-    wanted = {task.scenario for task in tasks}
+    required = {task.scenario for task in tasks}
     if not unknown:
-        message = f"{one_line(env)} has {count(len(wanted), 'scenario')} of {len(wanted)} required"
+        message = (
+            f"{one_line(env)} has {count(len(required), 'scenario')} of {len(required)} required"
+        )
         return [Finding("scenarios", "ok", message, one_line(env))]
-    message = f"{one_line(env)} has no {names(sorted(wanted - known))}"
+    message = f"{one_line(env)} has no {names(sorted(required - known))}"
     fix = f"it has {names(sorted(known))}" if known else "it has no scenarios"
     return [Finding("scenarios", "failure", message, places(unknown), fix)]
 
@@ -289,10 +291,10 @@ def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
     HUD's reference has only reasoning_effort; the embedded service, which publishes its training
     defaults, takes the others too.
     """
-    given = asked.model_dump(exclude_none=True).keys() - {"reasoning_effort"}
-    if model.training_defaults is not None or not given:
+    parameters = asked.model_dump(exclude_none=True).keys() - {"reasoning_effort"}
+    if model.training_defaults is not None or not parameters:
         return []
-    listed = ", ".join(name for name in JobParameters.model_fields if name in given)
+    listed = ", ".join(name for name in JobParameters.model_fields if name in parameters)
     message = f"HUD defines reasoning_effort only; it may refuse or ignore {listed}"
     return [Finding("model", "warning", message, listed, "remove it")]
 
@@ -580,11 +582,13 @@ def check_runtime(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
     for task in having:
         config = task.more["runtime_config"]
         both = config.get("image") and config.get("compose")
-        said = "runtime_config: image or compose, not both" if both else validate(config)
-        if said:
-            wrong.setdefault(said, []).append(task)
+        problem = "runtime_config: image or compose, not both" if both else validate(config)
+        if problem:
+            wrong.setdefault(problem, []).append(task)
     fix = "use image or compose, resources and limits only"
-    found = [Finding("runtime", "failure", said, places(bad), fix) for said, bad in wrong.items()]
+    found = [
+        Finding("runtime", "failure", problem, places(bad), fix) for problem, bad in wrong.items()
+    ]
     if embedded and not found:
         message = f"the embedded service ignores the runtime_config of {len(having)} rows"
         return [Finding("runtime", "warning", message, places(having), "remove it")]

@@ -192,12 +192,12 @@ def _report_missing(fields: Fields) -> None:
     """Report the fields that are missing for the most similar form."""
     row = fields.row
     if row.get("mcp_config") or row.get("evaluate_tool") or row.get("setup_tool"):
-        for key, wanted in (("prompt", "the instruction"), ("mcp_config", "the MCP servers")):
+        for key, expected in (("prompt", "the instruction"), ("mcp_config", "the MCP servers")):
             if not row.get(key):
-                fields.wrong(key, f"expected {wanted}, found {kind_of(row.get(key))}")
+                fields.wrong(key, f"expected {expected}, found {kind_of(row.get(key))}")
     elif row.get("prompt"):
-        wanted = "expected mcp_config (v4) or gym (v1 to v3) beside prompt, found neither"
-        fields.wrong("mcp_config", wanted)
+        expected = "expected mcp_config (v4) or gym (v1 to v3) beside prompt, found neither"
+        fields.wrong("mcp_config", expected)
     else:
         _read(fields, "upload" if row.get("task_id") else "v5" if row.get("scenario") else "v6")
 

@@ -54,31 +54,31 @@ def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
             errors = sorted(checker.iter_errors(value), key=lambda e: list(map(str, e.path)))
         except (referencing.exceptions.Unresolvable, RecursionError):
             return ""
-        return _said(errors[0], at) if errors else ""
+        return _error_text(errors[0], at) if errors else ""
 
     return validate
 
 
-def _said(error: Any, at: str) -> str:
+def _error_text(error: Any, at: str) -> str:
     place = at + "".join(_step(part) for part in error.absolute_path)
-    value, wanted, rule = error.instance, error.validator_value, str(error.validator)
+    value, expected, rule = error.instance, error.validator_value, str(error.validator)
     if rule == "type":
-        kinds = wanted if isinstance(wanted, list) else [wanted]
+        kinds = expected if isinstance(expected, list) else [expected]
         return f"{place}: expected {' or '.join(one_line(kind, 20) for kind in kinds)}"
     if rule == "enum":
-        return f"{place}: expected one of {one_line(wanted, 80)}"
+        return f"{place}: expected one of {one_line(expected, 80)}"
     if rule == "required":
-        missing = [one_line(name, 40) for name in wanted if name not in value]
+        missing = [one_line(name, 40) for name in expected if name not in value]
         several = f": {', '.join(missing)} are missing"
         return place + (several if len(missing) > 1 else f".{missing[0]}: missing")
-    if rule == "additionalProperties" and wanted is False:
+    if rule == "additionalProperties" and expected is False:
         known = error.schema.get("properties", {}) if isinstance(error.schema, dict) else {}
         name = next((name for name in value if name not in known), "")
         return f"{place}.{one_line(name, 40)}: not known"
     if rule in BOUNDS:
         size = len(value) if isinstance(value, (str, list)) else value
-        return f"{place}: {size} is {BOUNDS[rule]} {wanted}"
-    return f"{place}: does not fit {one_line(rule, 40)} {one_line(wanted, 80)}"
+        return f"{place}: {size} is {BOUNDS[rule]} {expected}"
+    return f"{place}: does not fit {one_line(rule, 40)} {one_line(expected, 80)}"
 
 
 def _step(part: str | int) -> str:
@@ -104,16 +104,16 @@ class Fields:
     def wrong(self, field: str, message: str) -> None:
         self.problems.append(Problem(self.where, one_line(field, 120), message))
 
-    def expected(self, field: str, wanted: str, value: object) -> None:
-        self.wrong(field, f"expected {wanted}, found {kind_of(value)}")
+    def expected(self, field: str, kind: str, value: object) -> None:
+        self.wrong(field, f"expected {kind}, found {kind_of(value)}")
 
-    def text(self, key: str, wanted: str = "text") -> str:
+    def text(self, key: str, kind: str = "text") -> str:
         """A required text that is not empty."""
         value = self.row.get(key)
         if isinstance(value, str) and value.strip():
             return value
         found = "empty text" if isinstance(value, str) else kind_of(value)
-        self.wrong(key, f"expected {wanted}, found {found}")
+        self.wrong(key, f"expected {kind}, found {found}")
         return ""
 
     def maybe_text(self, key: str) -> str:
@@ -303,9 +303,9 @@ def _joined(stretches: Sequence[_Stretch]) -> Iterator[str]:
     for (name, unit), group in groupby(stretches, lambda one: (one.name, one.unit)):
         numbers = [one.numbers() for one in group]
         many = "s" if len(numbers) > 1 or "-" in numbers[0] else ""
-        said = one_line(name, 80)
+        label = one_line(name, 80)
         yield (
-            f"{said} {unit}{many} {', '.join(numbers)}"
+            f"{label} {unit}{many} {', '.join(numbers)}"
             if unit
-            else ", ".join([said] * len(numbers))
+            else ", ".join([label] * len(numbers))
         )

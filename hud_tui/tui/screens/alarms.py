@@ -224,7 +224,7 @@ def _row(alarm: Alarm, run: Run, book: AlarmBook, kind: str = "") -> Row:
             Content.styled(alarm.title, style),
             Content(str(alarm.onset)),
             Content(holds if alarm.active else ended),
-            Content.styled(alarm.told, "$text-muted"),
+            Content.styled(alarm.evidence_text, "$text-muted"),
         ),
     )
 

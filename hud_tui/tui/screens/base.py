@@ -31,7 +31,7 @@ from hud_tui.rl.export import Sheet, csv_pieces, json_pieces
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.progress import Liveness, State, engine_place, progress
-from hud_tui.rl.report import Kept, allowed, report_files
+from hud_tui.rl.report import LocalFacts, allowed, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line
@@ -150,7 +150,7 @@ def _writer(
         picture = allowed(view.app.export_screenshot(title="hud-tui", simplify=True))
         return lambda: write_numbered(directory, f"{stem}-{view.VIEW}", ".svg", [picture])
     if chosen == "report" or sheet is None:
-        kept = Kept(view.session.client.settings.label, dict(book.notes), tuple(book.moves))
+        kept = LocalFacts(view.session.client.settings.label, dict(book.notes), tuple(book.moves))
         return lambda: write_folder(directory, f"{stem}-report", report_files(run, kept, now))
     pieces = TABLES[chosen](sheet)
     return lambda: write_numbered(directory, f"{stem}-{sheet.name}", f".{chosen}", pieces)

@@ -236,8 +236,8 @@ def facts(group: Group, name: str, rule: Advantages = PLAIN) -> Content:
     drawn = bars(group.rewards, low, high, Segment("·"))
     verdict = "all solved" if stats.all_solved else "all failed" if stats.all_failed else ""
     note = f"{verdict}: every advantage is 0, no gradient" if verdict else ""
-    if rule.said and not note:
-        note = f"advantages: (reward − mean){rule.said}"
+    if rule.formula_end and not note:
+        note = f"advantages: (reward − mean){rule.formula_end}"
     return Content.assemble(
         *whose,
         f"{short(stats.mean)} ± {short(stats.std)}  ",

@@ -585,9 +585,9 @@ class LiveScreen(HudScreen):
     def _show_time(self) -> None:
         playback, status = self.session.playback, self.query_one_optional(RunStatus)
         if playback is not None and status is not None:
-            if status.played[:1] != playback.said[:1]:
+            if status.played[:1] != playback.state_text[:1]:
                 self.call_later(self.renew_hints)
-            status.played = playback.said
+            status.played = playback.state_text
 
     def action_play(self) -> None:
         self._replay(lambda playback: playback.toggle())

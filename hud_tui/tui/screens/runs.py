@@ -347,7 +347,7 @@ class RunsScreen(HudScreen):
                 self.show_error(error)
             return
         self._shown_error = ""
-        driven = [one.said for one in self.session.sweeps.values()]
+        driven = [one.progress_text for one in self.session.sweeps.values()]
         if driven != self._driven and self.rows is not None:
             self._driven = driven
             self._show_title(sum(isinstance(one, RunRow) for one in self.table.lines))
@@ -466,9 +466,9 @@ class RunsScreen(HudScreen):
         if made.group:
             by = "what differs" if made.group == DIFFERS else column(made.group).title
             parts.append(f"grouped by {by}")
-        parts += [one.said for one in self.session.sweeps.values()]
+        parts += [one.progress_text for one in self.session.sweeps.values()]
         if self._source is not None and self._source.list.polls:
-            parts.append(self._source.list.said)
+            parts.append(self._source.list.source_text)
         title.update(Content.assemble((" Runs", "bold"), (f"  {' · '.join(parts)}", "$text-muted")))
 
     def sheet(self) -> Sheet:
@@ -672,7 +672,7 @@ class RunsScreen(HudScreen):
 
     async def _run_or_sweep(self, verb: str, sweep: Sweep) -> str | None:
         """Ask whether the run or its sweep is meant; None if the user leaves."""
-        lines = [f"The run is one of a sweep. {sweep.said}."]
+        lines = [f"The run is one of a sweep. {sweep.progress_text}."]
         choices = [(RUN, "This run"), (SWEEP, "The sweep")]
         dialog = ChoiceDialog(f"{verb} the run or the sweep", lines, choices, RUN, "Neither")
         return await self.app.push_screen_wait(dialog)
