@@ -56,7 +56,7 @@ from hud_tui.rollouts.process import (
     failure_text,
 )
 from hud_tui.rollouts.run_files import Batch, RunFolder, run_folder
-from hud_tui.rollouts.service import RETRY_S, Service, connect_to
+from hud_tui.rollouts.service import RETRY_S, ServiceLink, connect_to
 from hud_tui.settings import read_paths
 from hud_tui.wire import DriveReport, DriveRun, Group, JobEnter, JobError, KeepEvaluation
 from hud_tui.wire_training import ForwardBackward, OptimStep, Payload, Settled
@@ -117,7 +117,7 @@ class Driver:
         self._folder = folder
         self._order, self._state = folder.order(), folder.state()
         self._stopping = asyncio.Event()
-        self._service = Service(connect, self._stopping)
+        self._service = ServiceLink(connect, self._stopping)
         self._make_worker = make_worker
         self._worker: WorkerProcess | None = None
         self._loaded: Loaded | None = None

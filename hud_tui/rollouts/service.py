@@ -23,7 +23,7 @@ PATIENCE_S = 600.0
 RETRY_S = 1.0
 
 
-class Service:
+class ServiceLink:
     """Calls a service that may restart with another port and key."""
 
     def __init__(self, connect: Callable[[], HudClient | None], stopping: asyncio.Event) -> None:
