@@ -36,11 +36,9 @@ from hud_tui.service.context import ServiceContext, unless_stopped
 from hud_tui.service.engines.base import (
     Adam,
     Base,
-    Engine,
     EngineError,
     EngineLost,
     EngineRefused,
-    Handle,
     Sampled,
     SampleRequest,
     StateGone,
@@ -280,44 +278,6 @@ class Rollouts:
         """Share of the training rollouts that ended at max_tokens."""
         cut = sum(rollout.sampled.finish_reason == "length" for rollout in self.train)
         return cut / len(self.train)
-
-
-async def roll_out(
-    engine: Engine,
-    handle: Handle,
-    tokens: Tokenizer,
-    plan: Plan,
-    place: tuple[str, int],
-    train: Sequence[Planned],
-    heldout: Sequence[Planned],
-    context: int,
-) -> Rollouts:
-    """Sample and grade some tasks, in one call to the engine.
-
-    Args:
-        engine, handle, tokens: The policy and its tokenizer.
-        plan: The run's.
-        place: The job's id and the iteration's number, which determine the rollouts' ids: they
-            are the same if an iteration is repeated.
-        train: Tasks that are sampled `group_size` times each.
-        heldout: Tasks that are sampled once each.
-        context: Most tokens of a prompt and its completion.
-
-    Raises:
-        EngineLost: The engine stopped.
-    """
-    size, (_, iteration) = plan.parameters["group_size"], place
-    rollouts = [(task, j) for task in train for j in range(size)]
-    held = [(task, 0) for task in heldout]
-    requests = [_request(plan, iteration, task, j, context) for task, j in (*rollouts, *held)]
-    started_at, start = now(), perf_counter()
-    sampled = await engine.sample(handle, requests)
-    seconds = perf_counter() - start
-    graded = [
-        _grade(task, j, one, tokens, rollout_id(*place, task.index, j))
-        for (task, j), one in zip((*rollouts, *held), sampled, strict=True)
-    ]
-    return Rollouts(graded[: len(rollouts)], graded[len(rollouts) :], started_at, seconds)
 
 
 def trace_rows(
@@ -664,18 +624,24 @@ class Run:
     async def _sample(
         self, node: Node | None, train: Sequence[Planned], heldout: Sequence[Planned]
     ) -> Rollouts:
-        parts = self._parts
+        """Sample and grade some tasks in one call to the engine: `group_size` rollouts of a
+        training task, one of a held-out task. Raises EngineLost: the engine stopped."""
+        parts, plan, context = self._parts, self._plan, self._parts.base(self.model).context
+        trained = [(task, j) for task in train for j in range(plan.parameters["group_size"])]
+        every = [*trained, *((task, 0) for task in heldout)]
+        requests = [_request(plan, self._iteration, task, j, context) for task, j in every]
         async with parts.policies.borrow(self.model, node) as handle:
-            return await roll_out(
-                parts.engine,
-                handle,
-                await parts.tokenizer(self.model),
-                self._plan,
-                (self.job_id, self._iteration),
-                train,
-                heldout,
-                parts.base(self.model).context,
-            )
+            tokens = await parts.tokenizer(self.model)
+            started_at, start = now(), perf_counter()
+            sampled = await parts.engine.sample(handle, requests)
+            seconds = perf_counter() - start
+        place = (self.job_id, self._iteration)  # an iteration that is repeated has the same ids
+        graded = [
+            _grade(task, j, one, tokens, rollout_id(*place, task.index, j))
+            for (task, j), one in zip(every, sampled, strict=True)
+        ]
+        count = len(trained)
+        return Rollouts(graded[:count], graded[count:], started_at, seconds)
 
     async def _keep(self, rollouts: Rollouts) -> None:
         """Store the rollouts of the next step."""
