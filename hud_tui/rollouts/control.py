@@ -219,9 +219,9 @@ async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatu
         return await client.resume_job(job_id)
     known = folder.state()
     if folder.is_driven:
-        raise HudConflict(409, f"run {job_id} is running: there is nothing to resume")
+        raise HudConflict(409, f"nothing to resume: run {job_id} is running")
     if known.status == "succeeded":
-        raise HudConflict(409, f"run {job_id} is succeeded: there is nothing to resume")
+        raise HudConflict(409, f"nothing to resume: run {job_id} has succeeded")
     client.wire.guard.check("resume")
     folder.forget_cancel()
     folder.save(known.model_copy(update={"status": "queued"}))

@@ -77,7 +77,7 @@ def test_what_is_turned_off_or_below_the_level_is_not_told() -> None:
     assert (told.rings, told.written) == (0, [])
     ended = told.notifier.ended(JobStatus(status="failed", id="j", step=7), "m")
     assert ended is not None
-    assert ended["text"] == "m: the run is failed after 7 steps"
+    assert ended["text"] == "m: run failed after 7 steps"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +176,6 @@ async def test_the_app_tells_of_alarms_and_of_the_end_and_of_a_failure_once(
     worse = [("zero_variance", "warn"), ("zero_variance", "critical")]
     assert alarms in (worse, worse[1:])  # told again where a frame fell between the two
     [ended] = [one for one in sent if one["kind"] == "ended"]
-    assert ended["text"] == "demo/zero-variance: the run is succeeded after 300 steps"
+    assert ended["text"] == "demo/zero-variance: run succeeded after 300 steps"
     assert len(notices) == 1
     assert len(rings) == len(sent)

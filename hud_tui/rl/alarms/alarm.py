@@ -292,9 +292,7 @@ class Notifier:
 
     def ended(self, job: JobStatus, model: str) -> dict[str, object] | None:
         """Notify about the end of a run; return the document for the webhook, or None."""
-        line = one_line(
-            f"{model}: the run is {job.status} after {counted(job.step or 0, 'step')}", 300
-        )
+        line = one_line(f"{model}: run {job.status} after {counted(job.step or 0, 'step')}", 300)
         facts = {"job": job.id, "status": job.status, "step": job.step}
         return self._send(line, {"kind": "ended", "model": model, **facts})
 

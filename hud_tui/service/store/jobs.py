@@ -269,7 +269,7 @@ def requeue(db: Db, job_id: str) -> JobStatus:
         hint = f"hud-tui --headless --local jobs {job['id']} --resume"
         raise Refused(409, f"this run is driven from {job['driver']}: resume it there: {hint}")
     if job["status"] not in RESUMABLE:
-        raise Refused(409, f"job {job['id']} is {job['status']}: there is nothing to resume")
+        raise Refused(409, f"nothing to resume: the status of job {job['id']} is {job['status']}")
     refuse_busy(db, job["model_id"])
     db.execute(
         "UPDATE job SET status = 'queued', finished_at = NULL, error = NULL, reason = NULL,"
@@ -388,7 +388,7 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
     if row is not None and (row["driver"] is None or row["model_id"] != body.model_id):
         raise Refused(422, f"job {job_id} is not a run of this model that a client drives")
     if row is not None and row["status"] == "succeeded":
-        raise Refused(409, f"job {job_id} is succeeded: there is nothing to resume")
+        raise Refused(409, f"nothing to resume: job {job_id} has succeeded")
     if row is None or row["status"] != "running":
         refuse_busy(db, body.model_id)
     if row is None:
