@@ -50,16 +50,6 @@ async def test_a_longer_conversation_continues_a_shorter_one(trial: Trial) -> No
     assert "3 + 4" not in tokens.decode(follows)
 
 
-async def test_samples_carry_the_logprobs_that_training_sees(trial: Trial) -> None:
-    handle = await trial.engine.open(trial.base.name)
-    sampled = await trial.sample(handle)
-    assert all(len(one.tokens) == len(one.logprobs) <= 6 for one in sampled)
-    assert all(value <= 1e-6 for one in sampled for value in one.logprobs)
-    datums = await trial.datums(handle)
-    drawn = [value for one in sampled for value in one.logprobs]
-    assert await trial.logprobs(handle, datums) == pytest.approx(drawn, abs=CLOSE)
-
-
 async def test_a_seed_decides_the_tokens(trial: Trial) -> None:
     handle = await trial.engine.open(trial.base.name)
     first, again = await trial.sample(handle), await trial.sample(handle)
@@ -187,15 +177,17 @@ async def test_a_loss_is_the_gradient_of_its_definition(trial: Trial, loss_fn: s
     assert await trial.logprobs(other, datums) == pytest.approx(stepped, abs=2e-3)
 
 
-@pytest.mark.parametrize("loss_fn", ["importance_sampling", "cross_entropy", "custom"])
-async def test_losses_are_sums_over_tokens(trial: Trial, loss_fn: str) -> None:
-    """So a turn that is cut in two has the gradient of the whole one, whatever the lengths."""
+async def test_losses_are_sums_over_tokens_and_passes_accumulate(
+    trial: Trial, loss_fn: str
+) -> None:
+    """So a turn that is cut in two has the gradient of the whole one, whatever the lengths; also
+    where each part is passed alone."""
     one, other = [await trial.engine.open(trial.base.name) for _ in range(2)]
     whole = await trial.datums(one)
     parts = [part for datum in whole for part in _cut(datum)]
-    for handle, datums in ((one, whole), (other, parts)):
-        weights = [[datum.advantage] * len(datum.output) for datum in datums]
+    for handle, datums in ((one, whole), *((other, [part]) for part in parts)):
         if loss_fn == "custom":
+            weights = [[datum.advantage] * len(datum.output) for datum in datums]
             await trial.engine.backward(handle, datums, weights)
         else:
             await trial.engine.forward_backward(handle, datums, loss_fn)
@@ -211,18 +203,6 @@ def _cut(datum: Datum) -> list[Datum]:
     head = replace(datum, output=output[:1], logprobs=logprobs[:1])
     rest = replace(datum, prompt=[*prompt, *output[:1]], output=output[1:], logprobs=logprobs[1:])
     return [head, rest] if output[1:] else [head]
-
-
-async def test_passes_accumulate(trial: Trial) -> None:
-    one, other = [await trial.engine.open(trial.base.name) for _ in range(2)]
-    datums = await trial.datums(one)
-    await trial.engine.forward_backward(one, datums, "ppo")
-    for datum in datums:
-        await trial.engine.forward_backward(other, [datum], "ppo")
-    first, second = await trial.step(one), await trial.step(other)
-    assert first.metrics["grad_norm"] == pytest.approx(second.metrics["grad_norm"], rel=1e-2)
-    stepped = await trial.logprobs(one, datums)
-    assert await trial.logprobs(other, datums) == pytest.approx(stepped, abs=2e-3)
 
 
 async def test_a_saved_node_is_its_owner_s_alone_and_continues_as_if_it_had_never_been_left(
@@ -242,17 +222,19 @@ async def test_a_saved_node_is_its_owner_s_alone_and_continues_as_if_it_had_neve
     assert await trial.logprobs(back, datums) == pytest.approx(went_on, abs=CLOSE)
 
 
-async def test_a_step_is_what_is_sampled_next(trial: Trial) -> None:
+async def test_a_step_is_what_is_sampled_next_with_the_logprobs_that_training_sees(
+    trial: Trial,
+) -> None:
     handle = await trial.engine.open(trial.base.name)
-    for _ in range(2):
-        datums = await trial.datums(handle)
+    for steps in range(3):
+        sampled, datums = await trial.sample(handle), await trial.datums(handle)
+        assert all(len(one.tokens) == len(one.logprobs) <= 6 for one in sampled)
+        drawn = [value for one in sampled for value in one.logprobs]
+        assert max(drawn) <= 1e-6
+        seen = await trial.logprobs(handle, datums)
+        assert seen == pytest.approx(drawn, abs=CLOSE), f"after {steps} steps"
         await trial.engine.forward_backward(handle, datums, "importance_sampling")
         await trial.step(handle)
-    sampled = await trial.sample(handle)
-    drawn = [value for one in sampled for value in one.logprobs]
-    assert await trial.logprobs(handle, await trial.datums(handle)) == pytest.approx(
-        drawn, abs=CLOSE
-    )
 
 
 async def test_an_older_node_is_sampled_without_touching_what_trains(trial: Trial) -> None:

@@ -94,19 +94,6 @@ async def test_sampling_stays_within_its_bounds(trainer: TrainingClient, line: L
         await trainer.sample(QUESTION, checkpoint=str(uuid4()))
 
 
-async def test_a_pinned_checkpoint_answers(trainer: TrainingClient) -> None:
-    """A step so large that the head only ever gives the rewarded answer."""
-    first = await trainer.step(await graded(trainer, 1.0, 0.0), learning_rate=1e-6)
-    group = await trainer.sample(QUESTION, group_size=16, seed=5)
-    for rollout in group:
-        rollout.reward = float(rollout.text == group[0].text)
-    await trainer.step(group, learning_rate=10.0)
-    now = await trainer.sample(QUESTION, group_size=16, seed=5)
-    then = await trainer.sample(QUESTION, group_size=16, seed=5, checkpoint=first.checkpoint_id)
-    assert {rollout.text for rollout in now} == {group[0].text}
-    assert [rollout.text for rollout in then] == [rollout.text for rollout in group]
-
-
 async def test_inputs_of_every_make_train_together(
     trainer: TrainingClient, http: AsyncClient
 ) -> None:

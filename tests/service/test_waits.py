@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from httpx import AsyncClient
@@ -62,55 +61,46 @@ async def test_the_catalog_says_where_a_model_lives(
     http: AsyncClient, paused: ToyEngine, model: Json
 ) -> None:
     assert model["engine"] == {
-        "engine": "tinker",
-        "server": "http://trainer:8000",
-        "queue": PAUSED,
-        "slots": 2,
-        "ttl_s": None,
-        "saves_per_step": 0,
-        "place": "",
-    }
+        "engine": "tinker", "server": "http://trainer:8000", "queue": PAUSED, "slots": 2,
+        "ttl_s": None, "saves_per_step": 0, "place": "",
+    }  # fmt: skip
     shown = (await http.get("/v2/models")).json()["items"]
     assert all(row["engine"]["queue"] == PAUSED for row in shown)
 
 
 async def test_what_else_is_said_of_a_run_leaves_what_it_waits_for(
-    http: AsyncClient, service: Service, paused: ToyEngine
+    http: AsyncClient, service: Service, paused: ToyEngine, model: Json
 ) -> None:
     """The server is away: the policy is lost, a note says so, and the run still waits."""
-    sample, reached = paused.sample, asyncio.Event()
+    sample, go_on = paused.sample, asyncio.Event()
     lost = [EngineLost("http://trainer:8000 stopped answering in the middle of a call")]
-    gate = asyncio.Event()
+
+    async def said() -> Json:
+        return dict((await told(service, model["id"], "job"))[-1]["job"])
+
+    async def waits() -> bool:
+        return bool((await said())["waits"] == PAUSED)
+
+    async def says_so() -> bool:
+        return "sampled again" in ((await said())["note"] or "")
+
+    async def goes_on() -> bool:
+        return (await said())["waits"] is None
 
     async def gated(handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        if not lost:
-            reached.set()
-            await gate.wait()
-            return await sample(handle, requests)
-        await until(lambda: told() is not None)
-        raise lost.pop()
+        if lost:
+            await until(waits)
+            raise lost.pop()
+        await go_on.wait()
+        return await sample(handle, requests)
 
-    def told() -> str | None:
-        return logged[-1]["waits"] if logged else None
-
-    logged: list[Any] = []
-    tell = jobs._changed
-
-    def record(*args: Any) -> Any:
-        status = tell(*args)
-        logged.append(status.model_dump())
-        return status
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "_changed", record)
-        paused.sample = gated  # type: ignore[method-assign]
-        model = await fork(http)
-        job = await submit(http, model["id"], steps=1)
-        await reached.wait()
-        assert ("sampled again" in logged[-1]["note"], logged[-1]["waits"]) == (True, PAUSED)
-        paused.place = replace(paused.place, queue="active")
-        await until(lambda: told() is None)
-        gate.set()
-        assert (await ended(http, job))["waits"] is None
+    paused.sample = gated  # type: ignore[method-assign]
+    job = await submit(http, model["id"], steps=1)
+    await until(says_so)
+    assert await waits()
+    paused.place = replace(paused.place, queue="active")
+    await until(goes_on)
+    go_on.set()
+    assert (await ended(http, job))["waits"] is None
     row = await service.parts.store.read(jobs.training, job)
     assert row["waits"] is None
