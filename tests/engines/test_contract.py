@@ -177,6 +177,7 @@ async def test_a_loss_is_the_gradient_of_its_definition(trial: Trial, loss_fn: s
     assert await trial.logprobs(other, datums) == pytest.approx(stepped, abs=2e-3)
 
 
+@pytest.mark.parametrize("loss_fn", ["importance_sampling", "cross_entropy", "custom"])
 async def test_losses_are_sums_over_tokens_and_passes_accumulate(
     trial: Trial, loss_fn: str
 ) -> None:
