@@ -24,10 +24,10 @@ class AlarmBook:
     def __init__(self, store: JsonStore, model_id: str) -> None:
         self._store = store
         self._name = f"alarms-{sha256(model_id.encode()).hexdigest()[:16]}"
-        kept = store.read(self._name)
-        seen, snoozed = kept.get("acknowledged"), kept.get("snoozed")
+        stored = store.read(self._name)
+        seen, snoozed = stored.get("acknowledged"), stored.get("snoozed")
         for name, kind in (("acknowledged", list), ("snoozed", dict)):
-            if not isinstance(kept.get(name, kind()), kind):
+            if not isinstance(stored.get(name, kind()), kind):
                 store.leave(self._name, f"{name}: expected {EXPECTED[kind]}")
         ids = seen if isinstance(seen, list) else []
         steps = snoozed if isinstance(snoozed, dict) else {}

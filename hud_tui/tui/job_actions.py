@@ -337,7 +337,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     def _show_size(self) -> None:
         """Show the size of the evaluation, or what is missing."""
         try:
-            asked, tasks = self._parameters(), self.tasks
+            parameters, tasks = self._parameters(), self.tasks
         except HudUsage as error:
             self.complain(error.message)
             return
@@ -346,31 +346,39 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
             self.complain("enter reads these tasks" if typed else "")
             return
         count = tasks.count(self.query_one("#split", Picker).value)
-        each, of = count * asked.samples, len(self._chosen.of)
+        each, of = count * parameters.samples, len(self._chosen.of)
         total = f", {spaced(of * each)} in all" if of > 1 else ""
         pace = rollout_seconds(self.session.run.evaluations.values())
         takes = "time unknown" if pace is None else f"about {duration(max(1.0, pace * of * each))}"
-        sized = f"{size(count, asked.samples)} = {counted(each, 'rollout')}{total}"
+        sized = f"{size(count, parameters.samples)} = {counted(each, 'rollout')}{total}"
         text = f"{tasks.summary}\n{sized} · {takes}"
         text += "" if tasks.order is None else f"\n{keyed(OPEN)}"
-        known = [label(one) for one in self._chosen.of if self._has(one, asked, tasks)]
+        known = [label(one) for one in self._chosen.of if self._has(one, parameters, tasks)]
         if known and tasks.order is None:  # environments of the user's own have no seed
             have = "has" if len(known) == 1 else "have"
             text += f"\n{' and '.join(known)} {have} these rollouts: more samples would tell more"
         self._problem_line.update(Content.styled(text, "$text-muted"))
 
-    def _has(self, node: Checkpoint | None, asked: EvaluationParameters, tasks: _Tasks) -> bool:
+    def _has(
+        self, node: Checkpoint | None, parameters: EvaluationParameters, tasks: _Tasks
+    ) -> bool:
         """Whether an evaluation with the same seed has made these rollouts of a checkpoint
         already."""
         split = self.query_one("#split", Picker).value
-        size_of = (split, tasks.count(split), tasks.known.name, asked.temperature, asked.seed)
+        size_of = (
+            split,
+            tasks.count(split),
+            tasks.known.name,
+            parameters.temperature,
+            parameters.seed,
+        )
         run = self.session.run
         position = ROOT if node is None else run.tree.find(node.id)
         known = () if position is None else run.evaluations_of(position)
         return any(
             (one.split, one.num_tasks, one.name, one.temperature, one.seed) == size_of
-            and one.max_tokens in (None, asked.max_tokens)
-            and (one.samples or 0) >= asked.samples
+            and one.max_tokens in (None, parameters.max_tokens)
+            and (one.samples or 0) >= parameters.samples
             for one in known
         )
 
@@ -419,13 +427,13 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     async def _start(self) -> None:
         """Read the typed source; once it is read, start the evaluations and close with them."""
         try:
-            asked = self._parameters()
+            parameters = self._parameters()
             if self.tasks is None:
                 await self._read_source()
                 return
             for checkpoint in self._chosen.of[len(self._begun) :]:
                 self.complain("…")
-                self._begun.append(await self._submit(checkpoint, self.tasks, asked))
+                self._begun.append(await self._submit(checkpoint, self.tasks, parameters))
                 self.session.evaluation_runner.begin(self._begun[-1])
         except HudError as error:
             self.complain(_objection(error))
@@ -451,7 +459,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         self._offer_splits()
 
     async def _submit(
-        self, checkpoint: Checkpoint | None, tasks: _Tasks, asked: EvaluationParameters
+        self, checkpoint: Checkpoint | None, tasks: _Tasks, parameters: EvaluationParameters
     ) -> EvaluationJob:
         body = SubmitEvaluation.model_validate(
             {
@@ -459,13 +467,13 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
                 "split": self.query_one("#split", Picker).value,
                 "tasks": tasks.rows,
                 "name": tasks.known.name if tasks.rows is not None else None,
-                "parameters": asked,
+                "parameters": parameters,
             }
         )
         source, environment = UNNAMED if tasks.rows is None else self._source, None
         if tasks.order is not None:
             source, environment = TaskSource(tasks.order.source), environment_of(tasks.order)
-            body = body.model_copy(update={"parameters": filled(asked, tasks.order)})
+            body = body.model_copy(update={"parameters": filled(parameters, tasks.order)})
         return await self.session.evaluations.submit(
             self.model, body, label(checkpoint), source, environment
         )
@@ -669,10 +677,10 @@ async def may_leave(
     Returns:
         Whether to quit now.
     """
-    asked = of_session(session, job)
+    run = of_session(session, job)
     where = "in the background" if session.mode == "local" else "on HUD"
     lines = [
-        f"{asked.title} is{asked.progress}.",
+        f"{run.title} is{run.progress}.",
         f"It can continue training {where}; start hud-tui again to see it.",
     ]
     ways = [] if writes.read_only else [("cancel-run", "Cancel run")]
@@ -682,7 +690,7 @@ async def may_leave(
     if answer != "cancel-run":
         return answer == "leave"
     try:
-        return await cancel(session, writes, asked) is not None
+        return await cancel(session, writes, run) is not None
     except HudError as error:
         show_error(app, error)
         return False

@@ -105,10 +105,10 @@ class GroupReader:
             events = (await self._client.trace_events(one.trace_id)).events
         except HudError as error:
             return replace(one, text=f"Cannot be read: {error.message}"), ""
-        said = answer_of(events) or trace.completion or ""
+        answer = answer_of(events) or trace.completion or ""
         tokens = trace.num_tokens if one.tokens is None else one.tokens
         ended = trace.stop_reason or ""
-        return replace(one, text=said, tokens=tokens, ended=ended), prompt_of(events)
+        return replace(one, text=answer, tokens=tokens, ended=ended), prompt_of(events)
 
 
 # Reading a job's rollouts in parts: of a managed run by step, of any other job by page. A run of

@@ -224,8 +224,8 @@ class Workspace:
 
     def run_interrupted(self, job: JobStatus) -> None:
         """Ask whether to resume a run that a service shutdown interrupted."""
-        asked = offer_resume(self._app, self.session, self.writes, job)
-        self._app.run_worker(asked, exclusive=True, group="resume")
+        offer = offer_resume(self._app, self.session, self.writes, job)
+        self._app.run_worker(offer, exclusive=True, group="resume")
 
     def head_moved_elsewhere(self, move: Move) -> None:
         to = named(self.session.run, move.after)

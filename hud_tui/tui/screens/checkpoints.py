@@ -181,8 +181,8 @@ class CheckpointsScreen(HudScreen):
     def show_marks(self) -> None:
         """Redraw notes and marks; marked rows are never folded."""
         onsets = self.run.alarms.onsets
-        asked = (one for one in self.run.evaluations.values() if one.job_id == one.id)
-        found = frozenset(one.checkpoint_id or "" for one in asked if one.result is not None)
+        own = (one for one in self.run.evaluations.values() if one.job_id == one.id)
+        found = frozenset(one.checkpoint_id or "" for one in own if one.result is not None)
         self.tree_list.mark(Marks(self.session.notebook.notes, self.marked, onsets, found))
         self.show_details(self.at)
 
@@ -384,11 +384,11 @@ class CheckpointsScreen(HudScreen):
             self._store_folds(model.id)
 
     def _lay_out_tree(self, model_id: str) -> None:
-        kept = self.context.layout.now
-        self.filter_field.value = kept.tree_filter
-        self.filter_field.display = bool(kept.tree_filter)
+        layout = self.context.layout.now
+        self.filter_field.value = layout.tree_filter
+        self.filter_field.display = bool(layout.tree_filter)
         self._filter()
-        self.tree_list.unfold_only(kept.unfolded.get(model_id, ()))
+        self.tree_list.unfold_only(layout.unfolded.get(model_id, ()))
 
     def _store_folds(self, model_id: str) -> None:
         others: Mapping[str, object] = self.context.layout.now.unfolded
@@ -496,8 +496,8 @@ class CheckpointsScreen(HudScreen):
         if node is None:
             self.warn("Only a checkpoint can be marked: select one.")
             return
-        kept = [id_ for id_ in self.marked if id_ != node.id]
-        self.marked = tuple(kept if len(kept) < len(self.marked) else [*kept[-1:], node.id])
+        others = [id_ for id_ in self.marked if id_ != node.id]
+        self.marked = tuple(others if len(others) < len(self.marked) else [*others[-1:], node.id])
         self.show_marks()
         self.renew_hints()
 
@@ -619,8 +619,8 @@ class CheckpointsScreen(HudScreen):
         now = self.session.run.model
         if now is not None and now.id == model.id:
             self.session.fold(CheckpointAdded(checkpoint=row))
-        kept = "pinned" if row.pinned else "unpinned"
-        self.show_note(Content.styled(f"✔ {name(row)} {kept}", "$accent"))
+        state = "pinned" if row.pinned else "unpinned"
+        self.show_note(Content.styled(f"✔ {name(row)} {state}", "$accent"))
 
     # The head: each key opens the preview first.
 

@@ -375,8 +375,8 @@ class TryPanel(Panel[None]):
             )
             for trace in traces[:1]:
                 events = (await self.client.trace_events(trace.trace_id)).events
-                asked = (event.text for event in events if event.kind == "user_message")
-                text = next(asked, None) or ""
+                prompts = (event.text for event in events if event.kind == "user_message")
+                text = next(prompts, None) or ""
         except HudError:
             text = ""  # a prompt can still be typed
         self.prompt.placeholder = "type a prompt"

@@ -172,7 +172,7 @@ class GroupScreen(Over[None]):
         ]:
             read = await gather(*map(self.reader.read, unread[:AT_ONCE]))
             self.columns.answers = with_answers(self.columns.answers, [one for one, _ in read])
-            self._prompt = next((asked for _, asked in read if asked), self._prompt)
+            self._prompt = next((prompt for _, prompt in read if prompt), self._prompt)
             if self._prompt:
                 self.query_one("#group-prompt", Static).update(clean(self._prompt))
         if not self._prompt:

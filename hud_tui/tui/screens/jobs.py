@@ -697,15 +697,15 @@ class JobsScreen(HudScreen):
 
     def action_cancel_job(self) -> None:
         if (job := self.job) is not None and self._may(self._why_no_cancel(job)):
-            asked = self._asked_of(job)
-            self._act(ask_cancel(self.app, self.session, self.context.writes, asked))
+            run = self._run_of(job)
+            self._act(ask_cancel(self.app, self.session, self.context.writes, run))
 
     def action_resume_job(self) -> None:
         if (job := self.job) is not None and self._may(self._why_no_resume(job)):
-            asked = self._asked_of(job)
-            self._act(ask_resume(self.app, self.session, self.context.writes, asked))
+            run = self._run_of(job)
+            self._act(ask_resume(self.app, self.session, self.context.writes, run))
 
-    def _asked_of(self, job: Job) -> RunRef:
+    def _run_of(self, job: Job) -> RunRef:
         """The job; or the evaluation behind it, which the service does not know if this app samples
         it."""
         made = self.run.evaluations.get(job.id)
@@ -726,12 +726,12 @@ class JobsScreen(HudScreen):
         return not why_not
 
     @work(exclusive=True, group="act")
-    async def _act(self, asked: Awaitable[str | None]) -> None:
+    async def _act(self, action: Awaitable[str | None]) -> None:
         """Ask and act, show the new status, then read again."""
         job = self.job
         what = "The evaluation" if job is not None and job_evaluates(job) else "The run"
         try:
-            status = await asked
+            status = await action
         except HudError as error:
             self.show_error(error)
         else:

@@ -152,10 +152,12 @@ class LaunchScreen(HudScreen):
         else:
             self.try_tasks(model, parameters(values))
 
-    def try_tasks(self, model: Model, asked: JobParameters, groups: int | None = None) -> None:
+    def try_tasks(
+        self, model: Model, run_parameters: JobParameters, groups: int | None = None
+    ) -> None:
         """Start sampling, unless the user declines."""
         train = sum(not task.heldout for task in self.draft.tasks)
-        self._trial = self._try(model, asked, groups or min(MOST_GROUPS, max(1, train)))
+        self._trial = self._try(model, run_parameters, groups or min(MOST_GROUPS, max(1, train)))
 
     def stop_trial(self) -> None:
         """Stop sampling; results so far are kept."""
@@ -166,14 +168,14 @@ class LaunchScreen(HudScreen):
     @work(exclusive=True, group="trial")
     async def _try(self, model: Model, parameters: JobParameters, groups: int) -> None:
         try:
-            asked = await ask_of(self.client, model, parameters, groups)
-            if not (self.client.settings.local or await self._agreed(asked)):
+            request = await ask_of(self.client, model, parameters, groups)
+            if not (self.client.settings.local or await self._agreed(request)):
                 return
             tasks = self.draft.tasks
-            size = size_of(model, parameters, asked, tasks)
+            size = size_of(model, parameters, request, tasks)
             self._show(replace(self.draft.trial, signals={}, size=size, running=True))
             measured = measure(
-                self.client, tasks, model, asked, self._cache(), self.draft.taskset_id
+                self.client, tasks, model, request, self._cache(), self.draft.taskset_id
             )
             async with aclosing(measured):
                 async for progress in measured:
@@ -189,13 +191,15 @@ class LaunchScreen(HudScreen):
             if self.is_built:
                 self.tasks.action_first()
 
-    async def _agreed(self, asked: SampleRequest) -> bool:
+    async def _agreed(self, request: SampleRequest) -> bool:
         """Ask for confirmation if rollouts may cost money, which is everywhere but on this
         machine."""
-        count = asked.groups * asked.group_size
+        count = request.groups * request.group_size
         lines = [
-            Text(f"{asked.groups} groups of {asked.group_size}: {count} rollouts by the service"),
-            Text(f"of {one_line(asked.model, 60)}, at its current head"),
+            Text(
+                f"{request.groups} groups of {request.group_size}: {count} rollouts by the service"
+            ),
+            Text(f"of {one_line(request.model, 60)}, at its current head"),
             Text("Results on record for this taskset are reused."),
         ]
         agreed: bool = await self.app.push_screen_wait(ConfirmDialog("Try the tasks", lines, "Try"))

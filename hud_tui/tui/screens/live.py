@@ -346,13 +346,13 @@ class LiveScreen(HudScreen):
 
     def lay_out(self) -> None:
         super().lay_out()
-        kept, groups = self.context.layout.now, self.groups
+        layout, groups = self.context.layout.now, self.groups
         self.choices = read_choices(self.session.store)
         self.chart_view = self.choices.chart_view
-        self._requested = kept.chart
+        self._requested = layout.chart
         self._arrange()
-        self.full, groups.face, groups.order = kept.full_pane, kept.face, kept.order
-        self.show_pane(kept.pane)
+        self.full, groups.face, groups.order = layout.full_pane, layout.face, layout.order
+        self.show_pane(layout.pane)
 
     def _store_face(self, face: Face) -> None:
         self.renew_hints()
@@ -610,8 +610,8 @@ class LiveScreen(HudScreen):
             return "" if fine else f"Expected a step from 0 to {last}."
 
         lines = [f"The recording ends with step {last}; step {playback.step} is shown."]
-        asked = InputDialog("Go to a step of the replay", lines, "Go", check=check)
-        if (text := await self.app.push_screen_wait(asked)) is not None:
+        dialog = InputDialog("Go to a step of the replay", lines, "Go", check=check)
+        if (text := await self.app.push_screen_wait(dialog)) is not None:
             self._replay(lambda playback: playback.go_to(int(text)))
 
     def action_copy(self) -> None:
@@ -621,16 +621,16 @@ class LiveScreen(HudScreen):
     @work(exclusive=True, group="act")
     async def action_cancel_run(self) -> None:
         if (job := self.run.job) is not None:
-            asked = of_session(self.session, job)
-            asking = ask_cancel(self.app, self.session, self.context.writes, asked)
+            run = of_session(self.session, job)
+            asking = ask_cancel(self.app, self.session, self.context.writes, run)
             if await self.attempt(asking):
                 self.notify("The run ends after the current rollout.", markup=False)
 
     @work(exclusive=True, group="act")
     async def action_resume_run(self) -> None:
         if (job := self.run.job) is not None:
-            asked = of_session(self.session, job)
-            await self.attempt(ask_resume(self.app, self.session, self.context.writes, asked))
+            run = of_session(self.session, job)
+            await self.attempt(ask_resume(self.app, self.session, self.context.writes, run))
 
 
 def _id(run: Run) -> str | None:

@@ -198,7 +198,7 @@ def _numbers(words: Sequence[str]) -> bool:
 
 
 def entry_text(
-    one: Entry, steps: Sequence[str], now: float, kept: bool = True
+    one: Entry, steps: Sequence[str], now: float, is_watched: bool = True
 ) -> Iterator[Content]:
     """Everything known about a machine, then its set-up's messages.
 
@@ -206,14 +206,14 @@ def entry_text(
         one: The machine.
         steps: Messages of the running set-up; if empty, the end of its log is shown.
         now: Unix seconds.
-        kept: Whether a process here watches the budget of what is rented.
+        is_watched: Whether a process here watches the budget of what is rented.
     """
     if one.machine is not None:
         yield from _machine_text(one, one.machine)
     if one.used:
         yield from _line_text(one.line, now)
     if one.rental is not None:
-        yield from _rental_text(one.rental, now, kept)
+        yield from _rental_text(one.rental, now, is_watched)
     for text in steps or one.log[-LOG_LINES:]:
         yield Content.styled(one_line(text, 300), "$text-muted")
 
@@ -242,7 +242,7 @@ def _line_text(line: Mapping[str, Any], now: float) -> Iterator[Content]:
         yield _field("now", there)
 
 
-def _rental_text(rental: Rental, now: float, kept: bool) -> Iterator[Content]:
+def _rental_text(rental: Rental, now: float, is_watched: bool) -> Iterator[Content]:
     spot = f"{rental.gpus} at {rental.provider}" if rental.provider else rental.gpus
     known = f"Prime's {rental.id}" if rental.id else "Prime's answer was lost"
     yield _field("rented", f"{spot}, {age(rental.at, now)} ago; {known}")
@@ -251,7 +251,7 @@ def _rental_text(rental: Rental, now: float, kept: bool) -> Iterator[Content]:
     yield _field("costs", f"${rental.price_hr:.2f} per hour, {spent}{late}")
     yield _field("ends", _ends(rental))
     there = "one runs on it" if rental.watched else "none runs on it yet"
-    here = "its budget is kept from here" if kept else "nothing here keeps its budget"
+    here = "its budget is kept from here" if is_watched else "nothing here keeps its budget"
     yield _field("watcher", f"{there}; {here}")
     if rental.unfinished:
         yield _field("set-up", f"not complete · {key('machines.choose')} goes on")
@@ -394,14 +394,14 @@ class SetUps:
                 raise HudUsage(f"nothing to be rented fits {one_line(text, 40)}", hint)
             key = prime.settings.ssh_key
             warning = await check_key(prime, key)
-            asked = RentalRequest(found[0], price, image=choose_image(found[0], ""), key=key)
-            lines = [*asked.lines(), *([warning] if warning else [])]
-            title = f"Rent it, for at most ${asked.most:.2f}"
+            request = RentalRequest(found[0], price, image=choose_image(found[0], ""), key=key)
+            lines = [*request.lines(), *([warning] if warning else [])]
+            title = f"Rent it, for at most ${request.most:.2f}"
             if not await self._app.push_screen_wait(ConfirmDialog(title, lines, "Rent")):
                 return
-            rental = await self._pods(prime, "").rent(asked)
+            rental = await self._pods(prime, "").rent(request)
         self._log("pods", "create", f"--name={rental.name}", f"--gpus={text}", "-y")
-        show_notice(self._app, asked.dearer(rental) or f"rented {rental.name}")
+        show_notice(self._app, request.dearer(rental) or f"rented {rental.name}")
         await self._carry_on(rental)
 
     def _begun(self) -> Rental | None:

@@ -209,11 +209,11 @@ def _whole(block: Block, phrase: str) -> Iterator[int]:
 def _number(block: Block, phrase: str) -> Iterator[int]:
     """Names that end with the search's number, e.g. ``step-000042`` for ``42`` and ``sp42``, and
     have the letters before it in this order."""
-    asked = NUMBERED.fullmatch(phrase)
-    if asked is None:
+    numbered = NUMBERED.fullmatch(phrase)
+    if numbered is None:
         return
-    letters = asked[1].replace(" ", "")
-    for line, found in _matches(rf"{asked[2]}\n(?<![1-9]{asked[2]}\n)", block.names):
+    letters = numbered[1].replace(" ", "")
+    for line, found in _matches(rf"{numbered[2]}\n(?<![1-9]{numbered[2]}\n)", block.names):
         at = found.start()
         before = block.names[block.names.rfind("\n", 0, at) : at].rstrip("0")
         name = iter(before)

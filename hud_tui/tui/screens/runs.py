@@ -394,10 +394,10 @@ class RunsScreen(HudScreen):
 
     def lay_out(self) -> None:
         super().lay_out()
-        kept = self.context.layout.now
-        self.filter_field.value = kept.runs_filter
-        self.filter_field.display = bool(kept.runs_filter)
-        self.table.lay(Arrangement.of(kept.runs_columns, kept.runs_sort, kept.runs_group))
+        layout = self.context.layout.now
+        self.filter_field.value = layout.runs_filter
+        self.filter_field.display = bool(layout.runs_filter)
+        self.table.lay(Arrangement.of(layout.runs_columns, layout.runs_sort, layout.runs_group))
         self.show()
 
     def rearrange(
@@ -557,8 +557,8 @@ class RunsScreen(HudScreen):
         if len(ids) < LEAST_COMPARED:
             self.notice(keyed("Mark the runs to compare first: {runs.mark} marks one."))
             return
-        kept = read_choices(self.session.store)
-        first = Compared(axis=kept.axis, smoothing=kept.smoothing, log=kept.log)
+        choices = read_choices(self.session.store)
+        first = Compared(axis=choices.axis, smoothing=choices.smoothing, log=choices.log)
         names = {row.id: self.table.name_of(row) for row in self._of(ids)}
         found = await self.app.push_screen_wait(
             RunComparison(lambda: self._of(ids), self.source.list, self._chosen_step, first, names)
@@ -571,10 +571,10 @@ class RunsScreen(HudScreen):
         known = {row.id: row for row in self.rows or ()}
         return [known[id_] for id_ in ids if id_ in known]
 
-    def _chosen_step(self, wanted: str | None) -> str | None:
+    def _chosen_step(self, chosen: str | None) -> str | None:
         """The checkpoint under the crosshair of all views; see `RunComparison`."""
-        if wanted is not None:
-            self.session.at = wanted or None
+        if chosen is not None:
+            self.session.at = chosen or None
         return self.session.at
 
     def action_unmark(self) -> None:
@@ -651,7 +651,7 @@ class RunsScreen(HudScreen):
         if why_not:
             self.notify(why_not, severity="warning", markup=False)
             return None
-        status = await ask_cancel(*where, asked_of(row))
+        status = await ask_cancel(*where, run_ref(row))
         return status and f"The run is {status}."
 
     async def _resumed(self, row: RunRow, sweep: Sweep | None) -> str | None:
@@ -667,7 +667,7 @@ class RunsScreen(HudScreen):
         if why_not:
             self.notify(why_not, severity="warning", markup=False)
             return None
-        status = await ask_resume(*where, asked_of(row))
+        status = await ask_resume(*where, run_ref(row))
         return status and f"The run is {status}."
 
     async def _run_or_sweep(self, verb: str, sweep: Sweep) -> str | None:
@@ -678,9 +678,9 @@ class RunsScreen(HudScreen):
         return await self.app.push_screen_wait(dialog)
 
     @work(exclusive=True, group="act")
-    async def _act(self, asked: Awaitable[str | None]) -> None:
+    async def _act(self, action: Awaitable[str | None]) -> None:
         """Ask and act, show the new status, then read again."""
-        if (status := await self.attempt(asked)) is not None:
+        if (status := await self.attempt(action)) is not None:
             self.notify(status, markup=False)
         self.read()
 
@@ -732,7 +732,7 @@ class RunsScreen(HudScreen):
         return True
 
 
-def asked_of(row: RunRow) -> RunRef:
+def run_ref(row: RunRow) -> RunRef:
     """The run for the dialogs."""
     name = one_line(row.title, 60)
     return RunRef(row.id, name, row.status, row.model_id, row.step, row.steps)

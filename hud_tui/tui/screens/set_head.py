@@ -164,8 +164,8 @@ def unevaluated(change: HeadChange) -> list[str]:
         return []
     isnt = "are" if len(missing) > 1 else "is"
     both = "them" if len(missing) > 1 else "it"
-    said = f"{' and '.join(missing)} {isnt} not evaluated"
-    return [f"{said}: {key('head.evaluate')} evaluates {both}."]
+    sentence = f"{' and '.join(missing)} {isnt} not evaluated"
+    return [f"{sentence}: {key('head.evaluate')} evaluates {both}."]
 
 
 def _rewards(change: HeadChange) -> Iterator[Compared]:
@@ -241,17 +241,17 @@ class HeadDialog(ConfirmDialog):
     hints = f"{{head.evaluate}} evaluate · {HINTS}"
 
     def __init__(
-        self, view: HudScreen, wanted: HeadMove, read: Callable[[], Awaitable[str | Outcome]]
+        self, view: HudScreen, move: HeadMove, read: Callable[[], Awaitable[str | Outcome]]
     ) -> None:
         """
         Args:
             view: The view below, whose run it follows.
-            wanted: The target.
+            move: The target.
             read: Reads the tree; returns a note for the user, or an outcome if there is nothing to
                 ask.
         """
         self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
-        self.view, self.target, self.read = view, wanted.target, read
+        self.view, self.target, self.read = view, move.target, read
         self.change: HeadChange | None = None
         """The previewed move; None if the target is unknown."""
         self.current = False
@@ -433,14 +433,14 @@ class Answer:
 
 
 async def steer(
-    view: HudScreen, wanted: HeadMove, say: Callable[[Content], object]
+    view: HudScreen, move: HeadMove, show: Callable[[Content], object]
 ) -> Outcome | None:
     """Preview, ask, set the head once, read the tree.
 
     Args:
         view: Shows the run, and the dialog.
-        wanted: The target.
-        say: Called with the progress after the user has confirmed.
+        move: The target.
+        show: Called with the progress after the user has confirmed.
 
     Returns:
         The outcome; None if the user left.
@@ -450,7 +450,7 @@ async def steer(
     """
     seen = view.run
     while True:
-        dialog = HeadDialog(view, wanted, partial(_preview, view, wanted, seen))
+        dialog = HeadDialog(view, move, partial(_preview, view, move, seen))
         if not await view.app.push_screen_wait(dialog):
             if isinstance(dialog.instead, HudError):
                 raise dialog.instead
@@ -459,17 +459,17 @@ async def steer(
         if model is None or not await view.context.writes.confirm_name(model.id, "set its head"):
             return None
         seen = dialog.shown
-        say(Content(f"setting the head to {named(seen, wanted.target)} …"))
+        show(Content(f"setting the head to {named(seen, move.target)} …"))
         run = await read_tree(view)
         if not only_trained(seen, run):
-            say(Content())
+            show(Content())
             continue
         try:
-            return await _send(view, run, wanted)
+            return await _send(view, run, move)
         except HudConflict:
             if only_trained(seen, await read_tree(view)):
                 raise
-            say(Content())
+            show(Content())
 
 
 async def read_tree(view: HudScreen) -> Run:
@@ -498,10 +498,10 @@ def _is_part(checkpoints: Sequence[Checkpoint], run: Run) -> bool:
     return last < 0 or run.tree.find(checkpoints[last].id) == last
 
 
-async def _preview(view: HudScreen, wanted: HeadMove, seen: Run) -> str | Outcome:
+async def _preview(view: HudScreen, move: HeadMove, seen: Run) -> str | Outcome:
     """Read the tree; returns a note for the user, or an outcome if there is nothing to ask."""
     run = await read_tree(view)
-    position = run.tree.find(wanted.target)
+    position = run.tree.find(move.target)
     if position is None:
         return Outcome(False, "that checkpoint is no longer in the tree")
     if position == run.tree.head:
@@ -509,16 +509,16 @@ async def _preview(view: HudScreen, wanted: HeadMove, seen: Run) -> str | Outcom
     if why := refusal(run.tree[position]):
         return Outcome(False, why)
     if only_trained(seen, run):
-        return wanted.note
+        return move.note
     moved = moved_note(seen, run, view.session.journal, view.context.clock())
-    return f"{wanted.note} {moved}".strip()
+    return f"{move.note} {moved}".strip()
 
 
-async def _send(view: HudScreen, before: Run, wanted: HeadMove) -> Outcome:
+async def _send(view: HudScreen, before: Run, move: HeadMove) -> Outcome:
     """Send the request once, then read the tree to verify it."""
-    journal, model, target = view.session.journal, view.run.model, wanted.target
+    journal, model, target = view.session.journal, view.run.model, move.target
     assert model is not None
-    journal.expect(target, new=wanted.act is Act.SET)
+    journal.expect(target, new=move.act is Act.SET)
     answer = Answer()
     seen = {"seen": _head(before)} if view.client.settings.local else {}
     try:
@@ -538,8 +538,8 @@ async def _send(view: HudScreen, before: Run, wanted: HeadMove) -> Outcome:
     became = outcome(before, run, target, answer.answered)
     if not became.done:
         return became
-    _write(journal, _head(before), target, wanted.act, view.context.clock())
-    back = "redo" if wanted.act is Act.UNDO else "undo"
+    _write(journal, _head(before), target, move.act, view.context.clock())
+    back = "redo" if move.act is Act.UNDO else "undo"
     return Outcome(True, f"{became.text} · {key(f'checkpoints.{back}')} {back}")
 
 

@@ -269,9 +269,9 @@ class ChartData:
         axis, reach = self.axis(run, chart_view), self.reach(run, chart_view)
         rows = chart_view.rows(run.series.length)
         stamp = run.series, axis, reach, rows, chart_view.of(key).weight
-        kept = self._kept.get((key, columns))
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
+        cached = self._kept.get((key, columns))
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
         at = self._positions.of(run, axis)
         found = self.curve(run, key, chart_view).buckets(at, *reach, columns, rows)
         if len(self._kept) >= KEPT:

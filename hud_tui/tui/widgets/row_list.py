@@ -596,9 +596,9 @@ class RunTable(LinesView, can_focus=True):
 
     def _texts_of(self, row: RunRow) -> dict[str, str]:
         """A row's texts by column, cached until an age may have changed."""
-        now, kept = self._clock(), self._texts.get(row.id)
-        if kept is not None and kept[0] is row and now - kept[1] < FRESH_S:
-            return kept[2]
+        now, cached = self._clock(), self._texts.get(row.id)
+        if cached is not None and cached[0] is row and now - cached[1] < FRESH_S:
+            return cached[2]
         if len(self._texts) > KEPT:
             self._texts.clear()
         texts = {one.key: one.text(row, now) for one in self._all}
