@@ -277,7 +277,7 @@ ARRANGE_COLUMNS = (
     Column("column", 24),
     Column("sorted", 14),
     Column("grouped", 7),
-    Column("of the run under the cursor", rank=1),
+    Column("under the cursor", rank=1),
 )
 ARRANGE_FOOT = (
     "{columns.choose} sort  {columns.show_or_hide} show or hide  "
