@@ -1,6 +1,5 @@
 """Training on a run: forward and backward passes, and steps, which are saved at once."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -8,10 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hud_tui.service.engines.base import (
-    BOUNDS,
     BROKEN,
     Adam,
     Datum,
@@ -24,15 +21,12 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tinker.run import Run
 from hud_tui.service.engines.tinker.server import Server, sdk
-from hud_tui.service.engines.tiny.training import token_weights
+from hud_tui.service.engines.tiny.training import Floats, Tally, token_weights
 
 # Datums in the SDK's format: one row per turn, shifted by one, with 0 on the prompt.
 #
 # A turn of P prompt and T output tokens becomes P + T − 1 inputs and targets; the last T targets
 # are the output. Tinker's losses have no mask: weights and advantages of 0 serve as one.
-
-
-Floats = NDArray[np.float64]
 
 
 def weighted(datums: Sequence[Datum], weights: Sequence[Sequence[float]]) -> list[Any]:
@@ -96,8 +90,6 @@ def _row(datum: Datum, **outputs: Sequence[float]) -> Any:
 # that these weights sampled at temperature 1. The server's own metrics are kept beside them.
 
 
-WIDEST = 80.0
-"""Largest difference in logprob that counts in ratio_max: beyond it, exp overflows."""
 SERVER = "server/"
 
 
@@ -106,21 +98,12 @@ def of_loss(
 ) -> tuple[dict[str, float], list[Floats]]:
     """The metrics of a loss, and −dC/dlogprob, shape (T,) per datum."""
     lp = np.concatenate(logprobs)
-    ratios = all(datum.logprobs for datum in datums)
-    q = np.concatenate([np.asarray(d.logprobs, np.float64) for d in datums]) if ratios else lp
+    q = _sampled(datums)
     counts = [len(datum.output) for datum in datums]
     advantages = np.repeat([datum.advantage for datum in datums], counts)
-    weights, cost = token_weights(loss_fn, config, lp, q, advantages)
+    weights, cost = token_weights(loss_fn, config, lp, lp if q is None else q, advantages)
     rows = np.split(np.asarray(weights, np.float64), np.cumsum(counts)[:-1])
-    return _figures(lp, q, cost, config, ratios), rows
-
-
-def looked(
-    config: Mapping[str, float], datums: Sequence[Datum], logprobs: Sequence[Floats]
-) -> dict[str, float]:
-    """The metrics of turns that are not trained on; loss:sum is 0."""
-    zeros = [[0.0] * len(datum.output) for datum in datums]
-    return of_weights(datums, logprobs, zeros, config)
+    return _figures(lp, q, cost, config), rows
 
 
 def of_weights(
@@ -131,9 +114,7 @@ def of_weights(
 ) -> dict[str, float]:
     """The metrics of a custom loss's gradients; loss:sum is −Σ w·lp."""
     lp, w = np.concatenate(logprobs), np.concatenate([np.asarray(row) for row in weights])
-    ratios = all(datum.logprobs for datum in datums)
-    q = np.concatenate([np.asarray(d.logprobs, np.float64) for d in datums]) if ratios else lp
-    return _figures(lp, q, -w * lp, config, ratios)
+    return _figures(lp, _sampled(datums), -w * lp, config)
 
 
 def of_server(metrics: Mapping[str, Any] | None, turns: int = 1) -> dict[str, float]:
@@ -153,24 +134,19 @@ def of_server(metrics: Mapping[str, Any] | None, turns: int = 1) -> dict[str, fl
     return named if norm is None else {"grad_norm": norm * turns, **named}
 
 
+def _sampled(datums: Sequence[Datum]) -> Floats | None:
+    """Sampling logprobs of all output tokens; None if a datum has none."""
+    if not all(datum.logprobs for datum in datums):
+        return None
+    return np.concatenate([np.asarray(datum.logprobs, np.float64) for datum in datums])
+
+
 def _figures(
-    lp: Floats, q: Floats, cost: Floats, config: Mapping[str, float], ratios: bool
+    lp: Floats, q: Floats | None, cost: Floats, config: Mapping[str, float]
 ) -> dict[str, float]:
-    figures = {
-        "loss:sum": float(cost.sum()),
-        "entropy": float(-lp.mean()),
-        "num_tokens": float(len(lp)),
-    }
-    if ratios:
-        ratio = np.exp(np.minimum(lp - q, WIDEST))
-        low = config.get("clip_low_threshold", BOUNDS[0])
-        high = config.get("clip_high_threshold", BOUNDS[1])
-        figures |= {
-            "kl_sample_train": float((q - lp).mean()),
-            "ratio_max": float(ratio.max()),
-            "clip_fraction": float(((ratio < low) | (ratio > high)).mean()),
-        }
-    return figures
+    tally = Tally(config, ratios=q is not None)
+    tally.add(lp, lp if q is None else q, cost)
+    return tally.metrics(float(-lp.sum()))
 
 
 CHUNK = 1024
@@ -242,7 +218,8 @@ async def _measure(
         return None
     each, which = distinct(datums)
     found = await forward(server, run, each)
-    return looked(config, datums, [found[place] for place in which])
+    zeros = [[0.0] * len(datum.output) for datum in datums]
+    return of_weights(datums, [found[place] for place in which], zeros, config)
 
 
 @dataclass(frozen=True)
@@ -312,7 +289,7 @@ def _refuse_broken(metrics: Mapping[str, Any] | None) -> None:
         for key, value in (metrics or {}).items()
         if ("norm" in key or "loss" in key)
         and isinstance(value, int | float)
-        and not math.isfinite(value)
+        and not isfinite(value)
     ]
     if broken:
         raise NotFinite(
