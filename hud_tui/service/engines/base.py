@@ -12,6 +12,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, Protocol, TypeVar
@@ -61,6 +62,12 @@ class StateGone(EngineError):
 
 class DiskFull(EngineError):
     """There is no room to save a state: no step was taken."""
+
+
+def not_written(what: str, error: OSError) -> EngineError:
+    """The error for a file that could not be saved."""
+    kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
+    return kind(f"{what} could not be written: {error.strerror}")
 
 
 class StateDamaged(EngineError):

@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 import orjson
 
 from hud_tui.service.engines.base import (
-    DiskFull,
     EngineError,
     EngineLost,
     EngineRefused,
@@ -26,6 +24,7 @@ from hud_tui.service.engines.base import (
     StateDamaged,
     frame,
     in_time,
+    not_written,
     raised,
 )
 from hud_tui.storage import open_or_make, read_regular, write_atomic
@@ -291,8 +290,7 @@ def write_pointer(directory: Path, pointer: Pointer) -> Path:
     try:
         write_atomic(path, json.dumps(asdict(pointer)))
     except OSError as error:
-        kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
-        raise kind(f"the checkpoint could not be written: {error.strerror}") from error
+        raise not_written("the checkpoint", error) from error
     return path
 
 

@@ -9,7 +9,6 @@ sequence, which is read once.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from hud_tui.service.engines.base import BOUNDS, Adam, Datum, DiskFull, EngineError
+from hud_tui.service.engines.base import BOUNDS, Adam, Datum, EngineError
 from hud_tui.service.engines.tiny.model import (
     Array,
     Config,
@@ -369,12 +368,6 @@ def load(path: Path) -> tuple[Weights, Moments | None, Config]:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise EngineError(f"{path.name} is not a whole state of this engine: {error}") from error
     return weights, moments, config
-
-
-def not_written(what: str, error: OSError) -> EngineError:
-    """The error for a file that could not be saved."""
-    kind = DiskFull if error.errno in (ENOSPC, EDQUOT, EFBIG) else EngineError
-    return kind(f"{what} could not be written: {error.strerror}")
 
 
 def _metadata(config: Config) -> dict[str, str]:

@@ -34,6 +34,7 @@ from hud_tui.service.engines.base import (
     distinct,
     failure,
     frame,
+    not_written,
     read_frame,
 )
 from hud_tui.service.engines.tiny import training
@@ -59,7 +60,6 @@ from hud_tui.service.engines.tiny.training import (
     Tally,
     load,
     log_probabilities,
-    not_written,
     save_state,
     save_weights,
     token_weights,
