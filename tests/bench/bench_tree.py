@@ -16,7 +16,8 @@ from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.wire import Checkpoint
 from tests.bench.timing import KEY, missed
-from tests.tui.still import StillClient, step, still
+from tests.tui import runs
+from tests.tui.still import StillClient, still
 
 SMALL, LARGE, KEYS = 1_000, 100_000, 60
 GROWTH = 2.0
@@ -25,7 +26,7 @@ GROWTH = 2.0
 
 def chain(length: int) -> list[Checkpoint]:
     """A run that went straight on, but for a branch that was left in its middle."""
-    nodes = [step(i, i - 1, i % 97 / 97, ago=length - i) for i in range(min(length, SMALL))]
+    nodes = list(runs.checkpoints(min(length, SMALL), tasks=4, grouped=SMALL))
     for i in range(len(nodes), length):
         # copied, not validated: a bench need not wait for what it does not measure
         like = nodes[i % SMALL]

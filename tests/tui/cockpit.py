@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -21,7 +21,7 @@ ADAM = {"learning_rate": 0.3}
 class Cockpit(Opened):
     """A running app, its keys, and the service beside it."""
 
-    http: httpx.AsyncClient
+    http: httpx.AsyncClient = field(kw_only=True)
 
     @property
     def view(self) -> HudScreen:
@@ -85,7 +85,7 @@ async def cockpit(
         caller(served) as http,
         app.run_test(size=size) as pilot,
     ):
-        flown = Cockpit(app, pilot, connector, http)
+        flown = Cockpit(app, pilot, connector, http=http)
         await flown.until(lambda: app.shown_view is not None and app.shown_view.is_mounted)
         await pilot.pause()
         yield flown

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partialmethod
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import httpx
 import pytest
@@ -25,7 +25,7 @@ from hud_tui.errors import HudError
 from hud_tui.rl.run import Run
 from hud_tui.settings import Settings, Start
 from hud_tui.tui import session
-from hud_tui.tui.app import HudApp
+from hud_tui.tui.app import Connect, HudApp
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING
 from tests.conftest import PATIENCE_S, Served, caller, ended, fork, submit, until
@@ -206,11 +206,18 @@ async def training(served: Served, steps: int = 1, model_id: str = "") -> tuple[
     return model_id, job_id
 
 
-async def trained(served: Served, steps: int = 1) -> tuple[str, str]:
+async def forked(served: Served, name: str = "arith rl") -> str:
+    """A fresh fork of the first base; its id."""
+    async with caller(served) as http:
+        return str((await fork(http, name))["id"])
+
+
+async def trained(served: Served, steps: int = 1, **parameters: Any) -> tuple[str, str]:
     """A fork with a run that has ended after so many steps: the ids of both."""
     async with caller(served) as http:
         model_id = str((await fork(http))["id"])
-        job_id = await submit(http, model_id, steps=steps, learning_rate=1e-6)
+        parameters = {"steps": steps, "learning_rate": 1e-6, **parameters}
+        job_id = await submit(http, model_id, **parameters)
         assert (await ended(http, job_id))["status"] == "succeeded"
     return model_id, job_id
 
@@ -259,8 +266,11 @@ def told_by(app: HudApp) -> list[str]:
         told.append(notice.message)
         type(shown).add(shown, notice)
 
-    shown.add = add  # type: ignore[method-assign]
+    shown.add = add
     return told
+
+
+Over = TypeVar("Over", bound=Screen[Any])
 
 
 @dataclass
@@ -269,7 +279,7 @@ class Opened:
 
     app: HudApp
     pilot: Pilot[None]
-    connector: Connector
+    connector: Connector | Connect | None = None
     told: list[str] = field(init=False)
     """Notices that no test has waited for yet."""
 
@@ -284,8 +294,32 @@ class Opened:
     def net(self) -> Net:
         return self.connector.net
 
-    async def press(self, *keys: str) -> None:
+    @property
+    def run(self) -> Run:
+        """The followed model's run, as it is on the screen."""
+        return run_of(self.app)
+
+    async def press(self, *keys: str, then: str = "") -> None:
+        """Press keys; `then` is the view to wait for."""
         await self.pilot.press(*keys)
+        if then:
+            await self.until_view(then)
+
+    async def open(self, kind: type[Over], *keys: str) -> Over:
+        """Press keys that open such a screen; that screen."""
+        await self.press(*keys)
+        return await self.until_screen(kind)
+
+    async def ask(self, *keys: str) -> str:
+        """Press keys that open a dialog; what it says once it has read what it asks about."""
+        await self.press(*keys)
+        return await self.until_dialog()
+
+    async def agree(self, *keys: str, then: str = "") -> str:
+        """Press keys that open a dialog, and agree; what it said."""
+        asked = await self.ask(*keys)
+        await self.press("y", then=then)
+        return asked
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Let the app run until the condition holds; else fail the test, and say what is shown."""
@@ -297,13 +331,17 @@ class Opened:
         try:
             await until(holds)
         except TimeoutError as error:
-            rows = [strip.text.rstrip() for strip in self.screen._compositor.render_strips()]
-            seen = [f"sent: {self.net.sent}", f"notices: {self.told}"]
-            error.add_note("\n".join([*rows, *seen]))
+            sent = self.net.sent if isinstance(self.connector, Connector) else []
+            error.add_note(f"{self.drawn}\nsent: {sent}\nnotices: {self.told}")
             raise
 
     async def until_view(self, name: str) -> None:
         await self.until(lambda: getattr(self.screen, "VIEW", "") == name)
+
+    async def until_screen(self, kind: type[Over]) -> Over:
+        """Wait until such a screen is on top; that screen."""
+        await self.until(lambda: isinstance(self.screen, kind) and self.screen.is_mounted)
+        return cast(Over, self.screen)
 
     async def until_dialog(self) -> str:
         """Wait for a dialog that has read what it asks about; what it says."""
@@ -320,6 +358,11 @@ class Opened:
         """Wait for a notice with this text that was not waited for before."""
         await self.until(lambda: any(text in notice for notice in self.told))
         self.told[:] = [notice for notice in self.told if text not in notice]
+
+    @property
+    def drawn(self) -> str:
+        """What is on the screen."""
+        return "\n".join(strip.text for strip in self.screen._compositor.render_strips())
 
     @property
     def notices(self) -> list[str]:
@@ -342,7 +385,7 @@ def asked(start: Start) -> Start:
 
 @asynccontextmanager
 async def opened(
-    connector: Connector,
+    connector: Connector | Connect,
     start: Start | None = None,
     mode: str | None = "local",
     size: tuple[int, int] = (80, 24),

@@ -1,9 +1,6 @@
 """Hand: a mouse over the app, as the terminal's driver hands its events to it."""
 
-from collections.abc import Callable
-
 from rich.cells import cell_len
-from textual.app import App
 from textual.events import (
     MouseDown,
     MouseEvent,
@@ -12,20 +9,16 @@ from textual.events import (
     MouseScrollUp,
     MouseUp,
 )
-from textual.pilot import Pilot
 from textual.widget import Widget
 
-from tests.conftest import until
+from tests.tui.conftest import Opened
 
 Place = tuple[int, int]
 """Column and row of the screen, from 0."""
 
 
-class Hand:
+class Hand(Opened):
     """Points at texts as they are on the screen, or at cells of a widget."""
-
-    def __init__(self, app: App[None], pilot: Pilot[None]) -> None:
-        self.app, self.pilot = app, pilot
 
     @property
     def lines(self) -> list[str]:
@@ -71,15 +64,6 @@ class Hand:
         for _ in range(abs(notches)):
             self._post(kind, place, shift=shift)
         await self.pilot.pause()
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Let the app run until the condition holds; fail the test if it never does."""
-
-        async def holds() -> bool:
-            await self.pilot.pause()
-            return bool(condition())
-
-        await until(holds)
 
     def _post(
         self, kind: type[MouseEvent], at: Place, button: int = 0, shift: bool = False

@@ -2,9 +2,7 @@
 
 from datetime import UTC, datetime
 from math import cos, exp, nan, sin
-from types import SimpleNamespace
 
-from hud_tui.client.guard import Guard
 from hud_tui.events import (
     CheckpointAdded,
     HeadMoved,
@@ -13,9 +11,9 @@ from hud_tui.events import (
     StepTaken,
     TreeRead,
 )
+from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, Group, JobStatus, Model, RunPage, Trace
-from hud_tui.wire_training import TraceEvent, TraceEvents
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, JobStatus, Model
 
 START = 1_780_000_000.0
 """When the runs begin, Unix seconds."""
@@ -98,6 +96,8 @@ def checkpoints(steps: int, tasks: int = 12, grouped: int = 120) -> tuple[Checkp
             num_tokens=900,
             num_traces=tasks * 8,
             metrics=metrics(step),
+            learning_rate=3e-4,
+            loss_fn="importance_sampling",
             step=step,
             groups=groups(step, tasks) if step > steps - grouped else [],
         )
@@ -212,42 +212,33 @@ def branched(steps: int, back: int, more: int) -> Run:
     return run.fold(JobChanged(job=job(steps + more, 400), at=START + steps * STEP_S))
 
 
-class Catalog:
-    """A client that knows models and their trees, and nothing else."""
+def alarm(step: int = 4, **more: object) -> Alarm:
+    """An alarm that began with this step."""
+    values = {
+        "name": "grad_norm",
+        "title": "gradient norm",
+        "level": Level.WARN,
+        "active": True,
+        "row": step - 1,
+        "onset": step,
+        "checkpoint_id": f"c{step}",
+        "before_id": f"c{step - 1}",
+        "shown": step,
+        "shown_id": f"c{step}",
+        "raised": step,
+        "ended": None,
+        "evidence": (Evidence("gradient norm", 12.0, 3.0),),
+        "meaning": "It is large.",
+        "advice": "Make it smaller.",
+    }
+    return Alarm(**(values | more))
 
-    settings = SimpleNamespace(
-        label="HUD local", local=True, data_dir="", web_url="http://hud", api_key=""
+
+def evaluation(
+    value: float, low: float | None = None, high: float | None = None, tasks: int = 48
+) -> Evaluation:
+    """Of four samples a task, with its 95 % interval."""
+    mean = Estimate(value=value, low=low, high=high)
+    return Evaluation(
+        mean_reward=value, num_tasks=tasks, num_traces=4 * tasks, samples=4, mean=mean
     )
-    wire = SimpleNamespace(guard=Guard())
-
-    def __init__(self, models: dict[str, tuple[Model, tuple[Checkpoint, ...]]]) -> None:
-        self.known = models
-
-    async def models(self) -> list[Model]:
-        return [model for model, _ in self.known.values()]
-
-    async def checkpoints(self, model_id: str) -> list[Checkpoint]:
-        return list(self.known[model_id][1])
-
-    async def run_page(self, since: int = 0, offset: int = 0) -> RunPage:
-        return RunPage(items=[], total=0, revision=1)
-
-    async def trace(self, trace_id: str) -> Trace:
-        step, task, rollout = map(int, trace_id.split("/"))
-        reward = rewards(step, task, 8)[rollout]
-        return Trace(id=trace_id, task_slug=slug(task), reward=reward, stop_reason="done")
-
-    async def trace_events(self, trace_id: str) -> TraceEvents:
-        _, task, rollout = map(int, trace_id.split("/"))
-        said = "The answer is \x1b[1m" if rollout == 5 else "I think it is "
-        told = f"{said}{task * 10 + rollout}." + " And so on, and on." * (rollout % 4)
-        asked = f"Answer with the result only.\n{slug(task).replace('-', ' ')} = ?"
-        return TraceEvents(
-            events=[
-                TraceEvent(id="0", seq=0, kind="user_message", text=asked),
-                TraceEvent(id="1", seq=1, kind="agent_message", text=told),
-            ]
-        )
-
-    async def aclose(self) -> None:
-        """Nothing is open."""

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from types import SimpleNamespace
 from typing import Any
 from weakref import finalize
 
 from textual.pilot import Pilot
 
-from hud_tui.client.guard import Guard
 from hud_tui.events import CheckpointAdded, Event, JobChanged, StepTaken, TreeRead
 from hud_tui.remote.machines import Machines
 from hud_tui.service_file import write_rental
@@ -26,7 +24,6 @@ from hud_tui.wire import (
     EnvironmentConfig,
     Identity,
     Job,
-    JobStatus,
     Model,
     RunPage,
     RunRecord,
@@ -41,7 +38,7 @@ from hud_tui.wire_training import Losses, TraceEvents
 from tests.conftest import until
 from tests.tui import scene_data as data
 from tests.tui.conftest import asked, run_of, time_stands_still
-from tests.tui.still import StillFeed
+from tests.tui.still import StillClient, StillFeed
 
 SIZES = ((80, 24), (120, 40))
 LARGE = (200, 60)
@@ -50,7 +47,7 @@ QUIET_S = 0.3
 SCREENSHOTS = Path(__file__).parent.parent.parent / "screenshots"
 
 
-class SceneClient:
+class SceneClient(StillClient):
     """The client's reads, answered from the made-up run; it has no writes."""
 
     def __init__(
@@ -59,16 +56,7 @@ class SceneClient:
         runs: Sequence[RunRecord] = data.RUNS,
         evaluated: bool = False,
     ) -> None:
-        self.settings = SimpleNamespace(
-            program="hud-tui --local",
-            label="HUD local",
-            local=True,
-            data_dir="",
-            web_url="http://hud",
-            api_url="http://hud",
-            api_key="key",
-        )
-        self.wire = SimpleNamespace(guard=Guard(), get=self._get)
+        super().__init__()
         self._models, self._runs, self._evaluated = models, runs, evaluated
 
     def feed(self, model_id: str) -> StillFeed:
@@ -91,9 +79,6 @@ class SceneClient:
             events.append(step)
         return StillFeed([*events, JobChanged(at=data.NOW, job=data.run_status())])
 
-    def rl(self, path: str, *names: str) -> str:
-        return path.format(*names)
-
     async def _get(self, url: str, kind: object, params: object = None) -> Any:
         """The evaluations of a model, one of them, or the tasks that are evaluated usually."""
         known = data.evaluations() if self._evaluated else ()
@@ -105,9 +90,6 @@ class SceneClient:
 
     async def whoami(self) -> Identity:
         return Identity(user_id="u", team_id="t")
-
-    async def known_job(self, job_id: str) -> JobStatus | None:
-        return None
 
     async def models(self) -> list[Model]:
         return list(self._models)
@@ -162,9 +144,6 @@ class SceneClient:
     async def scenarios(self, registry_id: str) -> list[ScenarioRecord]:
         known = data.ENVIRONMENTS[registry_id].scenarios.values()
         return [ScenarioRecord(id=s.name, name=s.name, args_schema=s.args_schema) for s in known]
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
 
 
 Act = Callable[[HudApp, Pilot[None]], Awaitable[None]]

@@ -1,10 +1,12 @@
 """Stage: the app on its Live view, with a run put there by hand and no service behind it."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
+
+from textual.pilot import Pilot
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
@@ -16,23 +18,9 @@ from hud_tui.tui.screens.base import WritePolicy
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.workspace import Workspace
-from hud_tui.wire import RunPage
+from tests.tui.still import StillClient
 
 LIVE = Liveness(State.LIVE, "stream", 0.0)
-
-
-async def _close() -> None:
-    pass
-
-
-async def _no_runs(since: int = 0, offset: int = 0) -> RunPage:
-    return RunPage(items=[], total=0, revision=1)
-
-
-NOBODY = SimpleNamespace(
-    settings=SimpleNamespace(label="", local=True, data_dir=""), aclose=_close, run_page=_no_runs
-)
-"""Stands for a client where nothing is asked of one."""
 
 
 async def nobody(mode: str, key: str | None, say: Callable[[str], None]) -> HudClient:
@@ -58,7 +46,7 @@ class StagedWorkspace(Workspace):
     """A workspace over such a session, in which everything may be changed."""
 
     def __init__(self, app: HudApp, client: HudClient, session: type[StagedSession]) -> None:
-        self.SESSION = session  # type: ignore[misc]
+        self.SESSION = session
         super().__init__(
             app,
             client,
@@ -90,12 +78,12 @@ class Stage(HudApp):
         options: Options | None = None,
     ) -> None:
         super().__init__(nobody, None, Start(), lambda: 1_780_000_400.0, state, options)
-        played = StagedWorkspace(self, cast(HudClient, client or NOBODY), self.SESSION)
+        played = StagedWorkspace(self, cast(HudClient, client or StillClient()), self.SESSION)
         self.workspace, self.staged = played, cast(StagedSession, played.session)
         self.staged.scene, self.staged.fresh = run, freshness
         self.live = LiveScreen(played.context)
 
-    def get_default_screen(self) -> LiveScreen:  # type: ignore[override]
+    def get_default_screen(self) -> LiveScreen:
         return self.live
 
     @property
@@ -105,3 +93,17 @@ class Stage(HudApp):
     def play(self, run: Run, freshness: Liveness | None = None) -> None:
         self.staged.scene, self.staged.fresh = run, freshness or self.staged.fresh
         self.live.run, self.live.freshness = self.staged.scene, self.staged.fresh
+
+
+@asynccontextmanager
+async def staged(
+    run: Run,
+    *given: Any,
+    size: tuple[int, int] = (120, 40),
+    notifications: bool = False,
+    **more: Any,
+) -> AsyncIterator[tuple[Stage, Pilot[None]]]:
+    """The stage of a run, and its pilot; the rest is the stage's."""
+    stage = Stage(run, *given, **more)
+    async with stage.run_test(size=size, notifications=notifications) as pilot:
+        yield stage, pilot

@@ -7,7 +7,7 @@ import pytest
 
 from hud_tui.config import read_table
 from hud_tui.keys import VIEWS
-from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
+from hud_tui.rl.alarms.alarm import Level, Report, Skipped
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.metrics import short
@@ -23,44 +23,15 @@ from hud_tui.tui.widgets.focus_chart import FocusChart
 from tests.conftest import Served, caller, ended, fork, submit
 from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit, grown
-from tests.tui.conftest import run_of
-from tests.tui.stage import LIVE, Stage
+from tests.tui.conftest import trained
+from tests.tui.runs import alarm
+from tests.tui.stage import LIVE, staged
 from tests.tui.test_live import text_of
 
 LIMITS = {"info": 1e-9, "warn": 2e-9, "critical": 0.99, "warmup": 2, "hold": 1}
 EASY = read_table(Thresholds(), {"zero_variance": LIMITS, "reward_plateau": {"enabled": False}})
 """Limits that the toy engine's groups are beyond from the third step on."""
 JUDGED = Options(thresholds=EASY)
-
-
-def alarm(step: int = 4, **more: object) -> Alarm:
-    """An alarm of the runs that tests look at."""
-    values = {
-        "name": "grad_norm",
-        "title": "gradient norm",
-        "level": Level.WARN,
-        "active": True,
-        "row": step - 1,
-        "onset": step,
-        "checkpoint_id": f"c{step}",
-        "before_id": f"c{step - 1}",
-        "shown": step,
-        "shown_id": f"c{step}",
-        "raised": step,
-        "ended": None,
-        "evidence": (Evidence("gradient norm", 12.0, 3.0),),
-        "meaning": "It is large.",
-        "advice": "Make it smaller.",
-    }
-    return Alarm(**(values | more))  # type: ignore[arg-type]
-
-
-async def trained(served: Served, steps: int = 5) -> str:
-    """A model with a run of so many steps."""
-    async with caller(served) as http:
-        model = str((await fork(http))["id"])
-        await ended(http, await submit(http, model, steps=steps, group_size=2))
-    return model
 
 
 def view_of(flown: Cockpit) -> AlarmsScreen:
@@ -80,13 +51,12 @@ def badge(flown: Cockpit) -> bool:
 
 
 async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_path: Path) -> None:
-    model = await trained(served)
+    model, _ = await trained(served, 5, group_size=2)
     start = Start("status", model=model)
     async with cockpit(served, start, state=lambda: tmp_path, options=JUDGED) as flown:
         view = await open_alarms(flown)
         assert badge(flown)
         shown = view.alarm
-        assert shown is not None
         assert (shown.name, shown.onset, shown.shown) == ("zero_variance", 2, 3)
         said = str(view.text.render())
         assert "zero-variance groups" in said
@@ -117,47 +87,42 @@ async def test_an_alarm_s_notice_does_not_cover_what_the_view_says_of_it(served:
         for text in (f"{ALARM} gradient norm since step 4", "something else"):
             flown.app.notify(text, timeout=600)
         await flown.until(lambda: any(map(is_alarm, flown.app._notifications)))
-        await flown.press("7")
-        await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+        await flown.open(AlarmsScreen, "7")
         assert [one.message for one in flown.app._notifications] == ["something else"]
 
 
 async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served) -> None:
     """Enter goes to its onset in Live, escape back there."""
-    model = await trained(served)
+    model, _ = await trained(served, 5, group_size=2)
     async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
         await flown.until(lambda: flown.view.run.alarms.active)
         for number, view in enumerate(VIEWS[:6], 1):
-            await flown.press(str(number))
-            await flown.until_view(view)
-            await flown.press("7")
-            await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+            await flown.press(str(number), then=view)
+            await flown.open(AlarmsScreen, "7")
             await flown.until(lambda: view_of(flown).alarm)
             alarm, said = view_of(flown).alarm, str(view_of(flown).text.render())
-            assert alarm is not None
             assert all(one.name in said for one in alarm.evidence)
             await flown.press("enter")
-            live = await _live(flown)
+            live = await flown.until_screen(LiveScreen)
             await flown.until(lambda live=live, alarm=alarm: live.focus_key == alarm.metric)
             await flown.until(lambda live=live, alarm=alarm: live.cursor == alarm.row == 1)
             assert flown.app.workspace.session.at == alarm.checkpoint_id
             chart = text_of(live.query_one(FocusChart))
             assert f"⚑ {alarm.title} limit {short(alarm.limit)}" in chart
             assert live.charted[0] == alarm.metric
-        await flown.press("exclamation_mark")
-        await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+        await flown.open(AlarmsScreen, "exclamation_mark")
         await flown.press("escape")
         await flown.until(lambda: flown.app.screen is live)
 
 
 async def test_with_another_model_the_alarm_s_chart_is_left(served: Served) -> None:
-    model = await trained(served)
+    model, _ = await trained(served, 5, group_size=2)
     async with caller(served) as http:
         other = await grown(http, "words rl", 3)
     async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
         await open_alarms(flown)
         await flown.press("enter")
-        live = await _live(flown)
+        live = await flown.until_screen(LiveScreen)
         await flown.until(lambda: live.focus_key == "frac_reward_zero_std")
         await flown.press("4", "3")
         assert live.focus_key == "frac_reward_zero_std", "it stays for this model"
@@ -167,25 +132,16 @@ async def test_with_another_model_the_alarm_s_chart_is_left(served: Served) -> N
         assert live.context.layout.now.chart == "reward_mean"
 
 
-async def _live(flown: Cockpit) -> LiveScreen:
-    await flown.until(lambda: isinstance(flown.app.screen, LiveScreen))
-    assert isinstance(flown.app.screen, LiveScreen)
-    return flown.app.screen
-
-
 async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> None:
-    model = await trained(served)
+    model, _ = await trained(served, 5, group_size=2)
     async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
         view = await open_alarms(flown)
-        await flown.press("H")
-        said = await flown.until_dialog()
+        said = await flown.ask("H")
         assert "zero-variance groups began with step 2" in said
         assert "step-000001" in said
         await flown.press("escape")
         assert await flown.head(model) == "step-000005"
-        await flown.press("H")
-        await flown.until_dialog()
-        await flown.press("y")
+        await flown.agree("H")
         await flown.until(lambda: "verified" in str(view.note.render()))
         assert await flown.head(model) == "step-000001"
         await flown.until(lambda: not view.run.alarms.active)
@@ -195,7 +151,7 @@ async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> 
 
 
 async def test_an_alarm_since_the_first_step_has_nothing_before_it(served: Served) -> None:
-    model = await trained(served, 2)
+    model, _ = await trained(served, 2, group_size=2)
     limits = read_table(Thresholds(), {"zero_variance": LIMITS | {"warmup": 0}})
     async with cockpit(served, Start("status", model=model), options=Options(limits)) as flown:
         view = await open_alarms(flown)
@@ -205,11 +161,10 @@ async def test_an_alarm_since_the_first_step_has_nothing_before_it(served: Serve
 
 
 async def test_a_run_without_alarms_says_so_and_what_was_skipped(served: Served) -> None:
-    model = await trained(served, 2)
+    model, _ = await trained(served, 2, group_size=2)
     async with cockpit(served, Start("status", model=model)) as flown:
         await flown.until(lambda: flown.view.run.alarms.steps == 2)
-        await flown.press("7")
-        await flown.until(lambda: isinstance(flown.app.screen, AlarmsScreen))
+        await flown.open(AlarmsScreen, "7")
         view = view_of(flown)
         assert "No active alarm: 2 steps checked" in str(view.text.render())
         await flown.press("H", "space", "A", "y", "enter")
@@ -246,7 +201,7 @@ async def test_an_alarm_waits_for_a_dialog_and_is_not_told_over_its_own_list(
                 lambda: flown.screen.is_modal or isinstance(flown.screen, AlarmsScreen)
             )
             await ended(http, await submit(http, model, steps=5, group_size=2))
-            await flown.until(lambda: run_of(flown.app).alarms.active)
+            await flown.until(lambda: flown.run.alarms.active)
             if over == "7":
                 await flown.until(lambda: view_of(flown).list.rows and badge(flown))
                 assert notices(flown) == []
@@ -265,8 +220,7 @@ def notices(flown: Cockpit) -> list[str]:
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_onsets_are_flagged_on_the_x_axis(size: tuple[int, int]) -> None:
     run = runs.run_of(30)
-    stage = Stage(run)
-    async with stage.run_test(size=size) as pilot:
+    async with staged(run, size=size) as (stage, pilot):
         chart = stage.live.query_one(FocusChart)
         if not chart.drawable:
             return

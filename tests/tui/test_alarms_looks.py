@@ -74,11 +74,10 @@ class AlarmStage(Stage):
         watch = AlarmWatch(None, AlarmBook(JsonStore(), "m"))
         watch._monitor = monitor
         assert isinstance(self.staged, JudgedSession)
-        assert self.workspace is not None
         self.staged.watch = watch
         self.view = AlarmsScreen(self.workspace.context)
 
-    def get_default_screen(self) -> AlarmsScreen:  # type: ignore[override]
+    def get_default_screen(self) -> AlarmsScreen:
         return self.view
 
 

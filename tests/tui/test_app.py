@@ -14,13 +14,12 @@ from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.workspace import READING
 from hud_tui.wire import JobStatus
-from tests.conftest import Served, fork, on_socket, until
+from tests.conftest import Served, on_socket, until
 from tests.tui.conftest import (
     Connector,
     Opened,
-    caller,
+    forked,
     opened,
-    run_of,
     status,
     trained,
     training,
@@ -35,41 +34,32 @@ async def test_without_a_mode_it_asks_which_service(served: Served, key: str) ->
         assert isinstance(app.screen, ConnectScreen)
         assert "Which service?" in app.said("#connect-text")
         assert "HUD_API_KEY" in app.said("#connect-keys")
-        await app.press("1", "r", key)
-        await app.until_view("models")
+        await app.press("1", "r", key, then="models")
         assert app.connector.asked == [("local", None)]
 
 
 async def test_a_typed_key_is_used_and_never_shown(served: Served) -> None:
     async with opened(Connector(served), mode=None) as app:
-        await app.press("h")
-        await app.until_dialog()
+        await app.ask("h")
         await app.press("s", "k", "-", "4", "2")
         assert app.screen.query_one(Input).password
         assert "sk-42" not in app.app.export_screenshot()
-        await app.press("enter")
-        await app.until_view("models")
+        await app.press("enter", then="models")
         assert app.connector.asked == [("hud", "sk-42")]
         assert "sk-42" not in app.app.export_screenshot()
 
 
-@pytest.mark.parametrize("key", ["r", "ctrl+r"])
-async def test_a_failure_says_what_to_do_and_is_tried_again(served: Served, key: str) -> None:
-    async with opened(Connector(served, DOWN)) as app:
+@pytest.mark.parametrize(("key", "mode"), [("r", "hud"), ("ctrl+r", "hud"), ("l", "local")])
+async def test_a_failure_says_what_to_do_and_is_tried_again_or_another_service_is_taken(
+    served: Served, key: str, mode: str
+) -> None:
+    async with opened(Connector(served, DOWN), mode="hud") as app:
         await app.until(lambda: app.app.connect_screen.state == "failed")
         said = app.said("#connect-text")
         assert "[/refused]" in said
         assert "start it again" in said
-        await app.press(key)
-        await app.until_view("models")
-
-
-async def test_another_service_can_be_taken_after_a_failure(served: Served) -> None:
-    async with opened(Connector(served, DOWN), mode="hud") as app:
-        await app.until(lambda: app.app.connect_screen.state == "failed")
-        await app.press("l")
-        await app.until_view("models")
-        assert app.connector.asked == [("hud", None), ("local", None)]
+        await app.press(key, then="models")
+        assert app.connector.asked == [("hud", None), (mode, None)]
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])
@@ -84,7 +74,6 @@ async def test_it_can_be_left_before_it_is_connected(key: str) -> None:
     [
         ("status", False, "models"),
         ("status", True, "live"),
-        ("models", True, "models"),
         ("run", True, "launch"),
         ("head", True, "checkpoints"),
         ("traces", False, "jobs"),
@@ -92,11 +81,10 @@ async def test_it_can_be_left_before_it_is_connected(key: str) -> None:
 )
 async def test_a_command_opens_its_view(served: Served, command: str, own: bool, view: str) -> None:
     if own:
-        async with caller(served) as http:
-            await fork(http)
+        await forked(served)
     async with opened(Connector(served), Start(command)) as app:
         await app.until_view(view)
-        assert (run_of(app.app).model is not None) is own
+        assert (app.run.model is not None) is own
 
 
 def test_commands_of_one_view() -> None:
@@ -121,19 +109,17 @@ async def test_it_follows_the_model_of_the_newest_job_or_of_the_one_that_is_name
     served: Served,
 ) -> None:
     model_id, job_id = await trained(served)
-    async with caller(served) as http:
-        await fork(http, "a later fork")
+    await forked(served, "a later fork")
     for start in (Start(), Start("status", ref=job_id)):
         async with opened(Connector(served), start) as app:
             await app.until_view("live")
-            assert run_of(app.app).model is not None
-            assert run_of(app.app).model.id == model_id
-            await app.until(lambda app=app: run_of(app.app).job is not None)
+            assert app.run.model.id == model_id
+            await app.until(lambda app=app: app.run.job is not None)
 
 
 async def in_training(app: Opened) -> None:
     await app.until_view("live")
-    await app.until(lambda: run_of(app.app).training)
+    await app.until(lambda: app.run.training)
 
 
 async def test_q_asks_while_a_run_trains_and_ctrl_c_twice_leaves_whatever_is_asked(
@@ -142,22 +128,17 @@ async def test_q_asks_while_a_run_trains_and_ctrl_c_twice_leaves_whatever_is_ask
     _, job_id = await training(served)
     async with opened(Connector(served)) as app:
         await in_training(app)
-        await app.press("q")
-        assert "in the background" in await app.until_dialog()
-        assert app.screen.focused is not None
+        assert "in the background" in await app.ask("q")
         assert app.screen.focused.id == "cancel"
-        await app.press("escape")
-        await app.until_view("live")
+        await app.press("escape", then="live")
         assert not app.app._exit
-        await app.press("ctrl+c")
-        await app.until_dialog()
+        await app.ask("ctrl+c")
         await app.press("ctrl+c")
         assert app.app._exit
     assert await status(served, job_id) == "running"
     async with opened(Connector(served)) as app:
         await in_training(app)
-        await app.press("q")
-        await app.until_dialog()
+        await app.ask("q")
         await app.press("right", "enter")
         await app.until(lambda: app.app._exit)
     await until(lambda: _is(served, job_id, "cancelled"))
@@ -172,7 +153,7 @@ async def test_a_notice_leaves_sooner_where_it_covers_the_rows(served: Served) -
         await app.until_view("models")
         for lines, seconds in ((24, [5.0, 7.0]), (40, [15.0, 10.0])):
             await app.pilot.resize_terminal(80, lines)
-            await app.until(lambda lines=lines: app.app.size.height == lines)  # type: ignore[misc]
+            await app.until(lambda lines=lines: app.app.size.height == lines)
             app.app.clear_notifications()
             app.app.notify("a long one", timeout=15)
             app.app.notify("a failure", severity="error", timeout=10)
@@ -187,15 +168,13 @@ async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Serv
         app.app.workspace.session._reconnected = True
         app.app.workspace.session._hear(cut)
         assert "It continues" in await app.until_dialog()
-        await app.press("escape")
-        await app.until_view("models")
+        await app.press("escape", then="models")
         app.app.workspace.session._reconnected = True
         app.app.workspace.session._hear(cut)
         await app.pilot.pause()
         assert not isinstance(app.screen, Dialog)
         await app.until(lambda: "forks" in app.said("#note"))
-        await app.press("F")
-        await app.until_dialog()
+        await app.ask("F")
         await app.press("ctrl+r")  # from a field of a dialog
         await app.until_notice("reconnected")
         assert len(app.connector.asked) == 2
@@ -228,12 +207,12 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
         await one.until(lambda: "service gone · ^r starts it" in one.said("TopLine"))
         assert not one.told
         await one.press("1", "4")
-        assert run_of(one.app).head is not None
+        assert one.run.head is not None
         connector.served = served
         await one.press("ctrl+r")
         await one.until_notice("reconnected")
         await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
-        assert run_of(one.app).head is not None
+        assert one.run.head is not None
     finally:
         await app.__aexit__(None, None, None)
     await asyncio.sleep(0)

@@ -22,9 +22,9 @@ from hud_tui.tui.screens.set_head import READING, HeadDialog
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.checkpoint_tree import AGE, CheckpointTree
 from hud_tui.wire import Checkpoint
-from tests.conftest import Served, fork
+from tests.conftest import Served
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
-from tests.tui.conftest import caller, toy_of, training
+from tests.tui.conftest import caller, forked, toy_of, training
 
 NAMES = [f"step-{step:06}" for step in range(1, 7)]
 
@@ -50,6 +50,12 @@ def note(flown: Cockpit) -> str:
     return flown.said("#tree-note")
 
 
+async def noted(flown: Cockpit, text: str, *keys: str) -> None:
+    """Press keys, and wait until the line below the tree has this text."""
+    await flown.press(*keys)
+    await flown.until(lambda: text in note(flown))
+
+
 def details_of(flown: Cockpit) -> str:
     return flown.view.query_one(CheckpointDetails).plain
 
@@ -61,9 +67,7 @@ def under_cursor(flown: Cockpit) -> str | None:
 
 async def set_head(flown: Cockpit, *keys: str) -> str:
     """Press keys that open the dialog, agree, and wait for the service's word."""
-    await flown.press(*keys)
-    said = await flown.until_dialog()
-    await flown.press("y")
+    said = await flown.agree(*keys)
     await flown.until(lambda: "verified" in note(flown))
     return said
 
@@ -71,8 +75,7 @@ async def set_head(flown: Cockpit, *keys: str) -> str:
 async def test_h_asks_first_and_sets_the_head_and_the_service_agrees(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         for leave in ("enter", "escape", "n"):
-            await flown.press("G", "up", "H")
-            await flown.until_dialog()
+            await flown.ask("G", "up", "H")
             await flown.press(leave)
             await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
         assert await flown.head(model_id) == "step-000006"
@@ -85,7 +88,6 @@ async def test_h_asks_first_and_sets_the_head_and_the_service_agrees(served: Ser
         assert "Rolls back 2 steps" in said
         assert await flown.head(model_id) == "step-000004"
         assert "head is step-000004 · verified · u undo" in note(flown)
-        assert flown.view.run.head is not None
         assert flown.view.run.head.name == "step-000004"
         assert len(flown.net.sent) == 1
 
@@ -116,8 +118,7 @@ async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) ->
             await flown.tree(model_id)
         )[2].id
         await flown.until(lambda: tree(flown).lanes.branches == 2)
-        await flown.press("u")
-        said = await flown.until_dialog()
+        said = await flown.ask("u")
         assert "Training has continued since: step-000008 descends from step-000003" in said
 
 
@@ -128,12 +129,9 @@ async def test_what_cannot_be_done_says_why(served: Served) -> None:
             ("u", "Nothing to undo"),
             ("U", "Nothing to redo"),
         ):
-            await flown.press(key)
-            await flown.until(lambda why=why: why in note(flown))
-        await flown.press("G", "H")
-        await flown.until(lambda: "base weights cannot be the head" in note(flown))
-        await flown.press("g", "H")
-        await flown.until(lambda: "is the head already" in note(flown))
+            await noted(flown, why, key)
+        await noted(flown, "base weights cannot be the head", "G", "H")
+        await noted(flown, "is the head already", "g", "H")
         assert await flown.head(model_id) == "step-000001"
         assert flown.net.sent == []
 
@@ -141,13 +139,11 @@ async def test_what_cannot_be_done_says_why(served: Served) -> None:
 async def test_a_head_that_moves_while_we_ask_is_shown_and_asked_again(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         nodes = await flown.tree(model_id)
-        await flown.press("G", "up", "H")
-        assert "step-000006" in await flown.until_dialog()
+        assert "step-000006" in await flown.ask("G", "up", "H")
         await put_head(flown.http, model_id, nodes[3].id)
         moved = "Another window or program set the head to step-000004 0 s ago; it was step-000006."
         await flown.until(lambda: moved in flown.dialog)
-        await flown.press("y")
-        await flown.until(lambda: "head is step-000001 · verified" in note(flown))
+        await noted(flown, "head is step-000001 · verified", "y")
         assert len(flown.net.sent) == 1
 
 
@@ -157,8 +153,7 @@ async def test_a_head_that_moves_unseen_before_sending_is_not_overwritten(
     """The feed is late: only the reading just before the request finds out."""
     async with tree_of(served) as (flown, model_id):
         nodes = await flown.tree(model_id)
-        await flown.press("G", "up", "H")
-        await flown.until_dialog()
+        await flown.ask("G", "up", "H")
         first = flown.app.screen
         monkeypatch.setattr(type(flown.app.workspace.session), "frame", lambda session: None)
         await put_head(flown.http, model_id, nodes[3].id)
@@ -177,15 +172,12 @@ async def test_a_head_that_moves_unseen_before_sending_is_not_overwritten(
 async def test_a_refusal_is_told_and_the_head_stays(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         flown.net.answer = httpx.Response(409, json={"detail": "the head is locked"})
-        await flown.press("b")
-        await flown.until_dialog()
-        await flown.press("y")
+        await flown.agree("b")
         await flown.until(lambda: "refused: the head is step-000006" in note(flown))
         await flown.until_notice("the head is locked")
         assert await flown.head(model_id) == "step-000006"
         assert len(flown.net.sent) == 1
-        await flown.press("u")
-        await flown.until(lambda: "Nothing to undo" in note(flown))
+        await noted(flown, "Nothing to undo", "u")
 
 
 @pytest.mark.parametrize(
@@ -208,9 +200,7 @@ async def test_without_an_answer_it_says_where_the_head_is(
     """On a service that keeps keys of writes, and on one that does not (HUD)."""
     async with tree_of(served) as (flown, model_id):
         flown.net.lose, flown.net.keyless = lose, keyless
-        await flown.press("b")
-        await flown.until_dialog()
-        await flown.press("y")
+        await flown.agree("b")
         await flown.until(lambda: said in note(flown))
         refused = "not done" in "".join(flown.told)
         assert refused is (lose == "request" and not keyless)
@@ -231,11 +221,9 @@ async def test_somebody_else_s_move_is_announced_and_can_be_undone(served: Serve
         await grow(flown.http, model_id)
         await flown.until(lambda: len(tree(flown).checkpoints) == 7)
         assert sum("set the head" in notice for notice in flown.told) == 1
-        await flown.press("u")
-        said = await flown.until_dialog()
+        said = await flown.ask("u")
         assert moved in said
-        await flown.press("y")
-        await flown.until(lambda: "head is step-000006 · verified" in note(flown))
+        await noted(flown, "head is step-000006 · verified", "y")
         assert await flown.head(model_id) == "step-000006"
 
 
@@ -286,14 +274,12 @@ async def test_fold_keys(served: Served) -> None:
         assert len(shown.rows) == 21
         await flown.press("a")
         assert len(shown.rows) == folded
-        await flown.press("G", "up", "H")
-        await flown.until(lambda: "folds several steps" in note(flown))
+        await noted(flown, "folds several steps", "G", "up", "H")
 
 
 async def test_what_was_said_on_a_fold_stays_while_it_grows(served: Served) -> None:
     async with tree_of(served, 20) as (flown, model_id):
-        await flown.press("G", "up", "H")
-        await flown.until(lambda: "folds several steps" in note(flown))
+        await noted(flown, "folds several steps", "G", "up", "H")
         await grow(flown.http, model_id)
         await flown.until(lambda: len(tree(flown).checkpoints) == 21)
         assert "folds several steps" in note(flown)
@@ -333,8 +319,7 @@ async def test_the_best_is_served_in_four_keys_from_another_view(served: Served)
         await grow(flown.http, model_id, rewards=(1.0, 1.0, 0.0))
         await flown.until(lambda: tree(flown).checkpoints.best is not None)
         best = tree(flown).checkpoints.best
-        await flown.press("1")
-        await flown.until_view("models")
+        await flown.press("1", then="models")
         await flown.press("4", "asterisk")
         await set_head(flown, "H")
         await flown.until(lambda: tree(flown).checkpoints.head == best)
@@ -369,8 +354,7 @@ async def test_keys_move_filter_copy_jump_and_refresh(served: Served) -> None:
         assert not details.display
         await flown.press("d")
         assert details.display
-        await flown.press("r")
-        await flown.until(lambda: "tree refreshed" in note(flown))
+        await noted(flown, "tree refreshed", "r")
 
 
 async def test_a_filter_that_cannot_be_read_says_why_and_keeps_the_tree(served: Served) -> None:
@@ -397,24 +381,18 @@ async def test_a_filter_that_cannot_be_read_says_why_and_keeps_the_tree(served: 
 
 async def test_a_pin_is_asked_for_and_shown_and_taken_off(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
-        await flown.press("down", "p")
-        assert "step-000005 keeps its full state" in await flown.until_dialog()
+        assert "step-000005 keeps its full state" in await flown.ask("down", "p")
         await flown.press("enter")
         await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
         assert flown.net.sent == []
-        await flown.press("p")
-        await flown.until_dialog()
-        await flown.press("y")
+        await flown.agree("p")
         await flown.until(lambda: "◆" in tree(flown).render_line(2).text)
         assert (await flown.tree(model_id))[4].pinned
         await flown.until(lambda: "◆ pinned" in details_of(flown))
-        await flown.press("p")
-        assert "may be thinned" in await flown.until_dialog()
-        await flown.press("y")
+        assert "may be thinned" in await flown.agree("p")
         await flown.until(lambda: "◆" not in tree(flown).render_line(2).text)
         assert not (await flown.tree(model_id))[4].pinned
-        await flown.press("G", "p")
-        await flown.until(lambda: "Only a checkpoint can be pinned" in note(flown))
+        await noted(flown, "Only a checkpoint can be pinned", "G", "p")
 
 
 async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned_or_damaged(
@@ -429,10 +407,8 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned_or_damaged
             assert await store.write(kept, model_id, node, *more)
             await flown.until(lambda word=word: word in details_of(flown))
         assert "◌" in tree(flown).render_line(3).text
-        await flown.press("H")
-        await flown.until(lambda: "step-000004 has expired" in note(flown))
-        await flown.press("p")
-        await flown.until(lambda: "no state is left to pin" in note(flown))
+        await noted(flown, "step-000004 has expired", "H")
+        await noted(flown, "no state is left to pin", "p")
         assert flown.net.sent == []
 
         await flown.press("down")
@@ -440,8 +416,7 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned_or_damaged
         await store.write(checkpoints.mark, node.state_path, "its file is missing")
         await flown.until(lambda: "✘ damaged" in details_of(flown))
         assert "✘" in tree(flown).render_line(4).text
-        await flown.press("H")
-        await flown.until(lambda: "step-000003 is damaged" in note(flown))
+        await noted(flown, "step-000003 is damaged", "H")
         assert flown.net.sent == []
 
 
@@ -449,8 +424,7 @@ async def test_a_checkpoint_that_expires_while_we_ask_is_refused_by_name(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with tree_of(served) as (flown, model_id):
-        await flown.press("down", "down", "H")
-        await flown.until_dialog()
+        await flown.ask("down", "down", "H")
         store = served.service.parts.store
 
         async def expires(model_id: str, target: str, **seen: object) -> None:
@@ -462,24 +436,14 @@ async def test_a_checkpoint_that_expires_while_we_ask_is_refused_by_name(
 
         set_for_real = flown.view.client.set_head
         monkeypatch.setattr(flown.view.client, "set_head", expires)
-        await flown.press("y")
-        await flown.until(lambda: "step-000004 has expired" in note(flown))
+        await noted(flown, "step-000004 has expired", "y")
         assert "The head is still step-000006" in note(flown)
         assert await flown.head(model_id) == "step-000006"
 
 
-async def test_nothing_can_be_agreed_to_before_the_tree_is_read(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_can_be_agreed_to_before_the_tree_is_read(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
-        gate = asyncio.Event()
-        read = flown.view.client.checkpoints
-
-        async def slow(model_id: str) -> list[Checkpoint]:
-            await gate.wait()
-            return await read(model_id)
-
-        monkeypatch.setattr(flown.view.client, "checkpoints", slow)
+        flown.net.free = lambda: False
         await flown.press("down", "H")
         await flown.until(lambda: READING in flown.dialog)
         assert "step-000006       step-000005" in flown.dialog  # what is known, at once
@@ -488,11 +452,10 @@ async def test_nothing_can_be_agreed_to_before_the_tree_is_read(
         assert flown.net.sent == []
         if not isinstance(flown.app.screen, HeadDialog):  # enter was on Cancel
             await flown.press("H")
-        gate.set()
+        flown.net.free = lambda: True
         await flown.until_dialog()
         assert await flown.head(model_id) == "step-000006"
-        await flown.press("y")
-        await flown.until(lambda: "head is step-000005 · verified" in note(flown))
+        await noted(flown, "head is step-000005 · verified", "y")
 
 
 async def test_a_connection_that_is_renewed_while_the_tree_is_read_ends_nothing(
@@ -533,45 +496,30 @@ async def test_a_reading_that_steps_have_overtaken_takes_none_of_them_back(
             return found
 
         monkeypatch.setattr(flown.view.client, "checkpoints", late)
-        await flown.press("down", "H")
-        said = await flown.until_dialog()
+        said = await flown.ask("down", "H")
         assert "step-000007" in said
         assert "⚠" not in said
-        await flown.press("y")
-        await flown.until(lambda: "head is step-000005 · verified" in note(flown))
+        await noted(flown, "head is step-000005 · verified", "y")
 
 
 async def test_ages_grow_each_second_and_only_they_are_drawn_again(served: Served) -> None:
     async with tree_of(served) as (flown, _):
-        tree = flown.view.query_one(CheckpointTree)
-        await flown.until(lambda: len(tree._drawn) > 3)
+        shown = tree(flown)
+        await flown.until(lambda: "trained on" in details_of(flown))
         drawn: list[Region] = []
-        tree.refresh = lambda *regions, **more: drawn.extend(regions)  # type: ignore[method-assign,assignment,misc,return-value]
-        tree.clock = lambda: 2_000_000_009.9
-        tree._grow_older()
-        cells = tree._look_now().cells_of(AGE)
-        assert {(region.x, region.width) for region in drawn} == {(cells.start, AGE.width)}
-        for y in range(tree.size.height):
-            tree.render_line(y)
-        ages = set(tree._drawn.values())
-        drawn.clear()
-        tree.clock = lambda: 2_000_000_000.0
-        tree._grow_older()
-        assert not drawn
-        assert ages == set(tree._drawn.values())
-        now = flown.app.clock()
-        for later in (20, 21):
+        shown.refresh = lambda *regions, **more: drawn.extend(regions)
+        now, seen = flown.app.clock(), {shown.render_line(2).text}
+        for later in (20, 200):
             drawn.clear()
-            tree.clock = lambda later=later: now + later  # type: ignore[misc]
-            tree._grow_older()
-            assert {(region.x, region.width) for region in drawn} == {(cells.start, AGE.width)}
-            for y in range(tree.size.height):
-                tree.render_line(y)
+            shown.clock = partial(float, now + later)
+            await flown.until(lambda: drawn)
+            assert {region.width for region in drawn} == {AGE.width}
+            seen.add(shown.render_line(2).text)
+        assert len(seen) == 3
 
 
 async def test_an_empty_tree_says_what_to_press(served: Served) -> None:
-    async with caller(served) as http:
-        model_id = str((await fork(http))["id"])
+    model_id = await forked(served)
     async with cockpit(served, Start("checkpoints", model=model_id), (80, 24)) as flown:
         await flown.until(lambda: "Press 2 to launch a run" in flown.said("#tree-empty"))
         assert not tree(flown).display
@@ -581,8 +529,7 @@ async def test_it_draws_at_every_size(served: Served) -> None:
     async with tree_of(served) as (flown, _):
         for size in ((80, 24), (120, 40), (40, 12), (20, 6)):
             await flown.pilot.resize_terminal(*size)
-            await flown.press("g", "j", "d", "d", "H")
-            await flown.until_dialog()
+            await flown.ask("g", "j", "d", "d", "H")
             await flown.press("escape")
             await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
             shown = tree(flown)
@@ -624,8 +571,7 @@ async def test_a_job_that_trains_is_named_and_its_next_step_branches(served: Ser
     async with cockpit(served, Start("checkpoints", model=model_id)) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 3)
         tree(flown).go(0)
-        await flown.press("H")
-        said = await flown.until_dialog()
+        said = await flown.ask("H")
         assert f"Job {job_id[:8]} is training: its next step branches from step-0" in said
         toy_of(served).rest_after(1)
         await flown.until(lambda: len(flown.view.session.run.tree) == 4)

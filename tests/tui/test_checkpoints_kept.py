@@ -7,19 +7,27 @@ from types import SimpleNamespace
 import pytest
 from textual.widgets import Input
 
-from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report
+from hud_tui.rl.alarms.alarm import Evidence, Report
 from hud_tui.settings import Start
-from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.compare import ComparePanel, TryPanel
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from tests.conftest import Served
+from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
 from tests.tui.hand import Hand
-from tests.tui.still import StillClient, chain, still
-from tests.tui.test_checkpoints import details_of, note, set_head, tree, tree_of, under_cursor
+from tests.tui.still import StillClient, still
+from tests.tui.test_checkpoints import (
+    details_of,
+    note,
+    noted,
+    set_head,
+    tree,
+    tree_of,
+    under_cursor,
+)
 
 
 def line(flown: Cockpit, number: int) -> str:
@@ -31,17 +39,14 @@ async def panel(flown: Cockpit, kind: type) -> None:
 
 
 async def back(flown: Cockpit) -> None:
-    await flown.press("escape")
-    await flown.until(lambda: isinstance(flown.app.screen, CheckpointsScreen))
+    await flown.press("escape", then="checkpoints")
 
 
 async def test_two_are_marked_and_compared(served: Served) -> None:
     """Without marks, the head with what is under the cursor."""
     async with tree_of(served) as (flown, _):
-        await flown.press("c")
-        await flown.until(lambda: "Mark two checkpoints" in note(flown))
-        await flown.press("G", "m")
-        await flown.until(lambda: "Only a checkpoint can be marked" in note(flown))
+        await noted(flown, "Mark two checkpoints", "c")
+        await noted(flown, "Only a checkpoint can be marked", "G", "m")
         await flown.press("up", "c")
         await panel(flown, ComparePanel)
         shown = flown.app.screen.pane
@@ -94,8 +99,7 @@ async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session
         flown.app.screen.query_one(Input).value = ""
         await flown.press("enter")
         await flown.until(lambda: "✎" not in details_of(flown))
-        await flown.press("escape", "G", "e")
-        await flown.until(lambda: "A note belongs to a checkpoint" in note(flown))
+        await noted(flown, "A note belongs to a checkpoint", "escape", "G", "e")
 
 
 async def test_the_history_says_who_set_the_head_and_serves_one_again(
@@ -106,8 +110,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
     start = Start("checkpoints", model=model_id)
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
-        await flown.press("V")
-        await flown.until(lambda: isinstance(flown.app.screen, HistoryPanel))
+        await flown.open(HistoryPanel, "V")
         assert "no change of the head yet" in str(
             flown.app.screen.query_one("#history-empty").render()
         )
@@ -127,9 +130,7 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
             ["step-000005", "step-000002", "elsewhere"],
             ["step-000006", "step-000005", "you, here"],
         ]
-        await flown.press("j", "enter")
-        assert "step-000002" in await flown.until_dialog()
-        await flown.press("y")
+        assert "step-000002" in await flown.agree("j", "enter")
         await flown.until(lambda: "head is step-000002 · verified" in note(flown))
 
 
@@ -141,13 +142,11 @@ async def test_a_fork_starts_at_any_checkpoint(served: Served) -> None:
             str(said.render()) for said in flown.app.screen.query(".dialog-line")
         )
         flown.app.screen.query_one(Input).value = "from four"
-        await flown.press("enter")
-        await flown.until(lambda: "starts at step-000004" in note(flown))
+        await noted(flown, "starts at step-000004", "enter")
         models = (await flown.http.get("/v2/models")).json()["items"]
         [forked] = [model for model in models if model["name"] == "from four"]
         assert forked["forked_from"].endswith("@step-000004")
-        await flown.press("G", "F")
-        await flown.until(lambda: "A fork starts at a checkpoint" in note(flown))
+        await noted(flown, "A fork starts at a checkpoint", "G", "F")
 
 
 async def test_a_fork_says_where_it_starts(served: Served) -> None:
@@ -156,9 +155,7 @@ async def test_a_fork_says_where_it_starts(served: Served) -> None:
         body = {"source_model_id": source, "name": "from four", "checkpoint_id": node.id}
         forked = (await flown.http.post("/v2/models/fork", json=body)).json()
         told = "forked from arith-rl step-000004"
-        await flown.press("1")
-        await flown.until(lambda: isinstance(flown.app.screen, ModelsScreen))
-        models = flown.app.screen
+        models = await flown.open(ModelsScreen, "1")
         await flown.until(lambda: any(row.key == forked["id"] for row in models.rows.rows))
         models.rows.select(forked["id"])
         await flown.until(lambda: told in flown.said("#note"))
@@ -188,8 +185,7 @@ async def test_one_prompt_is_sampled_from_two_checkpoints(
         return SimpleNamespace(events=[asked])
 
     async with tree_of(served) as (flown, _):
-        await flown.press("T")
-        await flown.until(lambda: "Mark two checkpoints" in note(flown))
+        await noted(flown, "Mark two checkpoints", "T")
         monkeypatch.setattr(flown.view.client, "checkpoint_traces", traces)
         monkeypatch.setattr(flown.view.client, "trace_events", events)
         await flown.press("down", "T")
@@ -227,12 +223,9 @@ async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(
 async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:
     async with tree_of(served, 30) as (flown, _):
         tip = tree(flown).checkpoints[10]
-        alarm = Alarm(
-            name="entropy_collapse", title="entropy collapse", level=Level.WARN, active=True,
-            row=10, onset=11, checkpoint_id=tip.id, before_id=None, shown=12, shown_id="",
-            raised=12, ended=None,
-            evidence=(Evidence("entropy", 0.1, 0.2),), meaning="", advice="",
-        )  # fmt: skip
+        evidence = (Evidence("entropy", 0.1, 0.2),)
+        title = "entropy collapse"
+        alarm = runs.alarm(11, title=title, checkpoint_id=tip.id, evidence=evidence)
         flown.view.run = replace(flown.view.run, alarms=Report(alarms=(alarm,), steps=30))
         await flown.until(lambda: any("⚑" in line(flown, y) for y in range(20)))
         await flown.press("apostrophe")  # the best is none: all steps are of one batch
@@ -245,7 +238,7 @@ async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:
 
 
 async def test_a_cursor_that_goes_from_fold_to_fold_leaves_no_row_as_it_was() -> None:
-    app = still(StillClient(chain(60)))
+    app = still(StillClient(runs.checkpoints(60)))
     async with app.run_test(size=(80, 24)) as pilot:
         hand = Hand(app, pilot)
         await hand.until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud, as_hud_tui, as_python
 from hud_tui.settings import Start
-from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.log import LogScreen, entry_text, folded
 from tests.conftest import Served
-from tests.tui.conftest import Connector, Opened
+from tests.tui.conftest import Connector, Opened, opened
 
 HOSTILE = "a\x1b]0;owned\x07[red]b[/]\u202e"
+MODELS = Start("models", view="models")
 URL = "http://127.0.0.1:8900/v2/models/m/head"
 HEAD = AuditEntry(
     10.0, "set head", "m1", "me/arith", before="a1", after="b2", outcome="done", url=URL
@@ -38,15 +38,12 @@ async def logged(
     connector = Logging(served, state)
     for one in entries:
         connector.kept.add(one)
-    app = HudApp(connector, "local", Start("models", view="models"), state=lambda: state)
-    async with app.run_test(size=(width, 24), notifications=True) as pilot:
-        flown = Opened(app, pilot, connector)
-        await flown.until_view("models")
-        await flown.until(lambda: flown.screen.focused)
-        await flown.press("C")
-        await flown.until_view("log")
-        await flown.until(lambda: "reading" not in flown.said("#log-text"))
-        yield flown
+    async with opened(connector, MODELS, size=(width, 24), state=lambda: state) as app:
+        await app.until_view("models")
+        await app.until(lambda: app.screen.focused)
+        await app.press("C", then="log")
+        await app.until(lambda: "reading" not in app.said("#log-text"))
+        yield app
 
 
 def log(app: Opened) -> LogScreen:
@@ -62,19 +59,15 @@ async def test_nothing_was_changed_yet(served: Served, tmp_path: Path) -> None:
     async with logged(served, tmp_path / "state") as app:
         assert "No changes were made from this machine yet" in app.said("#log-text")
         assert not app.screen.check_action("copy_as", ())
-        await app.press("C", "escape")
-        await app.until_view("models")
+        await app.press("C", "escape", then="models")
 
 
 async def test_what_the_app_does_is_there_and_can_be_copied(served: Served, tmp_path: Path) -> None:
     async with logged(served, tmp_path) as app:
-        await app.press("escape")
-        await app.until_view("models")
+        await app.press("escape", then="models")
         await app.until(lambda: app.screen.query("#note") and "forks" in app.said("#note"))
-        await app.press("enter")
-        await app.until_view("launch")
-        await app.press("C")
-        await app.until_view("log")
+        await app.press("enter", then="launch")
+        await app.press("C", then="log")
         await app.until(lambda: rows(app))
         [row] = rows(app)
         assert row[1:3] == ["✔", "fork"]
@@ -84,8 +77,7 @@ async def test_what_the_app_does_is_there_and_can_be_copied(served: Served, tmp_
         await app.press("y")
         await app.until(lambda: app.app.clipboard == as_hud_tui(one))
         for place, text in enumerate((as_curl(one), as_hud(one), as_python(one))):
-            await app.press("Y")
-            await app.until(lambda: isinstance(app.screen, ChoiceDialog))
+            await app.open(ChoiceDialog, "Y")
             await app.press(*["right"] * place, "enter")
             await app.until(lambda text=text: app.app.clipboard == text)
         assert "command  hud-tui --headless --local fork --name=" in app.said("#log-text")
@@ -98,10 +90,8 @@ async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -
         assert [row[2] for row in rows(app)] == ["cancel", "set head"]
         await app.press("j")
         await app.until(lambda: "a1 → b2" in app.said("#log-text"))
-        await app.press("enter")
-        await app.until(lambda: isinstance(app.screen, JsonScreen))
-        await app.press("escape")
-        await app.until_view("log")
+        await app.open(JsonScreen, "enter")
+        await app.press("escape", then="log")
         await app.press("slash", *"409", "enter")
         await app.until(lambda: [row[2] for row in rows(app)] == ["cancel"])
         assert "message  409: no" in app.said("#log-text")
@@ -115,23 +105,21 @@ async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -
         app.connector.kept.add(other)
         await app.press("r")
         await app.until(lambda: len(rows(app)) == 4)
-        await app.press("q")
-        await app.until_view("models")
+        await app.press("q", then="models")
 
 
 async def test_hostile_entries_are_shown_and_cannot_act(served: Served, tmp_path: Path) -> None:
     async with logged(served, tmp_path, HEAD, ODD, width=120) as app:
         for width in (120, 80, 40):
             await app.pilot.resize_terminal(width, 24)
-            await app.until(lambda width=width: app.screen.size.width == width)  # type: ignore[misc]
+            await app.until(lambda width=width: app.screen.size.width == width)
             drawn = " ".join(cell for row in rows(app) for cell in row) + app.said("#log-text")
             assert "[red]b[/]" in drawn
             for bad in ("\x1b", "\x07", "\u202e"):
                 assert bad not in drawn
         await app.press("y")
         await app.until_notice("hud-tui has no command")
-        await app.press("Y")
-        await app.until(lambda: isinstance(app.screen, ChoiceDialog))
+        await app.open(ChoiceDialog, "Y")
         assert "request body is not kept" in " ".join(map(str, app.screen.lines))
         await app.press("enter")
         await app.until(lambda: app.app.clipboard == as_curl(ODD))
@@ -145,22 +133,17 @@ async def test_a_broken_file_says_so_and_the_rest_is_shown(served: Served, tmp_p
 
 
 async def test_without_a_state_directory_that_is_said(served: Served) -> None:
-    app = HudApp(Connector(served), "local", Start("models", view="models"))
-    async with app.run_test(size=(80, 24)) as pilot:
-        flown = Opened(app, pilot, Connector(served))
-        await flown.until_view("models")
-        await flown.until(lambda: flown.screen.focused)
-        await flown.press("C")
-        await flown.until_view("log")
-        await flown.until(lambda: "No state directory" in flown.said("#log-text"))
+    async with opened(Connector(served), MODELS) as app:
+        await app.until_view("models")
+        await app.until(lambda: app.screen.focused)
+        await app.press("C", then="log")
+        await app.until(lambda: "No state directory" in app.said("#log-text"))
 
 
 async def test_while_connecting_there_is_no_view_that_it_could_cover(tmp_path: Path) -> None:
-    app = HudApp(Logging(None, tmp_path), None, Start(), state=lambda: tmp_path)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("C")
-        await pilot.pause()
-        assert app.screen is app.connect_screen
+    async with opened(Logging(None, tmp_path), mode=None, state=lambda: tmp_path) as app:
+        await app.press("C")
+        assert app.screen is app.app.connect_screen
 
 
 def test_a_series_is_one_row() -> None:

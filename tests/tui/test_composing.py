@@ -16,8 +16,8 @@ from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.wire import JobStatus
-from tests.conftest import Served, fork
-from tests.tui.conftest import Connector, caller, opened, run_of
+from tests.conftest import Served
+from tests.tui.conftest import Connector, forked, opened, run_of
 
 
 def news(app: HudApp) -> None:
@@ -48,8 +48,7 @@ def at_every_widget(
 async def test_news_while_a_view_is_composed(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with caller(served) as http:
-        await fork(http)
+    await forked(served)
     async with opened(Connector(served), Start("jobs")) as app:
         await app.until_view("jobs")
         await app.until(lambda: app.screen.is_mounted)
@@ -60,14 +59,14 @@ async def test_news_while_a_view_is_composed(
                 await app.until(lambda: app.screen.is_mounted)
             assert composed, view
             assert getattr(app.screen, "VIEW", "") == view
-            await app.until(lambda: app.screen.run is run_of(app.app))
+            await app.until(lambda: app.screen.run is app.run)
             assert app.app._exception is None
     async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
         with at_every_widget(monkeypatch, app.app, composed):
             await app.app.action_view("jobs")
             await app.until(lambda: app.screen.is_mounted)
-        await app.until(lambda: app.screen.run is run_of(app.app))
+        await app.until(lambda: app.screen.run is app.run)
 
 
 async def test_what_is_waited_for_can_be_said_before_the_screen_is_composed() -> None:
@@ -87,8 +86,7 @@ async def test_what_is_waited_for_can_be_said_before_the_screen_is_composed() ->
 
 
 async def test_news_while_the_app_ends(served: Served) -> None:
-    async with caller(served) as http:
-        await fork(http)
+    await forked(served)
     async with opened(Connector(served), Start("run")) as app:
         await app.until_view("launch")
         await app.until(lambda: app.screen.is_mounted)
@@ -121,7 +119,6 @@ async def test_an_answer_to_a_view_that_is_gone_ends_its_worker(served: Served) 
     async with opened(Connector(served), Start("jobs")) as app:
         await app.until_view("jobs")
         view = app.app.shown_view
-        assert view is not None
         await app.until(lambda: view.is_built)
         assert await view.attempt(sleep(0, "heard")) == "heard"
     with pytest.raises(CancelledError):
@@ -144,9 +141,8 @@ async def test_no_view_begins_in_a_field_that_nobody_asked_for(
         for opens in ("C", *"2345671"):
             view = app.screen
             await app.press(opens)
-            await app.until(lambda view=view: app.screen is not view)  # type: ignore[misc]
+            await app.until(lambda view=view: app.screen is not view)
             await app.until(lambda: app.screen.is_mounted and focused)
             assert [type(one) for one in focused if isinstance(one, Input)] == [], opens
             if opens == "C":
-                await app.press("escape")
-                await app.until_view("models")
+                await app.press("escape", then="models")

@@ -22,12 +22,11 @@ class Terminal:
         self, state: Callable[[], Path] | None = None, advice: str | Callable[[], str] = ""
     ) -> None:
         options = Options(copy_advice=advice if callable(advice) else lambda: advice)
-        self.stage = Stage(runs.run_of(3), client=runs.Catalog({}), state=state, options=options)
+        self.stage = Stage(runs.run_of(3), state=state, options=options)
         self.sent: list[str] = []
 
     def listen(self) -> None:
-        assert self.stage._driver is not None
-        self.stage._driver.write = self.hear  # type: ignore[method-assign]
+        self.stage._driver.write = self.hear
 
     def hear(self, data: str) -> None:
         if "]52;" in data:

@@ -115,8 +115,7 @@ async def test_a_worker_that_fails_with_a_hud_error_is_told_and_ends_nothing(
         await app.until_view("models")
         app.screen.run_worker(fail())
         await app.until_notice("try again")
-        await app.press("2")
-        await app.until_view("launch")
+        await app.press("2", then="launch")
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout"])

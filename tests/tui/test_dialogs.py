@@ -1,33 +1,39 @@
 """What is asked fits the screen, says what each button does, and leaves the buttons in sight."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 from textual.geometry import Region
+from textual.notifications import Notification
 from textual.widgets import Button, Input, OptionList
 from textual.widgets._toast import Toast
 
 from hud_tui.keys import VIEWS
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.screens import dialogs
 from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
 from hud_tui.tui.widgets.row_list import RowList
-from tests.conftest import Served, fork, until
-from tests.tui.conftest import Connector, Opened, caller, cancel, opened, run_of, status, training
+from tests.conftest import Served, until
+from tests.tui import runs
+from tests.tui.conftest import Connector, Opened, cancel, opened, status, training
 from tests.tui.hand import Hand
-from tests.tui.still import StillClient, chain, still
+from tests.tui.still import StillClient, still
 from tests.tui.test_app import in_training
-from tests.tui.test_plain_terminals import drawn
+from tests.tui.test_launch import launch
 
 SIZES = [(80, 24), (120, 40), (40, 12), (60, 19)]
 
 
-@pytest.fixture(autouse=True)
-def _notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as they are told to, on a low screen too: what they cover is looked at, and that
-    they go."""
-    monkeypatch.setattr(dialogs, "LOW", 0)
+TIME_LEFT = Notification.time_left
+
+
+@pytest.fixture
+def notices_go(_notices_stay: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When their time is over, as usual."""
+    monkeypatch.setattr(Notification, "time_left", TIME_LEFT)
 
 
 def labels(app: Opened) -> list[str]:
@@ -38,78 +44,66 @@ async def test_the_fork_s_dialog_shows_its_buttons_and_the_slug(served: Served) 
     async with opened(Connector(served), Start("models")) as app:
         for number, size in enumerate(SIZES):
             await app.pilot.resize_terminal(*size)
-            await app.press("1")
-            await app.until_view("models")
-            await app.until(lambda: "forks" in app.said("#note") or run_of(app.app).model)
-            await app.press("end", "F")
-            await app.until_dialog()
+            await app.press("1", then="models")
+            await app.until(lambda: "forks" in app.said("#note") or app.run.model)
+            await app.ask("end", "F")
             await app.press("ctrl+u", *f"My Own {number}")
             slug = f"my-own-{number}"
-            await app.until(lambda slug=slug: f"slug: {slug}" in " ".join(drawn(app).split()))  # type: ignore[misc]
+            await app.until(lambda slug=slug: f"slug: {slug}" in " ".join(app.drawn.split()))
             for label in ("Cancel", "Fork  (enter)"):
-                assert label in drawn(app)
-            await app.press("enter")
-            await app.until_view("launch")
-            assert run_of(app.app).model is not None
-            assert run_of(app.app).model.model_name == slug
+                assert label in app.drawn
+            await app.press("enter", then="launch")
+            assert app.run.model.model_name == slug
 
 
 async def test_leaving_and_cancelling_a_run_say_what_each_button_does(served: Served) -> None:
     _, job_id = await training(served)
     async with opened(Connector(served)) as app:
         await in_training(app)
-        await app.press("X")
-        await app.until_dialog()
+        await app.ask("X")
         assert labels(app) == ["Keep training", "Cancel run  (y)"]
-        await app.press("enter")
-        await app.until_view("live")
+        await app.press("enter", then="live")
         assert await status(served, job_id) == "running"
         for said in ("one", "two", "a long word " * 16):
             app.app.notify(said, timeout=60, markup=False)
         for size in SIZES:
             await app.pilot.resize_terminal(*size)
-            await app.press("q")
-            await app.until_dialog()
-            await app.until(lambda: "a long word" in drawn(app))
+            await app.ask("q")
+            await app.until(lambda: "a long word" in app.drawn)
             assert labels(app) == ["Stay", "Cancel run", "Keep training  (y)"]
             for label in (*labels(app), "esc cancel"):
-                await app.until(lambda label=label: label in drawn(app))  # type: ignore[misc]
-            await app.press("escape")
-            await app.until_view("live")
-        await app.press("q")
-        await app.until_dialog()
-        await app.press("y")
+                await app.until(lambda label=label: label in app.drawn)
+            await app.press("escape", then="live")
+        await app.agree("q")
         await app.until(lambda: app.app._exit)
     assert await status(served, job_id) == "running"
     await cancel(served, job_id)
 
 
-async def test_lines_beyond_the_screen_can_be_read(served: Served) -> None:
-    async with caller(served) as http:
-        await fork(http)
-    async with opened(Connector(served), Start("run"), size=(40, 12)) as app:
-        await app.until_view("launch")
-        screen = app.screen
-        await app.until(lambda: screen.query_one("#tasksets").key == "mixed")
+@asynccontextmanager
+async def checked_run(served: Served, size: tuple[int, int]) -> AsyncIterator[Opened]:
+    """Launch with a taskset that is checked."""
+    async with launch(served, size=size) as app:
+        await app.until(lambda: app.screen.sources.key == "mixed")
         await app.press("enter")
         await app.until(lambda: "rollouts" in app.said("#summary"))
-        await app.press("enter")
-        await app.until_dialog()
-        assert "Submit  (y)" in drawn(app)
-        assert "rollouts     " not in drawn(app)
+        yield app
+
+
+async def test_lines_beyond_the_screen_can_be_read(served: Served) -> None:
+    async with checked_run(served, (40, 12)) as app:
+        await app.ask("enter")
+        assert "Submit  (y)" in app.drawn
+        assert "rollouts     " not in app.drawn
         await app.press(*["pagedown"] * 8)
-        await app.until(lambda: "rollouts     " in drawn(app))
+        await app.until(lambda: "rollouts     " in app.drawn)
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_no_toast_covers_a_button_or_the_keys(served: Served, size: tuple[int, int]) -> None:
-    async with caller(served) as http:
-        await fork(http)
-    async with opened(Connector(served), Start("run"), size=size) as app:
-        await app.until_view("launch")
+    async with launch(served, size=size) as app:
         for key in range(1, len(VIEWS) + 1):
-            await app.press(str(key))
-            await app.until_view(VIEWS[key - 1])
+            await app.press(str(key), then=VIEWS[key - 1])
             app.app.show_notice("something happened")
             await app.until(lambda: seen(app.app) and seen(app.app)[-1].area)
             toast = seen(app.app)[-1]
@@ -122,16 +116,16 @@ async def test_no_toast_covers_a_button_or_the_keys(served: Served, size: tuple[
 
 async def test_what_needs_no_key_does_not_talk_of_one() -> None:
     async with opened(Connector(None), mode=None) as app:
-        assert "HUD_API_KEY" in drawn(app)
+        assert "HUD_API_KEY" in app.drawn
         app.app.connect_screen.wait("starting the embedded service … 1 s")
-        await app.until(lambda: "starting" in drawn(app))
-        assert "KEY" not in drawn(app)
-        assert "quit" in drawn(app)
+        await app.until(lambda: "starting" in app.drawn)
+        assert "KEY" not in app.drawn
+        assert "quit" in app.drawn
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_notices_leave_the_head_in_sight_and_do_not_pile_up(size: tuple[int, int]) -> None:
-    app = still(StillClient(chain(60)))
+    app = still(StillClient(runs.checkpoints(60)))
     async with app.run_test(size=size, notifications=True):
         await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
         for said in ("one", "two", "three", "three", "four", "five", "four"):
@@ -150,7 +144,7 @@ async def test_notices_leave_the_head_in_sight_and_do_not_pile_up(size: tuple[in
 
 
 async def test_an_alarm_is_shown_once_and_makes_room_for_the_answer_to_a_key() -> None:
-    app = still(StillClient(chain(60)))
+    app = still(StillClient(runs.checkpoints(60)))
     async with app.run_test(size=(80, 24), notifications=True):
         await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
         for said in ("⚑ forgetting\n.123", "first", "⚑ slow\n2 s", "⚑ forgetting\n.122"):
@@ -180,7 +174,7 @@ OVER = (
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_a_notice_covers_nothing_of_a_dialog(size: tuple[int, int]) -> None:
-    app = still(StillClient(chain(60)))
+    app = still(StillClient(runs.checkpoints(60)))
     async with app.run_test(size=size, notifications=True) as pilot:
         await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
         for view, key, box in OVER:
@@ -188,7 +182,7 @@ async def test_a_notice_covers_nothing_of_a_dialog(size: tuple[int, int]) -> Non
             await pilot.press(view)
             await until(lambda: app.shown_view is not None and app.shown_view.focused is not None)
             await pilot.press(key)
-            await until(lambda box=box: app.screen.is_modal and bool(app.screen.query(box)))  # type: ignore[misc]
+            await until(lambda box=box: app.screen.is_modal and bool(app.screen.query(box)))
             app.show_notice("something happened")
             app.show_notice("a long word " * 16)
             await until(lambda: any(region.area for region in seen(app)))
@@ -203,18 +197,13 @@ async def test_a_notice_covers_nothing_of_a_dialog(size: tuple[int, int]) -> Non
             await until(lambda: not app.screen.is_modal)
 
 
+@pytest.mark.usefixtures("notices_go")
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_notice_leaves_the_field_that_is_typed_in(
     served: Served, size: tuple[int, int]
 ) -> None:
-    async with caller(served) as http:
-        await fork(http)
-    async with opened(Connector(served), Start("run"), size=size) as app:
-        await app.until_view("launch")
+    async with checked_run(served, size) as app:
         screen = app.screen
-        await app.until(lambda: screen.query_one("#tasksets").key == "mixed")
-        await app.press("enter")
-        await app.until(lambda: "rollouts" in app.said("#summary"))
         app.app.show_notice("a long word " * 16)
         await app.until(lambda: screen.query(Toast))
         await app.press("e")
@@ -222,14 +211,14 @@ async def test_a_notice_leaves_the_field_that_is_typed_in(
             if not field.display or not field.region.area:
                 continue
             field.focus()
-            await app.until(lambda field=field: screen.focused is field)  # type: ignore[misc]
+            await app.until(lambda field=field: screen.focused is field)
             await app.until(
-                lambda field=field: not any(one.overlaps(field.region) for one in seen(app.app))  # type: ignore[misc]
+                lambda field=field: not any(one.overlaps(field.region) for one in seen(app.app))
             )
 
 
 async def test_help_is_paged_while_one_types_a_search() -> None:
-    app = still(StillClient(chain(60)))
+    app = still(StillClient(runs.checkpoints(60)))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
         await pilot.press("question_mark")
@@ -238,8 +227,8 @@ async def test_help_is_paged_while_one_types_a_search() -> None:
         await until(lambda: keys.highlighted == 0)
         for key, moved in (("pagedown", True), ("pageup", False), ("end", True), ("home", False)):
             await pilot.press(key)
-            await until(lambda moved=moved: (keys.highlighted != 0) is moved)  # type: ignore[misc]
-            await until(lambda moved=moved: (keys.scroll_offset.y > 0) is moved)  # type: ignore[misc]
+            await until(lambda moved=moved: (keys.highlighted != 0) is moved)
+            await until(lambda moved=moved: (keys.scroll_offset.y > 0) is moved)
         hand = Hand(app, pilot)
         await hand.wheel(Hand.cell(keys, 5, 5), 3)
         await until(lambda: keys.scroll_offset.y > 0)
@@ -253,14 +242,8 @@ def told(app: HudApp) -> list[str]:
 
 
 async def test_no_notice_covers_the_row_under_the_cursor(served: Served) -> None:
-    async with caller(served) as http:
-        await fork(http)
-    async with opened(Connector(served), Start("run"), size=(80, 24)) as app:
-        await app.until_view("launch")
+    async with checked_run(served, (80, 24)) as app:
         screen = app.screen
-        await app.until(lambda: screen.sources.key is not None)
-        screen.take(screen.sources.key)
-        await app.until(lambda: screen.draft.tasks and not screen.draft.checking)
 
         def covered(rows: RowList) -> bool:
             line = Region(0, rows.region.y + (rows.cursor_y or 0), app.app.size.width, 1)

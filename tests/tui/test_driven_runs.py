@@ -14,7 +14,7 @@ from hud_tui.rollouts.control import known_runs
 from hud_tui.service.store.events import after
 from hud_tui.settings import Start
 from hud_tui.tui.screens.launch import LaunchScreen
-from hud_tui.tui.screens.runs import RunDetails, RunsScreen
+from hud_tui.tui.screens.runs import RunDetails
 from hud_tui.wire import EvaluationJob
 from tests.conftest import Served, until
 from tests.rollouts.driving import (
@@ -48,23 +48,17 @@ async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
     await until(lambda: folder.state().step >= 1 and bool(folder.failures()))
     folder.environment_log.write_text("hello from the garden \x1b[31m\n")
     async with cockpit(served, Start("models"), (120, 40), state=lambda: state) as flown:
-        await flown.press("5")
-        await flown.until_view("runs")
+        await flown.press("5", then="runs")
         view: Any = flown.view
-        assert isinstance(view, RunsScreen)
         await flown.until(lambda: view.table.row is not None)
-        await flown.press("d")
-        await flown.until(lambda: isinstance(flown.screen, RunDetails))
+        await flown.open(RunDetails, "d")
         pane: Any = flown.screen.query_one("#run-details")
         await flown.until(lambda: "hello from the garden" in pane.plain)
         for word in ("failed rollouts", "sums.py:12 in add: KeyError", "lost", "steps", "500"):
             assert word in pane.plain
         assert "\x1b" not in pane.plain
-        await flown.press("escape")
-        await flown.until_view("runs")
-        await flown.press("X")
-        await flown.until_dialog()
-        await flown.press("y")
+        await flown.press("escape", then="runs")
+        await flown.agree("X")
         assert await asyncio.wait_for(running, 60) == "cancelled"
         await flown.until(lambda: view.table.row.status == "cancelled")
 
@@ -90,14 +84,12 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         assert len(view.draft.tasks) == 12
         found = view.draft.findings
         await type_options(flown, view)
-        await flown.press("enter")
-        await flown.until_dialog()
+        await flown.ask("enter")
         assert view.draft.findings is not found, "what was changed is checked first"
         shown = " ".join(str(one.render()) for one in flown.screen.query(".dialog-line"))
         for said in ("turns             4", "stop:3", "subprocess", "SHOP_TOKEN"):
             assert said in shown
-        await flown.press("y")
-        await flown.until_view("live")
+        await flown.press("y", then="live")
         await flown.until(lambda: bool(known_runs(state)))
         [folder] = known_runs(state).values()
         order = folder.order()
@@ -142,8 +134,7 @@ async def test_e_evaluates_on_the_environment_of_the_run(
         await flown.until_view("checkpoints")
         await flown.until(lambda: len(flown.view.run.tree) == 2)
         assert not flown.view.run.rollouts.keys() & heldout
-        await flown.press("E")
-        await flown.until_dialog()
+        await flown.ask("E")
         await flown.until(lambda: "2 held out, 3 to train on" in asks(flown))
         assert "fewer.json" in asks(flown)
         typed = flown.screen.query_one("#evaluate-source", Input)

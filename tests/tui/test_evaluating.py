@@ -30,7 +30,8 @@ from hud_tui.tui.widgets.form import Picker
 from hud_tui.wire import Estimate, Evaluation, EvaluationJob
 from tests.conftest import Served, caller, calling, on_socket
 from tests.tui.cockpit import Cockpit, cockpit, grown
-from tests.tui.conftest import run_of, toy_of, trained
+from tests.tui.conftest import toy_of, trained
+from tests.tui.runs import evaluation
 
 
 @asynccontextmanager
@@ -38,7 +39,7 @@ async def evaluating(served: Served, steps: int = 3) -> AsyncIterator[Cockpit]:
     """The checkpoints of a model after a run, the cursor on the head."""
     model, _ = await trained(served, steps)
     async with cockpit(served, Start("checkpoints", model=model)) as flown:
-        await flown.until(lambda: len(run_of(flown.app).tree) == steps)
+        await flown.until(lambda: len(flown.run.tree) == steps)
         yield flown
 
 
@@ -49,9 +50,7 @@ def asks(flown: Cockpit) -> str:
 
 async def dialog(flown: Cockpit) -> EvaluateDialog:
     """The dialog, once it knows what it would evaluate."""
-    await flown.until(lambda: isinstance(flown.screen, EvaluateDialog))
-    found = flown.screen
-    assert isinstance(found, EvaluateDialog)
+    found = await flown.until_screen(EvaluateDialog)
     await flown.until(lambda: "rollouts" in asks(flown))
     return found
 
@@ -63,10 +62,8 @@ def asked_for(run: Run) -> list[EvaluationJob]:
 
 async def over(flown: Cockpit, count: int = 1) -> list[EvaluationJob]:
     """So many, once all have succeeded."""
-    await flown.until(
-        lambda: [one.status for one in asked_for(run_of(flown.app))] == ["succeeded"] * count
-    )
-    return asked_for(run_of(flown.app))
+    await flown.until(lambda: [one.status for one in asked_for(flown.run)] == ["succeeded"] * count)
+    return asked_for(flown.run)
 
 
 async def test_two_checkpoints_are_evaluated_in_five_keys_and_compared_by_task(
@@ -83,19 +80,15 @@ async def test_two_checkpoints_are_evaluated_in_five_keys_and_compared_by_task(
         assert [one.checkpoint for one in found] == ["step-000003", "step-000002"]
         assert {(one.samples, one.split, one.total) for one in found} == {(4, "heldout", 144)}
         await flown.until(lambda: "36 tasks × 4" in flown.said("#tree-note"))
-        tree = run_of(flown.app).tree
+        tree = flown.run.tree
         assert [tree.evaluation(at).num_traces for at in (1, 2)] == [144, 144]
-        await flown.press("M", "c")
-        await flown.until(lambda: isinstance(flown.screen, ComparePanel))
-        panel = flown.screen
-        assert isinstance(panel, ComparePanel)
+        panel = await flown.open(ComparePanel, "M", "c")
         await flown.until(lambda: panel.tasks.has_focus)
         assert "evaluated on 36 tasks × 4" in text(flown, "#compare-said")
         assert len([row for row in panel.tasks.rows if not row.heading]) == 36
         slug = panel.tasks.key
-        await flown.press("enter")
-        await flown.until(lambda: isinstance(flown.screen, GroupScreen))
-        await flown.until(lambda: "4 rollouts" in drawn(flown))
+        await flown.open(GroupScreen, "enter")
+        await flown.until(lambda: "4 rollouts" in flown.drawn)
         assert f"{slug}  B step-000002" in text(flown, "#group-facts")
         await flown.press("left_parenthesis")
         await flown.until(lambda: f"{slug}  A step-000003" in text(flown, "#group-facts"))
@@ -112,7 +105,7 @@ async def test_the_head_the_best_and_the_base_can_be_chosen(served: Served) -> N
         await flown.until(lambda: picker.has_focus)
         while (before := picker.value) != "base":
             await flown.press("right")
-            await flown.until(lambda before=before: picker.value != before)  # type: ignore[misc]
+            await flown.until(lambda before=before: picker.value != before)
         shown.query_one("#samples", Input).value = "1"
         await flown.press("enter")
         [found] = await over(flown)
@@ -154,28 +147,24 @@ async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(
         await flown.press("enter")
         await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
         assert "0/144" in flown.said("#tree-evaluations")
-        await flown.press("X")
-        asked = await flown.until_dialog()
+        asked = await flown.ask("X")
         assert "The evaluation of step-000003 is running after 0 of 144 rollouts." in asked
         await flown.press("y")
         await flown.until(lambda: "cancelled after 0 of 144" in flown.said("#tree-evaluations"))
         await flown.press("R")
         await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
         await flown.press("6")
-        await flown.until(lambda: "evaluation of step-000003" in drawn(flown))
-        await flown.until(lambda: "0/144" in drawn(flown))
-        await flown.press("g", "X")
-        assert "The evaluation of step-000003 is" in await flown.until_dialog()
-        await flown.press("y")
-        await flown.until(lambda: "cancelled" in drawn(flown))
+        await flown.until(lambda: "evaluation of step-000003" in flown.drawn)
+        await flown.until(lambda: "0/144" in flown.drawn)
+        assert "The evaluation of step-000003 is" in await flown.agree("g", "X")
+        await flown.until(lambda: "cancelled" in flown.drawn)
         toy_of(served).go_on()
         await flown.press("R")
-        await flown.until(lambda: "144/144" in drawn(flown))
+        await flown.until(lambda: "144/144" in flown.drawn)
         await flown.until(lambda: "mean reward" in text(flown, "#jobs-reason"))
         assert "36 tasks × 4" in text(flown, "#jobs-reason")
         await over(flown)
-        await flown.press("4")
-        await flown.until_view("checkpoints")
+        await flown.press("4", then="checkpoints")
         await flown.until(lambda: not flown.view.query_one("#tree-evaluations").display)
 
 
@@ -184,7 +173,7 @@ async def test_without_tasks_it_says_what_to_type(served: Served) -> None:
     async with caller(served) as http:
         model = await grown(http, "loop", 1)
     async with cockpit(served, Start("checkpoints", model=model["id"])) as flown:
-        await flown.until(lambda: len(run_of(flown.app).tree) == 1)
+        await flown.until(lambda: len(flown.run.tree) == 1)
         await flown.press("E")
         await flown.until(lambda: flown.screen.focused is flown.screen.query("#evaluate-source")[0])
         await flown.press("enter")
@@ -194,11 +183,6 @@ async def test_without_tasks_it_says_what_to_type(served: Served) -> None:
         await flown.press("enter")
         [found] = await over(flown)
         assert found.name == "arith"
-
-
-def of(value: float, low: float | None = None, high: float | None = None) -> Evaluation:
-    mean = Estimate(value=value, low=low, high=high)
-    return Evaluation(mean_reward=value, num_tasks=36, num_traces=144, samples=4, mean=mean)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +200,9 @@ def test_an_interval_is_drawn_on_the_scale_of_all(mean: Estimate, drawn: str) ->
     assert len("".join(error_bar(mean, (0.5, 0.5)))) == ERROR_BAR
 
 
-@pytest.mark.parametrize("found", [None, of(0.5), of(1.0, 0.9, 1.0), of(-12.5, -13, -12)])
+@pytest.mark.parametrize(
+    "found", [None, evaluation(0.5), evaluation(1.0, 0.9, 1.0), evaluation(-12.5, -13, -12)]
+)
 def test_an_evaluation_takes_its_column_s_cells(found: Evaluation | None) -> None:
     cells = evaluation_cell(found, (0.0, 1.0), Style())
     assert sum(cell.cell_length for cell in cells) == EVALUATION.width
@@ -240,15 +226,15 @@ async def test_what_was_evaluated_is_seen_in_the_tree_and_in_the_details(served:
         await flown.press("enter")
         await over(flown, 2)
         # The head's and the base's.
-        await flown.until(lambda: len(re.findall(r"\d +36×4", drawn(flown))) == 2)
-        assert "evaluation" in drawn(flown)
-        await flown.until(lambda: "vs base" in drawn(flown))
-        assert "heldout, 36 tasks × 4" in drawn(flown)
-        assert "pass@4" in drawn(flown)
+        await flown.until(lambda: len(re.findall(r"\d +36×4", flown.drawn)) == 2)
+        assert "evaluation" in flown.drawn
+        await flown.until(lambda: "vs base" in flown.drawn)
+        assert "heldout, 36 tasks × 4" in flown.drawn
+        assert "pass@4" in flown.drawn
         await flown.press("end")
-        await flown.until(lambda: "vs ▶" in drawn(flown))
+        await flown.until(lambda: "vs ▶" in flown.drawn)
         await flown.press("home", "E")
-        await flown.until(lambda: "step-000003 has these rollouts" in drawn(flown))
+        await flown.until(lambda: "step-000003 has these rollouts" in flown.drawn)
         await flown.press("escape")
         await flown.press("slash", *"eval>=0", "enter")
         await flown.until(lambda: "1 of 3 checkpoints" in flown.said("#tree-note"))
@@ -261,31 +247,23 @@ def text(flown: Cockpit, selector: str) -> str:
     return str(flown.screen.query_one(selector).render())
 
 
-def drawn(flown: Cockpit) -> str:
-    """What is on the screen."""
-    return "\n".join(strip.text for strip in flown.screen._compositor.render_strips())
-
-
 async def test_the_head_dialog_and_a_comparison_say_what_was_and_was_not_evaluated(
     served: Served,
 ) -> None:
     async with evaluating(served) as flown:
-        await flown.press("down", "c")
-        await flown.until(lambda: isinstance(flown.screen, ComparePanel))
-        await flown.until(lambda: "Not evaluated on the same tasks: E" in drawn(flown))
-        assert "enter rollouts" not in drawn(flown), "those of training are compared"
+        await flown.open(ComparePanel, "down", "c")
+        await flown.until(lambda: "Not evaluated on the same tasks: E" in flown.drawn)
+        assert "enter rollouts" not in flown.drawn, "those of training are compared"
         await flown.press("escape")
         await flown.until(lambda: flown.screen is flown.view)
-        await flown.press("down", "H")
-        asked = await flown.until_dialog()
+        asked = await flown.ask("down", "H")
         assert "step-000001 is not evaluated: E evaluates it." in asked
         await flown.press("E")
         shown = await dialog(flown)
         assert shown.query_one("#evaluate-of", Picker).value == "step-000001"
         await flown.press("enter")
         await over(flown)
-        await flown.press("H")
-        asked = await flown.until_dialog()
+        asked = await flown.ask("H")
         assert "95 % interval" in asked
         assert "36 tasks × " in asked
         assert "not evaluated" not in asked
@@ -314,17 +292,14 @@ async def test_elsewhere_it_is_made_while_the_app_is_open_and_resumed_by_the_nex
     toy_of(served).rest_after(0)
     start = Start("checkpoints", model=model)
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
-        await flown.until(lambda: len(run_of(flown.app).tree) == 2)
-        await flown.press("E")
-        await flown.until(lambda: isinstance(flown.screen, EvaluateDialog))
+        await flown.until(lambda: len(flown.run.tree) == 2)
+        await flown.open(EvaluateDialog, "E")
         await flown.until(lambda: flown.screen.focused is flown.screen.query("#evaluate-source")[0])
         await flown.press(*"arith", "enter")
         await dialog(flown)
         await flown.press("enter")
         await flown.until(lambda: "evaluating step-000002" in flown.said("#tree-evaluations"))
-        await flown.press("q")
-        assert "only while hud-tui is open" in await flown.until_dialog()
-        await flown.press("y")
+        assert "only while hud-tui is open" in await flown.agree("q")
         await flown.until(lambda: not flown.app.is_running)
     toy_of(served).go_on()
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
@@ -332,9 +307,9 @@ async def test_elsewhere_it_is_made_while_the_app_is_open_and_resumed_by_the_nex
         await flown.press("R")
         [found] = await over(flown)
         assert (found.done, found.name, found.result is not None) == (144, "arith", True)
-        await flown.until(lambda: "36×4" in drawn(flown))
-        assert run_of(flown.app).tree.best == 1
+        await flown.until(lambda: "36×4" in flown.drawn)
+        assert flown.run.tree.best == 1
         await flown.press("E")  # the same tasks are usual now
         assert "36 held out" in asks(flown) or await dialog(flown)
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
-        await flown.until(lambda: "36×4" in drawn(flown))
+        await flown.until(lambda: "36×4" in flown.drawn)

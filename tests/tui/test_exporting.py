@@ -18,7 +18,7 @@ from hud_tui.tui.app import Options
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from tests.conftest import Served
 from tests.tui.cockpit import grown
-from tests.tui.conftest import Connector, Opened, opened, run_of
+from tests.tui.conftest import Connector, Opened, opened
 
 SVG = "{http://www.w3.org/2000/svg}"
 KEYS = {view: str(place) for place, view in enumerate(VIEWS, 1)}
@@ -33,8 +33,7 @@ async def model(http: httpx.AsyncClient) -> Any:
 async def exported(app: Opened, place: Path, choice: str) -> Path:
     """Press the key, choose, and wait for the file; it is what the notice says."""
     before = set(os.listdir(place))
-    await app.press("ctrl+e")
-    said = await app.until_dialog()
+    said = await app.ask("ctrl+e")
     assert str(place) in said
     app.screen.query_one(f"#{choice}").focus()
     await app.press("enter")
@@ -57,10 +56,9 @@ def read(file: Path) -> list[dict[str, str]]:
 async def test_every_view_is_exported_as_it_is(served: Served, model: Any, tmp_path: Path) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 40), **into(tmp_path)) as app:
         await app.until_view("models")
-        await app.until(lambda: run_of(app.app).series.length == 3)
+        await app.until(lambda: app.run.series.length == 3)
         for view, key in KEYS.items():
-            await app.press(key)
-            await app.until_view(view)
+            await app.press(key, then=view)
             file = await exported(app, tmp_path, "svg")
             assert file.name == f"mine-{view}.svg"
             assert ElementTree.fromstring(file.read_text("utf-8")).tag == f"{SVG}svg"
@@ -83,23 +81,21 @@ async def test_a_views_table_its_groups_and_a_report(
 ) -> None:
     async with opened(Connector(served), Start("models"), **into(tmp_path)) as app:
         await app.until_view("models")
-        await app.until(lambda: run_of(app.app).series.length == 3)
+        await app.until(lambda: app.run.series.length == 3)
         for view, right in TABLES.items():
-            await app.press(KEYS[view])
-            await app.until_view(view)
+            await app.press(KEYS[view], then=view)
             await app.until(lambda: getattr(app.screen, "models", ()) is not None)
             await app.until(lambda: getattr(app.screen, "rows", ()) is not None)
             assert right(read(await exported(app, tmp_path, "csv")), model), view
             body = json.loads((await exported(app, tmp_path, "json")).read_text("utf-8"))
             assert body["kind"] == "export"
-        await app.press(KEYS["live"])
-        await app.until_view("live")
+        await app.press(KEYS["live"], then="live")
         folders = [await exported(app, tmp_path, "report") for _ in range(2)]
         assert [folder.name for folder in folders] == ["mine-report", "mine-report-2"]
         page = await asyncio.to_thread((folders[0] / "report.md").read_text, "utf-8")
         assert "# Run of `mine`" in page
         await app.press("tab")
-        await app.until(lambda: app.screen.pane == "groups")  # type: ignore[attr-defined]
+        await app.until(lambda: app.screen.pane == "groups")
         assert (await exported(app, tmp_path, "csv")).name == "mine-groups.csv"
 
 
@@ -109,14 +105,11 @@ async def test_escape_writes_nothing_and_enter_the_picture(
     before = os.listdir(tmp_path)
     async with opened(Connector(served), Start("status"), size=(40, 12), **into(tmp_path)) as app:
         await app.until_view("live")
-        await app.press("ctrl+e")
-        await app.until_dialog()
+        await app.ask("ctrl+e")
         assert isinstance(app.screen, ChoiceDialog)
-        await app.press("escape")
-        await app.until_view("live")
+        await app.press("escape", then="live")
         assert os.listdir(tmp_path) == before
-        await app.press("ctrl+e")
-        await app.until_dialog()
+        await app.ask("ctrl+e")
         await app.until(lambda: app.screen.focused and app.screen.focused.id == "svg")
         await app.press("enter")
         await app.until_notice("wrote ")
@@ -130,8 +123,6 @@ async def test_a_place_that_cannot_be_written_to_is_told(
     await asyncio.to_thread(file.write_text, "")
     async with opened(Connector(served), Start("status"), **into(file)) as app:
         await app.until_view("live")
-        await app.press("ctrl+e")
-        await app.until_dialog()
-        await app.press("y")
+        await app.agree("ctrl+e")
         await app.until_notice("choose a writable directory")
         await app.until_view("live")

@@ -6,7 +6,8 @@ import sys
 
 from hud_tui.tui.app import VIEWS, Options, settle
 from tests.conftest import until
-from tests.tui.still import StillClient, chain, still
+from tests.tui import runs
+from tests.tui.still import StillClient, still
 
 PROGRAM = """
 import os, sys
@@ -42,7 +43,7 @@ async def test_it_is_said_once_when_every_view_is_loaded() -> None:
     loaded: list[bool] = []
     views = [f"hud_tui.tui.screens.{name}" for name in VIEWS]
     options = Options(settle=lambda: loaded.append(all(view in sys.modules for view in views)))
-    app = still(StillClient(chain(3)), options=options)
+    app = still(StillClient(runs.checkpoints(3)), options=options)
     async with app.run_test():
         await until(lambda: app.shown_view is not None)
     assert loaded == [True]

@@ -6,7 +6,7 @@ from hud_tui.rl.checkpoint_tree import own
 from hud_tui.service.engines.base import About
 from tests.conftest import Served
 from tests.toy_engine import ToyEngine
-from tests.tui.conftest import Connector, opened, run_of
+from tests.tui.conftest import Connector, opened
 
 SIZES = [(80, 24), (120, 40), (40, 12)]
 
@@ -16,51 +16,40 @@ async def test_three_keystrokes_to_a_moving_reward(served: Served, size: tuple[i
     async with opened(Connector(served), size=size) as app:
         await app.until_view("models")
         await app.until(lambda: "forks toy/four as four-rl" in app.said("#note"))
-        await app.press("enter")
-        await app.until_view("launch")
+        await app.press("enter", then="launch")
         await app.until(lambda: "Step 2 of 3" in app.said("#lead"))
         await app.until(lambda: app.screen.query_one("#tasksets").key == "mixed")
         await app.press("enter")
         await app.until(lambda: "rollouts" in app.said("#summary"))
         assert "Step 3 of 3" in app.said("#lead")
-        await app.press("enter")
-        await app.until_view("live")
-        await app.until(lambda: run_of(app.app).series.length >= 2)
+        await app.press("enter", then="live")
+        await app.until(lambda: app.run.series.length >= 2)
         assert app.net.sent == ["POST /v2/models/fork", "POST /v1/training/jobs"]
-        assert run_of(app.app).head is not None
-        assert run_of(app.app).head.mean_reward is not None
-        await app.until(lambda: not run_of(app.app).training)
+        assert app.run.head.mean_reward is not None
+        await app.until(lambda: not app.run.training)
 
 
-async def test_impatient_keystrokes_do_the_same(served: Served) -> None:
+@pytest.mark.parametrize("withdrawn", [False, True])
+async def test_impatient_keystrokes_do_the_same_unless_escape_withdraws_them(
+    served: Served, withdrawn: bool
+) -> None:
     """Enter on the button while the checks still run submits once they have passed."""
     async with opened(Connector(served)) as app:
         await app.until_view("models")
         await app.until(lambda: "forks" in app.said("#note"))
-        await app.press("enter")
-        await app.until_view("launch")
-        await app.until(lambda: app.screen.query_one("#tasksets").key == "mixed")
+        await app.press("enter", then="launch")
         screen = app.screen
+        await app.until(lambda: screen.sources.key == "mixed")
         screen.action_choose()
         screen.action_submit()
-        assert "once the checks pass" in app.said("#summary")
-        await app.until_view("live")
-        await app.until(lambda: not run_of(app.app).training and run_of(app.app).head)
-
-
-async def test_escape_withdraws_an_impatient_submission(served: Served) -> None:
-    async with opened(Connector(served)) as app:
-        await app.until_view("models")
-        await app.until(lambda: "forks" in app.said("#note"))
-        await app.press("enter")
-        await app.until_view("launch")
-        await app.until(lambda: app.screen.query_one("#tasksets").key == "mixed")
-        screen = app.screen
-        screen.action_choose()
-        screen.action_submit()
-        screen.action_leave()
-        await app.until(lambda: "rollouts" in app.said("#summary"))
-        assert app.net.sent == ["POST /v2/models/fork"]
+        if withdrawn:
+            screen.action_leave()
+            await app.until(lambda: "rollouts" in app.said("#summary"))
+            assert app.net.sent == ["POST /v2/models/fork"]
+        else:
+            assert "once the checks pass" in app.said("#summary")
+            await app.until_view("live")
+            await app.until(lambda: not app.run.training and app.run.head)
 
 
 async def test_it_explains_itself_once_and_the_first_fork_can_be_named(served: Served) -> None:
@@ -71,13 +60,10 @@ async def test_it_explains_itself_once_and_the_first_fork_can_be_named(served: S
         for line in ("Welcome", "Enter forks", "Enter checks", "Enter submits"):
             assert line in said
         await app.until(lambda: "forks" in app.said("#note"))
-        await app.press("F")
-        await app.until_dialog()
-        await app.press(*"my own", "enter")
-        await app.until_view("launch")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.name == "my own"
-        assert app.app.workspace.session.first_fork == run_of(app.app).model.id
+        await app.ask("F")
+        await app.press(*"my own", "enter", then="launch")
+        assert app.run.model.name == "my own"
+        assert app.app.workspace.session.first_fork == app.run.model.id
     async with opened(Connector(served)) as app:
         await app.until_view("live")
         await app.press("1")

@@ -19,9 +19,9 @@ from hud_tui.tui.rollout_reader import rollout_title
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
-from tests.conftest import Served, ended, fork, submit, until
+from tests.conftest import Served, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit
-from tests.tui.conftest import caller, run_of, training
+from tests.tui.conftest import caller, cancel, status, training
 
 HOSTILE = "\x1b]0;owned\x07 fine [red]not markup[/] \u202egnorts"
 
@@ -59,6 +59,13 @@ async def opened(flown: Cockpit) -> None:
     await flown.until(lambda: screen(flown).level is Level.TRACES and keys_of(flown))
 
 
+async def one_rollout(flown: Cockpit) -> None:
+    """Enter the job, then the rollout under the cursor."""
+    await opened(flown)
+    await flown.press("enter")
+    await flown.until(lambda: screen(flown).turns is not None)
+
+
 async def report(http: httpx.AsyncClient, job_id: str, rewards: list[float], text: str) -> None:
     """A job as the SDK reports it: no step, no group."""
     await http.post(f"/v2/trace/job/{job_id}/enter", json={"name": "my evaluation"})
@@ -74,7 +81,6 @@ async def test_a_steps_title_tells_trained_rollouts_from_held_out_ones(served: S
     async with jobs_of(served, (140, 30), steps=1, group_size=8, tasks_per_step=8) as flown:
         await opened(flown)
         part = screen(flown).part
-        assert part is not None
         held_out = sum(group.heldout for group in part.groups)
         assert held_out > 0
         rewards = [r for group in part.groups if not group.heldout for r in group.rewards]
@@ -84,21 +90,16 @@ async def test_a_steps_title_tells_trained_rollouts_from_held_out_ones(served: S
 
 async def test_from_jobs_to_one_rollout_through_its_siblings_and_back(served: Served) -> None:
     async with jobs_of(served, group_size=8) as flown:
-        await opened(flown)
-        await flown.press("enter")
-        await flown.until(lambda: screen(flown).turns is not None)
+        await one_rollout(flown)
         rows = screen(flown).browser.list.rows
         assert len(rows) == 8
         part, trace = screen(flown).part, screen(flown).trace
-        assert part is not None
-        assert trace is not None
         group = part.group_of(trace)
         assert sum(r.advantage or 0.0 for r in group.rollouts) == pytest.approx(0.0, abs=1e-9)
         first = trace.id
         await flown.press("j")
         await flown.until(lambda: screen(flown).trace and screen(flown).trace.id != first)
         shown = screen(flown).trace
-        assert shown is not None
         assert [row.key for row in rows if row.cells[0].plain == "▸"] == [first]
         assert shown.id == screen(flown).browser.list.key
 
@@ -133,11 +134,9 @@ async def test_curly_brackets_go_through_the_listed_rollouts(served: Served) -> 
         for _ in range(10):
             await flown.press("right_curly_bracket")
         trace = screen(flown).trace
-        assert trace is not None
         assert trace.id == keys[10]
         await flown.press("left_curly_bracket")
         trace = screen(flown).trace
-        assert trace is not None
         assert trace.id == keys[9]
         for edge, key, end in (
             ("g", "left_curly_bracket", "first"),
@@ -196,50 +195,25 @@ async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Ser
 
 
 async def test_a_running_job_is_cancelled_and_resumed(served: Served) -> None:
-    async with caller(served) as http:
-        _, job_id = await training(served)
-        async with cockpit(served, Start("jobs", ref=job_id)) as flown:
-            await flown.until(lambda: screen(flown).level is Level.TRACES)
-            await flown.until(lambda: screen(flown).part and keys_of(flown))
-            await flown.press("X")
-            assert "checkpoint so far is kept" in await flown.until_dialog()
-            await flown.press("enter")
-            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
-            status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
-            assert status["status"] == "running", status
-            await flown.press("X")
-            await flown.until_dialog()
-            await flown.press("y")
-            assert (await ended(http, job_id))["status"] == "cancelled"
-            await flown.press("escape")
-            await flown.until(lambda: screen(flown).job and screen(flown).job.status == "cancelled")
-            await flown.press("R")
-            await flown.until_dialog()
-            await flown.press("y")
-
-            async def goes_on() -> bool:
-                status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
-                return bool(status["status"] == "running")
-
-            await until(goes_on)
-            await flown.until(lambda: screen(flown).job.status == "running")
+    _, job_id = await training(served)
+    async with cockpit(served, Start("jobs", ref=job_id)) as flown:
+        view = screen(flown)
+        await flown.until(lambda: view.level is Level.TRACES and keys_of(flown))
+        assert view.job.id == job_id
+        assert "checkpoint so far is kept" in await flown.ask("X")
+        await flown.press("enter", then="jobs")
+        assert await status(served, job_id) == "running"
+        await flown.agree("X")
+        await flown.press("escape")
+        await flown.until(lambda: view.job and view.job.status == "cancelled")
+        await flown.agree("R")
+        await flown.until(lambda: view.job.status == "running")
+        assert await status(served, job_id) == "running"
 
 
 async def test_no_jobs_says_what_to_press(served: Served) -> None:
     async with cockpit(served, Start("jobs"), (80, 24)) as flown:
         await flown.until(lambda: "Press 2 to launch a run" in flown.said("#jobs-empty"))
-
-
-async def test_the_command_line_names_a_job_by_how_its_id_begins(served: Served) -> None:
-    async with caller(served) as http:
-        model_id = str((await fork(http))["id"])
-        job_id = await submit(http, model_id, steps=1)
-        await ended(http, job_id)
-    async with cockpit(served, Start("jobs", ref=job_id)) as flown:
-        await flown.until(lambda: screen(flown).level is Level.TRACES and keys_of(flown))
-        job = screen(flown).job
-        assert job is not None
-        assert job.id == job_id
 
 
 async def test_it_draws_at_every_size(served: Served) -> None:
@@ -263,7 +237,6 @@ async def test_a_zero_variance_run_shows_what_it_sampled_and_why_it_failed(
         await opened(flown)
         assert "step 1 of 3" in flown.said("#jobs-title")
         part = screen(flown).part
-        assert part is not None
         assert part.attempts > 1
         trained = [group for group in part.groups if not group.heldout]
         sampled = sum(len(group.rollouts) for group in trained)
@@ -325,26 +298,17 @@ async def test_after_a_new_run_the_view_is_back_at_the_jobs(served: Served) -> N
         await ended(http, first)
         async with cockpit(served, Start("jobs", model=model_id)) as flown:
             await flown.until(lambda: keys_of(flown) == [first])
-            await flown.until(lambda: run_of(flown.app).job is not None)
+            await flown.until(lambda: flown.run.job is not None)
             await opened(flown)
-            await flown.press("4", "6")
-            await flown.until(lambda: isinstance(flown.view, JobsScreen))
+            await flown.press("4", "6", then="jobs")
             assert screen(flown).level is Level.TRACES
             await flown.press("4")
             second = await submit(http, model_id, steps=1)
-            await flown.until(lambda: run_of(flown.app).job.id == second)
-            await flown.press("6")
-            await flown.until(lambda: isinstance(flown.view, JobsScreen))
+            await flown.until(lambda: flown.run.job.id == second)
+            await flown.press("6", then="jobs")
             assert screen(flown).level is Level.JOBS
             await flown.until(lambda: set(keys_of(flown)) == {first, second})
             await ended(http, second)
-
-
-async def one_rollout(flown: Cockpit) -> None:
-    """Enter the job, then the rollout under the cursor."""
-    await opened(flown)
-    await flown.press("enter")
-    await flown.until(lambda: screen(flown).turns is not None)
 
 
 async def test_a_rollout_is_shaded_searched_and_copied(served: Served) -> None:
@@ -355,7 +319,6 @@ async def test_a_rollout_is_shaded_searched_and_copied(served: Served) -> None:
         await flown.press("v")
         await flown.until(lambda: "importance ratio" in pane.plain)
         trace = screen(flown).trace
-        assert trace is not None
         await flown.until(lambda: screen(flown)._now.get(trace.id))
         assert "some unknown" not in pane.plain
         await flown.press("right_curly_bracket")
@@ -367,8 +330,7 @@ async def test_a_rollout_is_shaded_searched_and_copied(served: Served) -> None:
 
         slug = screen(flown).trace.task_slug
         for keys, begins in ((["enter"], slug), (["right", "enter"], f"## {slug}")):
-            await flown.press("Y")
-            await flown.until(lambda: isinstance(flown.app.screen, Dialog))
+            await flown.open(Dialog, "Y")
             await flown.until(lambda: flown.app.screen.focused)
             await flown.press(*keys)
             await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
@@ -405,12 +367,8 @@ async def test_ratios_are_computed_once_the_run_that_trains_the_model_has_ended(
         await flown.until(lambda: "… computed after the run" in pane.plain)
         assert "step 1/10000" in pane.plain
         trace = screen(flown).trace
-        assert trace is not None
         assert trace.id not in screen(flown)._now
-        async with caller(served) as http:
-            asked = await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
-            assert asked.is_success
-            await ended(http, job_id)
+        await cancel(served, job_id)
         await flown.until(lambda: screen(flown)._now.get(trace.id))
         assert "computed after" not in pane.plain
 
@@ -419,8 +377,6 @@ async def test_advantages_are_shown_as_the_run_was_trained_with_them(served: Ser
     async with jobs_of(served, norm_adv_by_std=True, steps=1) as flown:
         await one_rollout(flown)
         part, trace = screen(flown).part, screen(flown).trace
-        assert part is not None
-        assert trace is not None
         taught = [group for group in part.groups if group.has_signal]
         assert taught
         for group in taught:
@@ -430,11 +386,8 @@ async def test_advantages_are_shown_as_the_run_was_trained_with_them(served: Ser
         assert " ÷ std" in said
 
         await flown.press("3")
-        await flown.until(lambda: run_of(flown.app).series.length == 1)
-        await flown.press("tab", "enter")
-        await flown.until(lambda: isinstance(flown.app.screen, GroupScreen))
-        group = flown.app.screen
-        assert isinstance(group, GroupScreen)
+        await flown.until(lambda: flown.run.series.length == 1)
+        group = await flown.open(GroupScreen, "tab", "enter")
         await flown.until(lambda: group.rule == Advantages(norm_by_std=True))
         rewards = {one.reward for one in group.columns.answers}
         assert len(rewards) > 1, "groups with signal come first"

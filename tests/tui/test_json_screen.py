@@ -7,7 +7,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.screens.json import JsonScreen, JsonView, content_of
 from tests.conftest import Served, fork, submit
 from tests.conftest import ended as run_ended
-from tests.tui.conftest import Connector, Opened, caller, opened, run_of
+from tests.tui.conftest import Connector, Opened, caller, forked, opened
 
 
 def screen(app: Opened) -> JsonScreen:
@@ -35,7 +35,7 @@ async def test_a_job_s_status_is_folded_searched_and_copied(served: Served) -> N
         await run_ended(http, job_id)
     start = Start("status", ref=job_id, verbose=True)
     async with opened(Connector(served), start) as app:
-        await app.until(lambda: isinstance(app.app.screen, JsonScreen))
+        await app.until_screen(JsonScreen)
         assert keys(app) == ["job", "model", "checkpoints"]
         assert job_id in str(screen(app).query_one("#json-title").render())
         await app.press("enter")
@@ -54,24 +54,20 @@ async def test_a_job_s_status_is_folded_searched_and_copied(served: Served) -> N
         assert app.app.clipboard == "importance_sampling"
         await app.press("h", "Y")
         assert '"loss_fn": "importance_sampling"' in app.app.clipboard
-        await app.press("escape")
-        await app.until_view("live")
+        await app.press("escape", then="live")
 
 
 async def test_the_followed_model_is_shown_from_any_view(served: Served) -> None:
-    async with caller(served) as http:
-        await fork(http, "arith rl")
+    await forked(served, "arith rl")
     async with opened(Connector(served), Start("models", model="arith rl")) as app:
         await app.until_view("models")
-        await app.until(lambda: run_of(app.app).model is not None)
-        await app.press("J")
-        await app.until(lambda: isinstance(app.app.screen, JsonScreen))
+        await app.until(lambda: app.run.model is not None)
+        await app.open(JsonScreen, "J")
         await app.press("down", "a")
         assert "model_name" in keys(app)
         await app.press("/", *"nowhere to be found", "enter")
         await app.until_notice("no match for")
-        await app.press("end", "q")
-        await app.until_view("models")
+        await app.press("end", "q", then="models")
 
 
 def test_what_a_server_says_cannot_act() -> None:

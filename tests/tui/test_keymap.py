@@ -33,13 +33,10 @@ async def test_a_view_is_on_another_key(served: Served) -> None:
             await app.until(lambda: isinstance(app.screen.focused, RowList))
             await app.press("3")
             assert app.screen.VIEW == "models"
-            await app.press("f8")
-            await app.until_view("live")
-            await app.press("1")
-            await app.until_view("models")
+            await app.press("f8", then="live")
+            await app.press("1", then="models")
             await app.until(lambda: isinstance(app.screen.focused, RowList))
-            await app.press("f7")
-            await app.until_view("live")
+            await app.press("f7", then="live")
             await app.until(lambda: "f8 Live" in _line(app) and "f9 help" in _line(app))
             await app.press("f9")
             await app.until(lambda: app.screen.query("#help-list"))
@@ -67,10 +64,8 @@ async def test_two_actions_change_places(served: Served) -> None:
         with remapped(app, {"app.view.checkpoints": "3", "app.view.live": "4"}):
             await app.until_view("models")
             await app.until(lambda: isinstance(app.screen.focused, RowList))
-            await app.press("3")
-            await app.until_view("checkpoints")
-            await app.press("4")
-            await app.until_view("live")
+            await app.press("3", then="checkpoints")
+            await app.press("4", then="live")
 
 
 async def test_any_action_can_have_another_key(served: Served) -> None:

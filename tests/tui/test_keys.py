@@ -76,73 +76,34 @@ def test_no_key_is_bound_twice(view: str) -> None:
     assert [key for key, count in keys.items() if count > 1] == []
 
 
-NAMES: dict[str, set[str]] = {
-    **{".": {"replay_step(1)"}, ",": {"replay_step(-1)"}, "@": {"replay_to"}},
-    **{"w": {"replay_speed(1)"}, "W": {"replay_speed(-1)"}},
-    **{"[": {"step(-1)", "cursor(-1)"}, "]": {"step(1)", "cursor(1)"}},
-    **{"{": {"rollout(-1)"}, "}": {"rollout(1)"}, "(": {"group(-1)"}, ")": {"group(1)"}},
-    **{"g": {"first", "edge(-1)"}, "G": {"last", "edge(1)"}, "home": {"first"}, "end": {"last"}},
-    **{"n": {"match(1)"}, "N": {"match(-1)"}, "/": {"filter", "search"}},
-    **{"+": {"zoom(1)"}, "=": {"zoom(1)"}, "-": {"zoom(-1)"}, "0": {"zoom(0)", "reset"}},
-    **{"<": {"place(-1)"}, "shift+↑": {"place(-1)"}, ">": {"place(1)"}, "shift+↓": {"place(1)"}},
-    **{"shift+←": {"cursor(-10)"}, "shift+→": {"cursor(10)"}},
-    **{"^←": {"pan(-1)"}, "alt+←": {"pan(-1)"}, "^→": {"pan(1)"}, "alt+→": {"pan(1)"}},
-    **{"↑": {"move(-1)", "move(0, -1)", "field(-1)"}, "k": {"move(-1)", "move(0, -1)"}},
-    **{"↓": {"move(1)", "move(0, 1)", "field(1)"}, "j": {"move(1)", "move(0, 1)"}},
-    "←": {"cursor(-1)", "rollout(-1)", "pick(-1)", "columns(-1)", "fold", "close_fold"},
-    "h": {"move(-1, 0)", "rollout(-1)", "pick(-1)", "columns(-1)", "fold", "close_fold"},
-    "→": {"cursor(1)", "rollout(1)", "pick(1)", "columns(1)", "unfold"},
-    "l": {"move(1, 0)", "rollout(1)", "pick(1)", "columns(1)", "unfold"},
-    **{"pgup": {"page(-1)"}, "^u": {"page(-1)"}, "pgdn": {"page(1)"}, "^d": {"page(1)"}},
-    **{"tab": {"pane(1)"}, "shift+tab": {"pane(-1)"}},
+WAYS: dict[str, set[str]] = {
+    "[": {"cursor(-1)", "step(-1)"},
+    "]": {"cursor(1)", "step(1)"},
+    "g": {"first", "edge(-1)"},
+    "G": {"last", "edge(1)"},
+    "/": {"filter", "search"},
+    "0": {"zoom(0)", "reset"},
+    "↑ k": {"move(-1)", "move(0, -1)", "field(-1)"},
+    "↓ j": {"move(1)", "move(0, 1)", "field(1)"},
+    "← h": {
+        *("cursor(-1)", "move(-1, 0)", "rollout(-1)", "pick(-1)", "columns(-1)"),
+        *("fold", "close_fold"),
+    },
+    "→ l": {"cursor(1)", "move(1, 0)", "rollout(1)", "pick(1)", "columns(1)", "unfold"},
     "enter": {"open", "choose", "enlarge", "fold"},
-    "esc": {"leave", "close"},
     "space": {
         *("play", "acknowledge", "fold", "leave_out", "mark", "open", "pick(1)", "show_or_hide"),
     },
-    **{
-        "a": {"fold_all", "charts", "arrange"},
-        "A": {"snooze"},
-        "b": {"roll_back"},
-        "c": {"compare"},
-    },
-    **{
-        "C": {"log"},
-        "d": {"details"},
-        "D": {"drop"},
-        "e": {"edit", "note"},
-        "E": {"baseline", "evaluate"},
-        "f": {"follow"},
-    },
-    **{"F": {"fork"}, "H": {"set_head"}, "J": {"raw"}, "L": {"log"}, "m": {"mark"}},
-    **{
-        "M": {"unmark"},
-        "o": {"order", "arrange"},
-        "O": {"outliers"},
-        "p": {"pin"},
-        "P": {"protect"},
-    },
-    **{
-        "q": {"quit", "leave"},
-        "r": {"refresh"},
-        "R": {"resume_run", "resume_job", "resume_evaluation"},
-    },
-    **{"s": {"smooth(1)"}, "S": {"smooth(-1)"}, "t": {"theme"}, "T": {"try"}},
-    **{"u": {"undo"}, "z": {"undo"}, "U": {"redo"}, "Z": {"redo"}},
-    **{
-        "v": {"next_view"},
-        "V": {"history"},
-        "x": {"axis"},
-        "X": {"cancel_run", "cancel_job", "cancel_evaluation"},
-    },
-    **{"y": {"copy"}, "Y": {"copy_as"}, "*": {"best"}, "'": {"jump"}},
-    **{"^e": {"export"}, "^l": {"reset_layout"}, "^o": {"file"}, "^r": {"reconnect"}},
-    **{"^s": {"submit"}, "^c": {"interrupt"}, "^q": {"interrupt"}},
-    **{":": {"command_palette"}, "^p": {"command_palette"}, "?": {"help"}, "f1": {"help"}},
-    **{str(n): {f"view('{view}')"} for n, view in enumerate(VIEWS[:-1], 1)},
-    **{"7": {"alarms"}, "!": {"alarms"}, "8": {"machines"}, "i": {"add"}, "K": {"end"}},
+    "esc": {"leave", "close"},
+    "a": {"fold_all", "charts", "arrange"},
+    "e": {"edit", "note"},
+    "E": {"baseline", "evaluate"},
+    "o": {"order", "arrange"},
+    "q": {"quit", "leave"},
+    "R": {"resume_run", "resume_job", "resume_evaluation"},
+    "X": {"cancel_run", "cancel_job", "cancel_evaluation"},
 }
-"""What is done by a key, in all places together: each a way of its one meaning."""
+"""Keys that do their one thing in several ways, and what each is called; all others have one."""
 
 
 def test_a_key_means_one_thing_in_every_view() -> None:
@@ -151,7 +112,9 @@ def test_a_key_means_one_thing_in_every_view() -> None:
     for action in ACTIONS:
         for key in action.keys.split(",") if action.view not in ("dialog", "connect") else ():
             found.setdefault(spell(key), set()).add(action.name)
-    assert found == NAMES
+    several = {key: ways for keys, ways in WAYS.items() for key in keys.split()}
+    for key, names in found.items():
+        assert len(names) == 1 or names <= several.get(key, set()), key
     assert found.keys() == MEANINGS.keys()
 
 
@@ -192,8 +155,7 @@ def test_the_key_line_fits_and_keeps_help(view: str) -> None:
 async def test_help_lists_every_key_of_the_view(served: Served) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 60)) as app:
         for number, view in enumerate(VIEWS, 1):
-            await app.press(str(number))
-            await app.until_view(view)
+            await app.press(str(number), then=view)
             await app.until(lambda: app.screen.is_mounted)
             can = [a for a in of_view(view) if app.screen.check_action(*_call(a)) is not False]
             await app.press("question_mark")
@@ -203,8 +165,7 @@ async def test_help_lists_every_key_of_the_view(served: Served) -> None:
             for action in [*can, *of_view("app")]:
                 assert action.help in listed
                 assert action.all_shown in listed
-            await app.press("escape")
-            await app.until_view(view)
+            await app.press("escape", then=view)
 
 
 def _call(action: Action) -> tuple[str, tuple[object, ...]]:
@@ -248,14 +209,11 @@ async def test_the_palette_does_not_stay_behind_in_a_view_that_is_left(served: S
     """What a worker has read may change the view while it is open; there can be one of it."""
     async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
-        await app.press("ctrl+p")
-        await app.until(lambda: isinstance(app.screen, Palette))
+        await app.open(Palette, "ctrl+p")
         await app.app.action_view("jobs")
         await app.until_view("jobs")
-        await app.press("ctrl+p")
-        await app.until(lambda: isinstance(app.screen, Palette))
-        await app.press("escape", "1")
-        await app.until_view("models")
+        await app.open(Palette, "ctrl+p")
+        await app.press("escape", "1", then="models")
         app.app.action_command_palette()  # and the view is changed before it is there
         await app.app.action_view("jobs")
         await app.until_view("jobs")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -21,7 +21,7 @@ from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, ended, fork, submit
 from tests.service.headless import as_hud
-from tests.tui.conftest import Connector, Opened, caller, cancel, opened, run_of, status, training
+from tests.tui.conftest import Connector, Opened, caller, cancel, forked, opened, status, training
 
 JOBS = "/v1/training/jobs"
 ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
@@ -29,18 +29,30 @@ ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
 
 @asynccontextmanager
 async def launch(
-    served: Served, own: bool = True, size: tuple[int, int] = (120, 40), **start: Any
+    served: Served,
+    own: bool = True,
+    size: tuple[int, int] = (120, 40),
+    state: Callable[[], Path] | None = None,
+    **start: Any,
 ) -> AsyncIterator[Opened]:
     """The view of a fresh model, or of none."""
     if own:
-        async with caller(served) as http:
-            await fork(http, "arith rl")
+        await forked(served)
     started = Start(**{"command": "run", **start})
-    async with opened(Connector(served), started, size=size) as app:
+    async with opened(Connector(served), started, size=size, state=state) as app:
         await app.until_view("launch")
         await app.until(lambda: view(app).tasksets)
         if own:
             await app.until(lambda: view(app).query_one("#loss_fn", Picker).value)
+        yield app
+
+
+@asynccontextmanager
+async def ready(served: Served, **how: Any) -> AsyncIterator[Opened]:
+    """The view with the taskset arith, which is checked."""
+    async with launch(served, **how) as app:
+        await app.press("home", "enter")
+        await checked(app)
         yield app
 
 
@@ -81,10 +93,9 @@ async def test_what_is_typed_before_the_losses_are_listed_stays(served: Served) 
         await fork(http, "arith rl")
     async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
         await app.until_view("models")
-        await app.until(lambda: run_of(app.app).loaded)
+        await app.until(lambda: app.run.loaded)
         app.net.free = lambda: False
-        await app.press("2")
-        await app.until_view("launch")
+        await app.press("2", then="launch")
         await app.until(lambda: field(app, "steps").value)
         await app.press("e", "6", "1")
         losses = view(app).query_one("#loss_fn", Picker)
@@ -123,64 +134,50 @@ async def test_enter_checks_r_checks_again_and_the_keys_go_through_tasks_and_for
 
 
 async def test_what_is_submitted_is_shown_first_and_sent_once(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
+    async with ready(served) as app:
         for key in ("escape", "n", "enter"):
-            await app.press("ctrl+s")
-            shown = await app.until_dialog()
-            assert app.screen.focused is not None
+            shown = await app.ask("ctrl+s")
             assert app.screen.focused.id == "cancel"
-            await app.press(key)
-            await app.until_view("launch")
+            await app.press(key, then="launch")
         for word in ("arith-rl", "96 tasks to train on, 36 held out", "importance_sampling", "320"):
             assert word in shown
         assert app.net.sent == []
-        await app.press("enter")
-        await app.until_dialog()
-        await app.press("y")
+        await app.agree("enter")
         await app.until_view("live")
-        await app.until(lambda: run_of(app.app).job is not None)
+        await app.until(lambda: app.run.job is not None)
         assert app.net.sent == [f"POST {JOBS}"]
-        await app.until(lambda: not run_of(app.app).training)
+        await app.until(lambda: not app.run.training)
 
 
 async def test_a_refusal_is_told_and_a_lost_answer_is_looked_up_and_never_repeated(
     served: Served,
 ) -> None:
     refused = httpx.Response(402, json={"detail": "no credits [/b]"})
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
+    async with ready(served) as app:
         app.net.path = JOBS
         for count, (answer, lose, told) in enumerate(
             [(refused, "", "no credits [/b]"), (None, "request", "not done"), (None, "answer", "")],
             1,
         ):
             app.net.answer, app.net.lose = answer, lose
-            await app.press("ctrl+s")
-            await app.until_dialog()
-            await app.press("y")
+            await app.agree("ctrl+s")
             if told:
                 await app.until_notice(told)
                 assert isinstance(app.screen, LaunchScreen)
             else:
                 await app.until_view("live")
-                await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
+                await app.until(lambda: app.run.job and not app.run.training)
             assert app.net.sent == [f"POST {JOBS}"] * count
 
 
 async def test_the_disk_is_said_as_it_is_when_asked(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
-        model = run_of(app.app).model
+    async with ready(served) as app:
+        model = app.run.model
         async with caller(served) as http:
             await ended(http, await submit(http, model.id, steps=2))
             disk = (await http.get(f"/v2/models/{model.id}")).json()["disk"]
-        await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
-        await app.press("ctrl+s")
-        asked = " ".join((await app.until_dialog()).split())
+        await app.until(lambda: app.run.job and not app.run.training)
+        asked = " ".join((await app.ask("ctrl+s")).split())
         assert f"(now {size(disk['used_bytes'])})" in asked
 
 
@@ -232,8 +229,7 @@ async def test_d_shows_all_that_was_found_failures_first_in_the_order_of_the_fil
     served: Served, tmp_path: Path
 ) -> None:
     async def all_found() -> str:
-        await app.press("d")
-        await app.until(lambda: isinstance(app.app.screen, FindingsPanel))
+        await app.open(FindingsPanel, "d")
         pane = app.app.screen.query_one(TextPane)
         await app.until(lambda: pane.lines)
         await app.press("escape")
@@ -274,10 +270,8 @@ async def test_a_warning_is_shown_again_before_submitting_and_a_cut_check_is_mad
         monkeypatch.setattr(app.app.workspace.session.client, "environment", silent)
         await app.press("home", "enter")
         assert "⚠ scenarios" in await checked(app)
-        await app.press("enter")
-        assert "⚠ scenarios not checked: arith" in await app.until_dialog()
-        await app.press("escape")
-        await app.until_view("launch")
+        assert "⚠ scenarios not checked: arith" in await app.ask("enter")
+        await app.press("escape", then="launch")
         screen = view(app)
         screen.check("text")
         for worker in app.app.workers:
@@ -301,9 +295,7 @@ WRONG = [
 
 
 async def test_a_wrong_value_is_said_beside_its_field(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
+    async with ready(served) as app:
         for key, text, limits in WRONG:
             box = field(app, key)
             right = box.value
@@ -362,11 +354,7 @@ async def test_what_a_taskset_is_about_is_shown_whole(
 async def test_the_whole_form_has_room_for_what_is_allowed(
     served: Served, size: tuple[int, int]
 ) -> None:
-    async with caller(served) as http:
-        await fork(http, "arith rl")
-    async with opened(Connector(served), Start("run"), size=size) as app:
-        await app.until_view("launch")
-        await app.until(lambda: view(app).query_one("#loss_fn", Picker).value)
+    async with launch(served, size=size) as app:
         view(app).query_one("#fold", Button).press()
         await app.until(lambda: view(app).query_one("#eps").parent.display)
         await app.pilot.pause()
@@ -388,8 +376,7 @@ async def test_tasksets_that_are_still_read_are_not_said_to_be_missing(served: S
     async with opened(Connector(served), Start()) as app:
         await app.until_view("live")
         app.net.free = lambda: False
-        await app.press("2")
-        await app.until_view("launch")
+        await app.press("2", then="launch")
         await app.until(lambda: app.net.held and said(app, "#lead"))
         assert "checks the taskset under the cursor" in said(app, "#lead")
         view(app).tasksets = []
@@ -401,9 +388,7 @@ async def test_tasksets_that_are_still_read_are_not_said_to_be_missing(served: S
 
 @pytest.mark.parametrize("size", [(80, 24), (80, 30), (120, 40)])
 async def test_the_whole_form_leaves_no_line_empty(served: Served, size: tuple[int, int]) -> None:
-    async with launch(served, size=size) as app:
-        await app.press("home", "enter")
-        await checked(app)
+    async with ready(served, size=size) as app:
         screen = view(app)
         screen.query_one("#fold", Button).press()
         await app.until(lambda: screen.query_one("#eps").parent.display)
@@ -421,9 +406,7 @@ async def test_the_whole_form_leaves_no_line_empty(served: Served, size: tuple[i
 
 
 async def test_enter_is_told_on_the_buttons_and_space_and_right_unfold(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
+    async with ready(served) as app:
         screen = view(app)
 
         def line() -> str:
@@ -448,9 +431,7 @@ async def test_what_is_invalid_is_told_with_an_example(served: Served) -> None:
         "loss_fn_config": "invalid: loss config: KEY=NUMBER, with commas, e.g. beta=0.05",
         "steps": "invalid: steps: 1 to 100000, e.g. 10",
     }
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
+    async with ready(served) as app:
         screen = view(app)
         screen.query_one("#fold", Button).press()
         for key in told:
@@ -478,47 +459,40 @@ async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:
         loss = view(app).query_one("#loss_fn", Picker).value
         view(app).query_one("#reasoning_effort", Picker).focus()
         await app.press("right")
-        await app.press("ctrl+s")
-        shown = await app.until_dialog()
+        shown = await app.ask("ctrl+s")
         assert loss in shown
-        await app.press("y")
-        await app.until_view("live")
-        await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
-        sent = run_of(app.app).job.parameters
+        await app.press("y", then="live")
+        await app.until(lambda: app.run.job and not app.run.training)
+        sent = app.run.job.parameters
         assert (sent["steps"], sent["group_size"], sent["loss_fn"]) == (3, 4, loss)
         assert sent["reasoning_effort"] == "low"
 
 
 async def test_a_baseline_is_one_key_away_when_a_run_is_submitted(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
+    async with ready(served) as app:
         baseline = view(app).query_one("#baseline", Picker)
         baseline.focus()
         await app.press("right", "ctrl+s")
         assert "36 tasks × 1 = 36 rollouts, before the first step" in await app.until_dialog()
         await app.press("E")
         assert "baseline          no" in app.dialog
-        await app.press("escape")
-        await app.until_view("launch")
+        await app.press("escape", then="launch")
         baseline.focus()
         await app.press("left")
         field(app, "eval_every").focus()
         await app.press("2", "tab", "3")
-        await app.press("ctrl+s")
-        asked = await app.until_dialog()
+        asked = await app.ask("ctrl+s")
         often = "36 tasks × 3 = 108 rollouts, at the end and every 2 steps: 5 times"
         assert f"evaluates         {often}" in asked
         assert "baseline          no · E adds one" in asked
         await app.press("E")
         assert "baseline          36 tasks × 3 = 108 rollouts, before the first step" in app.dialog
-        await app.press("E", "E", "y")
-        await app.until_view("live")
-        await app.until(lambda: run_of(app.app).job and not run_of(app.app).training)
-        sent = run_of(app.app).job.parameters
+        await app.press("E", "E", "y", then="live")
+        await app.until(lambda: app.run.job and not app.run.training)
+        sent = app.run.job.parameters
         assert (sent["eval_every"], sent["eval_samples"], sent["baseline"]) == (2, 3, True)
-        await app.until(lambda: len(run_of(app.app).evaluations) > 1)
-        assert run_of(app.app).evaluations
+        await app.until(lambda: len(app.run.evaluations) > 1)
+        assert app.run.evaluations
 
 
 async def test_the_command_line_fills_the_form(served: Served) -> None:
@@ -535,36 +509,27 @@ async def test_what_the_form_has_no_field_for_is_shown_and_sent(served: Served) 
     async with launch(served, source="arith", parameters=given) as app:
         await checked(app)
         await app.until(lambda: field(app, "steps").value == "1")
-        await app.press("ctrl+s")
-        assert "max tokens        9" in await app.until_dialog()
-        await app.press("y")
+        assert "max tokens        9" in await app.agree("ctrl+s")
         await app.until_view("live")
-        await app.until(lambda: run_of(app.app).job is not None)
-        job = run_of(app.app).job
-        assert job is not None
+        await app.until(lambda: app.run.job is not None)
+        job = app.run.job
         assert job.parameters["max_tokens"] == 9
-        await app.until(lambda: not run_of(app.app).training)
+        await app.until(lambda: not app.run.training)
 
 
 async def test_without_a_model_it_says_where_to_choose_one(served: Served) -> None:
     async with launch(served, own=False, command="preflight", source="arith") as app:
         await checked(app)
         assert "1 lists them" in said(app, "#summary")
-        await app.press("1")
-        await app.until_view("models")
+        await app.press("1", then="models")
 
 
 async def test_another_model_is_checked_anew(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("home", "enter")
-        await checked(app)
-        async with caller(served) as http:
-            await fork(http, "second")
-        await app.press("1")
-        await app.until_view("models")
+    async with ready(served) as app:
+        await forked(served, "second")
+        await app.press("1", then="models")
         await app.until(lambda: len(app.screen.models or ()) == 3)
-        await app.press("home", "enter")
-        await app.until_view("launch")
+        await app.press("home", "enter", then="launch")
         await app.until(lambda: "second is trainable" in said(app, "#findings"))
 
 
@@ -604,23 +569,19 @@ async def test_on_hud_the_form_has_its_effort_and_warns_of_what_hud_does_not_def
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_hud(monkeypatch)
-    async with caller(served) as http:
-        await fork(http, "arith rl")
+    await forked(served)
     async with launch(served, own=False, source="arith", parameters={"steps": 1}) as app:
         await checked(app)
         await app.until(lambda: view(app).query_one("#reasoning_effort", Picker).value == "medium")
-        await app.press("ctrl+s")
-        shown = await app.until_dialog()
+        shown = await app.ask("ctrl+s")
         assert "effort            medium" in shown
         assert "HUD defines reasoning_effort only; it may refuse or ignore steps" in shown
         assert app.net.sent == []
-        await app.press("y")
-        await app.until_view("live")
-        await app.until(lambda: run_of(app.app).job is not None)
-        job = run_of(app.app).job
-        assert job is not None
+        await app.press("y", then="live")
+        await app.until(lambda: app.run.job is not None)
+        job = app.run.job
         assert (job.parameters["reasoning_effort"], job.parameters["steps"]) == ("medium", 1)
-        await app.until(lambda: not run_of(app.app).training)
+        await app.until(lambda: not app.run.training)
 
 
 def test_every_check_of_preflight_has_a_label() -> None:

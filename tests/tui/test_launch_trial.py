@@ -73,9 +73,7 @@ async def test_tasks_are_tried_sorted_left_out_and_the_rest_submitted(
         assert "2 left out" in said(app, "#summary")
         await app.press("o")
         await app.until(lambda: slugs(app) == ["✘ dead", "even", "✘ easy"])
-        await app.press("ctrl+s")
-        assert "1 tasks to train on" in await app.until_dialog()
-        await app.press("y")
+        assert "1 tasks to train on" in await app.agree("ctrl+s")
         await app.until_view("live")
         async with caller(served) as http:
             jobs = (await http.get("/v2/jobs")).json()["items"]
@@ -138,13 +136,9 @@ async def test_elsewhere_it_is_asked_before_rollouts_are_made(served: Served, fi
         await checked(app)
         client = app.app.workspace.session.client
         client.settings = replace(client.settings, local=False)
-        await app.press("T")
-        assert "3 groups of 8: 24 rollouts by the service" in await app.until_dialog()
-        await app.press("escape")
-        await app.until_view("launch")
+        assert "3 groups of 8: 24 rollouts by the service" in await app.ask("T")
+        await app.press("escape", then="launch")
         assert not trial(app).signals
-        await app.press("T")
-        await app.until_dialog()
-        await app.press("y")
+        await app.agree("T")
         await tried(app)
         assert len(trial(app).signals) == 3

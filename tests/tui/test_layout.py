@@ -20,7 +20,7 @@ from hud_tui.tui.layout import Layout, read_layout
 from hud_tui.tui.session import LOCAL
 from tests.conftest import Served
 from tests.tui.cockpit import grow
-from tests.tui.conftest import Connector, Opened, asked, run_of, settings_of
+from tests.tui.conftest import Connector, Opened, asked, settings_of
 
 AGAIN = Start(again=True)
 """``hud-tui`` alone."""
@@ -87,8 +87,8 @@ def layout_file(state: Path, served: Served, key: str = "") -> Path:
 
 
 def follows(app: Opened, name: str) -> bool:
-    model = run_of(app.app).model
-    return model is not None and model.model_name == name and run_of(app.app).loaded
+    model = app.run.model
+    return model is not None and model.model_name == name and app.run.loaded
 
 
 async def test_the_model_and_the_view_are_those_that_were_left(
@@ -99,13 +99,11 @@ async def test_the_model_and_the_view_are_those_that_were_left(
         await app.until(lambda: follows(app, "second"))
     async with session(served, state, Start("status", model="first")) as app:
         await app.until(lambda: follows(app, "first"))
-        await app.press("4")
-        await app.until_view("checkpoints")
+        await app.press("4", then="checkpoints")
     async with session(served, state) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: follows(app, "first"))
-        await app.press("6")
-        await app.until_view("jobs")
+        await app.press("6", then="jobs")
         await app.press("question_mark", "escape")
     async with session(served, state) as app:
         await app.until_view("jobs")
@@ -150,16 +148,14 @@ async def test_before_there_is_a_model_the_app_begins_at_the_beginning(
 ) -> None:
     async with session(served, state) as app:
         await app.until_view("models")
-        await app.press("6")
-        await app.until_view("jobs")
+        await app.press("6", then="jobs")
     async with session(served, state) as app:
         await app.until_view("models")
 
 
 async def test_what_is_played_keeps_nothing(served: Served, models: list[Any], state: Path) -> None:
     async with session(served, state, mode="replay") as app:
-        await app.press("4")
-        await app.until_view("checkpoints")
+        await app.press("4", then="checkpoints")
     assert os.listdir(state) == []
 
 
@@ -171,8 +167,7 @@ async def test_another_key_opens_as_if_for_the_first_time(
     async with session(served, state, key="hud-another") as app:
         await app.until_view("live")
         await app.until(lambda: follows(app, "second"))
-        await app.press("6")
-        await app.until_view("jobs")
+        await app.press("6", then="jobs")
     async with session(served, state) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: follows(app, "first"))
@@ -202,8 +197,7 @@ async def test_a_broken_or_newer_file_is_told_and_left(
     async with session(served, state) as app:
         await app.until_notice(f"{file}: {said}")
         await app.until_view("live")
-        await app.press("4")
-        await app.until_view("checkpoints")
+        await app.press("4", then="checkpoints")
     assert file.read_text() == body
 
 

@@ -11,7 +11,7 @@ from textual.widgets import Input
 from hud_tui.rl.groups import Order
 from hud_tui.settings import Start
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
-from hud_tui.tui.screens.jobs import JobsScreen, Level
+from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.widgets.form import FilterField
@@ -19,7 +19,7 @@ from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
 from tests.tui.cockpit import grow
-from tests.tui.conftest import Opened, run_of
+from tests.tui.conftest import Opened
 from tests.tui.test_layout import follows, session, state
 
 __all__ = ["state"]
@@ -82,10 +82,8 @@ async def test_what_is_folded_of_a_model_s_tree(served: Served, model: Any, stat
         await app.until(lambda: len(tree(app).tree_list.rows) == 15)
     async with session(served, state) as app:
         await until_tree(app, 15)
-        await app.press("1")
-        await app.until_view("models")
+        await app.press("1", then="models")
         view = app.screen
-        assert isinstance(view, ModelsScreen)
         await app.until(lambda: len(view.rows.rows) > 2)
         view.rows.select(next(m.id for m in view.models or () if m.model_name == "other"))
         await app.press("enter")
@@ -180,7 +178,6 @@ async def test_the_filter_of_jobs_while_one_is_looked_at_too(
     async with session(served, state) as app:
         await app.until_view("jobs")
         view = app.screen
-        assert isinstance(view, JobsScreen)
         await app.until(lambda: view.browser.field.value == "none" and view.browser.field.display)
         view.browser.level = Level.TRACES
         await app.until(lambda: view.browser.field.value == "")
@@ -202,25 +199,23 @@ async def test_a_remembered_filter_does_not_take_the_keys(
     views = (("jobs", "6"), ("models", "1"), ("checkpoints", "4"))
     async with session(served, state, Start("jobs", model="mine")) as app:
         for view, key in views:
-            await app.press(key)
-            await app.until_view(view)
+            await app.press(key, then=view)
             await app.until(lambda: bool(app.screen.focused))
             await app.press("slash", *text, "enter")
     for view, key in views:
         async with session(served, state, Start("status", model="mine")) as app:
-            await app.until(lambda: follows(app, "mine") and run_of(app.app).loaded)
+            await app.until(lambda: follows(app, "mine") and app.run.loaded)
             app.net.free = lambda: False  # the view has nothing to list at first
-            await app.press(key)
-            await app.until_view(view)
+            await app.press(key, then=view)
             field = app.screen.query_one(FilterField)
-            await app.until(lambda field=field: field.value == text and field.display)  # type: ignore[misc]
+            await app.until(lambda field=field: field.value == text and field.display)
             await app.press("down", "j", "k")
             assert (field.value, field.has_focus) == (text, False)
             app.net.free = lambda: True
             if text == "mine" and view != "checkpoints":
                 await app.until(lambda: isinstance(app.screen.focused, RowList))
             await app.press("slash", "x", "escape", "escape")
-            await app.until(lambda field=field: field.value == "" and not field.display)  # type: ignore[misc]
+            await app.until(lambda field=field: field.value == "" and not field.display)
             await app.until(lambda: bool(app.screen.focused))
             await app.press("slash", *text, "enter")
 
@@ -233,25 +228,19 @@ async def test_a_reset_shows_every_view_as_at_first(
         folded = len(tree(app).tree_list.rows)
         await app.press("a", "d", "slash", *"step:3", "enter")
         await app.until(lambda: len(tree(app).tree_list.rows) == 1)
-        await app.press("3")
-        await app.until_view("live")
+        await app.press("3", then="live")
         await app.until(lambda: live(app).focused is live(app).metrics)
         await app.press("escape", "enter", "tab", "L")
         await app.until(lambda: live(app).full and live(app).chart_view.log and live(app).focused)
-        await app.press("ctrl+l")
-        assert "back to their defaults" in await app.until_dialog()
-        await app.press("escape")
-        await app.until_view("live")
+        assert "back to their defaults" in await app.ask("ctrl+l")
+        await app.press("escape", then="live")
         assert live(app).full
-        await app.press("ctrl+l")
-        await app.until_dialog()
-        await app.press("y")
+        await app.agree("ctrl+l")
         await app.until(lambda: app.screen is app.app.shown_view and not live(app).full)
         assert not live(app).chart_view.log
         assert app.notices == []
         await app.until(lambda: live(app).focused is live(app).metrics)
-        await app.press("4")
-        await app.until_view("checkpoints")
+        await app.press("4", then="checkpoints")
         await app.until(lambda: not tree(app).tree_list.lanes.unfolded)
         await app.until(lambda: len(tree(app).tree_list.rows) > 1)
         await app.until(lambda: tree(app).details_pane.display)

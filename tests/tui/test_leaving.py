@@ -10,9 +10,9 @@ from hud_tui.tui.screens.compare import TryPanel
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.set_head import HeadDialog
-from tests.conftest import Served, ended, fork, submit, until
+from tests.conftest import Served, until
 from tests.tui.cockpit import Cockpit, cockpit
-from tests.tui.conftest import Net, caller
+from tests.tui.conftest import Net, trained
 
 OVER: list[tuple[str, tuple[str, ...], tuple[str, ...], type[Screen[object]]]] = [
     ("live", ("tab",), ("enter",), GroupScreen),
@@ -24,28 +24,18 @@ OVER: list[tuple[str, tuple[str, ...], tuple[str, ...], type[Screen[object]]]] =
 """The view, the keys to what loads, those that make it load, and what then lies over the view."""
 
 
-async def trained(served: Served) -> None:
-    """A model with three steps, each with groups."""
-    async with caller(served) as http:
-        model = await fork(http)
-        job = await submit(http, model["id"], steps=3, group_size=2, tasks_per_step=2)
-        assert (await ended(http, job))["status"] == "succeeded"
-
-
 async def well(flown: Cockpit) -> None:
     """The app goes on: every view can be shown."""
     for number, view in enumerate(VIEWS, 1):
-        await flown.press(str(number))
-        await flown.until_view(view)
+        await flown.press(str(number), then=view)
     assert flown.app.crash is None
 
 
 async def test_what_loads_over_a_view_can_be_left(served: Served) -> None:
-    await trained(served)
+    await trained(served, 3, group_size=2, tasks_per_step=2)
     async with cockpit(served, Start("live")) as flown:
         for view, first, keys, kind in OVER:
-            await flown.press(str(VIEWS.index(view) + 1))
-            await flown.until_view(view)
+            await flown.press(str(VIEWS.index(view) + 1), then=view)
             await flown.until(lambda: flown.view.run.loaded and not flown.net.held)
             await flown.press(*first)
             if view == "models":
@@ -62,35 +52,32 @@ async def left_while_it_loads(
     await flown.until(lambda: isinstance(flown.screen, kind) and flown.net.held)
     over, flown.net.look_s = flown.screen, 0.0
     flown.net.free = lambda: not over.children  # just after its widgets, before itself
-    await flown.press("escape")
-    await flown.until(lambda: isinstance(flown.screen, HudScreen))
+    await flown.open(HudScreen, "escape")
     await until(lambda: not flown.net.held)
     flown.net.free, flown.net.look_s = lambda: True, Net.look_s
     assert flown.app.crash is None
 
 
 async def test_a_view_that_loads_can_be_left(served: Served) -> None:
-    await trained(served)
+    await trained(served, 3, group_size=2, tasks_per_step=2)
     async with cockpit(served, Start("live")) as flown:
         await flown.until(lambda: flown.view.run.loaded)
         flown.net.free = lambda: False
         for key in "12456":
-            await flown.press(key, "enter", "escape", "3")
-            await flown.until_view("live")
+            await flown.press(key, "enter", "escape", "3", then="live")
         flown.net.free = lambda: True
         await until(lambda: not flown.net.held)
         await well(flown)
 
 
 async def test_the_app_can_be_left_while_a_view_loads(served: Served) -> None:
-    await trained(served)
+    await trained(served, 3, group_size=2, tasks_per_step=2)
     for key in "125":
         async with cockpit(served, Start("live")) as flown:
             await flown.until(lambda flown=flown: flown.view.run.loaded)
             views = [flown.view]
             flown.net.free = lambda views=views: not any(view.children for view in views)
-            await flown.press(key)
-            await flown.until_view(VIEWS[int(key) - 1])
+            await flown.press(key, then=VIEWS[int(key) - 1])
             views.append(flown.view)
             await flown.press("q")
         assert flown.app.crash is None

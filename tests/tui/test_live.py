@@ -6,7 +6,7 @@ import pytest
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
 from hud_tui.keys import of_view, spell
-from hud_tui.rl.alarms.alarm import Alarm, Level, Report
+from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.groups import Order
@@ -21,7 +21,7 @@ from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus, constants_text
 from tests.conftest import until
 from tests.tui import runs
-from tests.tui.stage import LIVE, Stage
+from tests.tui.stage import LIVE, Stage, staged
 
 OVER = frozenset({"charts", "compare", "details", "export"})
 """Actions that open something over the view."""
@@ -47,8 +47,7 @@ def newer(run: Run, steps: int = 1) -> Run:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_every_key_works_and_nothing_is_clipped(size: tuple[int, int]) -> None:
-    stage = Stage(runs.sampling(runs.run_of(30), 50), client=runs.Catalog({}))
-    async with stage.run_test(size=size) as pilot:
+    async with staged(runs.sampling(runs.run_of(30), 50), size=size) as (stage, pilot):
         for action in of_view("live"):
             if action.name in ("cancel_run", "resume_run"):
                 continue
@@ -76,8 +75,7 @@ def test_a_held_out_reward_says_of_how_many_rollouts_it_is() -> None:
 
 
 async def test_a_metric_is_enlarged_smoothed_and_read_on_other_axes() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(30)) as (stage, pilot):
         chart = stage.live.query_one(FocusChart)
         assert "mean reward" in text_of(chart)
         await pilot.press("l")
@@ -88,11 +86,6 @@ async def test_a_metric_is_enlarged_smoothed_and_read_on_other_axes() -> None:
 
         await pilot.press("h")
         assert stage.live.focus_key == "reward_mean"
-        await pilot.click(MetricGrid, offset=(45, 2))
-        await until(lambda: stage.live.focus_key == "heldout_reward")
-
-        await pilot.press("h")
-        chart = stage.live.query_one(FocusChart)
         before = text_of(chart)
         await pilot.press("s")
         assert "EMA(0.9) =" in text_of(chart)
@@ -103,7 +96,6 @@ async def test_a_metric_is_enlarged_smoothed_and_read_on_other_axes() -> None:
         assert stage.live.chart_view.weight == 0
         assert "EMA" not in text_of(chart)
 
-        chart = stage.live.query_one(FocusChart)
         await pilot.press("L", "x")
         assert "by time · log · step 30" in text_of(chart)
         assert "20s" in text_of(chart)
@@ -114,22 +106,18 @@ async def test_a_metric_is_enlarged_smoothed_and_read_on_other_axes() -> None:
         assert stage.live.chart_view.axis is Axis.STEP
         assert "log" not in text_of(chart)
 
-        chart = stage.live.query_one(FocusChart)
         [title, *_] = chart.shown[0]
         await pilot.press("t")
         await until(lambda: next(iter(chart.shown[0])).style != title.style)
         light = stage.current_theme
         assert not light.dark
         [title, *_] = chart.shown[0]
-        assert title.style is not None
-        assert title.style.color is not None
         assert title.style.color.name == light.foreground
 
 
 async def test_the_chosen_metric_stays_when_others_arrive() -> None:
     run = runs.with_metrics({"zebra": [1.0, 2.0], "yak": [3.0, 4.0]})
-    stage = Stage(run)
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(run) as (stage, pilot):
         await pilot.press("l")
         assert stage.live.focus_key == "yak"
         stage.play(
@@ -140,8 +128,7 @@ async def test_the_chosen_metric_stays_when_others_arrive() -> None:
 
 
 async def test_the_grid_scrolls_to_the_cursor() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(80, 24)) as pilot:
+    async with staged(runs.run_of(30), size=(80, 24)) as (stage, pilot):
         grid = stage.live.metrics
         assert "more row" in text_of(grid)
         await pilot.press("down", "down")
@@ -153,8 +140,7 @@ async def test_the_grid_scrolls_to_the_cursor() -> None:
 
 
 async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(30)) as (stage, pilot):
         await pilot.press("f")
         before = [text_of(pane) for pane in stage.live.query(LinesView)]
         stage.play(newer(stage.scene, 1))
@@ -195,8 +181,7 @@ async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
 
 
 async def test_tab_goes_round_the_panes_and_shows_them_where_there_is_room_for_one() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(40, 12)) as pilot:
+    async with staged(runs.run_of(30), size=(40, 12)) as (stage, pilot):
         for kind in (GroupGrid, EventLog, MetricGrid):
             await pilot.press("tab")
             await until(lambda kind=kind: isinstance(stage.focused, kind))
@@ -209,8 +194,7 @@ async def test_tab_goes_round_the_panes_and_shows_them_where_there_is_room_for_o
 
 
 async def test_o_sorts_the_groups() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(30)) as (stage, pilot):
         grid = stage.live.query_one(GroupGrid)
         assert "signal first" in text_of(grid)
         assert "all failed" not in text_of(grid).splitlines()[2]
@@ -223,8 +207,7 @@ async def test_o_sorts_the_groups() -> None:
 
 async def test_groups_are_shown_as_rollouts_arrive_and_the_strip_where_there_is_room() -> None:
     run = runs.run_of(5)
-    stage = Stage(runs.sampling(run, 5))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.sampling(run, 5)) as (stage, pilot):
         grid = stage.live.query_one(GroupGrid)
         assert "5 of 8" in text_of(grid)
         assert "12 groups × 8" in text_of(grid)
@@ -235,7 +218,6 @@ async def test_groups_are_shown_as_rollouts_arrive_and_the_strip_where_there_is_
 
         stage.play(runs.run_of(30))
         await pilot.pause()
-        grid = stage.live.query_one(GroupGrid)
         assert "height std" in text_of(grid)
         await pilot.resize_terminal(80, 40)
         await until(lambda: "height std" not in text_of(grid))
@@ -248,8 +230,7 @@ async def test_events_are_read_in_peace_while_others_arrive() -> None:
     run = runs.run_of(30)
     for node in runs.checkpoints(29)[:20]:
         run = run.fold(runs.taken(node))
-    stage = Stage(run)
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(run) as (stage, pilot):
         log = stage.live.query_one(EventLog)
         await pilot.press("tab", "tab")
         await until(lambda: isinstance(stage.focused, EventLog))
@@ -272,8 +253,8 @@ FRESHNESS = [
 
 
 async def test_the_screen_says_how_fresh_it_is_and_who_trains_or_waits() -> None:
-    stage = Stage(runs.run_of(30), Liveness(State.CONNECTING, "connecting", None))
-    async with stage.run_test(size=(120, 40)):
+    connecting = Liveness(State.CONNECTING, "connecting", None)
+    async with staged(runs.run_of(30), connecting) as (stage, _):
         for freshness, said in FRESHNESS:
             stage.play(stage.scene, freshness)
             await until(lambda said=said: said in status_of(stage))
@@ -303,8 +284,7 @@ async def test_the_screen_says_how_fresh_it_is_and_who_trains_or_waits() -> None
 
 async def test_an_empty_view_says_what_to_press() -> None:
     unread = Run(model=runs.MODEL)
-    stage = Stage(unread)
-    async with stage.run_test(size=(80, 24)) as pilot:
+    async with staged(unread, size=(80, 24)) as (stage, pilot):
         nothing = stage.live.query_one("#nothing")
         for run, said, status in (
             (unread, "Reading the checkpoint tree …", "reading the run …"),
@@ -324,8 +304,7 @@ async def test_an_empty_view_says_what_to_press() -> None:
 
 
 async def test_odd_metrics_are_drawn_and_hostile_names_are_text() -> None:
-    stage = Stage(runs.odd_metrics())
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.odd_metrics()) as (stage, pilot):
         await pilot.press("l", "l")
         constants = str(stage.live.query_one(ConstantLine).render())
         assert "constant: constant .700 · zero 0" in constants
@@ -342,8 +321,7 @@ async def test_odd_metrics_are_drawn_and_hostile_names_are_text() -> None:
 
 
 async def test_a_hidden_view_draws_nothing_and_catches_up() -> None:
-    stage = Stage(runs.run_of(5))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(5)) as (stage, pilot):
         await pilot.press("question_mark")
         await until(lambda: not isinstance(stage.screen, LiveScreen))
         stage.staged.scene = newer(stage.scene, 3)
@@ -353,8 +331,7 @@ async def test_a_hidden_view_draws_nothing_and_catches_up() -> None:
 
 
 async def test_only_lines_that_changed_are_repainted(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(30)) as (stage, pilot):
         await pilot.pause()
         asked: list[tuple[LinesView, int]] = []
         monkeypatch.setattr(LinesView, "repaint_cells", lambda pane, y, *_: asked.append((pane, y)))
@@ -367,8 +344,7 @@ async def test_only_lines_that_changed_are_repainted(monkeypatch: pytest.MonkeyP
 
 
 async def test_without_times_the_x_axis_stays_that_of_steps() -> None:
-    stage = Stage(runs.odd_metrics())
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.odd_metrics()) as (stage, pilot):
         await pilot.press("x")
         chart = text_of(stage.live.query_one(FocusChart))
         assert "by step: time not reported" in chart
@@ -391,8 +367,8 @@ def reason_of(stage: Stage) -> str:
 
 async def test_a_failed_run_says_why_in_full() -> None:
     why = "every group of 20 batches in a row had equal rewards, so there is nothing to train on"
-    stage = Stage(failed(runs.run_of(30), f"{why} \x1b[1m", 30))
-    async with stage.run_test(size=(80, 24)) as pilot:
+    run = failed(runs.run_of(30), f"{why} \x1b[1m", 30)
+    async with staged(run, size=(80, 24)) as (stage, pilot):
         reason = stage.live.query_one(Reason)
         for size in ((80, 24), (120, 40)):
             await pilot.resize_terminal(*size)
@@ -404,8 +380,7 @@ async def test_a_failed_run_says_why_in_full() -> None:
 
 async def test_why_a_run_stopped_or_is_not_heard_of_is_shown_in_full() -> None:
     lost = Liveness(State.RECONNECTING, "stream", 9.0, "no answer from " + "x" * 100, 4.0)
-    stage = Stage(runs.run_of(30), lost)
-    async with stage.run_test(size=(80, 24)) as pilot:
+    async with staged(runs.run_of(30), lost, size=(80, 24)) as (stage, pilot):
         assert "no events from the run: no answer from" in reason_of(stage)
         assert reason_of(stage).count("x") == 100
         stage.play(stage.scene, LIVE)
@@ -450,13 +425,9 @@ async def test_a_view_that_is_not_there_yet_or_any_more_takes_news() -> None:
 
 async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
     run = runs.run_of(30)
-    alarm = Alarm(
-        name="kl_sampler", title="off-policy drift", level=Level.CRITICAL, active=True, row=3,
-        onset=4, checkpoint_id="c4", before_id="c3", shown=4, shown_id="c4", raised=6, ended=None,
-        evidence=(), meaning="", advice="", metric="kl_sample_train", limit=0.0123,
-    )  # fmt: skip
-    stage = Stage(run)
-    async with stage.run_test(size=(120, 40)) as pilot:
+    title = "off-policy drift"
+    alarm = runs.alarm(4, title=title, metric="kl_sample_train", limit=0.0123)
+    async with staged(run) as (stage, pilot):
         assert stage.live.charted[0] == "reward_mean"
         assert stage.live.focus_key == "reward_mean"
         stage.play(replace(run, alarms=Report((alarm,))))
@@ -474,8 +445,7 @@ async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
 
 
 async def test_the_small_charts_are_large_enough_to_read() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(30)) as (stage, pilot):
         for size, charts in (((120, 40), 6), ((200, 60), 15), ((100, 30), 4)):
             await pilot.resize_terminal(*size)
             await pilot.pause()
@@ -493,8 +463,7 @@ async def test_where_there_is_no_room_for_events_the_newest_is_told_and_a_key_sh
     run = runs.run_of(30)
     for node in runs.checkpoints(29)[20:]:
         run = run.fold(runs.taken(node))
-    stage = Stage(run)
-    async with stage.run_test(size=size) as pilot:
+    async with staged(run, size=size) as (stage, pilot):
         log = stage.live.query_one(EventLog)
         await until(lambda: log.size.height == 1 and "step-000029  reward" in text_of(log))
         assert "shift+tab reads" in text_of(log)

@@ -6,15 +6,15 @@ from pathlib import Path
 from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.compare import branch_overlay
 from hud_tui.rl.head import Move
-from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
+from hud_tui.tui.screens.chart_settings import ChartList
 from hud_tui.tui.widgets.chart import MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.run_status import EventLog
-from hud_tui.wire import Estimate, Evaluation
 from tests.conftest import until
 from tests.tui import runs
-from tests.tui.stage import Stage
+from tests.tui.stage import Stage, staged
+from tests.tui.still import StillClient
 from tests.tui.test_live import newer, text_of
 
 FORK = runs.MODEL.model_copy(
@@ -29,8 +29,7 @@ def crossed(text: str) -> list[int]:
 
 
 async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(60)) as (stage, pilot):
         chart, grid = stage.live.query_one(FocusChart), stage.live.query_one(MetricGrid)
         assert crossed(text_of(chart)) == []
         await pilot.press("left")
@@ -59,8 +58,7 @@ async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
 
 
 async def test_the_crosshair_stays_on_its_step_or_goes_with_it() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(80, 24)) as pilot:
+    async with staged(runs.run_of(60), size=(80, 24)) as (stage, pilot):
         await pilot.press("shift+left", "right")
         assert stage.live.cursor == 51
         stage.play(newer(stage.scene, 3))
@@ -99,8 +97,7 @@ async def test_the_crosshair_stays_on_its_step_or_goes_with_it() -> None:
 
 
 async def test_odd_metrics_have_gaps_and_outliers() -> None:
-    stage = Stage(runs.odd_metrics())
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.odd_metrics()) as (stage, pilot):
         chart = stage.live.query_one(FocusChart)
         await pilot.press(*["shift+left"] * 2, *["left"])
         assert stage.live.cursor == 59
@@ -117,17 +114,8 @@ async def test_odd_metrics_have_gaps_and_outliers() -> None:
         assert not stage.live.chart_view.envelope
 
 
-async def test_a_click_on_the_chart_puts_the_crosshair_there() -> None:
-    stage = Stage(runs.run_of(60, status="succeeded"))
-    async with stage.run_test(size=(120, 40)) as pilot:
-        await pilot.click(FocusChart, offset=(60, 5))
-        await until(lambda: stage.live.cursor is not None)
-        assert crossed(text_of(stage.live.query_one(FocusChart)))[0] in (59, 60, 61)
-
-
 async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
-    stage = Stage(runs.run_of(80))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(80)) as (stage, pilot):
         chart = stage.live.query_one(FocusChart)
         await pilot.press("plus")
         assert "steps 41–80" in text_of(chart)
@@ -155,8 +143,7 @@ AT_THE_END = [
 
 
 async def test_where_a_zoom_or_pan_has_no_other_steps_to_show_it_says_so() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(80, 24), notifications=True) as pilot:
+    async with staged(runs.run_of(60), size=(80, 24), notifications=True) as (stage, pilot):
         for keys, said in AT_THE_END:
             await pilot.press("0", *keys[:-1])
             stage.clear_notifications()
@@ -168,8 +155,7 @@ async def test_where_a_zoom_or_pan_has_no_other_steps_to_show_it_says_so() -> No
 
 
 async def test_a_branch_is_laid_over_and_read_beside_the_run() -> None:
-    stage = Stage(runs.branched(60, 30, 40), client=runs.Catalog({"m1": (runs.MODEL, ())}))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.branched(60, 30, 40)) as (stage, pilot):
         await pilot.press("c", "down", "enter")
         await until(lambda: stage.screen is stage.live)
         await pilot.press("shift+left", "shift+left", "left")
@@ -183,8 +169,7 @@ async def test_a_branch_is_laid_over_and_read_beside_the_run() -> None:
 
 
 async def test_with_nothing_to_compare_with_the_list_says_so() -> None:
-    stage = Stage(runs.run_of(60), client=runs.Catalog({"m1": (runs.MODEL, ())}))
-    async with stage.run_test(size=(80, 24)) as pilot:
+    async with staged(runs.run_of(60), size=(80, 24)) as (stage, pilot):
         await pilot.press("c")
         foot = stage.screen.query_one("#overlays-foot")
         await until(lambda: "No other branch" in str(foot.render()))
@@ -193,17 +178,14 @@ async def test_with_nothing_to_compare_with_the_list_says_so() -> None:
 
 
 async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:
-    models = {"m1": (runs.MODEL, ()), "m2": (FORK, runs.checkpoints(9)), "m3": (BASE, ())}
-    stage = Stage(runs.run_of(60), client=runs.Catalog(models))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    models = StillClient((), (FORK, runs.checkpoints(9)), (BASE, ()))
+    async with staged(runs.run_of(60), client=models) as (stage, pilot):
         await pilot.press("c")
         picker = stage.screen
-        assert isinstance(picker, OverlayList)
         await until(lambda: bool(picker.models))
         assert [model.id for model in picker.models] == ["m2"]
         await pilot.press("end", "enter")
         await until(lambda: stage.live.chart_view.overlay is not None)
-        assert stage.live.chart_view.overlay is not None
         assert stage.live.chart_view.overlay.shift == 20
         await pilot.press("shift+left")
         assert "vs me/fork" in text_of(stage.live.query_one(FocusChart))
@@ -212,8 +194,7 @@ async def test_another_model_is_laid_over_and_leaves_with_the_run() -> None:
 
 
 async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) -> None:
-    stage = Stage(runs.run_of(30), state=lambda: tmp_path)
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(30), state=lambda: tmp_path) as (stage, pilot):
         await pilot.press("a")
         assert isinstance(stage.screen, ChartList)
         await pilot.press(
@@ -235,8 +216,7 @@ async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) ->
 
 
 async def test_the_list_of_charts_says_what_a_metric_means() -> None:
-    stage = Stage(runs.run_of(30))
-    async with stage.run_test(size=(80, 24)) as pilot:
+    async with staged(runs.run_of(30), size=(80, 24)) as (stage, pilot):
         await pilot.press("a", *["down"] * 4)
         note = str(stage.screen.query_one("#charts-note").render())
         assert "kl_sample_train" in note
@@ -246,8 +226,7 @@ async def test_the_list_of_charts_says_what_a_metric_means() -> None:
 
 async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place() -> None:
     run = runs.branched(100, 60, 20)
-    stage = Stage(run)
-    async with stage.run_test(size=(120, 30)) as pilot:
+    async with staged(run, size=(120, 30)) as (stage, pilot):
         stage.live.compare(branch_overlay(run, 99))
         await pilot.press("shift+left")
         chart = stage.live.query_one(FocusChart)
@@ -257,7 +236,7 @@ async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place() -> Non
             (40, ("EMA(0.8) =",)),
         ):
             await pilot.resize_terminal(width, 30)
-            await until(lambda width=width: chart.width <= width)  # type: ignore[misc]
+            await until(lambda width=width: chart.width <= width)
             text = chart.heading(chart.width).text
             assert all(part in text for part in said)
             numbers = re.findall(r"\d*\.\d+", text)
@@ -265,8 +244,8 @@ async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place() -> Non
 
 
 async def test_a_leap_of_the_crosshair_grows_with_what_is_in_sight() -> None:
-    stage = Stage(runs.with_metrics({"reward_mean": [0.5] * 10_000}))
-    async with stage.run_test(size=(80, 24)) as pilot:
+    run = runs.with_metrics({"reward_mean": [0.5] * 10_000})
+    async with staged(run, size=(80, 24)) as (stage, pilot):
         await pilot.press("shift+left")
         assert stage.live.cursor == 9900
         await pilot.press(*["plus"] * 6, "shift+left")
@@ -277,11 +256,9 @@ async def test_a_leap_of_the_crosshair_grows_with_what_is_in_sight() -> None:
 
 async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> None:
     run = runs.run_of(60)
-    mean = Estimate(value=0.7, low=0.6, high=0.79)
-    found = Evaluation(mean_reward=0.7, num_tasks=48, num_traces=192, samples=4, mean=mean)
+    found = runs.evaluation(0.7, 0.6, 0.79)
     node = run.tree[39].model_copy(update={"evaluations": [found]})
-    stage = Stage(run)
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(run) as (stage, pilot):
         chart = stage.live.query_one(FocusChart)
         assert re.search(r"EMA\(0\.8\) = \.\d+ +± \.\d+", text_of(chart))
         stage.play(run.fold(CheckpointAdded(checkpoint=node)))
@@ -305,8 +282,7 @@ async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> 
 
 async def test_a_branch_and_a_move_of_the_head_are_marked_in_every_chart() -> None:
     run = runs.branched(60, 30, 40)
-    stage = Stage(run)
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(run) as (stage, pilot):
         chart, grid = stage.live.query_one(FocusChart), stage.live.query_one(MetricGrid)
         assert "╥ branch" in text_of(chart).splitlines()[-1]
         assert "╥" in text_of(chart).splitlines()[-3]

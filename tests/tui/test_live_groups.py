@@ -19,7 +19,8 @@ from hud_tui.wire import CheckpointTrace, Group
 from hud_tui.wire_training import TraceEvents
 from tests.conftest import until
 from tests.tui import runs
-from tests.tui.stage import Stage
+from tests.tui.stage import Stage, staged
+from tests.tui.still import StillClient
 from tests.tui.test_live import text_of
 
 
@@ -42,8 +43,7 @@ async def opened(stage: Stage) -> GroupScreen:
 
 
 async def test_groups_without_gradient_are_a_texture_step_by_step() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(120, 50)) as pilot:
+    async with staged(runs.run_of(60), size=(120, 50)) as (stage, pilot):
         await pilot.press("tab", "v")
         grid = groups_of(stage)
         assert grid.face is Face.STRIP
@@ -57,8 +57,7 @@ async def test_groups_without_gradient_are_a_texture_step_by_step() -> None:
 
 
 async def test_the_strip_shows_groups_step_by_step_and_is_clicked() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(60)) as (stage, pilot):
         await pilot.press("tab", "v")
         await pilot.click(GroupGrid, offset=(21, 4))
         await until(lambda: stage.live.cursor == 20)
@@ -85,8 +84,7 @@ async def test_the_strip_shows_groups_step_by_step_and_is_clicked() -> None:
 
 async def test_a_long_strip_puts_many_steps_into_a_column_and_says_so() -> None:
     run = runs.with_metrics({"reward_mean": [0.5] * 10_000})
-    stage = Stage(run)
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(run) as (stage, pilot):
         await pilot.press("tab", "v")
         grid = groups_of(stage)
         assert "a column is 100 steps, the last one drawn" in str(grid.title(116))
@@ -105,8 +103,7 @@ async def test_a_long_strip_puts_many_steps_into_a_column_and_says_so() -> None:
 
 
 async def test_the_strip_names_the_step_under_the_crosshair_and_shows_those_of_the_charts() -> None:
-    stage = Stage(runs.run_of(112))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(112)) as (stage, pilot):
         await pilot.press("tab", "v", "left")
         await until(lambda: " step-000112 ▼" in text_of(groups_of(stage)))
         assert text_of(groups_of(stage)).splitlines()[1].index("▼") == 112
@@ -121,13 +118,12 @@ async def test_the_strip_names_the_step_under_the_crosshair_and_shows_those_of_t
 
 
 async def test_waste_is_summed_up_worst_task_first() -> None:
-    stage = Stage(runs.run_of(60))
-    async with stage.run_test(size=(80, 24)) as pilot:
+    async with staged(runs.run_of(60), size=(80, 24)) as (stage, pilot):
         await pilot.press("enter", "tab", "v", "v")
         grid = groups_of(stage)
         for size in ((80, 24), (120, 40), (40, 12)):
             await pilot.resize_terminal(*size)
-            await until(lambda size=size: grid.width <= size[0] and "mul-02" in text_of(grid))  # type: ignore[misc]
+            await until(lambda size=size: grid.width <= size[0] and "mul-02" in text_of(grid))
             await pilot.pause()
             text = text_of(grid)
             if size[0] >= 80:
@@ -142,8 +138,7 @@ async def test_waste_is_summed_up_worst_task_first() -> None:
 
 
 async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> None:
-    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(60)) as (stage, pilot):
         await pilot.press("shift+left", "enter")
         await until(lambda: stage.focused is groups_of(stage))
         await pilot.press("down", "down", "enter")
@@ -165,8 +160,7 @@ async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> No
 
 
 async def test_every_key_of_a_group_works() -> None:
-    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
-    async with stage.run_test(size=(80, 24)) as pilot:
+    async with staged(runs.run_of(60), size=(80, 24)) as (stage, pilot):
         await pilot.press("tab", "enter")
         screen = await opened(stage)
         columns = screen.columns
@@ -189,8 +183,7 @@ async def test_every_key_of_a_group_works() -> None:
 
 
 async def test_rollouts_too_long_for_one_another_go_by_in_one_row() -> None:
-    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
-    async with stage.run_test(size=(80, 24)) as pilot:
+    async with staged(runs.run_of(60), size=(80, 24)) as (stage, pilot):
         await pilot.press("shift+left", "tab", "down", "down", "enter")
         columns = (await opened(stage)).columns
         short = columns.answers
@@ -206,8 +199,7 @@ async def test_rollouts_too_long_for_one_another_go_by_in_one_row() -> None:
 
 
 async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
-    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
-    async with stage.run_test(size=(80, 24), notifications=True) as pilot:
+    async with staged(runs.run_of(60), size=(80, 24), notifications=True) as (stage, pilot):
         await pilot.press("tab", "enter")
         group = await opened(stage)
         assert "? help" in str(group.query_one("#group-foot").render())
@@ -226,8 +218,7 @@ async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
 
 
 async def test_a_zero_variance_group_says_that_it_gave_no_gradient() -> None:
-    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(60)) as (stage, pilot):
         await pilot.press("tab", "o", *["down"] * 4, "enter")
         screen = await opened(stage)
         said = str(screen.query_one("#group-facts").render())
@@ -235,21 +226,20 @@ async def test_a_zero_variance_group_says_that_it_gave_no_gradient() -> None:
         assert "advantage 0" in text_of(screen.columns)
 
 
-class Refusing(runs.Catalog):
+class Refusing(StillClient):
     async def trace_events(self, trace_id: str) -> TraceEvents:
         raise HudUnreachable("no answer \x1b[31m", "")
 
 
 async def test_a_rollout_that_cannot_be_read_says_so() -> None:
-    stage = Stage(runs.run_of(60), client=Refusing({}))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(60), client=Refusing()) as (stage, pilot):
         await pilot.press("tab", "enter")
         screen = await opened(stage)
         assert "Cannot be read: no" in text_of(screen.columns)
         await pilot.press("escape")
 
 
-class Listing(runs.Catalog):
+class Listing(StillClient):
     """A service whose checkpoints do not name their traces, but list them when asked."""
 
     asked = 0
@@ -280,9 +270,8 @@ def unnamed(run: Run) -> Run:
 
 
 async def test_traces_are_asked_for_where_the_checkpoint_does_not_name_them() -> None:
-    client = Listing({})
-    stage = Stage(unnamed(runs.run_of(60)), client=client)
-    async with stage.run_test(size=(120, 40)) as pilot:
+    client = Listing()
+    async with staged(unnamed(runs.run_of(60)), client=client) as (stage, pilot):
         await pilot.press("tab", "down", "enter")
         screen = await opened(stage)
         assert "add-06" in str(screen.query_one("#group-facts").render())
@@ -308,8 +297,7 @@ def facts_of(screen: GroupScreen) -> str:
 
 async def test_a_group_that_is_sampled_is_read_as_its_rollouts_come() -> None:
     before = runs.run_of(5)
-    stage = Stage(runs.sampling(before, 3), client=runs.Catalog({}))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.sampling(before, 3)) as (stage, pilot):
         await pilot.press("tab", "enter")
         screen = await opened(stage)
         assert "add-00  step 6" in facts_of(screen)
@@ -329,8 +317,7 @@ async def test_a_group_that_is_sampled_is_read_as_its_rollouts_come() -> None:
 
 
 async def test_a_task_of_the_step_that_is_sampled_is_no_other_step_s() -> None:
-    stage = Stage(runs.sampling(runs.run_of(5), 20), client=runs.Catalog({}))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.sampling(runs.run_of(5), 20)) as (stage, pilot):
         await pilot.press("tab", "o", *["down"] * 8, "enter")
         screen = await group_screen(stage)
         assert "step 6  no rollouts yet" in facts_of(screen)
@@ -339,21 +326,19 @@ async def test_a_task_of_the_step_that_is_sampled_is_no_other_step_s() -> None:
 
 async def test_rewards_without_rollouts_are_shown_alone() -> None:
     run = replace(runs.sampling(runs.run_of(5), 20), rollout_ids={})
-    stage = Stage(run, client=runs.Catalog({}))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(run) as (stage, pilot):
         await pilot.press("tab", "enter")
         screen = await group_screen(stage)
         assert "The service does not say" in text_of(screen.columns)
 
 
 async def test_a_cursor_that_was_moved_stays_in_its_step() -> None:
-    stage = Stage(runs.run_of(5), client=runs.Catalog({}))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.run_of(5)) as (stage, pilot):
         await pilot.press("tab")
         await until(lambda: stage.focused is groups_of(stage))
         for newest, move, again in ((6, "down", "escape"), (8, "up", "end"), (10, "down", "tab")):
             stage.play(runs.run_of(newest))
-            await until(lambda n=newest: f"step-{n:06}" in text_of(groups_of(stage)))  # type: ignore[misc]
+            await until(lambda n=newest: f"step-{n:06}" in text_of(groups_of(stage)))
             await pilot.press(move)
             stage.play(runs.run_of(newest + 1))
             await until(lambda: groups_of(stage).run is stage.scene)
@@ -363,13 +348,12 @@ async def test_a_cursor_that_was_moved_stays_in_its_step() -> None:
             screen = await opened(stage)
             assert f"  step-{newest:06}" in facts_of(screen)
             await pilot.press("escape", again)
-            await until(lambda n=newest + 1: f"step-{n:06}" in text_of(groups_of(stage)))  # type: ignore[misc]
+            await until(lambda n=newest + 1: f"step-{n:06}" in text_of(groups_of(stage)))
 
 
 async def test_a_step_that_is_sampled_is_pinned_until_it_is_given_up() -> None:
     before = runs.run_of(5)
-    stage = Stage(runs.sampling(before, 20), client=runs.Catalog({}))
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(runs.sampling(before, 20)) as (stage, pilot):
         await pilot.press("tab", "down")
         await until(lambda: "step 6 · pinned" in text_of(groups_of(stage)))
         stage.play(runs.sampling(runs.run_of(6), 20))
@@ -381,14 +365,10 @@ async def test_a_step_that_is_sampled_is_pinned_until_it_is_given_up() -> None:
 
 
 async def test_the_waste_of_a_task_opens_its_last_group() -> None:
-    run = runs.run_of(60)
-    nodes = list(run.tree)
-    last = nodes[-1].model_copy(update={"groups": nodes[-1].groups[:2]})
-    stage = Stage(
-        replace(Run(model=runs.MODEL).fold(TreeRead(checkpoints=(*nodes[:-1], last)))),
-        client=runs.Catalog({}),
-    )
-    async with stage.run_test(size=(120, 40)) as pilot:
+    *nodes, last = runs.checkpoints(60)
+    last = last.model_copy(update={"groups": last.groups[:2]})
+    run = Run(model=runs.MODEL).fold(TreeRead(checkpoints=(*nodes, last)))
+    async with staged(run) as (stage, pilot):
         await pilot.press("tab", "v", "v", "enter")
         screen = await opened(stage)
         said = str(screen.query_one("#group-facts").render())
@@ -408,7 +388,7 @@ class Silent(Listing):
     """A service that takes its time."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__()
         self.answers = Event()
 
     async def checkpoint_traces(self, model_id: str, checkpoint_id: str) -> list[CheckpointTrace]:
@@ -418,8 +398,7 @@ class Silent(Listing):
 
 async def test_a_group_that_is_read_says_so_until_it_is() -> None:
     client = Silent()
-    stage = Stage(unnamed(runs.run_of(60)), client=client)
-    async with stage.run_test(size=(120, 40)) as pilot:
+    async with staged(unnamed(runs.run_of(60)), client=client) as (stage, pilot):
         await pilot.press("tab", "enter")
         screen = await group_screen(stage)
         prompt = screen.query_one("#group-prompt", Static)

@@ -7,11 +7,10 @@ import pytest
 from textual.pilot import Pilot
 
 from hud_tui.events import CheckpointAdded
-from hud_tui.rl.alarms.alarm import Alarm, Level, Report
+from hud_tui.rl.alarms.alarm import Level, Report
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.tui.widgets.rollout import RolloutColumns
-from hud_tui.wire import Estimate, Evaluation
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage
@@ -23,11 +22,14 @@ STALLED = Liveness(State.STALLED, "stream", 12.0)
 
 def alarmed(steps: int) -> Run:
     """A run with an alarm on a metric, and one on none."""
-    drift = Alarm(
-        name="kl_sampler", title="off-policy drift", level=Level.CRITICAL, active=True, row=39,
-        onset=40, checkpoint_id="c40", before_id="c39", shown=40, shown_id="c40", raised=43,
-        ended=None, evidence=(), meaning="", advice="", metric="kl_sample_train", limit=0.0045,
-    )  # fmt: skip
+    drift = runs.alarm(
+        40,
+        name="kl_sampler",
+        title="off-policy drift",
+        level=Level.CRITICAL,
+        metric="kl_sample_train",
+        limit=0.0045,
+    )
     return replace(runs.run_of(steps), alarms=Report((drift,)))
 
 
@@ -36,8 +38,7 @@ def evaluated(steps: int) -> Run:
     run = runs.branched(steps, steps // 2, steps // 2)
     for row in range(9, run.series.length, 10):
         value = 0.3 + row / 150
-        mean = Estimate(value=value, low=value - 0.09, high=value + 0.08)
-        found = Evaluation(mean_reward=value, num_tasks=48, num_traces=192, samples=4, mean=mean)
+        found = runs.evaluation(value, value - 0.09, value + 0.08)
         node = run.tree[run.tree.find(run.series.id_at(row)) or 0]
         node = node.model_copy(update={"evaluations": [found]})
         run = run.fold(CheckpointAdded(checkpoint=node))
@@ -76,7 +77,7 @@ SCENES: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]
 @pytest.mark.parametrize("scene", SCENES)
 def test_looks(scene: str, snap_compare: Callable[..., bool]) -> None:
     make, size, keys, freshness = SCENES[scene]
-    stage = Stage(make(), freshness, client=runs.Catalog({}))
+    stage = Stage(make(), freshness)
     assert snap_compare(stage, press=keys, terminal_size=size)
 
 
@@ -93,5 +94,5 @@ def test_a_group_looks(size: tuple[int, int], snap_compare: Callable[..., bool])
         await until(whole)
         await pilot.press("right")
 
-    stage = Stage(runs.run_of(60), client=runs.Catalog({}))
+    stage = Stage(runs.run_of(60))
     assert snap_compare(stage, run_before=read, terminal_size=size)

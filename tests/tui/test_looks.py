@@ -35,3 +35,19 @@ def test_a_view_on_a_large_screen(name: str, snap_compare: Callable[..., bool]) 
         await pilot.pause()
 
     assert snap_compare(scene.app(), run_before=drawn, terminal_size=LARGE)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("back", [1, 2], ids=["rollouts", "list"])
+def test_jobs_and_rollouts(
+    back: int, size: tuple[int, int], snap_compare: Callable[..., bool]
+) -> None:
+    """The levels above one rollout."""
+    scene = SCENES["jobs"]
+
+    async def left(pilot: Pilot[None]) -> None:
+        await scene.ready(pilot)
+        await pilot.press(*["escape"] * back)
+        await pilot.pause()
+
+    assert snap_compare(scene.app(), run_before=left, terminal_size=size)

@@ -17,7 +17,6 @@ from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
 from hud_tui.service_file import read_rentals, use_machine, write_rental
 from hud_tui.settings import Paths, Start
-from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.machines import MachinesScreen, aside, gpu_use
 from tests.conftest import Served
@@ -25,7 +24,7 @@ from tests.prime_server import KEY, PrimeServer, offer, serving
 from tests.remote.conftest import far, kept, light
 from tests.remote.far import Far
 from tests.tui import scene_data as data
-from tests.tui.conftest import Connector, Opened
+from tests.tui.conftest import Connector, Opened, opened
 
 __all__ = ["far", "kept", "light"]
 LINE = {key: value for key, value in data.LINE.items() if key not in ("at", "since")}
@@ -45,15 +44,13 @@ async def shown(
     """The screen, opened by its key, in an app on that machine's service; empty: on this one's."""
     connector = Connector(served)
     connector.data_dir = f"{state.parent}/data/remotes/{open_on}" if open_on else ""
-    app = HudApp(connector, "local", Start("models", view="models"), state=lambda: state)
-    async with app.run_test(size=(width, 30), notifications=True) as pilot:
-        flown = Opened(app, pilot, connector)
-        await flown.until_view("models")
-        await flown.until(lambda: flown.screen.focused)
-        await flown.press("8")
-        await flown.until_view("machines")
-        await flown.until(lambda: screen(flown)._entries is not None)
-        yield flown
+    start = Start("models", view="models")
+    async with opened(connector, start, size=(width, 30), state=lambda: state) as app:
+        await app.until_view("models")
+        await app.until(lambda: app.screen.focused)
+        await app.press("8", then="machines")
+        await app.until(lambda: screen(app)._entries is not None)
+        yield app
 
 
 def screen(app: Opened) -> MachinesScreen:
@@ -84,12 +81,11 @@ async def test_hosts_and_pods_with_their_use_and_cost(served: Served, state: Pat
         ]
         assert "$3.00 so far, $1.50 per hour" in app.said("#machines-title")
         assert "23 ms, 1 break" in app.said("#machines-text")
-        assert "enter train here" in keys_of(app)
+        assert "enter train here" in app.said("KeyLine")
         await app.press("down")
-        await app.until(lambda: "enter finish set-up" in keys_of(app))
+        await app.until(lambda: "enter finish set-up" in app.said("KeyLine"))
         await app.until(lambda: "at most $6.00" in app.said("#machines-text"))
-        await app.press("escape")
-        await app.until_view("models")
+        await app.press("escape", then="models")
 
 
 async def test_the_top_line_says_where_and_what_costs(served: Served, state: Path) -> None:
@@ -107,23 +103,14 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
     async with shown(served, state, width=80, open_on="gpubox") as app:
         await app.press("escape")
         for number, view in enumerate(VIEWS, 1):
-            await app.press(str(number))
-            await app.until_view(view)
+            await app.press(str(number), then=view)
             await app.until(
                 lambda: (
-                    "tinker @ gpubox · 2×H100" in top_of(app)
-                    and "⚠ broken " in top_of(app)
-                    and " at $1.50/h" in top_of(app)
+                    "tinker @ gpubox · 2×H100" in app.said("TopLine")
+                    and "⚠ broken " in app.said("TopLine")
+                    and " at $1.50/h" in app.said("TopLine")
                 )
             )
-
-
-def keys_of(app: Opened) -> str:
-    return str(app.screen.query_one("KeyLine").render())
-
-
-def top_of(app: Opened) -> str:
-    return str(app.screen.query_one("TopLine").render())
 
 
 async def test_the_top_line_names_the_machine_that_is_open(served: Served, state: Path) -> None:
@@ -131,46 +118,33 @@ async def test_the_top_line_names_the_machine_that_is_open(served: Served, state
     machines = use_box(state)
     use_machine(state, None)
     async with shown(served, state) as app:
-        workspace = app.app.workspace
-        assert workspace is not None
         machines.use(data.HOST, "tinker")
         write_rental(state, replace(data.POD, at=time()))
         await app.press("escape")
-        await app.until(lambda: " at $1.50/h" in top_of(app))
-        assert "gpubox" not in top_of(app)
+        await app.until(lambda: " at $1.50/h" in app.said("TopLine"))
+        assert "gpubox" not in app.said("TopLine")
 
 
 async def test_a_key_of_a_view_leaves_the_pages_over_it(served: Served, state: Path) -> None:
     async with shown(served, state) as app:
-        await app.press("1")
-        await app.until_view("models")
-        await app.press("8")
-        await app.until_view("machines")
-        await app.press("4")
-        await app.until_view(VIEWS[3])
-        await app.press("1")
-        await app.until_view("models")
-        await app.press("8")
-        await app.until_view("machines")
-        await app.press("C")
-        await app.until_view("log")
-        await app.press("1")
-        await app.until_view("models")
+        await app.press("1", then="models")
+        await app.press("8", then="machines")
+        await app.press("4", then=VIEWS[3])
+        await app.press("1", then="models")
+        await app.press("8", then="machines")
+        await app.press("C", then="log")
+        await app.press("1", then="models")
         assert len(app.app.screen_stack) == 1
 
 
 async def test_leaving_says_what_runs_on(served: Served, state: Path) -> None:
     write_rental(state, replace(data.POD, at=time() - 3600))
     async with shown(served, state) as app:
-        await app.press("escape", "q")
-        said = await app.until_dialog()
+        said = await app.ask("escape", "q")
         assert "hud-a100-1: $1.50 per hour, $1.5" in said
         assert " so far, ends by " in said
-        await app.press("escape")
-        await app.until_view("models")
-        await app.press("q")
-        await app.until_dialog()
-        await app.press("y")
+        await app.press("escape", then="models")
+        await app.agree("q")
         await app.until(lambda: app.app._exit)
 
 
@@ -226,8 +200,7 @@ async def test_use_it_and_not(served: Served, state: Path, monkeypatch: pytest.M
         await app.until(lambda: app.app.workspace not in (None, first))
         await app.until_view("models")
         second = app.app.workspace
-        await app.press("8")
-        await app.until_view("machines")
+        await app.press("8", then="machines")
         await app.until(lambda: screen(app)._entries and rows(app)[0][0] == "▶")
         await app.press("enter")
         await app.until(lambda: machines.used() is None)
@@ -271,22 +244,17 @@ async def test_set_up_a_machine_step_by_step_and_remove_it(
     )
     monkeypatch.setattr("hud_tui.remote.setup.choose_engine", lambda facts: "hud-tui")
     async with shown(served, state) as app:
-        await app.press("i")
-        await app.until(lambda: isinstance(app.screen, InputDialog))
+        await app.open(InputDialog, "i")
         field = app.screen.query_one(Input)
         assert field.placeholder == "gpubox, me@10.0.0.7 -p 2222, or 1xH100"
-        await app.press(*"far", "enter")
-        await app.until(lambda: isinstance(app.screen, ConfirmDialog))
-        await app.press("y")
-        await app.until_view("machines")
+        await app.open(ConfirmDialog, *"far", "enter")
+        await app.press("y", then="machines")
         await app.until(lambda: rows(app) and rows(app)[0][3] == "ready")
         steps = screen(app)._set_ups.lines["far"]
         assert any("7/7 health" in one or "health" in one for one in steps)
         await app.until(lambda: "health" in app.said("#machines-text"))
-        await app.press("K")
-        await app.until(lambda: isinstance(app.screen, ConfirmDialog))
-        await app.press("y")
-        await app.until_view("machines")
+        await app.open(ConfirmDialog, "K")
+        await app.press("y", then="machines")
         await app.until(lambda: not rows(app))
     assert not (far.home / ".hud-tui").exists()
 
@@ -306,8 +274,7 @@ async def test_a_pod_is_terminated_by_name_where_it_is_protected(
             await app.press("P")
             await app.until(lambda: read_rentals(state)[0].protected)
             await app.until(lambda: "protected" in app.said("#machines-text"))
-            await app.press("K")
-            await app.until(lambda: isinstance(app.screen, InputDialog))
+            await app.open(InputDialog, "K")
             await app.press(*"hud-a100-1", "enter")
             await app.until(lambda: not rows_or_none(app))
         assert prime.pods == {}
@@ -349,13 +316,10 @@ async def test_a_renting_that_was_cut_goes_on_by_a_key(
         async with shown(served, state) as app:
             assert rows(app)[0][3:] == ["not set up", "1.50", "0.00"]
             assert "none runs on it yet" in app.said("#machines-text")
-            await app.press("i")
-            await app.until(lambda: isinstance(app.screen, InputDialog))
-            await app.press(*"1xH100", "enter")
-            said = await app.until_dialog()
+            await app.open(InputDialog, "i")
+            said = await app.ask(*"1xH100", "enter")
             assert "hud-a100-1 (1×A100) is rented already, and not set up." in said
-            await app.press("y")
-            await app.until_view("machines")
+            await app.press("y", then="machines")
             await app.until(lambda: read_rentals(state)[0].done)
             await app.until(lambda: "ready" in rows(app)[0])
             assert "one runs on it" in app.said("#machines-text")

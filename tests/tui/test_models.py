@@ -15,7 +15,7 @@ from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, fork
 from tests.toy_engine import ToyEngine
 from tests.tui.cockpit import grow
-from tests.tui.conftest import Connector, Opened, caller, opened, run_of
+from tests.tui.conftest import Connector, Opened, caller, forked, opened
 
 HOSTILE = "a[/red]b"
 
@@ -91,24 +91,19 @@ async def test_enter_goes_to_live_to_launch_or_asks_for_a_fork_s_name(served: Se
         ):
             await app.press(*keys)
             await app.until(lambda note=note: note in app.said("#note"))
-            await app.press("enter")
-            await app.until_view(view_then)
-            assert run_of(app.app).model is not None
-            assert run_of(app.app).model.name == name
-            await app.press("1")
-            await app.until_view("models")
-        await app.press("end", "enter")
-        await app.until_dialog()
-        await app.press("enter")
-        await app.until_view("launch")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.name == "four-rl"
+            await app.press("enter", then=view_then)
+            assert app.run.model.name == name
+            await app.press("1", then="models")
+        await app.ask("end", "enter")
+        await app.press("enter", then="launch")
+        assert app.run.model.name == "four-rl"
 
 
 async def test_a_name_that_cannot_be_a_fork_s_is_said_in_the_dialog(served: Served) -> None:
-    async with catalog(served, "one") as app:
-        await app.press("F")
-        await app.until_dialog()
+    async with catalog(served, "one", HOSTILE) as app:
+        model = next(one for one in view(app).models if one.name == HOSTILE)
+        assert model.model_name in names(app), "a hostile name is only text"
+        await app.ask("F")
         await app.press("delete", "enter")
         await app.until(lambda: "enter a name" in app.said("#dialog-problem"))
         await app.press(*"ONE")
@@ -117,16 +112,12 @@ async def test_a_name_that_cannot_be_a_fork_s_is_said_in_the_dialog(served: Serv
         await app.press("enter")
         assert taken in app.said("#dialog-problem")
         assert app.net.sent == []
-        await app.press("escape")
-        await app.until_view("models")
-        await app.press("F")
-        await app.until_dialog()
-        async with caller(served) as http:
-            await fork(http, "raced")
+        await app.press("escape", then="models")
+        await app.ask("F")
+        await forked(served, "raced")
         await app.press(*"raced", "enter")
         await app.until(lambda: "exists already" in app.said("#dialog-problem"))
-        await app.press("ctrl+u", *"free", "enter")
-        await app.until_view("launch")
+        await app.press("ctrl+u", *"free", "enter", then="launch")
         assert app.net.sent == ["POST /v2/models/fork"] * 2
 
 
@@ -135,16 +126,13 @@ async def test_a_fork_that_never_arrived_is_said_and_one_whose_answer_is_lost_is
 ) -> None:
     async with catalog(served, "one") as app:
         app.net.path, app.net.lose = "/v2/models/fork", "request"
-        await app.press("F")
-        await app.until_dialog()
+        await app.ask("F")
         await app.press(*"lost", "enter")
         await app.until(lambda: "no answer" in app.said("#dialog-problem"))
         assert app.net.sent == ["POST /v2/models/fork"]
         app.net.lose = "answer"
-        await app.press("enter")
-        await app.until_view("launch")
-        assert run_of(app.app).model is not None
-        assert run_of(app.app).model.name == "lost"
+        await app.press("enter", then="launch")
+        assert app.run.model.name == "lost"
         assert app.net.sent == ["POST /v2/models/fork"] * 2
 
 
@@ -183,20 +171,10 @@ async def test_the_slug_is_copied_and_a_refused_catalog_is_told_and_read_again(
         await app.press("down")
         before = table(app).key
         await app.until(lambda: app.said("#about") == "Four ways to answer")
-        async with caller(served) as http:
-            await fork(http, "two")
+        await forked(served, "two")
         await app.press("r")
         await app.until(lambda: names(app) == ["two", "my-model", "toy/four"])
         assert table(app).key == before is not None, "the cursor stays on its model"
-
-
-async def test_a_hostile_name_is_only_text(served: Served) -> None:
-    async with catalog(served, HOSTILE) as app:
-        model = next(m for m in view(app).models or () if m.name == HOSTILE)
-        assert model.model_name in names(app)
-        await app.press("F")
-        await app.until_dialog()
-        assert app.app._exception is None
 
 
 def _refusing() -> httpx.AsyncClient:
@@ -215,16 +193,9 @@ async def test_a_model_on_a_server_says_which_and_what_its_queue_does(
             "tinker on http://trainer:8000 · queue active · 1 adapter slot in use"
             " · checkpoints kept for 7 d"
         )
+        await app.pilot.resize_terminal(80, 24)
+        await app.until(lambda: view(app).query_one("#about").size.height == 2)
         engine.place = About("tinker", "http://trainer:8000", HOSTILE, 3)
         await app.until(lambda: "⚠" in app.said("#about"))
         assert f"⚠ {HOSTILE} · 3 adapter slots in use" in app.said("#about")
         assert app.said("#about").endswith("kept until deleted")
-
-
-async def test_all_that_is_said_of_a_server_has_room_on_a_narrow_terminal(
-    served: Served, engine: ToyEngine
-) -> None:
-    engine.place = About("tinker", "http://trainer:8000", "active", 12, 7 * 86_400)
-    async with catalog(served, "mine", size=(80, 24)) as app:
-        await app.until(lambda: "checkpoints kept for 7 d" in app.said("#about"))
-        await app.until(lambda: view(app).query_one("#about").size.height == 2)

@@ -31,10 +31,9 @@ from hud_tui.tui.widgets.rollout import RolloutColumns, RolloutPane
 from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.tui.widgets.run_status import EventLog
 from tests.tui import runs
-from tests.tui.conftest import run_of
 from tests.tui.hand import Hand
 from tests.tui.scenes import SCENES
-from tests.tui.stage import Stage, nobody
+from tests.tui.stage import nobody, staged
 
 pytestmark = pytest.mark.usefixtures("still_time")
 USUAL, SMALL = (120, 40), (80, 24)
@@ -52,50 +51,45 @@ async def scene(name: str, size: tuple[int, int] = USUAL) -> AsyncIterator[tuple
 @asynccontextmanager
 async def stage(steps: int = 120, size: tuple[int, int] = USUAL) -> AsyncIterator[tuple[Any, Hand]]:
     """Live over a run, and a hand over it."""
-    app = Stage(runs.run_of(steps), client=runs.Catalog({}))
-    async with app.run_test(size=size, notifications=True) as pilot:
+    async with staged(runs.run_of(steps), size=size, notifications=True) as (app, pilot):
         await pilot.pause()
         yield app, Hand(app, pilot)
-
-
-def shown(app: Any) -> str:
-    return str(getattr(app.screen, "VIEW", ""))
 
 
 # Getting around
 
 
 async def test_the_footer_s_views_are_clicked() -> None:
-    async with scene("models", (300, 40)) as (app, hand):
+    async with scene("models", (300, 40)) as (_, hand):
         for name in ("Launch", "Live", "Checkpoints", "Runs", "Jobs", "Alarms", "Models"):
             foot = hand.lines[-1]
             await hand.click((foot.index(name) + 1, 39))
-            await hand.until(lambda name=name: shown(app) == name.lower())
+            await hand.until_view(name.lower())
 
 
 async def test_where_the_views_have_no_room_a_click_lists_them() -> None:
-    async with scene("models", SMALL) as (app, hand):
+    async with scene("models", SMALL) as (_, hand):
         for place in ((hand.lines[-1].index("views"), 23), (2, 0)):
             await hand.click(place)
-            await hand.until(lambda: isinstance(app.screen, ViewList))
+            await hand.until_screen(ViewList)
             assert "Watch the run" in "".join(hand.lines)
             await hand.click("See the checkpoints; set the head")
-            await hand.until(lambda: shown(app) == "checkpoints")
+            await hand.until_view("checkpoints")
 
 
 async def test_the_top_line_s_parts_are_clicked() -> None:
     places = {"models": "mixed-rl", "checkpoints": "▶ step-", "jobs": "job 7f3a", "alarms": "⚑"}
-    async with scene("alarms", (160, 40)) as (app, hand):
+    async with scene("alarms", (160, 40)) as (_, hand):
         for view, text in places.items():
             await hand.until(lambda text=text: text in hand.lines[0])
             await hand.click((hand.lines[0].index(text) + (len(text) > 1), 0))
-            await hand.until(lambda view=view: shown(app) == view)
+            await hand.until_view(view)
 
 
 async def test_a_footer_s_key_does_what_the_key_does() -> None:
     async with scene("checkpoints") as (app, hand):
         assert "set head" not in hand.lines[-1], "the head is under the cursor"
-        await hand.pilot.press("down")
+        await hand.press("down")
         await hand.until(lambda: "set head" in hand.lines[-1])
         await hand.click((hand.lines[-1].index("set head"), 39))
         await hand.until(lambda: app._notifications or isinstance(app.screen, Dialog))
@@ -106,15 +100,14 @@ async def test_a_footer_s_key_does_what_the_key_does() -> None:
         await hand.click((hand.lines[-1].index("next"), 39))
         await hand.until(lambda: not app.screen.filter_field.has_focus)
         await hand.click((hand.lines[-1].index("help"), 39))
-        await hand.until(lambda: isinstance(app.screen, HelpScreen))
+        await hand.until_screen(HelpScreen)
 
 
 async def test_a_key_that_a_view_says_to_press_can_be_clicked() -> None:
-    app = Stage(runs.Run(), client=runs.Catalog({}))
-    async with app.run_test(size=SMALL) as pilot:
+    async with staged(runs.Run(), size=SMALL) as (app, pilot):
         hand = Hand(app, pilot)
         asked: list[str] = []
-        app.action_view = lambda name: asked.append(name)  # type: ignore[assignment, method-assign]
+        app.action_view = lambda name: asked.append(name)
         await hand.until(lambda: any("No model yet" in line for line in hand.lines))
         x, y = hand.find("Press 1")
         await hand.click((x + 6, y))
@@ -124,7 +117,7 @@ async def test_a_key_that_a_view_says_to_press_can_be_clicked() -> None:
 async def test_the_first_question_is_answered_by_a_click() -> None:
     asked: list[str] = []
     app = HudApp(nobody, None, Start())
-    app.open_client = lambda mode, key=None: asked.append(mode)  # type: ignore[assignment, method-assign]
+    app.open_client = lambda mode, key=None: asked.append(mode)
     async with app.run_test(size=SMALL) as pilot:
         hand = Hand(app, pilot)
         assert isinstance(app.screen, ConnectScreen)
@@ -151,7 +144,7 @@ async def test_a_click_beside_it_leaves_what_lies_over_a_view(where: str) -> Non
     async with scene(where, (160, 44)) as (app, hand):
         view = app.screen
         for name, keys in OVERS[where].items():
-            await hand.pilot.press(*keys)
+            await hand.press(*keys)
             await hand.until(lambda: app.screen is not view and app.screen.is_modal)
             await hand.until(lambda: any(child.region for child in app.screen.children))
             over = app.screen
@@ -177,12 +170,10 @@ async def test_a_dialog_s_buttons_are_clicked_and_cancel_changes_nothing() -> No
 async def test_a_panel_s_foot_is_clicked() -> None:
     async with scene("checkpoints") as (app, hand):
         view = app.screen
-        await hand.pilot.press("V")
-        await hand.until(lambda: isinstance(app.screen, HistoryPanel))
+        await hand.open(HistoryPanel, "V")
         await hand.click("esc back")
         await hand.until(lambda: app.screen is view)
-        await hand.pilot.press("down", "c")
-        await hand.until(lambda: isinstance(app.screen, ComparePanel))
+        await hand.open(ComparePanel, "down", "c")
         pane = app.screen.query_one(TextPane)
         await hand.wheel(hand.cell(pane, 3, 3), 3)
         await hand.click("esc back")
@@ -192,7 +183,7 @@ async def test_a_panel_s_foot_is_clicked() -> None:
 async def test_the_help_s_lines_are_clicked() -> None:
     async with scene("help") as (app, hand):
         await hand.click("Show only the models with this text")
-        await hand.until(lambda: shown(app) == "models")
+        await hand.until_view("models")
         await hand.until(lambda: app.screen.filter_field.has_focus)
 
 
@@ -210,9 +201,8 @@ async def test_models_are_clicked_scrolled_and_opened() -> None:
         assert app.screen.chosen.model_name == name
         assert not app.screen.get_selected_text()
         await hand.click(name, times=2)
-        await hand.until(lambda: shown(app) in ("live", "launch"))
-        assert run_of(app).model is not None
-        assert run_of(app).model.model_name == name
+        await hand.until_view("live")
+        assert hand.run.model.model_name == name
 
 
 async def test_the_wheel_scrolls_a_list_and_leaves_its_cursor() -> None:
@@ -248,7 +238,7 @@ async def test_launch_by_the_mouse_alone() -> None:
         await hand.until(lambda: screen.draft.source == other and not screen.draft.checking)
         await hand.until(lambda: not screen.button.disabled)
         await hand.click(hand.cell(screen.button, 2, 0))
-        await hand.until(lambda: isinstance(app.screen, ConfirmDialog))
+        await hand.until_screen(ConfirmDialog)
 
 
 async def test_all_findings_are_a_click_away() -> None:
@@ -258,7 +248,7 @@ async def test_all_findings_are_a_click_away() -> None:
         findings.findings = (*findings.findings, *[trouble] * 9)
         await hand.until(lambda: "shows all findings" in "".join(hand.lines))
         await hand.click("d shows all findings")
-        await hand.until(lambda: isinstance(app.screen, FindingsPanel))
+        await hand.until_screen(FindingsPanel)
 
 
 async def test_jobs_go_in_by_two_clicks_and_siblings_by_one() -> None:
@@ -270,7 +260,7 @@ async def test_jobs_go_in_by_two_clicks_and_siblings_by_one() -> None:
         await hand.click(hand.cell(siblings, 3, 3))
         await hand.until(lambda: screen.trace.id == siblings.rows[2].key != first)
         await hand.wheel(hand.cell(pane, 3, 2), 2)
-        await hand.pilot.press("escape", "escape")
+        await hand.press("escape", "escape")
         await hand.until(lambda: screen.level is Level.JOBS)
         jobs = screen.browser.list
         await hand.click(hand.cell(jobs, 5, jobs.cursor + 1), times=2)
@@ -288,7 +278,7 @@ async def test_alarms_are_clicked_and_two_clicks_go_to_the_onset() -> None:
         await hand.until(lambda: app.screen.alarm is not None)
         onset = app.screen.alarm.checkpoint_id
         await hand.click(hand.cell(rows, 5, rows.cursor + 1), times=2)
-        await hand.until(lambda: shown(app) == "live")
+        await hand.until_view("live")
         assert app.workspace.session.at == onset
 
 
@@ -296,7 +286,7 @@ async def test_alarms_are_clicked_and_two_clicks_go_to_the_onset() -> None:
 
 
 def chart_of(app: Any) -> FocusChart:
-    return app.screen.query_one(FocusChart)  # type: ignore[no-any-return]
+    return app.screen.query_one(FocusChart)
 
 
 async def test_the_chart_is_clicked_opened_zoomed_and_panned() -> None:
@@ -307,6 +297,7 @@ async def test_the_chart_is_clicked_opened_zoomed_and_panned() -> None:
         await hand.until(lambda: live.cursor is not None)
         here = live.cursor
         assert here == chart.row_at(60)
+        assert "┊ step-" in chart.render_line(0).text
         await hand.wheel(middle, -2)
         await hand.until(lambda: live.chart_view.span == 67)  # 120 → 90 → 67 steps
         assert live.cursor == here
@@ -321,7 +312,7 @@ async def test_the_chart_is_clicked_opened_zoomed_and_panned() -> None:
         await hand.click((chart.region.x + 1, chart.region.y + 3))  # its y axis
         assert live.cursor == here
 
-        await hand.pilot.press("escape", "escape", "escape")
+        await hand.press("escape", "escape", "escape")
         chart = chart_of(app)
         await hand.pilot.mouse_down(chart, offset=(30, 5))
         await hand.pilot.hover(chart, offset=(50, 5))
@@ -345,7 +336,7 @@ async def test_a_span_drawn_in_the_chart_fills_it() -> None:
         assert chart.band is None
         await hand.drag(hand.cell(chart, 40, 5), hand.cell(chart, 41, 5))
         assert live.chart_view.rows(120) == (start, end + 1), "a shaky click is no span"
-        await hand.pilot.press("0")
+        await hand.press("0")
         await hand.drag(hand.cell(chart, 20, 5), (119, 39))
         await hand.until(lambda: live.chart_view.span is not None and live.chart_view.end is None)
 
@@ -391,7 +382,7 @@ async def test_in_the_curve_of_the_chosen_metric_a_click_points_at_a_step() -> N
 
 async def test_the_strip_is_clicked_to_a_step_and_opened() -> None:
     async with stage() as (app, hand):
-        await hand.pilot.press("tab", "v")
+        await hand.press("tab", "v")
         grid = app.screen.query_one(GroupGrid)
         await hand.until(lambda: grid.face is Face.STRIP)
         await hand.click(hand.cell(grid, 20, 3))
@@ -420,7 +411,7 @@ async def test_groups_strip_and_events_are_clicked_and_scrolled() -> None:
         assert grid.picked == grid.slugs[2]
         await hand.wheel(hand.cell(grid, 5, 3), -2)
         await hand.click(hand.cell(grid, 5, 1 + grid.named + 1), times=2)
-        await hand.until(lambda: isinstance(app.screen, GroupScreen))
+        await hand.until_screen(GroupScreen)
         columns = app.screen.query_one(RolloutColumns)
         await hand.click(hand.cell(columns, columns.cell + 4, 2))
         await hand.until(lambda: columns.picked == 1)
@@ -431,7 +422,7 @@ async def test_groups_strip_and_events_are_clicked_and_scrolled() -> None:
 
 async def test_charts_and_overlays_are_chosen_by_two_clicks() -> None:
     async with stage() as (app, hand):
-        await hand.pilot.press("a")
+        await hand.press("a")
         await hand.until(lambda: isinstance(app.screen, ChartList) and app.screen.rows.rows)
         rows = app.screen.rows
         key = rows.rows[3].key
@@ -442,8 +433,7 @@ async def test_charts_and_overlays_are_chosen_by_two_clicks() -> None:
         await hand.until(lambda: key not in app.live.choices.hidden)
         await hand.click(hand.cell(rows, 5, 4), times=2)
         await hand.until(lambda: app.screen is app.live and app.live.focus_key == key)
-        await hand.pilot.press("c")
-        await hand.until(lambda: isinstance(app.screen, OverlayList))
+        await hand.open(OverlayList, "c")
         await hand.click("nothing", times=2)
         await hand.until(lambda: app.screen is app.live)
         assert not branches(app.scene)
@@ -520,21 +510,21 @@ async def test_text_of_a_rollout_is_selected_and_copied() -> None:
         await hand.until(lambda: app.screen.get_selected_text() == want[:6])
         segments = list(pane.render_line(y))
         assert segments[0].text == want[:6], "what is selected has colours of its own"
-        await hand.pilot.press("y")
+        await hand.press("y")
         assert app.clipboard == want[:6]
         await hand.drag(start, hand.cell(pane, 3, y + 2))
         both = f"{want}\n{pane.lines[y + 1].plain}\n{pane.lines[y + 2].plain[:4]}"
         await hand.until(lambda: app.screen.get_selected_text() == both)
-        await hand.pilot.press("ctrl+c")
+        await hand.press("ctrl+c")
         assert app.clipboard == both
         assert app.is_running
         await hand.click(hand.cell(pane, 0, y))
         assert not app.screen.get_selected_text()
-        await hand.pilot.press("y")
+        await hand.press("y")
         assert app.clipboard not in (both, want[:6])
         await hand.drag(start, end)
         await hand.until(lambda: app.screen.get_selected_text())
-        await hand.pilot.press("escape")
+        await hand.press("escape")
         assert not app.screen.get_selected_text(), "what is out of sight is not selected"
 
 

@@ -21,7 +21,7 @@ from hud_tui.tui.app import HudApp, Options
 from hud_tui.wire import JobStatus
 from tests.conftest import until
 from tests.tui.conftest import run_of, told_by
-from tests.tui.test_alarms import alarm
+from tests.tui.runs import alarm
 
 HOOK = "http://hooks.test/x"
 
@@ -72,11 +72,9 @@ def test_what_is_turned_off_or_below_the_level_is_not_told() -> None:
     told = Told(Notify(bell=False, osc9=False, webhook=HOOK, level=Level.CRITICAL))
     assert told.notifier.alarm(alarm(), "m") is None
     sent = told.notifier.alarm(alarm(level=Level.CRITICAL), "m")
-    assert sent is not None
     assert (sent["kind"], sent["name"], sent["onset"]) == ("alarm", "grad_norm", 4)
     assert (told.rings, told.written) == (0, [])
     ended = told.notifier.ended(JobStatus(status="failed", id="j", step=7), "m")
-    assert ended is not None
     assert ended["text"] == "m: run failed after 7 steps"
 
 
@@ -106,7 +104,7 @@ def test_what_cannot_be_configured_is_named(table: Any, said: str) -> None:
 
 def test_the_table_is_typed() -> None:
     table = {"bell": False, "webhook": "https://h:8443/x?y=1", "level": "critical"}
-    assert read_table(Notify(), table) == Notify(False, True, table["webhook"], Level.CRITICAL)  # type: ignore[arg-type]
+    assert read_table(Notify(), table) == Notify(False, True, table["webhook"], Level.CRITICAL)
     assert read_table(Notify(), {}) == Notify()
 
 
@@ -138,7 +136,7 @@ async def test_why_a_webhook_failed_is_said(answer: Any, said: str) -> None:
     def fail(request: httpx.Request) -> httpx.Response:
         if isinstance(answer, Exception):
             raise answer
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     assert await post_webhook(HOOK, {"text": "t"}, httpx.MockTransport(fail)) == said
 

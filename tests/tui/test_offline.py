@@ -12,14 +12,23 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from hud_tui.client import transport
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudReadOnly
 from hud_tui.notebook import file_of, read_last_known, scope_of
 from hud_tui.settings import Settings, Start
-from hud_tui.tui.app import HudApp
+from hud_tui.tui import session as live_session
 from tests.conftest import Served, bearer, fork, on_socket, serve_process, until
 from tests.tui.cockpit import grow, grown
-from tests.tui.conftest import Connector, Opened, asked, run_of
+from tests.tui.conftest import Connector, Opened, opened
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the next attempt, for the end of a short outage, or for the next time to save."""
+    monkeypatch.setattr(transport, "LONGEST_BACKOFF_S", 0.1)
+    monkeypatch.setattr(live_session, "LOST_S", 0.2)
+    monkeypatch.setattr(live_session, "SAVE_S", 0.1)
 
 
 class Remote(Connector):
@@ -47,10 +56,8 @@ async def session(
     connector: Remote, state: Path, command: str = "checkpoints", again: bool = False
 ) -> AsyncIterator[Opened]:
     """The app, with a state directory."""
-    start = asked(Start(command, again))
-    app = HudApp(connector, "hud", start, state=lambda: state)
-    async with app.run_test(notifications=True) as pilot:
-        yield Opened(app, pilot, connector)
+    async with opened(connector, Start(command, again), "hud", state=lambda: state) as app:
+        yield app
 
 
 def is_offline(app: Opened) -> bool:
@@ -60,7 +67,6 @@ def is_offline(app: Opened) -> bool:
 
 def kept_file(state: Path, url: str, key: str) -> Path:
     scope = scope_of(state, url, key)
-    assert scope is not None
     return file_of(state, scope)
 
 
@@ -85,21 +91,19 @@ async def test_an_outage_is_dated_and_ends_by_itself(
         url = await line.enter_async_context(on_socket(served.service))
         async with session(Remote(url, served.api_key), tmp_path) as app:
             await app.until_view("checkpoints")
-            await app.until(lambda: run_of(app.app).series.length == 3)
+            await app.until(lambda: app.run.series.length == 3)
             assert not app.screen.has_class("-offline")
             await line.aclose()
             await app.until(lambda: is_offline(app))
-            assert len(run_of(app.app).tree) == 3
+            assert len(app.run.tree) == 3
             await app.press("b")
             await app.until_notice("offline: the service does not answer, so nothing can be")
             with pytest.raises(HudReadOnly):
                 await app.app.workspace.session.client.set_head(model["id"], "c")
             assert app.net.sent == []
-            await app.press("2")
-            await app.until_view("launch")
+            await app.press("2", then="launch")
             assert "lists no tasksets" not in app.said("#lead")
-            await app.press("5")
-            await app.until_view("runs")
+            await app.press("5", then="runs")
             await app.until(lambda: "were not read before" in app.said("#runs-empty"))
             assert "0 runs" not in app.said("#runs-title")
             await line.enter_async_context(on_socket(served.service, port=port_of(url)))
@@ -107,10 +111,8 @@ async def test_an_outage_is_dated_and_ends_by_itself(
             await app.until(lambda: "1 run" in app.said("#runs-title"))
             await app.press("2")
             await app.until(lambda: getattr(app.screen, "tasksets", None))
-            await app.press("4")
-            await app.until_view("checkpoints")
-            await app.press("b")
-            await app.until_dialog()
+            await app.press("4", then="checkpoints")
+            await app.ask("b")
             await app.press("escape")
 
 
@@ -128,15 +130,14 @@ async def test_what_was_known_is_there_when_the_service_is_not(
     served: Served, model: Any, tmp_path: Path
 ) -> None:
     url = await known_at(served, tmp_path)
-    assert served.api_key not in text_of(kept_file(tmp_path, url, served.api_key))
+    assert served.api_key not in kept_file(tmp_path, url, served.api_key).read_text()
     async with session(Remote(url, served.api_key), tmp_path) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: is_offline(app))
-        assert [node.name for node in run_of(app.app).tree] == [
+        assert [node.name for node in app.run.tree] == [
             *("step-000001", "step-000002", "step-000003")
         ]
-        await app.press("1")
-        await app.until_view("models")
+        await app.press("1", then="models")
         await app.until(lambda: getattr(app.screen, "models", None) and is_offline(app))
         assert model["id"] in [one.id for one in app.app.workspace.session.catalog]
         await app.press("F")
@@ -145,7 +146,7 @@ async def test_what_was_known_is_there_when_the_service_is_not(
             await app.until(lambda: not app.screen.has_class("-offline"))
             async with httpx.AsyncClient(base_url=url, headers=bearer(served.api_key)) as http:
                 await grow(http, model["id"])
-            await app.until(lambda: len(run_of(app.app).tree) == 4)
+            await app.until(lambda: len(app.run.tree) == 4)
 
 
 async def test_without_anything_kept_the_failure_is_shown(served: Served, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ async def test_nothing_is_kept_of_the_embedded_service(
     remote = Remote(served.url, served.api_key)
     remote.settings = replace(remote.settings, local=True)
     async with session(remote, tmp_path) as app:
-        await app.until(lambda: run_of(app.app).series.length == 3)
+        await app.until(lambda: app.run.series.length == 3)
         await app.app.workspace.session.save_last_known()
     assert "offline" not in os.listdir(tmp_path)
 
@@ -178,17 +179,13 @@ async def test_a_process_that_is_killed_and_started_again(tmp_path: Path) -> Non
             await fork(http, "mine")
         async with session(Remote(url, key), tmp_path / "state", "models") as app:
             await app.until_view("models")
-            await app.until(lambda: run_of(app.app).loaded)
+            await app.until(lambda: app.run.loaded)
             first.process.kill()
             await first.process.wait()
             await app.until(lambda: is_offline(app))
             async with serve_process(data, "--port", str(port_of(url))) as second:
                 assert (second.ready.url, second.ready.api_key) == (url, key)
                 await app.until(lambda: not app.screen.has_class("-offline"))
-
-
-def text_of(file: Path) -> str:
-    return file.read_text("utf-8")
 
 
 async def test_another_account_is_shown_nothing_of_the_first(

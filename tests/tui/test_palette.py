@@ -1,6 +1,6 @@
 """The palette: what is found first, and that Enter goes there, for everything that has a name."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partialmethod
@@ -11,15 +11,10 @@ from textual.widgets import Static
 from hud_tui.client.client import HudClient
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.settings import Start
-from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import doable
 from hud_tui.tui.screens import palette
-from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.screens.jobs import JobsScreen, Level
-from hud_tui.tui.screens.launch import LaunchScreen
-from hud_tui.tui.screens.live import LiveScreen
-from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.palette import (
     BLOCK,
     HIDDEN,
@@ -32,12 +27,11 @@ from hud_tui.tui.screens.palette import (
     _row,
     search,
 )
-from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.wire import Job
-from tests.conftest import Served, ended, fork, submit
+from tests.conftest import Served
 from tests.tui.cockpit import Cockpit, cockpit, grow
-from tests.tui.conftest import Connector, caller
+from tests.tui.conftest import Connector, caller, forked, opened, trained
 from tests.tui.test_jobs import HOSTILE
 
 JOB_IDS = [f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2)]
@@ -137,83 +131,68 @@ def test_a_name_with_a_line_break_is_one_name() -> None:
 
 
 @dataclass
-class Reach:
-    """The app, two models and a run of the first."""
+class Ids:
+    """Two models, and a run of the first."""
 
-    flown: Cockpit
-    model_id: str
-    other_id: str
-    job_id: str
-
-    @property
-    def palette(self) -> Palette:
-        assert isinstance(self.flown.screen, Palette)
-        return self.flown.screen
-
-    @property
-    def listed(self) -> list[tuple[str, str]]:
-        """Names and kinds, as they are listed."""
-        return [(place.name, kind) for place, kind in self.palette.listed]
-
-    async def go(self, text: str, kind: str) -> None:
-        """Type a name, and go to the first place of this kind."""
-        await self.flown.press("colon")
-        await self.flown.until(lambda: isinstance(self.flown.screen, Palette))
-        self.palette.field.value = text
-        await self.flown.until(lambda: kind in [one for _, one in self.listed])
-        for _ in range([one for _, one in self.listed].index(kind)):
-            await self.flown.press("down")
-        await self.flown.press("enter")
+    model: str
+    other: str
+    job: str
 
 
 @asynccontextmanager
-async def reach(served: Served, view: str = "live") -> AsyncIterator[Reach]:
+async def reach(served: Served, view: str = "live") -> AsyncIterator[tuple[Cockpit, Ids]]:
+    other = await forked(served, "words rl")
+    model, job = await trained(served, 5)
     async with caller(served) as http:
-        model_id = str((await fork(http, "arith rl"))["id"])
-        other_id = str((await fork(http, "words rl"))["id"])
-        await grow(http, other_id, 3)
-        job_id = await submit(http, model_id, steps=5, learning_rate=1e-6)
-        await ended(http, job_id)
-    async with cockpit(served, Start(view, model=model_id)) as flown:
-        await flown.until(lambda: flown.view.run.loaded and len(flown.view.run.tree) == 5)
-        yield Reach(flown, model_id, other_id, job_id)
+        await grow(http, other, 3)
+    async with cockpit(served, Start(view, model=model)) as flown:
+        await flown.until(lambda: flown.run.loaded and len(flown.run.tree) == 5)
+        yield flown, Ids(model, other, job)
+
+
+async def typed(flown: Cockpit, text: str) -> Palette:
+    """Open the palette, and type."""
+    shown = await flown.open(Palette, "colon")
+    shown.field.value = text
+    return shown
+
+
+def kinds(shown: Palette) -> list[str]:
+    return [kind for _, kind in shown.listed]
+
+
+async def go(flown: Cockpit, text: str, kind: str, then: str = "") -> None:
+    """Type a name, and go to the first place of this kind."""
+    shown = await typed(flown, text)
+    await flown.until(lambda: kind in kinds(shown))
+    await flown.press(*["down"] * kinds(shown).index(kind), "enter", then=then)
 
 
 async def test_checkpoints_runs_and_bases_are_gone_to_though_a_filter_hides_them(
     served: Served,
 ) -> None:
-    async with reach(served) as at:
-        await at.flown.press("5")
-        await at.flown.until_view("runs")
-        runs = at.flown.view
-        assert isinstance(runs, RunsScreen)
-        await at.flown.until(lambda: runs.table.row is not None)
-        await at.flown.press("slash", *"nothing", "enter", "4")
-        await at.go(at.job_id[:8], "run")
-        await at.flown.until_view("runs")
-        await at.flown.until(lambda: runs.table.row is not None)
-        assert runs.table.row is not None
-        assert (runs.table.row.id, runs.filter_field.value) == (at.job_id, "")
-        await at.go("000002", "checkpoint")
-        await at.flown.until_view("checkpoints")
-        view = at.flown.view
-        assert isinstance(view, CheckpointsScreen)
-        await at.flown.until(lambda: view.selected and view.selected.name == "step-000002")
-        await at.go("4", "checkpoint")
-        await at.flown.until(lambda: view.selected and view.selected.name == "step-000004")
-        await at.go("words 2", "checkpoint")  # of another model, by both names
-        await at.flown.until(lambda: view.run.model and view.run.model.id == at.other_id)
-        await at.flown.until(lambda: view.selected and view.selected.name == "step-000002")
-        await at.flown.press("1")
-        await at.flown.until_view("models")
-        models = at.flown.view
-        assert isinstance(models, ModelsScreen)
-        await at.flown.until(lambda: models.rows.rows)
-        await at.flown.press("slash", *"arith", "enter", "4")
-        await at.flown.until_view("checkpoints")
-        await at.go("toy", "model")
-        await at.flown.until_dialog()
-        assert models.chosen is not None
+    async with reach(served) as (flown, ids):
+        await flown.press("5", then="runs")
+        runs = flown.view
+        await flown.until(lambda: runs.table.row is not None)
+        await flown.press("slash", *"nothing", "enter", "4")
+        await go(flown, ids.job[:8], "run", then="runs")
+        await flown.until(lambda: runs.table.row is not None)
+        assert (runs.table.row.id, runs.filter_field.value) == (ids.job, "")
+        await go(flown, "000002", "checkpoint", then="checkpoints")
+        view = flown.view
+        await flown.until(lambda: view.selected and view.selected.name == "step-000002")
+        await go(flown, "4", "checkpoint")
+        await flown.until(lambda: view.selected and view.selected.name == "step-000004")
+        await go(flown, "words 2", "checkpoint")  # of another model, by both names
+        await flown.until(lambda: view.run.model and view.run.model.id == ids.other)
+        await flown.until(lambda: view.selected and view.selected.name == "step-000002")
+        await flown.press("1", then="models")
+        models = flown.view
+        await flown.until(lambda: models.rows.rows)
+        await flown.press("slash", *"arith", "enter", "4", then="checkpoints")
+        await go(flown, "toy", "model")
+        await flown.until_dialog()
         assert models.chosen.is_trainable
         assert models.filter_field.value == ""
 
@@ -226,113 +205,82 @@ async def test_a_job_is_gone_to_and_opened_where_it_is_not_listed(
         for job_id in JOB_IDS:
             name = {"name": f"reported {job_id[-1]}"}
             assert (await http.post(f"/v2/trace/job/{job_id}/enter", json=name)).is_success
-    async with reach(served) as at:
+    async with reach(served) as (flown, _):
         if older:  # the view lists fewer than there are
             read = HudClient.jobs
             fewer = partialmethod(lambda one, most=1: read(one, most))
             monkeypatch.setattr(HudClient, "jobs", fewer)
-        await at.go("reported 1", "job")
-        await at.flown.until_view("jobs")
-        view = at.flown.view
-        assert isinstance(view, JobsScreen)
-        await at.flown.until(lambda: view.job is not None and view.job.id == JOB_IDS[0])
-        await at.flown.until(lambda: view.level is (Level.TRACES if older else Level.JOBS))
-
-
-async def test_hostile_names_are_plain_text(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with caller(served) as http:
-        await http.post(
-            "/v2/trace/job/00000000-0000-4000-8000-000000000001/enter", json={"name": HOSTILE}
-        )
-    async with reach(served) as at:
-        await at.flown.press("colon")
-        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
-        at.palette.field.value = "not markup"
-        await at.flown.until(lambda: "job" in [kind for _, kind in at.listed])
-        [name] = [row.cells[0].plain for row in at.palette.list.rows if row.cells[1].plain == "job"]
-        assert "[red]not markup[/]" in name
-        assert name.isprintable()
+        await go(flown, "reported 1", "job", then="jobs")
+        view = flown.view
+        await flown.until(lambda: view.job is not None and view.job.id == JOB_IDS[0])
+        await flown.until(lambda: view.level is (Level.TRACES if older else Level.JOBS))
 
 
 async def test_tasks_are_gone_to_in_the_groups_and_held_out_ones_in_the_newest_evaluation(
     served: Served,
 ) -> None:
-    async with reach(served) as at:
-        run = at.flown.view.run
+    async with reach(served) as (flown, _):
+        run = flown.view.run
         slug = run.tree[0].groups[-1].task_slug
-        assert slug is not None
-        await at.go(slug, "task")
-        await at.flown.until_view("live")
-        view = at.flown.view
-        assert isinstance(view, LiveScreen)
+        await go(flown, slug, "task", then="live")
+        view = flown.view
         groups = view.groups
-        await at.flown.until(lambda: groups.has_focus and groups.slugs)
-        await at.flown.until(lambda: groups.slugs[groups.index] == slug)
+        await flown.until(lambda: groups.has_focus and groups.slugs)
+        await flown.until(lambda: groups.slugs[groups.index] == slug)
         [(position, found)] = run.tree.evaluations()
-        heldout = (await at.flown.view.session.evaluations.get(found.id or "")).groups
+        heldout = (await flown.view.session.evaluations.get(found.id or "")).groups
         slug = heldout[-1].task_slug
-        assert slug
         trained = {group.task_slug for node in run.tree for group in node.groups}
         assert slug not in trained
-        await at.go(slug, "held-out task")
-        await at.flown.until(lambda: isinstance(at.flown.screen, GroupScreen))
-        screen = at.flown.screen
-        assert isinstance(screen, GroupScreen)
+        await go(flown, slug, "held-out task")
+        screen = await flown.until_screen(GroupScreen)
         assert screen.group.task_slug == slug
         assert len(screen.group.rewards) == found.samples == len(screen.group.trace_ids)
         shown = screen.query_one("#group-facts", Static)
-        await at.flown.until(lambda: str(run.tree[position].name) in str(shown.render()))
+        await flown.until(lambda: str(run.tree[position].name) in str(shown.render()))
 
 
 @pytest.mark.parametrize("kind", ["task", "held-out task"])
-async def test_a_task_of_a_taskset_is_gone_to_where_its_text_is(served: Served, kind: str) -> None:
+async def test_a_taskset_is_gone_to_and_checked_and_a_task_of_it_where_its_text_is(
+    served: Served, kind: str
+) -> None:
     """Also for a model that has no step and no evaluation."""
-    async with caller(served) as http:
-        model = await fork(http)
-    async with cockpit(served, Start("models", model=str(model["id"]))) as flown:
-        await flown.until(lambda: flown.view.run.loaded)
-        at = Reach(flown, "", "", "")
+    async with cockpit(served, Start("models", model=await forked(served))) as flown:
+        await flown.until(lambda: flown.run.loaded)
+        await go(flown, "arith", "taskset", then="launch")
+        view = flown.view
+        await flown.until(lambda: view.draft.source == "arith" and not view.draft.checking)
+        assert view.sources.key == "arith"
         tasks = read_rows((await flown.view.session.client.taskset("arith")).tasks)
         slug, other, *_ = [task.slug for task in tasks if task.heldout is (kind != "task")][::-1]
-        await at.go(f"arith {slug}", kind)
-        await flown.until_view("launch")
-        view = flown.view
-        assert isinstance(view, LaunchScreen)
+        await go(flown, f"arith {slug}", kind, then="launch")
         await flown.until(lambda: view.tasks.has_focus and view.place is not None)
-        assert view.place is not None
         assert view.draft.source == "arith"
         assert view.draft.tasks[view.place].slug == slug
         await flown.press("slash", *"nothing", "enter", "1")
-        await at.go(f"arith {other}", kind)
-        await flown.until_view("launch")
+        await go(flown, f"arith {other}", kind, then="launch")
         await flown.until(lambda: view.place is not None and view.filter_field.value == "")
 
 
-async def test_a_taskset_is_gone_to_and_checked(served: Served) -> None:
-    async with reach(served) as at:
-        await at.go("arith", "taskset")
-        await at.flown.until_view("launch")
-        view = at.flown.view
-        assert isinstance(view, LaunchScreen)
-        await at.flown.until(lambda: view.draft.source == "arith" and not view.draft.checking)
-        assert view.sources.key == "arith"
-
-
-async def test_it_says_that_nothing_matches_and_what_is_searched(served: Served) -> None:
-    async with reach(served) as at:
-        await at.flown.press("colon")
-        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
-        at.palette.field.value = "zzzz [b]"
-        nothing = at.palette.nothing
-        await at.flown.until(lambda: "tasksets and tasks" in str(nothing.render()))
-        assert "nothing matches “zzzz [b]”" in str(nothing.render())
-        assert nothing.display
-        assert not at.palette.list.display
-        at.palette.field.value = "arith"
-        await at.flown.until(lambda: at.palette.list.display and at.listed)
-        assert not nothing.display
+async def test_it_says_that_nothing_matches_and_what_is_searched_and_hostile_names_are_text(
+    served: Served,
+) -> None:
+    async with caller(served) as http:
+        await http.post(f"/v2/trace/job/{JOB_IDS[0]}/enter", json={"name": HOSTILE})
+    async with reach(served) as (flown, _):
+        shown = await typed(flown, "zzzz [b]")
+        await flown.until(lambda: "tasksets and tasks" in str(shown.nothing.render()))
+        assert "nothing matches “zzzz [b]”" in str(shown.nothing.render())
+        assert shown.nothing.display
+        assert not shown.list.display
+        shown.field.value = "arith"
+        await flown.until(lambda: shown.list.display and shown.listed)
+        assert not shown.nothing.display
+        shown.field.value = "not markup"
+        await flown.until(lambda: "job" in kinds(shown))
+        name = shown.list.rows[kinds(shown).index("job")].cells[0].plain
+        assert "[red]not markup[/]" in name
+        assert name.isprintable()
 
 
 def test_a_name_has_the_room_that_no_note_needs() -> None:
@@ -348,141 +296,120 @@ def test_a_name_has_the_room_that_no_note_needs() -> None:
 
 
 async def test_kinds_are_listed_and_equal_tasks_are_told_apart(served: Served) -> None:
-    async with reach(served) as at:
-        await at.flown.press("colon")
-        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
+    async with reach(served) as (flown, _):
+        shown = await flown.open(Palette, "colon")
         for text, kind in (("tasksets", "taskset"), ("runs", "run"), ("steps", "checkpoint")):
-            at.palette.field.value = text
-            await at.flown.until(lambda kind=kind: kind in [one for _, one in at.listed])
-            kinds = [one for _, one in at.listed]
-            named = [
-                place.name.split(":")[0] for place, _ in at.palette.listed[: kinds.index(kind)]
-            ]
+            shown.field.value = text
+            await flown.until(lambda kind=kind: kind in kinds(shown))
+            before = shown.listed[: kinds(shown).index(kind)]
+            named = [place.name.split(":")[0] for place, _ in before]
             assert all(text in name.casefold() for name in named)
             assert not any(name.startswith("Quit") for name in named)
-        slug = at.flown.view.run.tree[0].groups[0].task_slug
-        assert slug is not None
-        at.palette.field.value = slug
-        await at.flown.until(lambda: [one for _, one in at.listed].count("task") > 1)
-        await at.flown.until(lambda: not at.palette._gathering)
-        notes = [place.note for place, kind in at.palette.listed if place.name == slug]
+        slug = flown.run.tree[0].groups[0].task_slug
+        shown.field.value = slug
+        await flown.until(lambda: kinds(shown).count("task") > 1 and not shown._gathering)
+        notes = [place.note for place, kind in shown.listed if place.name == slug]
         assert notes[0] == IN_RUN
         assert "of arith" in notes
         assert len(set(notes)) == len(notes)
-        [run] = [row for row in at.palette.list.rows if IN_RUN in row.cells[0].plain]
+        [run] = [row for row in shown.list.rows if IN_RUN in row.cells[0].plain]
         assert slug in run.cells[0].plain
 
 
 async def test_actions_of_other_views_are_found_and_done_there(served: Served) -> None:
-    async with reach(served) as at:
+    async with reach(served) as (flown, _):
 
         async def find(text: str, name: str) -> Place:
-            await at.flown.press("colon")
-            await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
-            assert name not in [place.name for place, _ in at.palette.listed]
-            at.palette.field.value = text
-            await at.flown.until(lambda: name in [place.name for place, _ in at.palette.listed])
-            names = [place.name for place, _ in at.palette.listed]
-            for _ in range(names.index(name)):
-                await at.flown.press("down")
-            return at.palette.listed[names.index(name)][0]
+            shown = await flown.open(Palette, "colon")
+
+            def names() -> list[str]:
+                return [place.name for place, _ in shown.listed]
+
+            assert name not in names()
+            shown.field.value = text
+            await flown.until(lambda: name in names())
+            await flown.press(*["down"] * names().index(name))
+            return shown.listed[names().index(name)][0]
 
         place = await find("evaluate", "Evaluate · 4 Checkpoints · E")
         assert place.is_dim
-        await at.flown.press("enter")
-        await at.flown.until_view("checkpoints")
-        await at.flown.until(lambda: len(at.flown.app._notifications) > 0)
-        said = [one.message for one in at.flown.app._notifications]
-        assert any(one.startswith("E  evaluate: ") for one in said)
-        assert not at.flown.app.screen.is_modal  # it changes something: its key is told
-        await at.flown.press("3")
-        await at.flown.until_view("live")
+        await flown.press("enter", then="checkpoints")
+        await flown.until_notice("E  evaluate: ")
+        assert not flown.screen.is_modal  # it changes something: its key is told
+        await flown.press("3", then="live")
         await find("checkpoints history", "Head history · 4 Checkpoints · V")
-        await at.flown.press("enter")
-        await at.flown.until(lambda: isinstance(at.flown.screen, HistoryPanel))
+        await flown.open(HistoryPanel, "enter")
 
 
 async def test_a_model_is_opened_as_enter_in_models_does(served: Served) -> None:
     """One's own is followed in Live, one without steps in Launch; a base asks for a fork's name."""
-    async with caller(served) as http:
-        fresh = await fork(http, "letters rl")
-    async with reach(served, "checkpoints") as at:
-        session = at.flown.view.session
-        await at.go("words", "model")
-        await at.flown.until_view("live")
-        await at.flown.until(lambda: session.run.model and session.run.model.id == at.other_id)
-        await at.go("letters-rl", "model")
-        await at.flown.until_view("launch")
-        await at.flown.until(lambda: session.run.model and session.run.model.id == fresh["id"])
-        await at.go("toy", "model")
-        assert "A copy of toy/four" in await at.flown.until_dialog()
-        await at.flown.press("escape")
-        await at.flown.until_view("models")
+    fresh = await forked(served, "letters rl")
+    async with reach(served, "checkpoints") as (flown, ids):
+        session = flown.view.session
+        await go(flown, "words", "model", then="live")
+        await flown.until(lambda: session.run.model and session.run.model.id == ids.other)
+        await go(flown, "letters-rl", "model", then="launch")
+        await flown.until(lambda: session.run.model and session.run.model.id == fresh)
+        await go(flown, "toy", "model")
+        assert "A copy of toy/four" in await flown.until_dialog()
+        await flown.press("escape", then="models")
 
 
 async def test_what_is_listed_can_be_done_and_a_name_typed_at_once_is_gone_to(
     served: Served,
 ) -> None:
-    async with reach(served) as at:
-        await at.flown.press("colon")
-        await at.flown.until(lambda: isinstance(at.flown.screen, Palette) and at.listed)
-        kinds = list(dict.fromkeys(kind for _, kind in at.listed))
-        assert kinds == ["view", "action", "theme"]
-        assert len(at.listed) < MOST
-        await at.flown.press("escape")
-        await at.flown.until_view("live")
+    async with reach(served) as (flown, _):
+        shown = await flown.open(Palette, "colon")
+        await flown.until(lambda: shown.listed)
+        assert list(dict.fromkeys(kinds(shown))) == ["view", "action", "theme"]
+        assert len(shown.listed) < MOST
+        await flown.press("escape", then="live")
         for view in ("models", "launch", "live", "checkpoints", "runs", "jobs"):
-            await at.flown.app.switch_mode(view)
-            await at.flown.until_view(view)
-            await at.flown.until(lambda: at.flown.screen.is_mounted)
-            listed = [one for one in doable(at.flown.screen) if one.action.name not in HIDDEN]
+            await flown.app.switch_mode(view)
+            await flown.until_view(view)
+            await flown.until(lambda: flown.screen.is_mounted)
+            listed = [one for one in doable(flown.screen) if one.action.name not in HIDDEN]
             assert len(listed) > 10
             for one in listed:  # by the name of a method that the screen, or the app, has
                 name, _, _ = one.action.name.partition("(")
                 owner, _, method = name.rpartition(".")
-                where = at.flown.app if owner == "app" else one.where
+                where = flown.app if owner == "app" else one.where
                 assert callable(getattr(where, f"action_{method}", None)), one.action
-        await at.flown.press("colon", *"chec", "enter")  # not to what fewer letters list
-        await at.flown.until_view("checkpoints")
-        await at.flown.press("colon", *"theme light", "enter")
-        await at.flown.until(lambda: at.flown.app.theme == "hud-light")
+        await flown.press("colon", *"chec", "enter")  # not to what fewer letters list
+        await flown.until_view("checkpoints")
+        await flown.press("colon", *"theme light", "enter")
+        await flown.until(lambda: flown.app.theme == "hud-light")
 
 
-async def test_what_comes_late_leaves_the_cursor_where_it_is(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with reach(served) as at:
-        gate: list[Callable[[], None]] = []
-        at.flown.net.free = lambda: bool(gate)
-        await at.flown.press("colon")
-        await at.flown.until(lambda: isinstance(at.flown.screen, Palette))
-        at.palette.field.value = "arith"
-        await at.flown.until(lambda: ("arith-rl", "model") in at.listed)
-        await at.flown.press("down", "down")
-        chosen = at.listed[at.palette.list.cursor]
-        gate.append(lambda: None)
-        await at.flown.until(lambda: "run" in [kind for _, kind in at.listed])
-        assert at.listed[at.palette.list.cursor] == chosen
+async def test_what_comes_late_leaves_the_cursor_where_it_is(served: Served) -> None:
+    async with reach(served) as (flown, _):
+        flown.net.free = lambda: False
+        shown = await typed(flown, "arith")
+
+        def listed() -> list[tuple[str, str]]:
+            return [(place.name, kind) for place, kind in shown.listed]
+
+        await flown.until(lambda: ("arith-rl", "model") in listed())
+        await flown.press("down", "down")
+        chosen = listed()[shown.list.cursor]
+        flown.net.free = lambda: True
+        await flown.until(lambda: "run" in kinds(shown))
+        assert listed()[shown.list.cursor] == chosen
 
 
 async def test_before_there_is_a_service_it_has_the_actions_alone(served: Served) -> None:
-    app = HudApp(Connector(served), None, Start())
-    async with app.run_test() as pilot:
-        await pilot.press("ctrl+p")
-        await pilot.pause()
-        assert isinstance(app.screen, Palette)
-        assert {row.cells[1].plain for row in app.screen.list.rows} == {"action", "theme"}
-        await pilot.press(*"zzzz")
-        await pilot.pause()
-        said = str(app.screen.nothing.render())
-        assert "nothing matches “zzzz”" in said
-        assert "once there is a service" in said
+    async with opened(Connector(served), mode=None) as app:
+        shown = await app.open(Palette, "ctrl+p")
+        assert {row.cells[1].plain for row in shown.list.rows} == {"action", "theme"}
+        await app.press(*"zzzz")
+        await app.until(lambda: "nothing matches “zzzz”" in str(shown.nothing.render()))
+        assert "once there is a service" in str(shown.nothing.render())
 
 
 async def test_jobs_are_read_once_and_then_only_the_newest(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with reach(served) as at:
+    async with reach(served) as (flown, ids):
         asked: list[int] = []
         read = HudClient.jobs
 
@@ -492,8 +419,7 @@ async def test_jobs_are_read_once_and_then_only_the_newest(
 
         monkeypatch.setattr(HudClient, "jobs", jobs)
         for _ in range(2):
-            await at.go(at.job_id[:8], "run")
-            await at.flown.until_view("runs")
-            await at.flown.until(lambda: asked)
+            await go(flown, ids.job[:8], "run", then="runs")
+            await flown.until(lambda: asked)
         assert asked.count(palette.MOST_JOBS[True]) == 1
         assert palette.NEW_JOBS in asked

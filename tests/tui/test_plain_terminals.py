@@ -15,8 +15,8 @@ from textual.theme import Theme
 import hud_tui
 from hud_tui.settings import Start
 from hud_tui.tui.theme import ASCII, THEMES, PlainFilter, to_ascii
-from tests.conftest import Served, fork
-from tests.tui.conftest import Connector, Opened, caller, opened
+from tests.conftest import Served
+from tests.tui.conftest import Connector, forked, opened
 from tests.tui.test_crash import at_a_terminal
 
 PAINTED = """
@@ -33,12 +33,6 @@ class Once(HudApp):
 Once(connect, None, Start()).run()
 """
 COLOUR = re.compile(r"\x1b\[(?:[\d;]*;)?(?:3[0-8]|4[0-8]|9\d|10\d)(?:;[\d;]*)?m")
-
-
-def drawn(app: Opened) -> str:
-    """The screen as it is written to the terminal, without its attributes."""
-    lines = app.screen._compositor.render_strips()
-    return "\n".join(line.text for line in lines)
 
 
 async def test_no_color_sends_none() -> None:
@@ -96,12 +90,11 @@ def test_what_has_no_twin_is_as_wide_in_ascii(text: str) -> None:
 
 async def test_launch_in_ascii(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUD_TUI_ASCII", "1")
-    async with caller(served) as http:
-        await fork(http)
+    await forked(served)
     async with opened(Connector(served), Start("preflight")) as app:
         await app.until_view("launch")
-        await app.until(lambda: "< " in drawn(app) and "learning rate" in drawn(app))
-        assert drawn(app).isascii()
+        await app.until(lambda: "< " in app.drawn and "learning rate" in app.drawn)
+        assert app.drawn.isascii()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
@@ -112,4 +105,4 @@ async def test_typed_text_that_is_longer_than_its_field_is_seen(
         await app.until_view("launch")
         await app.press("slash")
         await app.press(*"no-such-directory-of-a-long-name-that-is-wider-than-all-tasks.json")
-        assert "tasks.json" in drawn(app)
+        assert "tasks.json" in app.drawn

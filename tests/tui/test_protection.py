@@ -10,7 +10,7 @@ from hud_tui.tui.theme import LOCK
 from tests.conftest import Served, until
 from tests.tui.cockpit import Cockpit, cockpit, grown
 from tests.tui.conftest import caller, cancel, status, training
-from tests.tui.test_checkpoints import note, tree_of
+from tests.tui.test_checkpoints import noted, tree_of
 from tests.tui.test_models import catalog, cells, table, view
 
 NAME = "arith-rl"
@@ -22,7 +22,7 @@ def protect(flown: Cockpit, model_id: str) -> None:
 
 async def named(flown: Cockpit) -> InputDialog:
     """The dialog that wants the name."""
-    await flown.until(lambda: isinstance(flown.app.screen, InputDialog))
+    await flown.until_screen(InputDialog)
     await flown.until(lambda: isinstance(flown.app.screen.focused, Input))
     screen = flown.app.screen
     assert isinstance(screen, InputDialog)
@@ -40,15 +40,12 @@ async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None
         await app.press("P")
         await app.until_notice("changes ask for its name")
         await app.until(lambda: cells(app, f"{name} {LOCK}"))
-        await app.press("P")
-        await app.until_dialog()
+        await app.ask("P")
         await app.press(*"arith", "enter")
         await app.until(lambda: f"type {name}" in str(app.said("#dialog-problem")))
-        await app.press("escape")
-        await app.until(lambda: isinstance(app.screen, ModelsScreen))
+        await app.open(ModelsScreen, "escape")
         assert cells(app, f"{name} {LOCK}")
-        await app.press("P")
-        await app.until_dialog()
+        await app.ask("P")
         await app.press(*name, "enter")
         await app.until_notice("no longer protected")
         await app.until(lambda: cells(app, name))
@@ -59,20 +56,15 @@ async def test_the_head_is_set_once_the_name_is_typed(served: Served) -> None:
     async with tree_of(served, 3) as (flown, model_id):
         protect(flown, model_id)
         before = await flown.head(model_id)
-        await flown.press("b")
-        await flown.until_dialog()
-        await flown.press("y")
+        await flown.agree("b")
         await named(flown)
         await flown.press("escape")
         await flown.until(lambda: flown.app.screen is flown.view)
         assert await flown.head(model_id) == before
         assert flown.net.sent == []
-        await flown.press("b")
-        await flown.until_dialog()
-        await flown.press("y")
+        await flown.agree("b")
         await named(flown)
-        await flown.press(*NAME, "enter")
-        await flown.until(lambda: "verified" in note(flown))
+        await noted(flown, "verified", *NAME, "enter")
         assert await flown.head(model_id) != before
 
 
@@ -89,8 +81,7 @@ async def test_a_job_is_cancelled_once_the_name_is_typed(
             action = "cancel_job" if command == "jobs" else "cancel_run"
             await flown.until(lambda: command != "jobs" or getattr(flown.view, "jobs", None))
             await flown.until(lambda: flown.view.check_action(action, ()) is not False)
-            await flown.press(key)
-            await flown.until(lambda: isinstance(flown.app.screen, ConfirmDialog))
+            await flown.open(ConfirmDialog, key)
             await flown.press("y")
             await named(flown)
             assert await status(served, job_id) == "running"

@@ -12,7 +12,7 @@ from hud_tui.keys import ACTIONS, VIEWS, WRITES, of_view
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import KeyLine
-from hud_tui.tui.screens.base import HudScreen, TopLine
+from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.dialogs import Dialog
 from tests.conftest import Served, fork
 from tests.tui.cockpit import grow
@@ -45,7 +45,6 @@ async def looking(served: Served, view: str, width: int = 80) -> AsyncIterator[O
         async with opened(read_only(served), start, size=(width, 24)) as app:
             await app.until_view(view)
             screen = app.screen
-            assert isinstance(screen, HudScreen)
             await app.until(lambda: screen.run.training and screen.run.loaded)
             yield app
         await cancel(served, job_id)
@@ -62,8 +61,7 @@ async def test_a_key_that_would_change_something_says_why_not(
     monkeypatch.setattr(HudApp, "notify", lambda app, text, **more: said.append(text))
     async with looking(served, "models") as app:
         for view, keys in KEYS.items():
-            await app.press(str(VIEWS.index(view) + 1))
-            await app.until_view(view)
+            await app.press(str(VIEWS.index(view) + 1), then=view)
             await app.until(lambda: app.screen.run.training and app.screen.run.loaded)
             for key in keys:
                 action = next(one for one in of_view(view) if key in one.keys.split(","))
@@ -88,24 +86,20 @@ async def test_the_top_line_says_so_and_neither_footer_help_nor_leaving_offers_a
         top = app.screen.query_one(TopLine)
         for width in (120, 40, 28, 80):
             await app.pilot.resize_terminal(width, 24)
-            await app.until(lambda width=width: top.size.width == width)  # type: ignore[misc]
+            await app.until(lambda width=width: top.size.width == width)
             await app.until(lambda: "read-only" in str(top.render()))
             shown = {action.id for action in app.screen.query_one(KeyLine).actions}
             assert shown
             assert not shown & WRITES
-        await app.press("1")
-        await app.until_view("models")
+        await app.press("1", then="models")
         await app.press("question_mark", *"under a name")
         await app.until(lambda: app.screen.query("#help-list"))
         await app.press("enter")
         await app.until(lambda: _told(app) == 1)
-        await app.press("3")
-        await app.until_view("live")
-        await app.press("q")
-        await app.until_dialog()
+        await app.press("3", then="live")
+        await app.ask("q")
         assert [button.id for button in app.screen.query(Button)] == ["cancel", "leave"]
-        await app.press("escape")
-        await app.until_view("live")
+        await app.press("escape", then="live")
         assert app.net.sent == []
 
 
@@ -116,8 +110,7 @@ async def test_neither_enter_on_a_base_nor_the_button_sends_anything(served: Ser
         await app.press("enter")
         await app.until(lambda: _told(app) == 1)
         app.app.clear_notifications()  # the same is shown once
-        await app.press("2")
-        await app.until_view("launch")
+        await app.press("2", then="launch")
         button = app.screen.query_one("#submit", Button)
         button.disabled = False
         button.press()

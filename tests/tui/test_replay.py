@@ -1,16 +1,16 @@
 """Demos and replays in the app: a recording stands behind the same client as a service."""
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
+from typing import Any
 
 import httpx
 import pytest
-from textual.screen import Screen
-from textual.widgets import Static
 
 from hud_tui.cli.main import main
 from hud_tui.client.client import HudClient
@@ -27,21 +27,16 @@ from hud_tui.errors import HudNotFound, HudReadOnly
 from hud_tui.events import JobChanged
 from hud_tui.rl.alarms.demos import PATHOLOGIES, STEP_S, demo, demo_names
 from hud_tui.settings import Start
-from hud_tui.tui.app import HudApp, Options
-from hud_tui.tui.keys import KeyLine
+from hud_tui.tui.app import Options
 from hud_tui.tui.screens.alarms import AlarmsScreen
-from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.screens.jobs import JobsScreen
-from hud_tui.tui.screens.launch import LaunchScreen
-from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.rollout import RolloutColumns
 from hud_tui.tui.widgets.run_status import RunStatus
-from tests.conftest import Served, until
+from tests.conftest import Served
 from tests.tui.cockpit import cockpit
-from tests.tui.conftest import run_of
+from tests.tui.conftest import Opened, opened
 
 FAST = 5000.0
 
@@ -68,7 +63,6 @@ async def test_a_recording_is_read_through_the_ordinary_client() -> None:
         tree = await client.checkpoints("demo")
         assert (len(tree), tree[-1].is_active) == (300, True)
         job = await client.known_job("demo")
-        assert job is not None
         assert (job.status, job.step) == ("succeeded", 300)
         assert await client.known_job("other") is None
         with pytest.raises(HudNotFound):
@@ -87,7 +81,6 @@ async def test_a_demo_is_dated_as_if_it_had_just_happened() -> None:
     assert before <= datetime.fromisoformat(last.created_at or "").timestamp() + 1e-3
     assert last.created_at is not None
     assert last.created_at <= datetime.now(UTC).isoformat()
-    assert job is not None
     assert job.created_at is not None
     assert 0 < before - float(job.created_at) <= 300 * STEP_S
 
@@ -137,85 +130,70 @@ async def test_a_stream_goes_on_where_it_is_asked_to_whatever_time_has_passed() 
         assert await begin({"Last-Event-ID": place}) == (place, first)
 
 
+@asynccontextmanager
+async def playing(
+    name: str | None, speed: float = FAST, size: tuple[int, int] = (120, 40), **more: Any
+) -> AsyncIterator[Opened]:
+    """The app on Live, playing a demo; `file` is of a recording, `options` are the app's."""
+    connect = player(name, more.pop("file", None), speed)
+    async with opened(connect, mode="replay", size=size, **more) as app:
+        await app.until_view("live")
+        yield app
+
+
+def is_over(app: Opened) -> bool:
+    return bool(app.run.series.length) and not app.run.training
+
+
 @pytest.mark.parametrize("name", ["zero-variance", "nan-loss", "reward-hacking"])
-async def test_a_demo_raises_its_alarms_in_the_app(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(HudApp, "notify", lambda app, text, **more: said.append(text))
-    app = HudApp(player(name, None, FAST), "replay", Start())
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(lambda: isinstance(app.screen, LiveScreen))
-        wanted = set(PATHOLOGIES[name].trips)
-        await until(lambda: wanted <= {alarm.name for alarm in run_of(app).alarms.alarms})
-        await until(lambda: not run_of(app).training)
-        await pilot.press("7")
-        await until(lambda: isinstance(app.screen, AlarmsScreen))
-        view = app.screen
-        assert isinstance(view, AlarmsScreen)
-        await until(lambda: view.alarm is not None)
-        await pilot.press("H")
-        await until(lambda: any("a replay changes nothing" in one for one in said))
+async def test_a_demo_raises_its_alarms_in_the_app(name: str) -> None:
+    async with playing(name) as app:
+        await app.until(lambda: is_over(app))
+        expected = set(PATHOLOGIES[name].trips)
+        await app.until(lambda: expected <= {alarm.name for alarm in app.run.alarms.alarms})
+        view = await app.open(AlarmsScreen, "7")
+        await app.until(lambda: view.alarm is not None)
+        await app.press("H")
+        await app.until_notice("a replay changes nothing")
         assert app.screen is view, "no dialog asked anything before"
-        top = view.query_one(TopLine)
-        await until(lambda: "read-only" in top.line.plain)
+        await app.until(lambda: "read-only" in app.said("TopLine"))
 
 
 async def test_what_the_app_records_plays_again(tmp_path: Path) -> None:
     file = tmp_path / "session.jsonl"
     recorder = Recorder(file, print)
-    options = Options(recorder=recorder)
-    app = HudApp(player("nan-loss", None, FAST), "replay", Start(), options=options)
-    async with app.run_test(size=(80, 24)):
-        await until(lambda: bool(run_of(app).series.length) and not run_of(app).training)
-        first = run_of(app)
+    async with playing("nan-loss", options=Options(recorder=recorder)) as app:
+        await app.until(lambda: is_over(app))
+        steps = app.run.series.length
     recorder.close()
     assert read_file(file).models[0].id == "demo"
-    again = HudApp(player(None, str(file), FAST), "replay", Start())
-    async with again.run_test(size=(80, 24)):
-        await until(lambda: run_of(again).series.length == first.series.length)
-        await until(lambda: run_of(again).alarms.steps == first.series.length)
-        names = {alarm.name for alarm in run_of(again).alarms.alarms}
-        assert {"non_finite", "grad_norm"} <= names
+    async with playing(None, file=str(file)) as app:
+        await app.until(lambda: app.run.series.length == app.run.alarms.steps == steps)
+        assert {"non_finite", "grad_norm"} <= {alarm.name for alarm in app.run.alarms.alarms}
 
 
 async def test_a_replay_is_left_without_a_question() -> None:
     """The run that is shown goes on nowhere."""
-    app = HudApp(player("healthy", None, 1.0), "replay", Start())
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(lambda: isinstance(app.screen, LiveScreen) and run_of(app).training)
-        await pilot.press("q")
-        await until(lambda: not app.is_running)
+    async with playing("healthy", 1.0) as app:
+        await app.until(lambda: app.run.training)
+        await app.press("q")
+        await app.until(lambda: not app.app.is_running)
 
 
 async def test_views_say_what_a_replay_does_not_have() -> None:
     """Neither a service's refusal nor the advice to launch a run, which cannot be."""
-    app = HudApp(player("reward-hacking", None, FAST), "replay", Start())
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(lambda: isinstance(app.screen, LiveScreen))
-        live = app.screen
-        await until(lambda: bool(run_of(app).series.length) and not run_of(app).training)
-        await until(lambda: bool(live.query_one(GroupGrid).groups.rows))
-        await pilot.press("tab", "enter")
-        await until(lambda: isinstance(app.screen, GroupScreen))
-        group = app.screen
-        await until(lambda: "A replay has the rewards" in said_in(group, "#group-prompt"))
-        columns = group.query_one(RolloutColumns)
-        await until(lambda: "Not recorded." in drawn(columns))
+    async with playing("reward-hacking") as app:
+        await app.until(lambda: is_over(app))
+        await app.until(lambda: app.screen.query_one(GroupGrid).groups.rows)
+        columns = (await app.open(GroupScreen, "tab", "enter")).query_one(RolloutColumns)
+        await app.until(lambda: "A replay has the rewards" in app.said("#group-prompt"))
+        await app.until(lambda: "Not recorded." in drawn(columns))
         assert "service" not in drawn(columns)
-        await pilot.press("escape", "6")
-        await until(lambda: isinstance(app.screen, JobsScreen))
-        jobs = app.screen
-        await until(lambda: "A replay has no jobs" in said_in(jobs, "#jobs-empty"))
-        await pilot.press("2")
-        await until(lambda: isinstance(app.screen, LaunchScreen))
-        launch = app.screen
-        await until(lambda: "A replay cannot check" in said_in(launch, "#lead"))
-        assert "--local" in said_in(launch, "#summary")
-
-
-def said_in(screen: Screen[None], selector: str) -> str:
-    return str(screen.query_one(selector, Static).render())
+        await app.press("escape", "6", then="jobs")
+        await app.until(lambda: "A replay has no jobs" in app.said("#jobs-empty"))
+        await app.press("2", then="launch")
+        await app.until(lambda: "A replay cannot check" in app.said("#lead"))
+        assert "--local" in app.said("#summary")
 
 
 def drawn(columns: RolloutColumns) -> str:
@@ -278,72 +256,59 @@ async def test_what_waits_hears_at_once_of_another_time() -> None:
 
 
 async def test_a_replay_is_paused_stepped_sought_and_sped_up_by_keys() -> None:
-    app = HudApp(player("healthy", None, 20.0), "replay", Start())
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(lambda: isinstance(app.screen, LiveScreen) and run_of(app).series.length > 1)
-        live = app.screen
-        assert isinstance(live, LiveScreen)
+    async with playing("healthy", 20.0) as app:
+        await app.until(lambda: app.run.series.length > 1)
 
-        def said() -> str:
-            return live.query_one(RunStatus).line.plain
+        def status() -> str:
+            return app.screen.query_one(RunStatus).line.plain
 
-        await until(lambda: "▶ 20× · step " in said())
+        await app.until(lambda: "▶ 20× · step " in status())
         keys = "space play/pause  W slower  w faster  @ go to step"
-        assert live.query_one(KeyLine).render().plain.startswith(keys)
-        await pilot.press("space")
-        await until(lambda: "⏸ 20× · step " in said())
-        playback = app.workspace.session.playback
-        assert playback is not None
-        here = playback.step
-        await until(lambda: run_of(app).series.length == here)
-        await pilot.press("full_stop", "full_stop")
-        await until(lambda: run_of(app).series.length == here + 2)
-        assert f"⏸ 20× · step {here + 2}/300" in said()
-        await pilot.press("comma")
-        await until(lambda: run_of(app).series.length == here + 1)
-        await pilot.press("w", "w", "W")
-        await until(lambda: "⏸ 40×" in said())
-        await pilot.press("at")
-        await until(lambda: isinstance(app.screen, InputDialog))
-        await pilot.press(*"301", "enter")
-        problem = app.screen.query_one("#dialog-problem", Static)
-        await until(lambda: "from 0 to 300" in str(problem.render()))
-        await pilot.press(*["backspace"] * 3, *"120", "enter")
-        await until(lambda: app.screen is live and run_of(app).series.length == 120)
-        await until(lambda: "step 120/300" in said())
-        await pilot.press("at")
-        await until(lambda: isinstance(app.screen, InputDialog))
-        await pilot.press(*"7", "enter")
-        await until(lambda: run_of(app).series.length == 7)
-        await pilot.press("space")
-        await until(lambda: run_of(app).series.length > 8)
-        assert "stalled" not in said()
+        assert app.said("KeyLine").startswith(keys)
+        await app.press("space")
+        await app.until(lambda: "⏸ 20× · step " in status())
+        here = app.app.workspace.session.playback.step
+        await app.until(lambda: app.run.series.length == here)
+        await app.press("full_stop", "full_stop")
+        await app.until(lambda: app.run.series.length == here + 2)
+        assert f"⏸ 20× · step {here + 2}/300" in status()
+        await app.press("comma")
+        await app.until(lambda: app.run.series.length == here + 1)
+        await app.press("w", "w", "W")
+        await app.until(lambda: "⏸ 40×" in status())
+        await app.open(InputDialog, "at")
+        await app.press(*"301", "enter")
+        await app.until(lambda: "from 0 to 300" in app.said("#dialog-problem"))
+        await app.press(*["backspace"] * 3, *"120", "enter", then="live")
+        await app.until(lambda: app.run.series.length == 120)
+        await app.until(lambda: "step 120/300" in status())
+        await app.open(InputDialog, "at")
+        await app.press(*"7", "enter")
+        await app.until(lambda: app.run.series.length == 7)
+        await app.press("space")
+        await app.until(lambda: app.run.series.length > 8)
+        assert "stalled" not in status()
 
 
 async def test_a_replay_that_has_ended_has_no_time_left() -> None:
-    app = HudApp(player("stall", None, 2000.0), "replay", Start())
-    async with app.run_test(size=(200, 40)) as pilot:
-        await until(lambda: isinstance(app.screen, LiveScreen))
+    async with playing("stall", 2000.0, size=(200, 40)) as app:
         status = app.screen.query_one(RunStatus)
-        await until(lambda: "■" in status.line.plain and status.freshness.over)
-        assert run_of(app).training, "the recording ends within the run"
+        await app.until(lambda: "■" in status.line.plain and status.freshness.over)
+        assert app.run.training, "the recording ends within the run"
         assert " left" not in status.line.plain
-        await pilot.press("1")
-        await until(lambda: app.screen.query(TopLine) and app.screen is not status.screen)
-        top = app.screen.query_one(TopLine)
-        await until(lambda: "step 200/300" in top.line.plain)
-        assert " left" not in top.line.plain
+        await app.press("1", then="models")
+        await app.until(lambda: "step 200/300" in app.said("TopLine"))
+        assert " left" not in app.said("TopLine")
 
 
 async def test_where_a_service_is_followed_the_keys_of_a_replay_do_nothing(
     served: Served,
 ) -> None:
     async with cockpit(served, Start("status")) as flown:
-        await flown.press("3")
-        await flown.until(lambda: isinstance(flown.app.screen, LiveScreen))
-        assert flown.app.screen.check_action("play", ()) is False
+        await flown.press("3", then="live")
+        assert flown.screen.check_action("play", ()) is False
         await flown.press("space", "full_stop", "w", "at")
-        assert isinstance(flown.app.screen, LiveScreen)
+        assert flown.screen is flown.view
 
 
 def test_the_demos_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,10 +54,8 @@ async def runs(
 ) -> AsyncIterator[tuple[Cockpit, RunsScreen]]:
     """The app on its Runs view, once the table was read."""
     async with cockpit(served, Start("models"), size, **more) as flown:
-        await flown.press("5")
-        await flown.until_view("runs")
+        await flown.press("5", then="runs")
         view = flown.view
-        assert isinstance(view, RunsScreen)
         await flown.until(lambda: view.rows is not None)
         yield flown, view
 
@@ -82,8 +80,7 @@ async def test_a_large_screen_lists_all_runs_newest_first_and_all_of_the_one_und
         assert "3 runs" in flown.said("#runs-title")
         facts = view.query_one("#run-facts", Static)
         for id_ in (three[2], three[1]):
-            await flown.until(lambda id_=id_: id_ in str(facts.render()))  # type: ignore[misc]
-            assert view.table.row is not None
+            await flown.until(lambda id_=id_: id_ in str(facts.render()))
             for word in ("tasks per step", "importance_sampling", view.table.row.model):
                 assert word in str(facts.render())
             await flown.until(lambda: view.preview.curve.display and view.preview.curve.order)
@@ -112,20 +109,16 @@ async def test_enter_shows_the_run_in_live_and_the_apostrophe_its_last_step_in_t
     """The cursor begins on the run of the model that is followed, which has a mark."""
     async with cockpit(served, Start("status", model="model-0")) as flown:
         await flown.until(lambda: flown.view.run.loaded)
-        await flown.press("5")
-        await flown.until_view("runs")
+        await flown.press("5", then="runs")
         view: Any = flown.view
         await flown.until(lambda: view.table.row is not None and view.table.row.id == three[0])
         assert re.search(r"●.*model-0", drawn(view.table))
-        await flown.press("home", "enter")
-        await flown.until_view("live")
+        await flown.press("home", "enter", then="live")
         live: Any = flown.view
         await flown.until(lambda: live.run.model is not None and live.run.model.name == "model-2")
         await flown.until(lambda: live.cursor == 1)  # the last step that the ended run took
-        await flown.press("5")
-        await flown.until_view("runs")
-        await flown.press("home", "down", "apostrophe")
-        await flown.until_view("checkpoints")
+        await flown.press("5", then="runs")
+        await flown.press("home", "down", "apostrophe", then="checkpoints")
         tree: Any = flown.view
         await flown.until(lambda: tree.selected is not None and tree.selected.job_id == three[1])
         assert tree.selected.step == 2
@@ -140,8 +133,7 @@ async def test_columns_are_sorted_by_shown_hidden_moved_and_reset(
         def keys() -> list[str]:
             return [one.key for one in view.table.arrangement.columns]
 
-        await flown.press("a")
-        await flown.until(lambda: isinstance(flown.screen, ColumnList))
+        await flown.open(ColumnList, "a")
         await flown.press("down", "space")
         assert "state" not in keys()
         await flown.press("space")
@@ -150,15 +142,12 @@ async def test_columns_are_sorted_by_shown_hidden_moved_and_reset(
         assert keys()[-2] == "state"
         await flown.press("v")
         assert view.table.arrangement.group == "state"
-        await flown.press("0", "escape")
-        await flown.until_view("runs")
+        await flown.press("0", "escape", then="runs")
         assert keys() == usual
         assert view.table.arrangement.group == ""
-        await flown.press("o")
-        await flown.until(lambda: isinstance(flown.screen, ColumnList))
-        flown.screen.query_one("#charts-list").select("lr")  # type: ignore[attr-defined]
-        await flown.press("enter")
-        await flown.until_view("runs")
+        await flown.open(ColumnList, "o")
+        flown.screen.query_one("#charts-list").select("lr")
+        await flown.press("enter", then="runs")
         assert shown(view) == [three[1], three[2], three[0]]
         assert "lr ↓" in drawn(view.table)
         await flown.press("o", "enter")
@@ -195,8 +184,7 @@ async def test_runs_are_grouped_marked_and_copied(served: Served, three: list[st
         assert not view.table.marked
         await flown.press("home", "c")
         await flown.until_notice("Mark the runs to compare first: space marks one.")
-        await flown.press("space", "c")
-        await flown.until(lambda: isinstance(flown.screen, RunComparison))
+        await flown.open(RunComparison, "space", "c")
         assert list(view.table.marked) == [three[2]], "with the run under the cursor"
 
 
@@ -231,8 +219,7 @@ async def test_details_say_every_parameter_and_a_name_and_a_note_are_given_in_pl
     served: Served, three: list[str], tmp_path: Path
 ) -> None:
     async with runs(served, state=lambda: tmp_path) as (flown, view):
-        await flown.press("d")
-        await flown.until(lambda: isinstance(flown.screen, RunDetails))
+        await flown.open(RunDetails, "d")
         pane: Any = flown.screen.query_one("#run-details")
         await flown.until(lambda: pane.lines)
         for word in (three[2], "learning rate", "2e-6", "tasks per step", "no gradient"):
@@ -243,14 +230,12 @@ async def test_details_say_every_parameter_and_a_name_and_a_note_are_given_in_pl
         flown.screen.query_one("#edit-note", Input).value = "ship it"
         await flown.press("enter")
         await flown.until(lambda: view.rows is not None and view.rows[0].name == "the good one")
-        assert view.rows is not None
         assert view.rows[0].note == "ship it"
         answer = await flown.http.get(f"/v2/jobs/{three[2]}")
         assert answer.json()["name"] == "the good one"
         await flown.press("e")
         await flown.until(lambda: isinstance(flown.screen, EditDialog) and flown.screen.focused)
-        await flown.press("escape")
-        await flown.until_view("runs")
+        await flown.press("escape", then="runs")
 
 
 async def test_details_say_why_a_run_failed_and_what_to_press(
@@ -263,17 +248,14 @@ async def test_details_say_why_a_run_failed_and_what_to_press(
     job = await submit(http, str((await fork(http, "model"))["id"]), steps=2)
     assert (await ended(http, job))["status"] == "failed"
     async with runs(served) as (flown, view):
-        await flown.press("d")
-        await flown.until(lambda: isinstance(flown.screen, RunDetails))
+        await flown.open(RunDetails, "d")
         pane: Any = flown.screen.query_one("#run-details")
         await flown.until(lambda: "the card is [red]gone[/]" in pane.plain)
         assert pane.plain.startswith("failed: ")
         assert "R in Runs resumes it, from the start on." in pane.plain
         await flown.press("escape")
         await flown.until(lambda: flown.screen is view)
-        await flown.press("o")
-        await flown.until(lambda: isinstance(flown.screen, ColumnList))
-        listed: Any = flown.screen
+        listed = await flown.open(ColumnList, "o")
         listed.rows.select("reward")
         note = listed.query_one("#columns-note")
         await flown.until(lambda: "mean of its first 5 steps" in str(note.render()))
@@ -295,14 +277,10 @@ async def test_a_run_moves_by_itself_is_cancelled_and_resumed(served: Served) ->
         assert view.table.row is not kept
         await flown.press("R")
         await flown.until_notice("is running: nothing to resume")
-        await flown.press("X")
-        await flown.until_dialog()
-        await flown.press("y")
+        await flown.agree("X")
         toy_of(served).go_on()
         await flown.until(lambda: row().status == "cancelled")
-        await flown.press("R")
-        await flown.until_dialog()
-        await flown.press("y")
+        await flown.agree("R")
         await flown.until(lambda: row().status == "running")
         assert await status(served, job_id) == "running"
 
@@ -312,12 +290,10 @@ async def test_a_loop_from_outside_is_a_run_that_only_its_client_cancels(
 ) -> None:
     await grown(http, "looped", 3)
     async with runs(served) as (flown, view):
-        assert view.table.row is not None
         assert (view.table.row.model, view.table.row.step) == ("looped", 3)
         await flown.press("X")
         await flown.until_notice("only its own client can cancel it")
-        await flown.press("e")
-        await flown.until(lambda: isinstance(flown.screen, EditDialog))
+        await flown.open(EditDialog, "e")
         assert not flown.screen.query("#edit-name")
 
 
@@ -341,10 +317,7 @@ async def compared(
 ) -> AsyncIterator[tuple[Cockpit, RunComparison]]:
     """The newest runs in one chart, once their steps were read."""
     async with runs(served, size) as (flown, _):
-        await flown.press(*["space"] * count, "c")
-        await flown.until(lambda: isinstance(flown.screen, RunComparison))
-        screen = flown.screen
-        assert isinstance(screen, RunComparison)
+        screen = await flown.open(RunComparison, *["space"] * count, "c")
         await flown.until(lambda: len(screen.compared.runs) == count)
         yield flown, screen
 
@@ -356,9 +329,7 @@ def text_of(screen: RunComparison) -> str:
 async def test_three_runs_are_compared_with_five_keys(served: Served, three: list[str]) -> None:
     """A curve and a line for each run, at every size."""
     async with cockpit(served, Start("models")) as flown:
-        await flown.press("5", "space", "space", "space", "c")
-        await flown.until(lambda: isinstance(flown.screen, RunComparison))
-        screen: Any = flown.screen
+        screen = await flown.open(RunComparison, "5", "space", "space", "space", "c")
         await flown.until(lambda: len(screen.compared.runs) == 3)
         for size in ((80, 24), (120, 40), (200, 60)):
             await flown.pilot.resize_terminal(*size)
@@ -426,7 +397,7 @@ async def test_the_legend_says_that_tasks_differ_and_cuts_no_title(
         changed = replace(second, taskset="long", parameters={**second.parameters, **more})
         for size in ((80, 24), (100, 30), (120, 40), (140, 40), (200, 60)):
             await flown.pilot.resize_terminal(*size)
-            await flown.until(lambda size=size: screen.size == size)  # type: ignore[misc]
+            await flown.until(lambda size=size: screen.size == size)
             legend.show([(first, value), (changed, other)], screen.names)
             await flown.pilot.pause()
             assert legend.differences.keys[0] == "taskset"
@@ -447,22 +418,17 @@ async def test_the_crosshair_is_on_the_same_step_in_live_the_tree_and_the_compar
         assert (session.at, screen.place) == (screen.chosen.ids[0], 0)
         assert "┊ step 1" in text_of(screen)
         run = screen.legend.chosen
-        await flown.press("enter")
-        await flown.until_view("live")
+        await flown.press("enter", then="live")
         live: Any = flown.view
         await flown.until(lambda: live.cursor == 0)
         assert live.run.model.id == next(r.model_id for r, _ in screen.legend.rows if r.id == run)
         await flown.press("right")
         at = session.at
-        await flown.press("5")
-        await flown.until_view("runs")
-        await flown.press("c")
-        await flown.until(lambda: isinstance(flown.screen, RunComparison))
-        again: Any = flown.screen
+        await flown.press("5", then="runs")
+        again = await flown.open(RunComparison, "c")
         await flown.until(lambda: again.place == 1)
         assert (again.checkpoint_id, again.legend.chosen) == (at, run)
-        await flown.press("apostrophe")
-        await flown.until_view("checkpoints")
+        await flown.press("apostrophe", then="checkpoints")
         tree: Any = flown.view
         await flown.until(lambda: tree.selected is not None and tree.selected.id == at)
 
@@ -489,8 +455,7 @@ async def test_how_runs_are_compared_is_chosen_with_the_keys_of_live(
         assert screen.compared.at is None
         await flown.press("left", "escape")
         assert screen.compared.at is None, "esc removes the crosshair first"
-        await flown.press("escape")
-        await flown.until_view("runs")
+        await flown.press("escape", then="runs")
 
 
 async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> None:
@@ -500,9 +465,8 @@ async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> N
         await flown.until(lambda: "●" in text_of(screen))
         assert "95 % intervals" in text_of(screen), "evaluations are not averaged"
         assert re.search(r"(\.\d+|1\.00?)–(\.\d+|1\.00?)", text_of(screen))
-        await flown.press("a")
-        await flown.until(lambda: isinstance(flown.screen, MetricList))
-        flown.screen.query_one("#charts-list").select("entropy")  # type: ignore[attr-defined]
+        await flown.open(MetricList, "a")
+        flown.screen.query_one("#charts-list").select("entropy")
         await flown.press("enter")
         await flown.until(lambda: flown.screen is screen and screen.compared.key == "entropy")
         await flown.until(lambda: "entropy" in text_of(screen))
@@ -511,8 +475,7 @@ async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> N
         await flown.until(lambda: any(isfinite(value) for _, value in screen.legend.rows))
         await flown.press("question_mark")
         await flown.until(lambda: flown.screen.query("#help-list"))
-        await flown.press("escape", "a")
-        await flown.until(lambda: isinstance(flown.screen, MetricList))
+        await flown.open(MetricList, "escape", "a")
         await flown.press("escape")
         await flown.until(lambda: flown.screen is screen)
 
@@ -545,8 +508,7 @@ async def test_a_loop_has_a_name_a_model_a_reward_and_an_end_in_every_list(
         await flown.until(lambda: "my loop running  step 2/10" in flown.said("RunStatus"))
         assert "reward .500 → .500" in flown.said("RunStatus")
         assert "left" in flown.said("RunStatus")
-        await flown.press("1")
-        await flown.until_view("models")
+        await flown.press("1", then="models")
         models: Any = flown.view
         await flown.until(lambda: "looped" in str(models.rows.rows))
         await flown.until(
@@ -559,8 +521,7 @@ async def test_a_loop_has_a_name_a_model_a_reward_and_an_end_in_every_list(
         top = str(models.query_one(TopLine).line)
         for word in ("my loop running", "step 2/10", "reward .5", "left"):
             assert word in top
-        await flown.press("6")
-        await flown.until_view("jobs")
+        await flown.press("6", then="jobs")
         jobs: Any = flown.view
         await flown.until(lambda: jobs.runs)
         [row] = jobs.browser.list.rows
@@ -568,8 +529,7 @@ async def test_a_loop_has_a_name_a_model_a_reward_and_an_end_in_every_list(
         for word in ("my loop", "running", "2/10", ".500 → .500", "looped"):
             assert word in told
         assert told[6] not in ("", "–"), "its ETA"
-        await flown.press("5")
-        await flown.until_view("runs")
+        await flown.press("5", then="runs")
         await flown.until(lambda: getattr(flown.view, "rows", None))
         text = drawn(flown.view.query_one(RunTable))
         for word in ("my loop", "running", "2/10", "looped"):
@@ -612,6 +572,6 @@ async def test_an_unchanged_model_asks_seldom_for_the_runs(
         before = asked[0]
         with monkeypatch.context() as lost:
             lost.setattr(Liveness, "offline", True)
-            session._looked_for = None
+            session._loop_tree = None
             await session.find_loop()
         assert asked[0] == before, "nothing is asked of a service that does not answer"

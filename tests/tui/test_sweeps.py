@@ -8,34 +8,22 @@ from typing import Any
 from textual.widgets import Button, Input
 
 from hud_tui.client.submit import SweepFiles
-from hud_tui.settings import Start
-from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.widgets.form import Field, Picker
-from hud_tui.wire import JobStatus
-from tests.conftest import Served, caller, fork
-from tests.tui.conftest import Connector, Opened, opened, toy_of
+from tests.conftest import Served
+from tests.tui.conftest import Opened, toy_of
+from tests.tui.test_launch import checked, launch, said, view
 
 FAST = {"steps": 1, "group_size": 2, "tasks_per_step": 1}
 
 
 @asynccontextmanager
-async def launch(served: Served, state: Path, **start: Any) -> AsyncIterator[Opened]:
+async def sweeping(served: Served, state: Path, **start: Any) -> AsyncIterator[Opened]:
     """Launch with a checked taskset, of a model that has no run yet."""
-    async with caller(served) as http:
-        await fork(http, "arith rl")
-    begin = Start(**{"command": "run", "source": "arith", "parameters": FAST, **start})
-    async with opened(Connector(served), begin, size=(120, 40), state=lambda: state) as app:
-        await app.until_view("launch")
-        await app.until(lambda: view(app).query_one("#loss_fn", Picker).value)
-        await app.until(lambda: view(app).draft.findings and not view(app).draft.checking)
+    begin = {"source": "arith", "parameters": FAST, **start}
+    async with launch(served, state=lambda: state, **begin) as app:
+        await checked(app)
         yield app
-
-
-def view(app: Opened) -> LaunchScreen:
-    screen = app.app.shown_view
-    assert isinstance(screen, LaunchScreen)
-    return screen
 
 
 def runs(app: Opened) -> RunsScreen:
@@ -48,21 +36,16 @@ def typed(app: Opened, key: str, text: str) -> None:
     view(app).query_one(f"#{key}", Input).value = text
 
 
-def said(app: Opened, selector: str) -> str:
-    return str(view(app).query_one(selector).render())
-
-
 async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
     served: Served, tmp_path: Path
 ) -> None:
-    async with launch(served, tmp_path) as app:
+    async with sweeping(served, tmp_path) as app:
         typed(app, "learning_rate", "1e-6, 2e-6")
         typed(app, "seed", "0,1")
         await app.until(lambda: "sweep: 4 runs, 2 at once · 8 rollouts" in said(app, "#summary"))
         typed(app, "at_once", "1")
         await app.until(lambda: "4 runs, 1 at once" in said(app, "#summary"))
-        await app.press("ctrl+s")
-        shown = await app.until_dialog()
+        shown = await app.ask("ctrl+s")
         for word in ("arith-rl-sweep", "lr 1e-6 · seed 0", "lr 2e-6 · seed 1", "4 runs, 1 at once"):
             assert word in shown
         for label in ("start from", "evaluates", "per run", "in all", "tokens", "time"):
@@ -73,8 +56,7 @@ async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
         await app.press("E")
         await app.until(lambda: "before the first step" in app.dialog)
         assert app.net.sent == []
-        await app.press("y")
-        await app.until_view("runs")
+        await app.press("y", then="runs")
         await app.until(lambda: len(runs(app).rows or ()) == 4)
         await app.until(lambda: {row.status for row in runs(app).rows or ()} == {"succeeded"})
         assert {row.sweep for row in runs(app).rows or ()} == {"arith-rl-sweep"}
@@ -90,7 +72,7 @@ async def test_what_is_no_sweep_is_refused_and_a_cancelled_one_is_not_sent(
     served: Served, tmp_path: Path
 ) -> None:
     many = ",".join(map(str, range(90)))
-    async with launch(served, tmp_path) as app:
+    async with sweeping(served, tmp_path) as app:
         for seeds, steps, wrong in (
             ("1,1", "1", "a value comes twice"),
             ("1,x", "1", "invalid: seed"),
@@ -103,10 +85,8 @@ async def test_what_is_no_sweep_is_refused_and_a_cancelled_one_is_not_sent(
         typed(app, "seed", "0,1")
         typed(app, "steps", "1")
         await app.until(lambda: "sweep: 2 runs" in said(app, "#summary"))
-        await app.press("ctrl+s")
-        await app.until_dialog()
-        await app.press("escape")
-        await app.until_view("launch")
+        await app.ask("ctrl+s")
+        await app.press("escape", then="launch")
         assert app.net.sent == []
         assert SweepFiles(tmp_path).all() == []
         await app.press("e")
@@ -126,13 +106,11 @@ async def test_what_is_no_sweep_is_refused_and_a_cancelled_one_is_not_sent(
 
 async def test_the_command_line_fills_in_a_sweep(served: Served, tmp_path: Path) -> None:
     swept = {"learning_rate": (1e-6, 2e-6), "loss_fn": ("ppo", "cispo")}
-    async with launch(served, tmp_path, swept=swept, at_once=1, dry_run=True) as app:
+    async with sweeping(served, tmp_path, swept=swept, at_once=1, dry_run=True) as app:
         assert view(app).query_one("#learning_rate", Input).value == "1e-6, 2e-6"
         assert view(app).query_one("#loss_fn", Picker).value == "ppo, cispo"
         await app.until(lambda: "4 runs, 1 at once" in said(app, "#summary"))
-        await app.press("ctrl+s")
-        assert "loss ppo" in await app.until_dialog()
-        await app.press("y")
+        assert "loss ppo" in await app.agree("ctrl+s")
         await app.until_notice("--dry-run: nothing was sent.")
         assert app.net.sent == []
 
@@ -141,17 +119,14 @@ async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
     served: Served, tmp_path: Path
 ) -> None:
     toy_of(served).rest_after(0)
-    async with launch(served, tmp_path) as app:
+    async with sweeping(served, tmp_path) as app:
         typed(app, "seed", "0,1")
         typed(app, "at_once", "1")
-        await app.press("ctrl+s")
-        await app.until_dialog()
-        await app.press("y")
+        await app.agree("ctrl+s")
         await app.until_view("runs")
         await app.until(lambda: [row.status for row in runs(app).rows or ()] == ["running"])
         await app.until(lambda: "0 of 2 runs ended, 1 waits" in app.said("#runs-title"))
-        await app.press("X")
-        assert "one of a sweep" in await app.until_dialog()
+        assert "one of a sweep" in await app.ask("X")
         app.screen.query_one("#sweep", Button).press()
         await app.until(lambda: "Its runs end between two rollouts" in app.dialog)
         await app.press("y")
@@ -160,8 +135,7 @@ async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
         await app.until(lambda: [row.status for row in runs(app).rows or ()] == ["cancelled"])
         [kept] = SweepFiles(tmp_path).all()
         assert kept.cancelled
-        await app.press("R")
-        await app.until_dialog()
+        await app.ask("R")
         app.screen.query_one("#sweep", Button).press()
         await app.until(lambda: "what waits begins" in app.dialog)
         await app.press("y")
@@ -171,7 +145,7 @@ async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
 
 
 async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_path: Path) -> None:
-    async with launch(served, tmp_path) as app:
+    async with sweeping(served, tmp_path) as app:
         form = view(app).form
         fold = form.query_one("#fold", Button)
         beta = form.query_one("#beta1", Input)
@@ -194,8 +168,7 @@ async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_p
         fold.focus()
         await app.press("enter")
         await app.until(lambda: "3 set" in str(fold.label))
-        await app.press("ctrl+s")
-        shown = await app.until_dialog()
+        shown = await app.ask("ctrl+s")
         for word in ("0.8", "clip_high_threshold=1.3"):
             assert word in shown
         for key in ("beta1", "norm_adv_by_std", "loss_fn_config", "group_size"):
@@ -203,15 +176,8 @@ async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_p
             assert isinstance(field, Field)
             assert f"\n{field.label}  " in shown, "a parameter has one name"
         assert "\nweight decay" not in shown, "what is left to the engine has no line of its own"
-        await app.press("y")
-        await app.until_view("live")
-        await app.until(lambda: view_run(app) is not None)
-        given = view_run(app).parameters or {}
+        await app.press("y", then="live")
+        await app.until(lambda: app.run.job)
+        given = app.run.job.parameters
         assert (given["beta1"], given["norm_adv_by_std"]) == (0.8, True)
         assert given["loss_fn_config"]["clip_high_threshold"] == 1.3
-
-
-def view_run(app: Opened) -> JobStatus:
-    shown = app.app.shown_view
-    assert shown is not None
-    return shown.session.run.job  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.theme import RAMPS, TITLES, RampFilter
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served
-from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.conftest import Connector, opened
 
 
 def ramp(app: HudApp) -> tuple[str, ...]:
@@ -60,12 +60,10 @@ async def test_a_broken_choice_is_told_and_left(
     file = tmp_path / "look.json"
     file.write_text(kept)
     start = Start("models", view="models")
-    app = HudApp(Connector(served), "local", start, state=lambda: tmp_path)
-    async with app.run_test(notifications=True) as pilot:
-        flown = Opened(app, pilot, Connector(served))
-        await flown.until_notice(f"{file}: {said}")
-        assert [one.severity for one in app._notifications] == ["warning"]
-        await flown.until_view("models")
-        await flown.press("t")
-        await flown.until(lambda: app.theme == "hud-light")
+    async with opened(Connector(served), start, state=lambda: tmp_path) as app:
+        await app.until_notice(f"{file}: {said}")
+        assert [one.severity for one in app.app._notifications] == ["warning"]
+        await app.until_view("models")
+        await app.press("t")
+        await app.until(lambda: app.app.theme == "hud-light")
     assert file.read_text() == kept

@@ -93,7 +93,7 @@ class TypedApp:
         answered = False
         while not (answered or self.ended):
             seen = len(self.reports)
-            await until(lambda seen=seen: self.ended or len(self.reports) > seen, patience_s)  # type: ignore[misc]
+            await until(lambda seen=seen: self.ended or len(self.reports) > seen, patience_s)
             answered = any(one.key == PING_KEY for one in self.reports[known:])
         return self.reports[-1] if self.reports else Report("", "", "", None, 0)
 
@@ -232,7 +232,7 @@ def main() -> int:
             signal.signal(signal.SIGUSR1, lambda *_: tell_stacks(self))
             tell()
 
-    module.HudApp = Reporting  # type: ignore[misc]
+    module.HudApp = Reporting
     return main_module.main(sys.argv[2:])
 
 
