@@ -24,12 +24,11 @@ from hud_tui.settings import (
     PROCESS,
     Paths,
     Place,
-    Settings,
     list_variables,
     usable_settings,
 )
 from hud_tui.storage import Directory, look_at
-from hud_tui.terminal import terminal
+from hud_tui.terminal import Terminal, terminal
 
 KEY = "hud-key-0123456789"
 
@@ -39,13 +38,6 @@ def levels(findings: Iterable[Finding]) -> list[tuple[str, int]]:
 
 
 # settings
-
-
-def settings_and_findings(
-    places: list[Place], needs_key: bool = True
-) -> tuple[Settings, list[Finding]]:
-    settings, problems = usable_settings(places, needs_key=needs_key)
-    return settings, list(check_settings(settings, problems, places))
 
 
 def test_a_setting_says_where_it_is_from_and_what_it_hides_but_not_what_it_is() -> None:
@@ -64,19 +56,23 @@ def test_a_setting_says_where_it_is_from_and_what_it_hides_but_not_what_it_is() 
     assert "other-key" not in repr(listed)
 
 
-def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Path) -> None:
-    file = tmp_path / ".env"
+def env_file(directory: Path, mode: int) -> Path:
+    file = directory / ".env"
     file.write_text("")
-    file.chmod(0o644)
+    file.chmod(mode)
+    return file
+
+
+def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Path) -> None:
+    file = env_file(tmp_path, 0o644)
     process = {"HUD_RL_URL": "nonsense", "HUD_API_URL": "http://hud.example"}
     broken = HudUsage(".env line 3: expected NAME=VALUE", "correct or remove that line")
-    settings, findings = settings_and_findings(
-        [Place(PROCESS, process), Place(str(file), {"HUD_API_KEY": KEY}, (broken,), file)]
-    )
+    places = [Place(PROCESS, process), Place(str(file), {"HUD_API_KEY": KEY}, (broken,), file)]
+    settings, problems = usable_settings(places)
     assert (settings.rl_url, settings.api_url) == (DEFAULTS["HUD_RL_URL"], "http://hud.example")
     assert settings.api_key == KEY
-    messages = [f.message for f in findings if f.level != "ok"]
-    assert messages == [
+    findings = list(check_settings(settings, problems, places))
+    assert [f.message for f in findings if f.level != "ok"] == [
         ".env line 3: expected NAME=VALUE",
         "HUD_RL_URL is not an http or https URL",
         f"{file} holds a key and can be read by others",
@@ -86,21 +82,21 @@ def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Pat
     assert exit_code(findings) == 2
 
 
-def test_http_on_this_machine_and_a_private_file_are_well(tmp_path: Path) -> None:
-    file = tmp_path / ".env"
-    file.write_text("")
-    file.chmod(0o600)
-    urls = {name: "http://127.0.0.1:8000" for name in DEFAULTS} | {"HUD_API_KEY": KEY}
-    _, findings = settings_and_findings([Place(str(file), urls, (), file)])
-    assert levels(findings) == []
-
-
-@pytest.mark.parametrize("key", ["", "  ", "schlüssel"])
-def test_without_a_usable_key_nothing_is_sent_as_one(key: str) -> None:
-    settings, findings = settings_and_findings([Place(PROCESS, {"HUD_API_KEY": key})])
-    assert settings.api_key == ""
-    assert exit_code(findings) == (4 if not key.strip() else 2)
-    assert levels(settings_and_findings([], needs_key=False)[1]) == []
+@pytest.mark.parametrize(
+    ("key", "needed", "code"),
+    [(KEY, True, 0), ("", True, 4), ("  ", True, 4), ("schlüssel", True, 2), ("", False, 0)],
+)
+def test_http_on_this_machine_a_private_file_and_a_usable_key_are_well(
+    tmp_path: Path, key: str, needed: bool, code: int
+) -> None:
+    file = env_file(tmp_path, 0o600)
+    urls = {name: "http://127.0.0.1:8000" for name in DEFAULTS} | {"HUD_API_KEY": key}
+    places = [Place(str(file), urls, (), file)]
+    settings, problems = usable_settings(places, needs_key=needed)
+    assert settings.api_key == (key if key == KEY else "")
+    findings = list(check_settings(settings, problems, places))
+    assert exit_code(findings) == code
+    assert (levels(findings) == []) is (code == 0)
 
 
 # hosts
@@ -131,17 +127,14 @@ def test_what_an_answer_means(
     assert finding.fix or level == "ok"
 
 
-def test_without_a_key_any_answer_of_the_api_is_one() -> None:
-    [finding] = check_hosts([Host(("api",), "https://h", True, 401, 0.1)], False, {})
-    assert finding.level == "ok"
-
-
-def test_a_slow_host_and_a_proxy_are_named() -> None:
+def test_a_slow_host_and_a_proxy_are_named_and_without_a_key_a_refusal_is_an_answer() -> None:
     [slow] = check_hosts([Host(("rl",), "https://h", True, 200, 3.0)], True, {})
     assert (slow.level, "3.00 s" in slow.message) == ("warning", True)
     [lost] = check_hosts([Host(("rl",), "https://h", False)], True, {"HTTPS_PROXY": "http://p"})
     assert "HUD_RL_URL" in lost.fix
     assert "HTTPS_PROXY" in lost.fix
+    [refused] = check_hosts([Host(("api",), "https://h", True, 401, 0.1)], False, {})
+    assert refused.level == "ok"
 
 
 # terminal
@@ -150,24 +143,32 @@ SIZE = os.terminal_size((120, 40))
 TMUX = {"TMUX": "/tmp/t,1,0", "TERM": "tmux-256color"}
 
 
-def silent(*words: str) -> str:
-    return ""
+def terminal_of(
+    environ: dict[str, str],
+    answer: str = "",
+    size: os.terminal_size | None = SIZE,
+    encoding: str = "utf-8",
+) -> Terminal:
+    """The terminal of these variables, whose multiplexer answers so."""
+    return terminal(environ, size, encoding, lambda *words: answer)
 
 
 @pytest.mark.parametrize(
-    ("environ", "colors"),
+    ("environ", "answer", "colors"),
     [
-        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "truecolor"),
-        ({"TERM": "xterm-256color"}, "256"),
-        ({"TERM": "xterm-kitty"}, "16"),
-        ({"TERM": "foot"}, "256"),
-        ({"TERM": "vt100"}, "16"),
-        ({"TERM": "dumb", "COLORTERM": "truecolor"}, "none"),
-        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "none"),
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "", "truecolor"),
+        ({"TERM": "xterm-256color"}, "", "256"),
+        ({"TERM": "xterm-kitty"}, "", "16"),
+        ({"TERM": "foot"}, "", "256"),
+        ({"TERM": "vt100"}, "", "16"),
+        ({"TERM": "dumb", "COLORTERM": "truecolor"}, "", "none"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "", "none"),
+        (TMUX, "256,RGB,clipboard", "truecolor"),
     ],
 )
-def test_colours(environ: dict[str, str], colors: str) -> None:
-    assert terminal(environ, SIZE, "utf-8", silent).colors == colors
+def test_colours(environ: dict[str, str], answer: str, colors: str) -> None:
+    found = terminal_of(environ, answer)
+    assert (found.colors, found.multiplexer == "tmux") == (colors, environ is TMUX)
 
 
 @pytest.mark.parametrize(
@@ -186,24 +187,15 @@ def test_colours(environ: dict[str, str], colors: str) -> None:
     ],
 )
 def test_the_clipboard(environ: dict[str, str], answer: str, clipboard: str) -> None:
-    assert terminal(environ, SIZE, "utf-8", lambda *words: answer).clipboard == clipboard
+    assert terminal_of(environ, answer).clipboard == clipboard
 
 
-def test_tmux_is_asked_for_its_terminal_s_colours() -> None:
-    found = terminal(TMUX, SIZE, "utf-8", lambda *words: "256,RGB,clipboard")
-    assert (found.colors, found.multiplexer) == ("truecolor", "tmux")
-
-
-def test_a_good_terminal_has_nothing_to_correct() -> None:
-    environ = {"TERM": "xterm-kitty", "COLORTERM": "truecolor"}
-    found = terminal(environ, SIZE, "UTF-8", silent)
-    assert levels(check_terminal(found)) == []
-    assert levels(check_terminal(terminal(environ, None, "UTF-8", silent))) == []
-
-
-def test_a_poor_terminal_is_told_what_to_do() -> None:
+def test_a_poor_terminal_is_told_what_to_do_and_a_good_one_nothing() -> None:
+    good = {"TERM": "xterm-kitty", "COLORTERM": "truecolor"}
+    for size in (SIZE, None):
+        assert levels(check_terminal(terminal_of(good, size=size))) == []
     small = os.terminal_size((39, 11))
-    found = terminal({"TERM": "linux", "STY": "1"}, small, "ascii", silent)
+    found = terminal_of({"TERM": "linux", "STY": "1"}, size=small, encoding="ascii")
     findings = list(check_terminal(found))
     assert [finding.level for finding in findings] == ["warning"] * 4
     assert all(finding.fix for finding in findings)
@@ -233,30 +225,28 @@ def test_directories_that_are_there_and_that_can_be_made(paths: Paths) -> None:
     assert levels(check_directories([config, state, data], paths.service_file, {})) == []
 
 
-def test_a_file_where_a_directory_should_be(paths: Paths) -> None:
-    paths.state.parent.write_text("in the way")
-    found = directories(paths)
-    findings = list(check_directories(found, paths.service_file, {}))
-    assert levels(findings) == [("failure", 2)]
-    assert "HUD_TUI_STATE_DIR" in findings[0].fix
+def test_little_room_a_wrong_limit_an_open_key_and_a_file_in_the_way(paths: Paths) -> None:
+    found, file = directories(paths), paths.service_file
 
+    def said(found: list[Directory], **variables: str) -> list[tuple[str, int]]:
+        return levels(check_directories(found, file, variables))
 
-def test_little_room_a_wrong_limit_and_an_open_key(paths: Paths) -> None:
-    found = directories(paths)
     low = [replace(one, free_bytes=10**9) for one in found]
     full = [replace(one, free_bytes=10**7) for one in found]
-    assert levels(check_directories(low, paths.service_file, {})) == [("warning", 0)]
-    small = {"HUD_TUI_MAX_DISK": "500MB"}
-    assert levels(check_directories(low, paths.service_file, small)) == []
-    assert levels(check_directories(full, paths.service_file, {})) == [("failure", 1)]
-    wrong = {"HUD_TUI_MAX_DISK": "lots"}
-    assert levels(check_directories(found, paths.service_file, wrong)) == [("failure", 2)]
+    assert said(low) == [("warning", 0)]
+    assert said(low, HUD_TUI_MAX_DISK="500MB") == []
+    assert said(full) == [("failure", 1)]
+    assert said(found, HUD_TUI_MAX_DISK="lots") == [("failure", 2)]
     paths.state.mkdir(parents=True)
-    paths.service_file.write_text("{}")
-    paths.service_file.chmod(0o644)
-    assert levels(check_directories(found, paths.service_file, {})) == [("warning", 0)]
-    paths.service_file.chmod(0o600)
-    assert levels(check_directories(found, paths.service_file, {})) == []
+    file.write_text("{}")
+    file.chmod(0o644)
+    assert said(found) == [("warning", 0)]
+    file.chmod(0o600)
+    assert said(found) == []
+    paths.data.write_text("in the way")
+    findings = list(check_directories(directories(paths), file, {}))
+    assert levels(findings) == [("failure", 2)]
+    assert "HUD_TUI_DATA_DIR" in findings[0].fix
 
 
 # versions and codes

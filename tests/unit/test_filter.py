@@ -157,15 +157,17 @@ def test_matches_are_rows_newest_first_and_grow_with_the_tree(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (59, "59 s"), (60, "1 m"), (7200, "2 h"), (90_000, "1 d"), (10**9, "31 y")],
+    ("then", "now", "text"),
+    [
+        *((1000.0, 1000.0 + past, text) for past, text in ((0, "0 s"), (59, "59 s"), (60, "1 m"))),
+        (1000.0, 8200.0, "2 h"),
+        (1000.0, 91_000.0, "1 d"),
+        (1000.0, 1000.0 + 10**9, "31 y"),
+        (None, 0.0, "–"),
+        ("not a time", 0.0, "–"),
+        (2000.0, 1000.0, "0 s"),
+        ("2026-01-01T00:00:00+00:00", 1767225600 + 5, "5 s"),
+    ],
 )
-def test_ages(seconds: float, text: str) -> None:
-    assert age(1000.0, 1000.0 + seconds) == text
-
-
-def test_ages_of_what_is_unknown_or_ahead() -> None:
-    assert age(None, 0.0) == "–"
-    assert age("not a time", 0.0) == "–"
-    assert age(2000.0, 1000.0) == "0 s"
-    assert age("2026-01-01T00:00:00+00:00", 1767225600 + 5) == "5 s"
+def test_ages(then: float | str | None, now: float, text: str) -> None:
+    assert age(then, now) == text

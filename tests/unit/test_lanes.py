@@ -203,16 +203,15 @@ def test_pieces_cover_a_segment_once_and_show_what_is_asked(
     assert all(a.folded != b.folded for a, b in pairwise(pieces))
 
 
-def test_a_chain_uses_one_lane() -> None:
-    lanes = drawn(tree_of(range(-1, 399), head=399), unfolded=True)
-    assert {row.lanes for row in rows(lanes)} == {"●", "◇"}
-
-
 def test_the_head_of_a_long_chain_shows_its_neighbours_and_folds_the_rest() -> None:
     lanes = drawn(tree_of(range(-1, 399), head=399))
     kinds = [row.kind for row in rows(lanes)]
     assert kinds[: NEAR + 1] == [Kind.NODE] * (NEAR + 1)
     assert len(lanes) < 2 * NEAR
+    unfolded = drawn(tree_of(range(-1, 399), head=399), unfolded=True)
+    assert {row.lanes for row in rows(unfolded)} == {"●", "◇"}, "a chain uses one lane"
+    with pytest.raises(IndexError):
+        Lanes().row(1)
 
 
 def test_the_branch_that_grew_last_is_left_and_the_older_one_stands_above_the_fork() -> None:
@@ -226,28 +225,12 @@ def test_the_branch_that_grew_last_is_left_and_the_older_one_stands_above_the_fo
 def test_nested_branches_indent_one_lane_each() -> None:
     lanes = drawn(tree_of([-1, 0, 1, 1, 0, 0], head=2))
     assert picture(lanes) == [
-        "● 5",
-        "│ ● 4",
-        "├─╯",
-        "│ ● 3",
-        "│ │ ● 2",
-        "│ ├─╯",
-        "│ ● 1",
-        "├─╯",
-        "● 0",
-        "◇ base",
+        *("● 5", "│ ● 4", "├─╯", "│ ● 3", "│ │ ● 2", "│ ├─╯"),
+        *("│ ● 1", "├─╯", "● 0", "◇ base"),
     ]
     assert rows(lanes)[5].served == (False, True, True)
     assert rows(lanes)[7].served == (True, True)
-
-
-def test_several_first_steps_share_one_base() -> None:
     assert picture(drawn(tree_of([-1, -1]))) == ["● 1", "│ ● 0", "├─╯", "◇ base"]
-
-
-def test_a_row_beyond_the_last_is_an_error() -> None:
-    with pytest.raises(IndexError):
-        Lanes().row(1)
 
 
 def test_what_is_kept_never_folds_and_folds_again_when_it_is_not() -> None:

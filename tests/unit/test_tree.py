@@ -114,14 +114,27 @@ def chain_of(*rewards: float | None, heldout: Sequence[float | None] = ()) -> Tr
 def test_the_best_is_the_earliest_of_equals_and_nan_is_none() -> None:
     assert chain_of(0.1, float("nan"), None, 0.9, 0.9).best == 3
     assert chain_of(float("nan"), None).best is None
+    deltas = chain_of(0.5, 0.75, None)
+    assert [deltas.delta(p) for p in range(4)] == [None, 0.25, None, None], "both are needed"
 
 
-def test_a_checkpoint_told_twice_is_there_once() -> None:
+def test_a_checkpoint_told_twice_is_there_once_and_one_of_another_version_not() -> None:
     node = checkpoint(0, ROOT)
     tree = Tree().add(node)
     assert tree.add(node) is tree
     assert tree.add(node.model_copy(update={"is_active": True})) is tree
     assert len(Tree.of([node, node])) == 1
+    grown = tree.add(checkpoint(1, 0)).with_head("c1")
+    with pytest.raises(IndexError):
+        tree[1]
+    assert grown.with_head("c9") is grown.with_head("c1") is grown
+    assert grown.with_head("c0").served is grown[0]
+    assert grown.with_head(None).served is None
+    orphan = Tree.of([Checkpoint(id="a", prev_model_checkpoint_id="gone")])
+    assert (orphan.parent(0), orphan.depth(0)) == (ROOT, 1), "it counts as the base weights"
+    assert [label(one) for one in (None, Checkpoint(id="0123456789"), node)] == [
+        "base", "01234567", "step-000001",
+    ]  # fmt: skip
 
 
 def test_what_is_said_anew_of_a_checkpoint_is_shown_and_moves_no_head() -> None:
@@ -148,32 +161,6 @@ def test_a_held_out_reward_makes_the_best_before_any_mean_reward() -> None:
     assert (grown.best, grown.best_by, grown.peak) == (2, "heldout_reward", 1.0)
 
 
-def test_an_unknown_parent_counts_as_the_base_weights() -> None:
-    tree = Tree.of([Checkpoint(id="a", prev_model_checkpoint_id="gone")])
-    assert tree.parent(0) == ROOT
-    assert tree.depth(0) == 1
-
-
-def test_the_head_moves_only_to_what_is_there() -> None:
-    tree = tree_of([-1, 0], head=1)
-    assert tree.with_head("c9") is tree
-    assert tree.with_head("c1") is tree
-    assert tree.with_head("c0").served is tree[0]
-    assert tree.with_head(None).served is None
-
-
-def test_positions_beyond_the_version_are_not_there() -> None:
-    tree = tree_of([-1])
-    tree.add(checkpoint(1, 0))
-    with pytest.raises(IndexError):
-        tree[1]
-
-
-def test_deltas_need_both_rewards() -> None:
-    tree = chain_of(0.5, 0.75, None)
-    assert [tree.delta(p) for p in range(4)] == [None, 0.25, None, None]
-
-
 def on(tasks: str, position: int, job: str, says: bool) -> Checkpoint:
     """A step of a run on some tasks, which the service names or does not."""
     return checkpoint(position, position - 1, 0.9 if tasks == "long" else 0.5).model_copy(
@@ -193,9 +180,3 @@ def test_rewards_on_other_tasks_have_no_delta(says: bool) -> None:
     assert [tree.on_same_tasks(p - 1, p) for p in range(1, 5)] == [True, False, True, True]
     cells = [cell(DELTA, tree, p, 0.0, 1.0, Style())[0].text.strip() for p in range(5)]
     assert cells == ["", "=0", "–", "=0", ""]
-
-
-def test_labels() -> None:
-    assert label(None) == "base"
-    assert label(Checkpoint(id="0123456789")) == "01234567"
-    assert label(Checkpoint(id="0123456789", name="step-000001")) == "step-000001"
