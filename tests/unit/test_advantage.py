@@ -10,13 +10,12 @@ from hud_tui.service import batches
 REWARDS = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
 
 
-def test_rewards_are_centred_on_their_group_s_mean() -> None:
+def test_rewards_are_centred_on_their_group_s_mean_and_grpo_s_have_a_deviation_of_one() -> None:
     assert group_advantages([1.0, 0.0, 0.0, 1.0]) == [0.5, -0.5, -0.5, 0.5]
-
-
-def test_grpo_s_advantages_have_a_standard_deviation_of_one() -> None:
     assert group_advantages([3.0, 1.0, 1.0, 3.0], norm_by_std=True) == [1.0, -1.0, -1.0, 1.0]
     assert group_advantages([1.0] * 4, norm_by_std=True) == [0.0] * 4
+    with pytest.raises(ValueError, match="at least one"):
+        group_advantages([])
 
 
 @given(REWARDS)
@@ -52,11 +51,6 @@ def test_what_is_beyond_residue_is_signal(rewards: list[float]) -> None:
 def test_small_rewards_have_signal_as_large_ones_do(scale: float) -> None:
     assert has_signal([0.0, scale])
     assert group_advantages([0.0, scale]) == [-scale / 2, scale / 2]
-
-
-def test_an_empty_group_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        group_advantages([])
 
 
 @given(REWARDS)

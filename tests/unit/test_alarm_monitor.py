@@ -35,7 +35,7 @@ def grow(tree: Tree, pathology: Pathology, first: int, last: int, line: str = "c
     return tree
 
 
-def test_read_in_slices_it_says_what_it_says_at_once() -> None:
+def test_read_in_slices_or_anew_it_says_what_it_says_at_once() -> None:
     tree, monitor = tree_of(BAD, 300), AlarmMonitor()
     assert monitor.follow(tree, most=70)
     assert (monitor.behind, monitor.report().waiting, monitor.report().steps) == (230, 230, 70)
@@ -44,8 +44,6 @@ def test_read_in_slices_it_says_what_it_says_at_once() -> None:
     assert not monitor.follow(tree)
     assert monitor.report() == inspect_lineage(tree).report()
 
-
-def test_steps_that_come_while_it_is_behind_are_read_too() -> None:
     tree, monitor = tree_of(BAD, 200), AlarmMonitor()
     monitor.follow(tree, most=50)
     tree = grow(tree, BAD, 201, 260)
@@ -54,8 +52,6 @@ def test_steps_that_come_while_it_is_behind_are_read_too() -> None:
     assert monitor.report().steps == 260
     assert monitor.report() == inspect_lineage(tree).report()
 
-
-def test_a_tree_that_is_read_anew_is_not_judged_anew() -> None:
     monitor = AlarmMonitor()
     assert monitor.follow(tree_of(BAD, 200))
     assert not monitor.follow(tree_of(BAD, 200))
@@ -142,7 +138,7 @@ def test_a_further_run_on_the_same_tasks_is_compared_with_the_one_before(says: b
     assert found["reward_collapse"].shown == 61
 
 
-def test_a_collapse_on_other_tasks_is_found_and_the_way_back_is_on_those() -> None:
+def test_a_collapse_on_other_tasks_is_found_and_ends_where_others_begin() -> None:
     tree = runs_of(
         *(("a", "long", 60, 0.98), ("b", "mixed", 60, 0.6), ("c", "mixed", 60, 0.1)), says=True
     )
@@ -153,8 +149,6 @@ def test_a_collapse_on_other_tasks_is_found_and_the_way_back_is_on_those() -> No
     [peak] = [one.value for one in alarm.evidence if one.name == "peak"]
     assert 0.5 < peak < 0.7
 
-
-def test_an_alarm_ends_where_other_tasks_begin() -> None:
     fell = (("a", "long", 60, 0.9), ("b", "long", 60, 0.4))
     tree = runs_of(*fell, ("c", "mixed", 30, 0.4), says=True)
     ended = {alarm.name: alarm for alarm in inspect_lineage(tree).report().alarms}

@@ -136,14 +136,11 @@ def test_an_evaluation_is_repeated_by_a_command(model: str, checkpoint: str, sou
     assert of_base.checkpoint == ["base"]
 
 
-def test_a_fork_from_a_checkpoint_is_no_hud_command() -> None:
+def test_a_fork_from_a_checkpoint_is_no_hud_command_and_on_hud_itself_no_url_is_said() -> None:
     one = entry("fork", body='{"checkpoint_id": "c"}')
     assert as_hud(one) == ""
     assert as_hud_tui(one) == "hud-tui --headless fork --name=s --checkpoint=c -y m"
     assert "client.fork('m', 's', 'c')" in as_python(one)
-
-
-def test_on_hud_itself_no_url_is_said() -> None:
     one = entry("set head", url="https://api.hud.ai/v2/models/m/head")
     assert as_hud(one) == "hud models head --set=a --yes m"
     assert "read_settings()" in as_python(one)

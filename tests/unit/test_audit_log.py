@@ -94,14 +94,12 @@ def test_a_full_file_is_put_aside_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert [one.at for one in found] == [float(n) for n in range(40 - len(found), 40)]
 
 
-def test_a_directory_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_to_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     log = CommandLog(tmp_path / "taken" / "state")
     log.add(ONE)
     assert log.read() == ([], 0)
 
-
-def test_a_file_that_is_none_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / audit_log.NAME).mkdir()
     log = CommandLog(tmp_path)
     log.add(ONE)

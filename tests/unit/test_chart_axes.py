@@ -53,14 +53,12 @@ def test_ticks_are_round(low: float, high: float, labels: list[str]) -> None:
     assert fit(low, high, intervals=4).labels == labels
 
 
-def test_a_log_scale_spaces_powers_evenly() -> None:
+def test_a_log_scale_spaces_powers_evenly_and_what_reaches_zero_stays_linear() -> None:
     scale = fit(1.0, 1000.0, log=True, intervals=4)
     assert scale.labels == ["1", "10", "100", "1.0k"]
     assert [scale.share(tick) for tick in scale.ticks] == pytest.approx([0, 1 / 3, 2 / 3, 1])
-
-
-def test_what_reaches_zero_stays_linear() -> None:
     assert not fit(0.0, 5.0, log=True).log
+    assert fit(0.326, 0.872, log=True, intervals=1.7).labels == [".500", ".750"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +79,7 @@ def node(step: int, parent: int | None, second: int | None, tokens: int) -> Chec
     )
 
 
-def test_time_and_tokens_add_up_along_the_lineage() -> None:
+def test_time_and_tokens_add_up_along_each_lineage() -> None:
     nodes = (node(1, None, 3, 10), node(2, 1, None, 20), node(3, 2, 9, 5))
     run, positions = Run().fold(TreeRead(checkpoints=nodes)), Positions()
     assert list(positions.of(run, Axis.TIME)) == [0, 0, 6]
@@ -91,8 +89,6 @@ def test_time_and_tokens_add_up_along_the_lineage() -> None:
     assert list(positions.of(grown, Axis.TOKENS)) == [10, 30, 35, 42]
     assert list(positions.of(grown, Axis.STEP)) == [1, 2, 3, 4]
 
-
-def test_another_branch_counts_its_own_tokens() -> None:
     nodes = (node(1, None, 1, 10), node(2, 1, 2, 20), node(3, 2, 3, 30))
     run, positions = Run().fold(TreeRead(checkpoints=nodes)), Positions()
     positions.of(run, Axis.TOKENS)
@@ -100,10 +96,6 @@ def test_another_branch_counts_its_own_tokens() -> None:
     assert list(positions.of(back, Axis.TOKENS))[:1] == [10]
     branch = back.fold(CheckpointAdded(checkpoint=node(4, 1, 5, 500)))
     assert list(positions.of(branch, Axis.TOKENS)) == [10, 510]
-
-
-def test_a_log_scale_within_a_decade_has_round_ticks() -> None:
-    assert fit(0.326, 0.872, log=True, intervals=1.7).labels == [".500", ".750"]
 
 
 @pytest.mark.parametrize(

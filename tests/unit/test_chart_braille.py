@@ -33,17 +33,11 @@ def test_the_dots_of_a_cell_are_unicode_s() -> None:
     assert chr(BRAILLE + (LEFT[15] | RIGHT[15])) == "⣿"
 
 
-def test_a_rising_line() -> None:
+def test_a_line_rises_is_not_drawn_over_a_gap_and_lies_over_its_range() -> None:
     line = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 1.0, 1.0, 1.0, True)]
     assert text(draw(line, UNIT, 8, 8, smoothed=False), 2) == ["  ⡠⠊", "⡠⠊  "]
-
-
-def test_a_gap_is_not_bridged() -> None:
     line = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 0.0, 0.0, 0.0, False)]
     assert text(draw(line, UNIT, 8, 4, smoothed=False), 1) == ["⡀  ⢀"]
-
-
-def test_the_average_lies_over_the_range() -> None:
     bucket = Bucket(0, 0.0, 1.0, 0.5, True)
     drawing = draw([bucket], UNIT, 2, 12, smoothed=True)
     assert [row[0].kind for row in rows(drawing, 3)] == ["envelope", "line", "envelope"]

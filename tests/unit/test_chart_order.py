@@ -14,20 +14,14 @@ def series_of(columns: dict[str, list[float]]) -> Series:
     return runs.with_metrics(columns).series
 
 
-def test_alarms_come_first_then_what_moves_then_what_does_not() -> None:
+def test_alarms_come_first_then_what_moves_or_is_looked_at_then_what_does_not() -> None:
     keys = ["reward_mean", "reward_max", "kl", "lr", "entropy"]
     moved = {"reward_mean", "kl", "entropy"}
     found = order_charts(keys, ["entropy", "lr"], moved)
     assert found == ChartOrder(("entropy", "lr", "reward_mean", "kl"), ("reward_max",))
     assert found.keys == ["entropy", "lr", "reward_mean", "kl", "reward_max"]
-
-
-def test_what_the_user_looks_at_is_drawn_though_it_is_constant() -> None:
     found = order_charts(["a", "b", "c"], [], {"a"}, kept="c")
     assert found == ChartOrder(("a", "c"), ("b",))
-
-
-def test_an_alarm_on_a_hidden_metric_shows_no_chart() -> None:
     assert order_charts(["a"], ["hidden", "a", "a"], set()) == ChartOrder(("a",), ())
 
 

@@ -94,13 +94,10 @@ def test_an_outlier_may_leave_the_chart() -> None:
     assert beyond(spiked(), clipped) == 1
 
 
-def test_an_average_beside_the_raw_values_is_in_sight() -> None:
+def test_the_scale_holds_the_average_and_the_envelope_where_it_is_drawn() -> None:
     buckets = [Bucket(0, 8.0, 9.0, 3.0, True), Bucket(1, 8.0, 9.0, 4.0, True)]
     assert y_scale(buckets, ChartView()).low == 3.0
     assert y_scale(buckets, ChartView(smoothing=0)).low == 8.0
-
-
-def test_without_the_envelope_the_scale_is_the_average_s() -> None:
     buckets = [Bucket(n, 0.0, 9.0, 4.0 + n / 10, True) for n in range(9)]
     assert y_scale(buckets, ChartView()).high == 9.0
     assert y_scale(buckets, ChartView(envelope=False)).high == pytest.approx(4.8)

@@ -62,7 +62,7 @@ def test_the_field_is_named_and_the_file_is_left(
     assert json.loads((tmp_path / "charts.json").read_text()) == found
 
 
-def test_known_metrics_lead_until_they_are_put_in_order() -> None:
+def test_known_metrics_lead_until_they_are_put_in_order_or_hidden() -> None:
     assert Choices().shown(KEYS) == ["reward_mean", "entropy", "zeta"]
     moved = Choices().moved(KEYS, "zeta", -1)
     assert moved.shown([*KEYS, "new"]) == ["reward_mean", "zeta", "entropy", "new"]
@@ -70,9 +70,6 @@ def test_known_metrics_lead_until_they_are_put_in_order() -> None:
     assert hidden.shown(KEYS) == ["zeta", "entropy"]
     assert hidden.toggled("reward_mean") == moved
     assert hidden.unchosen() == Choices()
-
-
-def test_a_run_whose_metrics_are_all_hidden_shows_them() -> None:
     assert Choices(hidden=tuple(KEYS)).shown(KEYS) == ["reward_mean", "entropy", "zeta"]
 
 

@@ -159,7 +159,7 @@ def test_every_command_explains_itself_with_an_example(
     assert "hud-tui " in out.partition("examples:")[2]
 
 
-def test_the_help_lists_every_command_and_the_exit_codes(
+def test_the_help_lists_every_command_and_the_exit_codes_and_there_is_a_version(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
@@ -167,6 +167,8 @@ def test_the_help_lists_every_command_and_the_exit_codes(
     out = capsys.readouterr().out
     assert all(f"\n    {command} " in out for command in COMMANDS)
     assert "130 interrupted" in out
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("hud-tui ")
 
 
 def test_a_usage_error_is_a_document_only_when_headless(
@@ -179,11 +181,6 @@ def test_a_usage_error_is_a_document_only_when_headless(
     assert main(["nonsense"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.startswith("hud-tui: ")) == ("", True)
-
-
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("hud-tui ")
 
 
 def test_several_values_and_a_dry_run_go_to_the_form() -> None:

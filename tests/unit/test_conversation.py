@@ -12,13 +12,10 @@ def event(kind: str, text: object = None, **fields: object) -> TraceEvent:
     return TraceEvent.model_validate({"id": "e", "seq": 0, "kind": kind, "text": text, **fields})
 
 
-def test_the_prompt_ends_where_the_policy_speaks() -> None:
+def test_the_prompt_ends_where_the_policy_speaks_and_all_that_follows_is_the_answer() -> None:
     turns = [event("system", "be brief"), event("user_message", "2 + 2?"), event("agent_message")]
     assert prompt_of(turns) == "be brief\n2 + 2?"
     assert prompt_of([]) == answer_of([]) == ""
-
-
-def test_tools_and_later_messages_are_part_of_the_answer() -> None:
     turns = [
         event("user_message", "look it up"),
         event("agent_message", "I do", reasoning="hm"),
@@ -35,6 +32,8 @@ def test_tools_and_later_messages_are_part_of_the_answer() -> None:
         "4",
         "error: cut off",
     ]
+    turn = event("agent_message", None, tool_calls=[{"name": "say", "arguments": {"x": 4}}])
+    assert answer_of([turn]) == '→ say {"x": 4}'
 
 
 PIXEL = "iVBORw0KGgo" * 1000
@@ -101,11 +100,6 @@ def test_content_that_is_nested_without_end_is_bounded() -> None:
     for _ in range(5000):
         deep = [deep]
     assert content_text(deep) == "(too deep to show)"
-
-
-def test_calls_without_turns_of_their_own_are_part_of_the_answer() -> None:
-    turn = event("agent_message", None, tool_calls=[{"name": "say", "arguments": {"x": 4}}])
-    assert answer_of([turn]) == '→ say {"x": 4}'
 
 
 def test_a_trace_is_read_though_its_samples_say_more_than_is_known() -> None:

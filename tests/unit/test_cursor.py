@@ -100,7 +100,7 @@ def run(head: int | None) -> Run:
     return Run(tree=tree_of([-1, 0, 1], head))
 
 
-def test_what_is_wanted() -> None:
+def test_what_is_wanted_and_what_cannot_be_says_why() -> None:
     assert to_selected(run(2), 1, folded=False) == HeadMove("c1")
     assert to_parent(run(2)) == HeadMove("c1")
     journal = Journal()
@@ -109,8 +109,6 @@ def test_what_is_wanted() -> None:
     journal.mark_undone()
     assert to_redo(journal) == HeadMove("c0", Act.REDO)
 
-
-def test_what_cannot_be_wanted_says_why() -> None:
     journal = Journal()
     for wish, why in (
         (lambda: to_selected(run(2), 1, folded=True), "folds"),

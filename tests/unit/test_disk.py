@@ -9,7 +9,7 @@ from hud_tui.wire import Disk, EngineState, Model, TrainingDefaults
 DISK = Disk(checkpoint_bytes=2_070_000, used_bytes=83 * 10**6, max_bytes=10**10)
 
 
-def test_it_names_the_checkpoints_and_the_bound() -> None:
+def test_it_names_the_checkpoints_of_the_run_s_length_or_the_model_s_and_the_bound() -> None:
     model = Model(id="1", model_name="m", disk=DISK)
     assert disk_use(model, 600) == (
         "1.2 GB: 600 checkpoints of 2.1 MB;"
@@ -18,8 +18,6 @@ def test_it_names_the_checkpoints_and_the_bound() -> None:
     assert disk_use(model, 1).startswith("2.1 MB: 1 checkpoint of 2.1 MB;")
     assert disk_use(model, None) == ""
 
-
-def test_a_run_of_no_named_length_takes_the_models_own() -> None:
     own = TrainingDefaults(
         learning_rate=0.1, group_size=8, max_tokens=9, tasks_per_step=2, steps=10
     )
@@ -55,7 +53,7 @@ def test_a_service_that_does_not_say_has_no_finding() -> None:
     assert check_room(Model(id="1", model_name="m"), 60) == []
 
 
-def test_a_run_on_a_server_says_what_goes_there_and_what_stays() -> None:
+def test_a_run_says_what_goes_to_its_server_and_what_it_takes_on_this_disk() -> None:
     state = EngineState(engine="tinker", server="http://host:1", saves_per_step=2)
     model = Model(id="1", model_name="m", engine=state)
     assert where_stored(model, 60, 640, 96) == [
@@ -70,13 +68,14 @@ def test_a_run_on_a_server_says_what_goes_there_and_what_stays() -> None:
     weekly = model.model_copy(update={"engine": state.model_copy(update={"ttl_s": 7 * 86400})})
     assert "kept for 7 d;" in where_stored(weekly, 60, None, None)[1][1]
 
-
-def test_a_run_on_this_machine_says_what_it_takes_on_its_disk() -> None:
     tiny = EngineState(engine="tiny")
     model = Model(id="1", model_name="m", disk=DISK, engine=tiny)
     [(label, said)] = where_stored(model, 600, 640, 96)
     assert (label, said) == ("disk", disk_use(model, 600))
     assert where_stored(model.model_copy(update={"disk": None}), 600, 640, 96) == []
+    state = EngineState(engine="tinker", server="http://127.0.0.1:1", place="gpubox · 2×H100")
+    model = Model(id="m", model_name="m", engine=state)
+    assert engine_place(model) == "tinker @ gpubox · 2×H100"
 
 
 @pytest.mark.parametrize(
@@ -92,9 +91,3 @@ def test_a_run_on_this_machine_says_what_it_takes_on_its_disk() -> None:
 )
 def test_sizes(count: float | None, said: str) -> None:
     assert size(count) == said
-
-
-def test_a_server_goes_by_what_people_call_it() -> None:
-    state = EngineState(engine="tinker", server="http://127.0.0.1:1", place="gpubox · 2×H100")
-    model = Model(id="m", model_name="m", engine=state)
-    assert engine_place(model) == "tinker @ gpubox · 2×H100"

@@ -105,13 +105,10 @@ def test_an_evaluation_in_figures() -> None:
     assert one.pass_at[2].model_dump() == {"value": 1.0, "low": None, "high": None}
 
 
-def test_solved_is_said_by_a_reward_and_float_residue_does_not_undo_it() -> None:
+def test_solved_is_said_by_a_reward_and_a_task_counts_as_much_as_any_other() -> None:
     groups = as_groups({"a": [0.9999999, 0.8, 0.5]})
     assert Scores.of(groups).tasks[0].solved == 1
     assert Scores.of(groups, solved_at=0.8).tasks[0].solved == 2
-
-
-def test_a_task_counts_as_much_as_any_other_and_rewards_that_are_none_do_not() -> None:
     found = scores(a=[1.0] * 6, b=[0.0, nan, inf], c=[nan])
     assert [task.slug for task in found.tasks] == ["a", "b"]
     assert (found.mean.value, found.samples, found.rollouts) == (0.5, 1, 7)

@@ -110,7 +110,7 @@ def test_a_missing_metric_is_empty_and_nan_is_told_apart() -> None:
     assert (rows[0]["metrics.step"], rows[0]["=x"], rows[1]["=x"]) == (-2.0, None, None)
 
 
-def test_the_tree_says_what_is_known_of_each_checkpoint() -> None:
+def test_the_tree_says_what_is_known_of_each_checkpoint_and_what_it_was_evaluated_as() -> None:
     sheet = tree_sheet(Run(tree=tree_of([-1, 0, 0], head=1)), {"c2": HOSTILE})
     rows = read_json(sheet)["rows"]
     assert [(r["id"], r["parent_id"], r["depth"], r["is_head"]) for r in rows] == [
@@ -121,8 +121,6 @@ def test_the_tree_says_what_is_known_of_each_checkpoint() -> None:
     assert rows[2]["note"] == HOSTILE
     assert sum(row["is_best"] for row in rows) == 1
 
-
-def test_the_tree_says_what_each_checkpoint_was_evaluated_as() -> None:
     figure = Estimate(value=0.5, low=0.25, high=0.75)
 
     def on(split: str, tasks: int) -> Evaluation:
@@ -147,7 +145,7 @@ def test_the_tree_says_what_each_checkpoint_was_evaluated_as() -> None:
     assert rows[2]["eval_mean"] is None
 
 
-def test_groups_have_a_row_each_with_all_rewards() -> None:
+def test_groups_models_jobs_and_rollouts_have_a_row_each() -> None:
     group = Group(task_slug=HOSTILE, rewards=[0.1, 0.30000000000000004], num_tokens=[3, 4])
     [row] = read_json(
         groups_sheet(run_of(Checkpoint(id="a", step=1, is_active=True, groups=[group])))
@@ -155,8 +153,6 @@ def test_groups_have_a_row_each_with_all_rewards() -> None:
     assert (row["task_slug"], row["tokens"], row["has_signal"]) == (HOSTILE, 7, True)
     assert [float(text) for text in row["rewards"].split()] == group.rewards
 
-
-def test_lists_of_models_jobs_and_rollouts() -> None:
     model = Model(id="m", model_name=HOSTILE, is_trainable=True)
     [row] = read_json(models_sheet([model], {"m": ("step-1", 4, Own(0.5, 8, 0.25))}))["rows"]
     assert (row["model_name"], row["head"], row["checkpoints"]) == (HOSTILE, "step-1", 4)

@@ -63,13 +63,16 @@ def test_groups_with_signal_come_first_where_asked() -> None:
     assert [row.task_slug for row in shown.rows] == ["b", "d", "c", "a"], "then failed, then solved"
 
 
-def test_a_step_being_sampled_shows_what_has_come() -> None:
+def test_a_step_being_sampled_shows_what_has_come_and_waits_for_no_other_batch() -> None:
     shown = rows_of(runs.sampling(runs.run_of(5), 13))
     assert (shown.name, shown.sampler) == ("step 6", "step-000005")
     assert len(shown.rows) == 12, "the step before sampled the same tasks: each has its row"
     came = {row.task_slug: len(row.rewards) for row in shown.rows if row.rewards}
     assert came == {runs.slug(0): 8, runs.slug(1): 5}
     assert shown.summary.endswith("11 pending")
+    run = runs.run_of(5)
+    event = RolloutDone(trace_id="t", step=6, task_slug="new", rollout=0, reward=0.5)
+    assert [row.task_slug for row in rows_of(run.fold(event)).rows] == ["new"]
 
 
 def test_rows_hold_still_while_rollouts_arrive() -> None:
@@ -82,13 +85,7 @@ def test_rows_hold_still_while_rollouts_arrive() -> None:
         assert len(orders) == 1
 
 
-def test_tasks_of_another_batch_do_not_wait_for_the_old_ones() -> None:
-    run = runs.run_of(5)
-    event = RolloutDone(trace_id="t", step=6, task_slug="new", rollout=0, reward=0.5)
-    assert [row.task_slug for row in rows_of(run.fold(event)).rows] == ["new"]
-
-
-def test_when_the_step_is_taken_its_own_groups_are_shown() -> None:
+def test_when_the_step_is_taken_its_own_groups_are_shown_in_a_second_run_too() -> None:
     run = runs.sampling(runs.run_of(5), 96)
     six = runs.checkpoints(6)[-1]
     run = run.fold(CheckpointAdded(checkpoint=six)).fold(JobChanged(job=runs.job(6, 400)))
@@ -98,8 +95,6 @@ def test_when_the_step_is_taken_its_own_groups_are_shown() -> None:
         tuple(g.rewards) for g in sorted(six.groups, key=lambda g: g.task_slug)
     ]
 
-
-def test_a_second_runs_rollouts_are_placed_in_the_tree() -> None:
     run = runs.run_of(60).fold(JobChanged(job=runs.job(0, 400)))
     event = RolloutDone(trace_id="t", step=61, task_slug="new", rollout=0, reward=0.5)
     run = run.fold(event)
@@ -108,13 +103,10 @@ def test_a_second_runs_rollouts_are_placed_in_the_tree() -> None:
     assert rows_of(run.fold(JobChanged(job=runs.job(1, 400)))).name == "step-000061"
 
 
-def test_the_scale_holds_rewards_beyond_the_unit() -> None:
+def test_the_scale_holds_rewards_beyond_the_unit_and_a_strip_scrolls_by_quarters() -> None:
     shown = rows_of(grown(sampled(1, None, a=[-2.0, 3.0])))
     assert (shown.low, shown.high) == (-2.0, 3.0)
     assert (rows_of(Run()).low, rows_of(Run()).high) == (0.0, 1.0)
-
-
-def test_a_strip_scrolls_a_quarter_at_a_time() -> None:
     assert [first_shown(count, 8) for count in (0, 8, 9, 10, 11, 12, 13)] == [0, 0, 2, 2, 4, 4, 6]
     assert all(0 < count - first_shown(count, 5) <= 5 for count in range(1, 99))
 

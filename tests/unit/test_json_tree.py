@@ -21,7 +21,7 @@ def texts(tree: JsonTree) -> list[str]:
     return [f"{'  ' * line.depth}{line.path[-1]} {shown(line.value)}" for line in tree.lines]
 
 
-def test_it_opens_at_its_top_level_and_unfolds_line_by_line() -> None:
+def test_it_opens_at_its_top_level_and_unfolds_line_by_line_or_at_once() -> None:
     tree = JsonTree(DOCUMENT)
     assert texts(tree) == ["job {2}", "list [2]", "e {0}"]
     assert tree.toggle(1)
@@ -35,8 +35,6 @@ def test_it_opens_at_its_top_level_and_unfolds_line_by_line() -> None:
     assert texts(tree) == ["job {2}", "list [2]", "e {0}"]
     assert not tree.toggle(2)
 
-
-def test_everything_below_is_unfolded_at_once() -> None:
     tree = JsonTree(DOCUMENT)
     tree.toggle(1)
     assert tree.unfold_all(1)
@@ -53,7 +51,7 @@ def test_too_much_stays_folded(monkeypatch: Any) -> None:
     assert len(tree.lines) == 3
 
 
-def test_a_search_finds_keys_and_values_in_any_case_and_order() -> None:
+def test_a_search_finds_keys_and_values_in_any_case_and_a_match_is_revealed() -> None:
     tree = JsonTree(DOCUMENT)
     assert tree.search("kl") == [("list", 0, "kl"), ("list", 1, "KL")]
     assert tree.search("RUN") == [("job", "status")]
@@ -62,8 +60,6 @@ def test_a_search_finds_keys_and_values_in_any_case_and_order() -> None:
     assert tree.search(".5") == [("list", 0, "kl")]
     assert tree.search("") == tree.search("nowhere") == []
 
-
-def test_a_match_is_revealed() -> None:
     tree = JsonTree(DOCUMENT)
     at = tree.reveal(("list", 1, "KL"))
     assert tree.lines[at].path == ("list", 1, "KL")

@@ -94,12 +94,16 @@ def test_any_text_is_a_key_or_is_refused(written: str) -> None:
     assert "," not in found
 
 
-def test_ids_are_quoted_or_tables() -> None:
+def test_ids_are_quoted_or_tables_and_two_actions_may_change_places_or_share_a_key() -> None:
     nested = {"live": {"follow": "F", "cursor": {"-1": ["O", "left"]}}, "app.quit": "Q"}
     want = {"live.follow": "F", "live.cursor.-1": "O,left", "app.quit": "Q"}
     with pytest.raises(BadTuning, match=r"live\.outliers"):
         read_keymap(nested)
     assert read_keymap({**nested, "live.outliers": "f12"}) == {**want, "live.outliers": "f12"}
+    keymap = read_keymap({"live.follow": "s", "live.smooth.1": "f"})
+    assert keymap == {"live.follow": "s", "live.smooth.1": "f"}
+    # In the run's form ↓ is the next field; in its list of tasksets, the next row.
+    assert read_keymap({"list.move.1": ["down", "ctrl+n"]}) == {"list.move.1": "down,ctrl+n"}
 
 
 def test_no_id_is_the_beginning_of_another() -> None:
@@ -130,16 +134,6 @@ def test_what_is_wrong_is_named(tmp_path: Path, table: str, said: str) -> None:
         read_config(tmp_path)
     assert str(tmp_path / "config.toml") in error.value.message
     assert "\x1b" not in error.value.message
-
-
-def test_two_actions_may_change_places(tmp_path: Path) -> None:
-    keymap = read_keymap({"live.follow": "s", "live.smooth.1": "f"})
-    assert keymap == {"live.follow": "s", "live.smooth.1": "f"}
-
-
-def test_a_key_that_two_share_as_it_comes_may_stay() -> None:
-    """In the run's form ↓ is the next field; in its list of tasksets, the next row."""
-    assert read_keymap({"list.move.1": ["down", "ctrl+n"]}) == {"list.move.1": "down,ctrl+n"}
 
 
 def test_what_is_said_of_keys_follows_the_keymap() -> None:

@@ -44,15 +44,13 @@ def known(count: int = 3, note: str = "") -> LastKnown:
     return LastKnown(12.5, (MODEL,), MODEL, nodes(count, note), JobStatus(status="running"))
 
 
-def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
+def test_what_was_kept_is_there_again_for_its_owner_alone_and_has_no_key(tmp_path: Path) -> None:
     file = file_of(tmp_path, SCOPE)
     write_last_known(file, URL, known(), KEY)
     assert read_last_known(file, URL) == known()
     assert read_last_known(file, URL + ":8443") is None
     assert read_last_known(file_of(tmp_path, "other"), URL) is None
 
-
-def test_the_file_is_its_owners_and_has_no_key(tmp_path: Path) -> None:
     file = file_of(tmp_path, SCOPE)
     write_last_known(file, URL, known(note=KEY), KEY)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

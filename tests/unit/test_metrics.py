@@ -87,14 +87,13 @@ def test_an_unknown_change_says_nothing() -> None:
     assert signed(None) == signed(nan) == ""
 
 
-def test_known_metrics_come_first_and_unknown_ones_stay() -> None:
+def test_known_metrics_come_first_and_each_has_a_meaning_and_names_of_its_own() -> None:
     keys = ["zeta", "entropy", "alpha", "reward_mean"]
     assert ranked(keys) == ["reward_mean", "entropy", "zeta", "alpha"]
     assert metric("zeta").title == "zeta"
-
-
-def test_every_known_metric_says_what_it_means() -> None:
     assert all(known.meaning.endswith(".") and known.title for known in METRICS.values())
+    names = [name for known in METRICS.values() for name in (known.key, *known.names)]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -116,11 +115,6 @@ def test_every_known_metric_says_what_it_means() -> None:
 )
 def test_trainers_names_mean_one_key(name: str, key: str) -> None:
     assert canonical(name) == key
-
-
-def test_no_name_has_two_meanings() -> None:
-    names = [name for known in METRICS.values() for name in (known.key, *known.names)]
-    assert len(names) == len(set(names))
 
 
 def test_the_best_known_of_equal_names_is_taken_and_none_is_dropped() -> None:

@@ -103,14 +103,14 @@ def test_a_file_that_cannot_be_read_is_put_aside(tmp_path: Path, text: str) -> N
     assert file.with_suffix(".unreadable").read_text() == text
 
 
-def test_a_model_s_id_names_no_other_place(tmp_path: Path) -> None:
+def test_a_model_s_id_names_no_other_place_and_what_cannot_be_written_stays_known(
+    tmp_path: Path,
+) -> None:
     for hostile in ("../../etc/passwd", "a/b", "", "x" * 300, "\udcff"):
         file = notebook_file(tmp_path, hostile)
         assert file.parent == tmp_path / "models"
         assert len(file.name) < 80
 
-
-def test_what_cannot_be_written_is_there_for_the_session(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("in the way")
     book = Notebook(notebook_file(tmp_path, "m-1"))
     with pytest.raises(OSError, match="exists"):

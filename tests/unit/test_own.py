@@ -97,7 +97,7 @@ def test_checkpoints_are_ranked_by_evaluations_on_the_same_tasks() -> None:
     assert longer.best == 1
 
 
-def test_evaluations_of_one_checkpoint_are_pooled_by_their_rollouts() -> None:
+def test_evaluations_of_one_checkpoint_are_pooled_by_their_rollouts_which_count_once() -> None:
     twice = best_of([on("a", 0.6, 144, seed=0), on("a", 0.9, 72, seed=1)], [on("a", 0.72)])
     assert twice.own(0).heldout == pytest.approx(0.7)
     assert twice.own(0).heldout_rollouts == 216
@@ -107,8 +107,6 @@ def test_evaluations_of_one_checkpoint_are_pooled_by_their_rollouts() -> None:
     assert (found.mean_reward, found.num_traces) == (pytest.approx(0.7), 216)
     assert best_of([on("a", 0.6, 36)], [on("b", 0.5, 144)]).best == 1
 
-
-def test_the_same_seed_has_the_same_rollouts_which_count_once() -> None:
     repeated = [on("a", 0.9, seed=3), on("a", 0.8, 144, seed=3), on("a", 0.9, seed=3)]
     assert best_of(repeated).own(0) == Own(None, 0, 0.8, 144)
     unknown = [on("a", 0.9), on("a", 0.9), on("a", 0.9)]
@@ -339,8 +337,6 @@ def test_the_filter_asks_for_own_numbers_and_by_step_for_the_steps() -> None:
     assert found("sampled=0") == [LAST]
     assert LAST not in found("reward>=0")
 
-
-def test_a_filter_lists_a_checkpoint_once_its_rollouts_are_known() -> None:
     matches = Matches(parse("reward>.9"))
     matches.show(corrupted_run(GOOD))
     before = len(matches)

@@ -35,9 +35,11 @@ def run_of(times: list[float], step: int = 0, steps: int | None = None) -> Run:
     return Run().fold(TreeRead(checkpoints=chain)).fold(JobChanged(job=job))
 
 
-def test_the_pace_is_the_median_of_the_last_steps() -> None:
+def test_the_pace_is_the_median_of_the_run_s_own_last_steps() -> None:
     assert step_seconds(run_of([0, 1, 2, 3, 50, 51])) == 1
     assert step_seconds(run_of([0])) is None
+    assert step_seconds(trained("aaaabbb")) == 2
+    assert step_seconds(trained("aaaab")) is None
 
 
 def trained(
@@ -68,11 +70,6 @@ def trained(
 
 
 ALIKE = {"group_size": 2, "tasks_per_step": 2}
-
-
-def test_the_pace_of_a_run_is_not_that_of_the_one_before_it() -> None:
-    assert step_seconds(trained("aaaabbb")) == 2
-    assert step_seconds(trained("aaaab")) is None
 
 
 @pytest.mark.parametrize(

@@ -166,16 +166,19 @@ def test_notes_are_not_written_over_what_cannot_be_read(tmp_path: Path, kind: st
     assert not (tmp_path / "notes.json").is_file()
 
 
-def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+def test_no_device_is_replaced_locked_or_read_even_if_it_was_a_file_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place("a FIFO", tmp_path / "fifo")
     with pytest.raises(HudUsage, match="a FIFO, not a regular file"):
         replace_file(tmp_path / "fifo", b"text")
     assert (tmp_path / "fifo").is_fifo()
+    place("a FIFO", tmp_path / "lock")
+    with pytest.raises(NotRegular):
+        open_or_make(tmp_path / "lock")
+    os.close(open_or_make(tmp_path / "new"))
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
 
-
-def test_what_became_a_fifo_meanwhile_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     file = tmp_path / "file"
     file.write_text("text")
 
@@ -215,11 +218,3 @@ def test_a_secret_is_no_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("secret")
     with pytest.raises(OSError, match="a link"):
         read_private(tmp_path / "link", 10)
-
-
-def test_a_lock_is_a_file(tmp_path: Path) -> None:
-    place("a FIFO", tmp_path / "lock")
-    with pytest.raises(NotRegular):
-        open_or_make(tmp_path / "lock")
-    os.close(open_or_make(tmp_path / "new"))
-    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600

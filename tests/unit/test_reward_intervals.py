@@ -21,15 +21,13 @@ def step(groups: list[list[float]]) -> Checkpoint:
     return Checkpoint(id="c", groups=named)
 
 
-def test_the_interval_is_over_groups() -> None:
+def test_the_interval_is_over_groups_or_else_over_rollouts() -> None:
     groups = [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
     means = [0.5, 1.0, 0.0, 0.5, 1.0]
     half, over = reward_spread(step(groups), 9.0)
     assert over == "5 groups"
     assert half == pytest.approx(2.776 * stdev(means) / sqrt(5), rel=1e-3)
 
-
-def test_without_groups_it_is_over_rollouts_and_without_these_there_is_none() -> None:
     half, over = reward_spread(Checkpoint(id="c", num_traces=64), 0.4)
     assert (over, half) == ("64 rollouts", pytest.approx(student_t(63) * 0.4 / 8))
     few = step([[0.0, 1.0]])

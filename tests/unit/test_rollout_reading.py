@@ -24,17 +24,11 @@ NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 HOSTILE = "\x1b[2J ```\n```` \u202e end"
 
 
-def test_a_token_that_was_certain_is_at_the_ramps_end() -> None:
+def test_a_token_is_shaded_by_its_logprob_the_log_of_its_ratio_or_its_advantage() -> None:
     assert by_logprob([0.0, -3.0, -6.0, -99.0]).places == [1.0, 0.5, 0.0, 0.0]
-
-
-def test_a_ratio_is_shaded_by_its_log_up_to_twofold() -> None:
     shaded = by_ratio([-1.0, -0.5, None, float("nan")], [-1.0, -99.0, -1.0, -1.0])
     assert shaded.values[0] == pytest.approx(1.0)
     assert shaded.places == [0.5, 1.0, None, None]
-
-
-def test_an_advantage_is_the_same_for_every_token_and_measured_by_its_group() -> None:
     assert by_advantage(-0.25, 0.5, 3).places == [0.25] * 3
     assert by_advantage(None, 0.5, 2).places == [None, None]
     assert by_advantage(0.0, 0.0, 1).places == [None]

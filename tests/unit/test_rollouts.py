@@ -44,7 +44,7 @@ def test_every_trace_is_in_one_group_and_advantages_sum_to_zero(
     assert [g.heldout for g in groups] == sorted(g.heldout for g in groups)
 
 
-def test_groups_with_signal_come_first() -> None:
+def test_groups_with_signal_come_first_and_without_group_or_step_there_is_no_advantage() -> None:
     traces = [
         trace(0, 1.0, step=1, task_slug="flat"),
         trace(1, 1.0, step=1, task_slug="flat"),
@@ -55,16 +55,11 @@ def test_groups_with_signal_come_first() -> None:
     assert [(g.task_slug, g.has_signal) for g in groups] == [("teaches", True), ("flat", False)]
     assert [(r.trace.id, r.advantage) for r in groups[0].rollouts] == [("t3", 0.5), ("t2", -0.5)]
 
-
-def test_without_group_or_step_there_is_no_advantage() -> None:
     [group] = rollout_groups([trace(0, 0.0), trace(1, 1.0)])
     assert not group.compared
     assert not group.has_signal
     assert [r.advantage for r in group.rollouts] == [None, None]
     assert (group.mean, group.std) == (0.5, 0.5)
-
-
-def test_a_group_id_makes_a_group_without_a_step() -> None:
     traces = [trace(i, float(i), group_id=f"g{i // 2}") for i in range(4)]
     assert [g.compared for g in rollout_groups(traces)] == [True, True]
 
@@ -104,7 +99,7 @@ def test_hostile_text_in_rows_and_conversations_is_made_visible() -> None:
     assert f"␛ removed ×{unsafe(events)}" in said
 
 
-def test_tokens_whose_texts_are_known_are_listed_with_their_logprobs() -> None:
+def test_tokens_whose_texts_are_known_are_listed_and_logprobs_of_0_have_no_sign() -> None:
     sample = TurnSample(output_token_ids=[7, 8, 9], output_logprobs=[-0.5, -1.5, float("nan")])
     event = TraceEvent(id="0", seq=0, kind="agent_message", text="4", sample=sample)
     said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60)
@@ -116,8 +111,6 @@ def test_tokens_whose_texts_are_known_are_listed_with_their_logprobs() -> None:
     for token in (r"4 +-0\.500", r"␣ +-1\.500", r"\[end] +–"):
         assert re.search(token, said)
 
-
-def test_a_logprob_that_rounds_to_0_has_no_sign() -> None:
     sample = TurnSample(output_token_ids=[7, 8], output_logprobs=[-1e-5, -1e-6])
     event = TraceEvent(id="0", seq=0, kind="agent_message", sample=sample, tokens=["4", "[end]"])
     said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60)

@@ -36,8 +36,11 @@ def only(findings: list[Finding]) -> tuple[str, str]:
 MANY = [task(f"t{number}", number) for number in range(12)]
 
 
-def test_a_good_set_passes_every_check() -> None:
+def test_a_good_set_passes_every_check_and_fewer_than_ten_tasks_are_few() -> None:
     assert {finding.level for finding in local_checks(MANY, embedded=True)} == {"ok"}
+    held = task("h", 99, columns={"split": HELD_OUT})
+    assert check_count(MANY[:10])[0].level == "ok"
+    assert check_count([*MANY[:9], held])[0].level == "warning"
 
 
 @pytest.mark.parametrize("slug", ["1234", "x" * 101, "a\x1b[2J", " "])
@@ -55,12 +58,6 @@ def test_the_same_task_under_two_slugs_is_named_once() -> None:
     older = {"prompt": "p", "mcp_config": {"s": {"url": "https://x.y"}}}
     by_id = [read_row({**older, "id": id_}) for id_ in "ab"]
     assert check_duplicates(by_id)[0].level == "warning", "older rows without their ids"
-
-
-def test_fewer_than_ten_tasks_are_few() -> None:
-    held = task("h", 99, columns={"split": HELD_OUT})
-    assert check_count(MANY[:10])[0].level == "ok"
-    assert check_count([*MANY[:9], held])[0].level == "warning"
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_newer_steps_that_the_head_was_set_back_from_are_counted() -> None:
     assert left_behind(Run()) is None
 
 
-def test_a_set_head_is_logged_and_a_steps_promotion_is_not() -> None:
+def test_a_set_head_is_logged_a_step_s_promotion_is_not_and_the_newest_are_kept() -> None:
     run = Run()
     for name in ("a", "b"):
         run = run.fold(CheckpointAdded(checkpoint=Checkpoint(id=name, name=name)))
@@ -122,6 +122,12 @@ def test_a_set_head_is_logged_and_a_steps_promotion_is_not() -> None:
     assert run.log == ()
     run = run.fold(HeadMoved(checkpoint_id="b", cause="set", at=1.0))
     assert [entry.text for entry in run.log] == ["head set to b"]
+
+    run = Run()
+    for number in range(LOG + 5):
+        run = run.fold(StepTaken(step=number, checkpoint_id=str(number), at=float(number)))
+    assert len(run.log) == LOG
+    assert run.log[-1].text == f"step {LOG + 4}"
 
 
 def done(step: int, number: int | None, reward: float | None, **more: Any) -> RolloutDone:
@@ -171,14 +177,6 @@ def test_a_job_is_logged_when_its_status_changes_and_what_goes_by_within_it_once
     assert (run.log[0].at, run.log[-1].at) == (5.0, 90.0), "of an event without a time, the job's"
     late = Run().fold(JobChanged(job=job, at=7.0))
     assert [entry.at for entry in late.log] == [7.0]
-
-
-def test_the_log_keeps_the_newest() -> None:
-    run = Run()
-    for number in range(LOG + 5):
-        run = run.fold(StepTaken(step=number, checkpoint_id=str(number), at=float(number)))
-    assert len(run.log) == LOG
-    assert run.log[-1].text == f"step {LOG + 4}"
 
 
 def test_a_word_for_a_status_that_is_not_known_is_no_end() -> None:

@@ -85,32 +85,24 @@ def test_how_a_step_is_taken_has_the_wire_s_limits(spec: NumberField) -> None:
         JobParameters.model_validate({spec.key: least})
 
 
-def test_defaults_are_the_models_own_and_can_be_sent() -> None:
+def test_defaults_are_the_model_s_own_unless_the_service_decides_itself() -> None:
     sent = parameters(defaults(MODEL))
     assert (sent.steps, sent.learning_rate, sent.loss_fn) == (60, 2e-4, "importance_sampling")
     assert sent.reasoning_effort is None
-
-
-def test_what_is_evaluated_is_sent_where_it_is_asked_for() -> None:
     nothing = parameters(defaults(MODEL))
     assert (nothing.eval_every, nothing.eval_samples, nothing.baseline) == (None, None, None)
     asked = parameters({**defaults(MODEL), "eval_every": 5, "baseline": True})
     assert (asked.eval_every, asked.baseline, asked.seed) == (5, True, 0)
 
-
-def test_a_service_that_decides_itself_gets_only_the_effort() -> None:
     values = defaults(Model(id="m", model_name="m"))
     assert values == {"reasoning_effort": "medium"}  # as HUD's own CLI
     sent = parameters({**values, "reasoning_effort": "low"})
     assert sent.model_dump(exclude_none=True) == {"reasoning_effort": "low"}
-
-
-def test_a_parameter_nobody_knows_is_refused() -> None:
     with pytest.raises(ValidationError):
         parameters({"stepz": 1})
 
 
-def test_the_cost_counts_what_is_trained_on() -> None:
+def test_the_cost_counts_what_is_trained_on_unless_the_service_decides() -> None:
     values = defaults(MODEL)
     found = cost(values, [*TASKS, HELD], rollout_s=0.01)
     assert found is not None
@@ -120,6 +112,11 @@ def test_the_cost_counts_what_is_trained_on() -> None:
     assert paced is not None
     assert (paced.seconds, paced.sampling) == (30.0, False)
 
+    assert cost({"reasoning_effort": "low"}, TASKS) is None
+    unpaced = cost(defaults(MODEL), TASKS)
+    assert unpaced is not None
+    assert unpaced.seconds is None
+
 
 def test_most_tokens_of_an_answer_are_known_unless_the_service_decides() -> None:
     values = defaults(MODEL)
@@ -127,13 +124,6 @@ def test_most_tokens_of_an_answer_are_known_unless_the_service_decides() -> None
     assert max_tokens(MODEL, {**values, "max_tokens": 9}) == 9
     assert max_tokens(MODEL, {**values, "reasoning_effort": "high"}) is None
     assert max_tokens(Model(id="m", model_name="m"), {}) is None
-
-
-def test_the_cost_is_unknown_where_the_service_decides() -> None:
-    assert cost({"reasoning_effort": "low"}, TASKS) is None
-    unpaced = cost(defaults(MODEL), TASKS)
-    assert unpaced is not None
-    assert unpaced.seconds is None
 
 
 def test_values_are_written_short() -> None:

@@ -18,7 +18,7 @@ def name(state: Path, url: str = URL, key: str = KEY) -> str:
     return found
 
 
-def test_it_stays_and_differs_by_service_and_key(tmp_path: Path) -> None:
+def test_it_stays_and_differs_by_service_key_and_machine(tmp_path: Path) -> None:
     names = [
         name(tmp_path),
         name(tmp_path, key=KEY + "5"),
@@ -28,9 +28,6 @@ def test_it_stays_and_differs_by_service_and_key(tmp_path: Path) -> None:
     assert len(set(names)) == len(names)
     assert names[0] == name(tmp_path)
     assert all(len(one) == DIGITS and int(one, 16) for one in names)
-
-
-def test_another_machine_has_other_names(tmp_path: Path) -> None:
     assert name(tmp_path / "a") != name(tmp_path / "b")
 
 

@@ -78,13 +78,6 @@ def test_ema_grown_in_parts_equals_ema_at_once(
     assert str([parts.at(column, r) for r in rows]) == str([whole.at(column, r) for r in rows])
 
 
-def test_ema_of_a_constant_is_the_constant_from_the_first_step() -> None:
-    ema = Ema(0.9)
-    column = [0.25] * 50
-    ema.extend(column, 50)
-    assert [ema.at(column, row) for row in range(50)] == pytest.approx([0.25] * 50)
-
-
 @pytest.mark.parametrize("weight", [w for w in WEIGHTS if w])
 def test_a_long_stretch_is_averaged_as_step_by_step(weight: float) -> None:
     column = [sin(row / 70) + (row * 7919 % 101) / 101 for row in range(3 * STRETCH + 5)]
@@ -102,7 +95,7 @@ def test_a_long_stretch_is_averaged_as_step_by_step(weight: float) -> None:
     assert quick.at(grown, len(grown) - 1) == pytest.approx(slow.at(grown, len(grown) - 1))
 
 
-def test_ema_weighs_the_past_and_skips_what_is_missing() -> None:
+def test_ema_weighs_the_past_skips_what_is_missing_and_leaves_a_constant_alone() -> None:
     ema = Ema(0.5)
     column = [nan, 1.0, nan, 0.0]
     ema.extend(column, 4)
@@ -110,12 +103,15 @@ def test_ema_weighs_the_past_and_skips_what_is_missing() -> None:
     means = [ema.at(column, row) for row in range(1, 4)]
     assert means == pytest.approx([1.0, 1.0, 0.25 / 0.75])
 
-
-def test_no_smoothing_is_the_raw_column() -> None:
     ema = Ema(0.0)
     column = [3.0, -1.0, 8.0]
     ema.extend(column, 3)
     assert [ema.at(column, row) for row in range(3)] == column
+
+    ema = Ema(0.9)
+    column = [0.25] * 50
+    ema.extend(column, 50)
+    assert [ema.at(column, row) for row in range(50)] == pytest.approx([0.25] * 50)
 
 
 @given(st.integers(1, 500), st.integers(1, 80))
@@ -133,29 +129,23 @@ def curve(values: list[float], weight: float = 0.0) -> Curve:
     return made
 
 
-def test_buckets_hold_the_extremes_of_their_steps() -> None:
+def test_buckets_hold_the_extremes_of_their_steps_and_of_no_others() -> None:
     made = curve([0.0, 9.0, 1.0, 2.0, -5.0, 3.0])
     buckets = made.buckets(range(1, 7), 1, 6, 2)
     assert [(b.column, b.low, b.high) for b in buckets] == [(0, 0.0, 9.0), (1, -5.0, 3.0)]
+    made = curve([0.0, 1.0, 2.0, 99.0])
+    assert max(b.high for b in made.buckets(range(1, 4), 1, 3, 8)) == 2.0
+    assert made.readout(3).raw == 2.0
 
 
-def test_a_missing_step_is_a_gap() -> None:
+def test_a_missing_step_is_a_gap_but_a_metric_of_every_fifth_step_is_one_line() -> None:
     buckets = curve([1.0, 1.0, nan, 1.0, 1.0, 1.0, 1.0]).buckets(range(1, 8), 1, 7, 7)
     assert [b.column for b in buckets] == [0, 1, 3, 4, 5, 6]
     assert [b.joined for b in buckets] == [True, True, False, True, True, True]
-
-
-def test_a_metric_of_every_fifth_step_is_one_line() -> None:
     values = [float(row) if row % 5 == 4 else nan for row in range(40)]
     buckets = curve(values).buckets(range(1, 41), 1, 40, 40)
     assert len(buckets) == 8
     assert all(b.joined for b in buckets[1:])
-
-
-def test_a_truncated_series_is_read_no_further() -> None:
-    made = curve([0.0, 1.0, 2.0, 99.0])
-    assert max(b.high for b in made.buckets(range(1, 4), 1, 3, 8)) == 2.0
-    assert made.readout(3).raw == 2.0
 
 
 def test_the_readout_gives_the_change_over_ten_steps() -> None:

@@ -89,16 +89,13 @@ def test_a_task_s_figures_are_within_their_bounds(rewards: list[float]) -> None:
     assert sum(histogram(rewards, 7, 0.0, 1.0)) == len(rewards)
 
 
-def test_means_are_of_what_is_known() -> None:
+def test_means_are_of_what_is_known_and_rewards_fall_into_their_bins() -> None:
     one = TaskSignal("t", (Outcome(1, 4, 0.5), Outcome(0, None, None, True), Outcome(0, 8, 1.5)))
     assert (one.tokens, one.seconds) == (6, 1.0)
     assert one.truncated == pytest.approx(1 / 3)
     empty = task()
     assert [empty.mean, empty.pass_rate, empty.std, empty.tokens, empty.truncated] == [None] * 5
     assert empty.zero_gradient(8) is None
-
-
-def test_rewards_fall_into_their_bins() -> None:
     assert histogram([0, 0.1, 0.5, 0.99, 1.0, 2.0, -1], 4, 0.0, 1.0) == [3, 0, 1, 3]
     assert histogram([3.0, 3.0], 3, 3.0, 3.0) == [2, 0, 0]
 
@@ -139,7 +136,7 @@ def test_the_verdict_is_of_the_groups_with_gradient(tasks: list[TaskSignal], lev
     assert bool(finding.fix) == (level != "ok")
 
 
-def test_solved_tasks_and_failed_ones_are_told_apart() -> None:
+def test_solved_tasks_and_failed_ones_are_told_apart_and_named() -> None:
     solved = [task(*[1.0] * 8) for _ in range(7)]
     finding = check_signal([*solved, task(*[1.0] * 7, 0.0)], SIZE)
     assert finding.level == "failure"
@@ -152,8 +149,6 @@ def test_solved_tasks_and_failed_ones_are_told_apart() -> None:
     assert "7 too easy, 3 too hard; pass rate 70% of 80 rollouts" in both.message
     assert both.fix == "use easier or harder tasks, or reward partial success"
 
-
-def test_no_signal_tasks_are_named() -> None:
     finding = check_signal([EVEN, DEAD, SOLVED, EVEN, EVEN], SIZE)
     assert finding.where == "dead, s"
     assert finding.message.startswith("3 of 5 tasks with signal at group size 8; 60% of groups")

@@ -78,13 +78,19 @@ def test_a_sweep_s_name_is_free(taken: list[str], name: str) -> None:
     assert sweep_name("team/arith-rl", taken) == name
 
 
-def test_the_size_counts_what_every_run_does() -> None:
+def test_the_size_counts_what_every_run_does_unless_hud_decides_how_long_it_is() -> None:
     size = size_of(sweep(parameters={"steps": 10}), MODEL, TASKS)
     assert (size.runs, size.steps) == (4, 40)
     assert size.rollouts == 10 * 4 * (8 + 16 + 8 + 16)
     assert size.trained_tokens == size.sampled_tokens == 20 * (size.rollouts or 0)
     assert "4 runs, 2 at once · 40 steps · 1 920 training rollouts" in size.summary
     assert "time unknown" in size.summary
+
+    size = size_of(sweep(), Model(id="m", model_name="m"), TASKS)
+    assert (size.rollouts, size.sampled_tokens, size.seconds) == (None, None, None)
+    assert "the service decides" in size.summary
+    facts = sweep_facts(sweep(), size, Model(id="m", model_name="m"), TASKS)
+    assert ("in all", "4 runs, 2 at once") in facts
 
 
 def test_the_time_is_that_of_a_run_like_it() -> None:
@@ -108,14 +114,6 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
     size = size_of(sweep(parameters={"steps": 10}), MODEL, TASKS, row)
     assert size.seconds == pytest.approx(192.0)
     assert "about 3 min, judging by before" in size.summary
-
-
-def test_hud_decides_how_long_a_run_is() -> None:
-    size = size_of(sweep(), Model(id="m", model_name="m"), TASKS)
-    assert (size.rollouts, size.sampled_tokens, size.seconds) == (None, None, None)
-    assert "the service decides" in size.summary
-    facts = sweep_facts(sweep(), size, Model(id="m", model_name="m"), TASKS)
-    assert ("in all", "4 runs, 2 at once") in facts
 
 
 HELD = [*TASKS, *(Task("arith", "add", slug=f"h{n}", columns={"split": "heldout"}) for n in "ab")]

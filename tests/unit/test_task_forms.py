@@ -79,10 +79,15 @@ def test_a_tool_s_own_objects_are_its_arguments_and_a_gym_of_one_s_own_its_image
     assert read_row({**V3, "gym": gym}).env == "my/gym:1"
 
 
-def test_a_row_of_json_strings_is_the_row_of_objects() -> None:
+def test_a_row_of_json_strings_is_the_row_of_objects_and_servers_are_shared() -> None:
     row = {**V4, "metadata": {"level": 3}, "agent_config": {"system_prompt": "Be brief."}}
     quoted = {key: value if key == "prompt" else json.dumps(value) for key, value in row.items()}
     assert read_row(quoted) == read_row(row)
+    quoted = json.dumps(SERVERS)
+    rows = [{**V4, "id": name, "mcp_config": quoted} for name in ("a", "b")]
+    first, second = read_rows([*rows])
+    assert first.more["mcp_config"] == SERVERS
+    assert first.more["mcp_config"] is second.more["mcp_config"]
 
 
 @pytest.mark.parametrize(
@@ -117,12 +122,17 @@ def test_what_a_row_says_beside_its_args_is_sent_along_and_what_no_form_has_reme
     assert read_row({**V4, "evaluate": CALL}).unknown == ("evaluate",)
 
 
-def test_older_rows_have_a_slug_of_their_own() -> None:
+def test_older_rows_have_a_slug_of_their_own_and_others_one_made_of_their_args() -> None:
     assert read_row({**V4, "id": "first"}).slug == "first"
     one, other = read_row(V4), read_row({**V4, "prompt": "Stop."})
     assert one.slug.startswith("evaluate-")
     assert one.slug != other.slug
     assert read_row(one.row()) == one
+
+    assert read_row({"env": "e", "id": "s"}).slug == "s"
+    slug = read_row({"env": "e", "id": "s", "args": {"b": 1, "a": 2}}).slug
+    assert slug == default_slug("s", {"a": 2, "b": 1})
+    assert slug.startswith("s-")
 
 
 ROW = {"env": "e", "id": "s", "args": {"text": "zwei\nZeilen"}}
@@ -218,14 +228,6 @@ def _same(task: Task) -> tuple[object, ...]:
     return task.env, task.scenario, task.args, task.slug
 
 
-def test_rows_that_quote_the_same_servers_share_what_that_says() -> None:
-    quoted = json.dumps(SERVERS)
-    rows = [{**V4, "id": name, "mcp_config": quoted} for name in ("a", "b")]
-    first, second = read_rows([*rows])
-    assert first.more["mcp_config"] == SERVERS
-    assert first.more["mcp_config"] is second.more["mcp_config"]
-
-
 @pytest.mark.parametrize("body", [b'[{"env": "e", "id": "s"}]', b"[", b"\x00"])
 @pytest.mark.parametrize("on", [True, False])
 def test_the_garbage_collector_is_left_as_it_was(body: bytes, on: bool) -> None:
@@ -250,13 +252,6 @@ def test_the_garbage_collector_is_left_as_it_was(body: bytes, on: bool) -> None:
 )
 def test_every_form_reads_as_the_same_task(row: dict[str, Any]) -> None:
     assert read_row(row) == Task("arith", "add", ARGS, "one", where="row")
-
-
-def test_a_slug_is_made_of_the_args_where_none_is_given() -> None:
-    assert read_row({"env": "e", "id": "s"}).slug == "s"
-    slug = read_row({"env": "e", "id": "s", "args": {"b": 1, "a": 2}}).slug
-    assert slug == default_slug("s", {"a": 2, "b": 1})
-    assert slug.startswith("s-")
 
 
 def test_a_task_is_held_out_by_its_split() -> None:

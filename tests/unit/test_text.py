@@ -13,18 +13,12 @@ from hud_tui.rl.tasks.task import Task, places
 from hud_tui.rl.text import clean, count_unsafe, one_line
 
 
-def test_controls_and_overrides_become_visible() -> None:
+def test_controls_become_visible_newlines_stay_but_for_a_line_and_long_text_is_cut() -> None:
     assert clean("a\x1b[31mb\x07\x7f\x9b") == "a␛[31mb␇␡⟨009B⟩"
     assert clean("user\u202etxt.exe") == "user⟨202E⟩txt.exe"
     assert count_unsafe("a\x1b\u202e\n") == 2
-
-
-def test_newlines_and_tabs_stay_but_for_a_line() -> None:
     assert clean("a\tb\nc") == "a\tb\nc"
     assert one_line("a\tb\nc\r") == "a⇥b⏎c␍"
-
-
-def test_long_text_is_cut_and_says_so() -> None:
     assert clean("x" * 30, 10) == "x" * 10 + "… (20 more characters)"
     assert one_line("x" * 10, 10) == "x" * 10
     assert one_line("x" * 30, 10) == "x" * 10 + "…", "a count would take a cell's room"
@@ -53,17 +47,15 @@ def test_cleaning_twice_changes_nothing_more(text: str) -> None:
 HOSTILE = "a\x1b]0;owned\x07b\nhud-tui: all is well\u202e"
 
 
-def test_no_text_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_text_and_no_progress_acts_on_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     print_notice(f"job {HOSTILE} is submitted")
     emit_error(HudError(HOSTILE, HOSTILE))
     err = capsys.readouterr().err
     assert all(line.isprintable() for line in err.splitlines())
     assert err.count("\n") == 2
 
-
-def test_progress_is_clean_on_a_terminal_too(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     progress()(HOSTILE)
     err = capsys.readouterr().err

@@ -59,20 +59,15 @@ def test_every_form_mixed_keeps_its_order() -> None:
     ]
 
 
-def test_turns_train_in_order_without_the_empty_ones() -> None:
+def test_turns_in_order_errored_runs_arrays_and_mappings_are_sent() -> None:
     second = Sample(prompt_token_ids=[1, 2, 3, 9], output_token_ids=[4], output_logprobs=[-1.0])
     empty = Sample(prompt_token_ids=[1], output_token_ids=[])
     [sent] = to_inputs([Rollout("", [SAMPLE, empty, second], 1.0)], None)
     assert isinstance(sent, Payload)
     assert sent.samples == [SAMPLE, second]
-
-
-def test_a_run_that_errored_but_was_graded_is_sent() -> None:
     errored = run(trace=SimpleNamespace(status="error", stop_reason="error", steps=[]))
     assert to_inputs([errored, errored], 2) == [TRACE, TRACE]
 
-
-def test_an_array_s_numbers_are_numbers() -> None:
     class Whole:
         def __index__(self) -> int:
             return 7
@@ -81,13 +76,10 @@ def test_an_array_s_numbers_are_numbers() -> None:
     [sent] = to_inputs([SimpleNamespace(samples=[turn], reward=True)], None)
     sample = Sample(output_token_ids=[7], output_logprobs=[0.0])
     assert sent == Payload(samples=[sample], reward=1.0)
+    assert to_inputs([PLAIN], None) == [Payload(samples=[SAMPLE], reward=0.5)]
 
 
 PLAIN: dict[str, Any] = {"samples": [SAMPLE.model_dump()], "reward": 0.5}
-
-
-def test_a_mapping_is_a_payload() -> None:
-    assert to_inputs([PLAIN], None) == [Payload(samples=[SAMPLE], reward=0.5)]
 
 
 REFUSED: list[tuple[list[Any], int | None, list[str]]] = [
@@ -132,13 +124,10 @@ def test_what_is_refused_names_its_input_and_group(
     assert "\x1b" not in error.value.message
 
 
-def test_a_refusal_is_a_usage_error_and_a_value_error() -> None:
+def test_a_refusal_is_a_usage_error_and_a_value_error_and_one_string_no_list() -> None:
     for kind in (HudUsage, ValueError):
         with pytest.raises(kind):
             to_inputs([], None)
-
-
-def test_one_string_is_not_a_list_of_trace_ids() -> None:
     with pytest.raises(HudBadInput, match="one string"):
         to_inputs(TRACE, None)
 

@@ -111,11 +111,20 @@ def chain_of(*rewards: float | None, heldout: Sequence[float | None] = ()) -> Tr
     )
 
 
-def test_the_best_is_the_earliest_of_equals_and_nan_is_none() -> None:
+def test_the_best_is_the_earliest_of_equals_by_held_out_rewards_before_any_mean() -> None:
     assert chain_of(0.1, float("nan"), None, 0.9, 0.9).best == 3
     assert chain_of(float("nan"), None).best is None
     deltas = chain_of(0.5, 0.75, None)
     assert [deltas.delta(p) for p in range(4)] == [None, 0.25, None, None], "both are needed"
+
+    tree = chain_of(0.5, 0.9, 0.6, 0.8, 1.0, heldout=[0.4, None, 0.7, 0.7, float("nan")])
+    assert (tree.best, tree.best_by) == (2, "heldout_reward")
+    assert tree.peak == 1.0
+    assert (chain_of(0.9).best, chain_of(0.9).best_by) == (0, "reward_mean")
+    grown = Tree()
+    for node in tree:
+        grown = grown.add(node)
+    assert (grown.best, grown.best_by, grown.peak) == (2, "heldout_reward", 1.0)
 
 
 def test_a_checkpoint_told_twice_is_there_once_and_one_of_another_version_not() -> None:
@@ -148,17 +157,6 @@ def test_what_is_said_anew_of_a_checkpoint_is_shown_and_moves_no_head() -> None:
     assert told.add(thinned) is told
     grown = told.add(checkpoint(3, 2))
     assert grown[0].state == "expired"
-
-
-def test_a_held_out_reward_makes_the_best_before_any_mean_reward() -> None:
-    tree = chain_of(0.5, 0.9, 0.6, 0.8, 1.0, heldout=[0.4, None, 0.7, 0.7, float("nan")])
-    assert (tree.best, tree.best_by) == (2, "heldout_reward")
-    assert tree.peak == 1.0
-    assert (chain_of(0.9).best, chain_of(0.9).best_by) == (0, "reward_mean")
-    grown = Tree()
-    for node in tree:
-        grown = grown.add(node)
-    assert (grown.best, grown.best_by, grown.peak) == (2, "heldout_reward", 1.0)
 
 
 def on(tasks: str, position: int, job: str, says: bool) -> Checkpoint:

@@ -51,14 +51,12 @@ def test_no_signal_tasks_are_left_out_together_and_taken_in_again() -> None:
     assert one.toggled(dead).left_out == dead
 
 
-def test_the_verdict_is_of_what_is_left_in() -> None:
+def test_the_verdict_is_of_what_is_left_in_and_a_failure_blocks_until_the_dead_are_out() -> None:
     assert [finding.level for finding in TRIED.findings()] == ["warning"]
     assert [one.level for one in TRIED.toggled(frozenset({"dead", "easy"})).findings()] == ["ok"]
     assert Trial().findings() == []
     assert Trial(SIGNALS, TRIED.size, running=True).findings() == []
 
-
-def test_a_failure_of_the_trial_blocks_until_the_dead_are_out() -> None:
     signals = {slug: SIGNALS[slug] for slug in ("dead", "easy")}
     draft = Draft("s", TASKS, trial=Trial(signals, TRIED.size))
     assert draft.failed

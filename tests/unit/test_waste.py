@@ -28,7 +28,7 @@ def test_tasks_without_gradient_come_first() -> None:
     assert waste.exact
 
 
-def test_sums_are_known_up_to_every_step() -> None:
+def test_sums_are_known_up_to_every_step_and_tokens_that_are_not_said_shared_out() -> None:
     waste = Waste()
     waste.follow(grown(sampled(1, None, 5, a=MIXED, b=FLAT), sampled(2, 1, 5, a=FLAT)))
     assert waste.total(0).share == 0
@@ -36,8 +36,6 @@ def test_sums_are_known_up_to_every_step() -> None:
     assert (waste.total().rollouts, waste.total().idle) == (6, 4)
     assert waste.total().token_share == pytest.approx(4 / 6)
 
-
-def test_tokens_that_are_not_said_are_shared_out_evenly() -> None:
     waste = Waste()
     waste.follow(grown(sampled(1, None, None, a=MIXED, b=FLAT)))
     assert not waste.exact

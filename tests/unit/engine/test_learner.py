@@ -136,13 +136,22 @@ def test_a_state_that_cannot_be_written_undoes_the_step(small: Learner, tmp_path
     assert small.forward(datums) != before
 
 
-def test_an_endless_gradient_is_refused(small: Learner, tmp_path: Path) -> None:
+def test_an_endless_gradient_or_one_of_clipped_tokens_alone_is_nothing_to_step_on(
+    small: Learner, tmp_path: Path
+) -> None:
     [datum] = some_datums(1)
     far = Datum(datum.prompt, datum.output, [-1e4] * len(datum.output), 1.0)
     with pytest.raises(EngineError, match="not finite"):
         small.forward_backward([far], "importance_sampling", {})
     with pytest.raises(EngineError, match="nothing was accumulated"):
         small.optim_step(ADAM, tmp_path)
+
+    [datum] = some_datums(1)
+    far = [value - 1.0 for value in small.forward([datum])[0]]
+    clipped = replace(datum, logprobs=far, advantage=1.0)
+    small.forward_backward([clipped], "ppo", base.loss_config("ppo", None))
+    with pytest.raises(EngineRefused, match="no token has a gradient"):
+        small.optim_step(Adam(1e-3), tmp_path)
 
 
 def test_a_file_that_is_not_a_whole_state_is_refused(small: Learner, tmp_path: Path) -> None:
@@ -168,17 +177,6 @@ def test_adam_takes_the_steps_of_its_paper() -> None:
 
 def test_the_net_has_the_size_its_name_says() -> None:
     assert sum(int(np.prod(shape)) for shape in shapes(Config()).values()) == 172_480
-
-
-def test_where_every_token_is_clipped_there_is_nothing_to_step_on(
-    small: Learner, tmp_path: Path
-) -> None:
-    [datum] = some_datums(1)
-    far = [value - 1.0 for value in small.forward([datum])[0]]
-    clipped = replace(datum, logprobs=far, advantage=1.0)
-    small.forward_backward([clipped], "ppo", base.loss_config("ppo", None))
-    with pytest.raises(EngineRefused, match="no token has a gradient"):
-        small.optim_step(Adam(1e-3), tmp_path)
 
 
 def test_weights_of_a_finite_size_that_compute_no_numbers_are_refused(

@@ -109,14 +109,12 @@ def test_backward_with_a_loss_s_weights_reproduces_it(loss_fn: str, small: Learn
     assert by_hand["num_tokens"] == sum(len(datum.output) for datum in datums)
 
 
-def test_on_policy_the_four_policy_losses_weigh_alike() -> None:
+def test_on_policy_the_policy_losses_weigh_alike_and_ppo_stops_where_it_moved_enough() -> None:
     lp, advantage = np.array([-1.0, -0.2, -3.0]), np.array([0.5, -0.5, 0.0])
     for loss_fn in ("importance_sampling", "ppo", "cispo", "dro"):
         w, _ = token_weights(loss_fn, CONFIG_DEFAULTS[loss_fn], lp, lp, advantage)
         assert w.tolist() == advantage.tolist()
 
-
-def test_ppo_stops_where_it_already_moved_far_enough() -> None:
     q = np.full(4, -1.0)
     lp = q + np.log([1.5, 1.5, 0.5, 0.5])
     w, _ = token_weights("ppo", CONFIG_DEFAULTS["ppo"], lp, q, np.array([1.0, -1.0, 1.0, -1.0]))

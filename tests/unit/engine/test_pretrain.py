@@ -152,12 +152,22 @@ def test_a_product_on_paper_adds_up(a: int, b: int) -> None:
         assert int(made) == (one * other if sign == "*" else one + other) + int(carried)
 
 
-def test_tiles_slide_and_merge_once() -> None:
+def test_tiles_slide_and_merge_once_and_four_discs_in_a_row_win() -> None:
     board = [[2, 2, 2, 2], [4, 0, 4, 8], [0, 0, 0, 2], [2, 4, 8, 16]]
     assert slid(board, "left") == [[4, 4, 0, 0], [8, 8, 0, 0], [2, 0, 0, 0], [2, 4, 8, 16]]
     assert slid(board, "right") == [[0, 0, 4, 4], [0, 0, 8, 8], [0, 0, 0, 2], [2, 4, 8, 16]]
     assert slid(board, "up") == [[2, 2, 2, 2], [4, 4, 4, 8], [2, 0, 8, 2], [0, 0, 0, 16]]
     assert slid(board, "down") == [[0, 0, 0, 2], [2, 0, 2, 8], [4, 2, 4, 2], [2, 4, 8, 16]]
+
+    discs = Discs()
+    for column in (3, 0, 4, 0, 5, 1):
+        discs.drop(column)
+    assert (discs.wins("X"), discs.wins("O"), discs.over()) == ([2, 6], [], False)
+    before = discs.shown()
+    discs.drop(2)
+    assert (discs.winner(), discs.over()) == ("X", True)
+    discs.lift(2)
+    assert discs.shown() == before
 
 
 @given(st.integers(0, 10**6))
@@ -193,15 +203,3 @@ def best_tile(make: Callable[[Random], Player], seed: int) -> int:
         after = slid(board, player(board))
         board = after if after == board else spawned(random, after)
     return max(map(max, board))
-
-
-def test_four_discs_in_a_row_win() -> None:
-    discs = Discs()
-    for column in (3, 0, 4, 0, 5, 1):
-        discs.drop(column)
-    assert (discs.wins("X"), discs.wins("O"), discs.over()) == ([2, 6], [], False)
-    before = discs.shown()
-    discs.drop(2)
-    assert (discs.winner(), discs.over()) == ("X", True)
-    discs.lift(2)
-    assert discs.shown() == before

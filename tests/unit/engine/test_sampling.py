@@ -55,7 +55,7 @@ def test_temperature_0_takes_the_likeliest_token_untempered(small: Learner) -> N
     assert greedy.logprobs[0] == pytest.approx(max(first), abs=1e-5)
 
 
-def test_a_stop_sequence_ends_it_and_stays_in(small: Learner) -> None:
+def test_a_stop_sequence_or_the_end_token_ends_it_and_stays_in(small: Learner) -> None:
     request = SampleRequest([65, 66], 12, seed=(3,))
     [free] = small.sample([request])
     assert len(free.tokens) == 12
@@ -66,8 +66,6 @@ def test_a_stop_sequence_ends_it_and_stays_in(small: Learner) -> None:
     assert cut.tokens == free.tokens[: len(cut.tokens)]
     assert tuple(cut.tokens[-2:]) == stop
 
-
-def test_the_end_token_ends_it(small: Learner) -> None:
     small.weights["head"][:] = 0
     small.weights["head"][0, END] = 1.0
     small.weights["norm"][:] = 0

@@ -71,13 +71,7 @@ def test_v6_tasks_come_back(rows: list[Any]) -> None:
     assert [compared(task) for task in there_and_back(tasks)] == [compared(t) for t in tasks]
 
 
-def test_environments_that_choose_tools_come_back() -> None:
-    task = read_row({"env": {"name": "e", "include": ["a"]}, "scenario": "s"})
-    [again] = there_and_back([task])
-    assert again.row()["env"] == {"name": "e", "include": ["a"]}
-
-
-def test_what_hud_itself_wrote_is_read() -> None:
+def test_what_hud_itself_wrote_is_read_and_environments_that_choose_tools_come_back() -> None:
     row = {
         "id": "t",
         "prompt": "p",
@@ -88,14 +82,14 @@ def test_what_hud_itself_wrote_is_read() -> None:
     }
     [task] = read_rows(from_rows([row]))
     assert (task.form, task.scenario, "setup_tool" in task.more) == ("v4", "evaluate", False)
-
-
-def test_no_tasks() -> None:
+    task = read_row({"env": {"name": "e", "include": ["a"]}, "scenario": "s"})
+    [again] = there_and_back([task])
+    assert again.row()["env"] == {"name": "e", "include": ["a"]}
     assert to_rows([]) == ([], [])
     assert [finding.level for finding in check_dataset([], [], {})] == ["failure"]
 
 
-def test_a_key_in_the_clear_is_written_nowhere() -> None:
+def test_a_key_in_the_clear_and_a_known_secret_are_found_and_written_nowhere() -> None:
     servers = {"hud": {"url": "https://x", "headers": {"Authorization": "Bearer sk-0123456789"}}}
     row = {"prompt": "p", "mcp_config": servers, "evaluate_tool": {"name": "e"}}
     tasks = [read_row({**row, "id": str(n)}) for n in range(10)]
@@ -104,8 +98,6 @@ def test_a_key_in_the_clear_is_written_nowhere() -> None:
     assert [finding.level for finding in found] == ["failure"]
     assert "sk-0123456789" not in repr(found)
 
-
-def test_a_known_secret_is_found_wherever_it_stands_and_short_ones_are_none() -> None:
     tasks = [read_row({"env": "e", "id": "i", "args": {"deep": ["x PASSW0RD-1 y"]}})]
     _, rows = to_rows(tasks)
 

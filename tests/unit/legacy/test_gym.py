@@ -97,6 +97,8 @@ def test_one_action_a_tool_and_done() -> None:
     assert config.job.metadata["image"] == "org/x:1"
     assert (config.parser.xml_weight, config.parser.action_weight) == (0.6, 0.4)
     assert sum(config.rubric.weights.values()) == pytest.approx(1)
+    config, _ = new_gym(described(read_lock("f", V1_1.encode())))
+    assert config.action_mappings["playwright"].parser.positional == ["action"]
 
 
 def test_what_cannot_be_known_is_said() -> None:
@@ -227,8 +229,3 @@ ARGUMENTS = st.builds(
 def test_any_configuration_comes_back(actions: dict[str, Any], prompt: str) -> None:
     config = GymConfig.model_validate({"system_prompt": prompt, "action_mappings": actions})
     assert read_gym("f", gym_text(config, "made").encode())[0].plain() == config.plain()
-
-
-def test_version_1_1_has_parameters() -> None:
-    config, _ = new_gym(described(read_lock("f", V1_1.encode())))
-    assert config.action_mappings["playwright"].parser.positional == ["action"]

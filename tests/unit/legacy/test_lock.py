@@ -47,7 +47,7 @@ def test_every_version(text: str, image: str, pushed: bool, environment: str, to
     assert lock.notes == ()
 
 
-def test_the_details_of_versions() -> None:
+def test_the_details_of_versions_and_a_note_on_a_newer_one() -> None:
     old = read_lock("f", V1_0.encode())
     assert (old.version, old.tools[2].input_schema) == ("1.0", None)
     assert old.variables == ("OPENAI_API_KEY", "ANCHOR_API_KEY")
@@ -60,9 +60,6 @@ def test_the_details_of_versions() -> None:
     assert (new.version, new.tools[0].internal) == ("1.3", ("score",))
     assert new.scenarios == ("cards:blackjack", "cards:poker")
     assert new.dataset == PrimaryDataset("org/cards", 40, "2026-03-01T10:00:00")
-
-
-def test_a_newer_version_is_read_with_a_note() -> None:
     lock = read_lock("f", V1_3.replace("1.3", "'2.0'").encode())
     assert (lock.environment, lock.notes) == ("cards", ("version 2.0 is newer than this reader",))
 
@@ -96,7 +93,7 @@ def test_what_is_no_lock_file(text: str, message: str) -> None:
 # MCP servers
 
 
-def test_a_pushed_image_runs_on_hud_and_the_key_is_named_only() -> None:
+def test_a_pushed_image_runs_on_hud_a_local_one_in_docker_and_keys_are_only_named() -> None:
     servers = infer_servers(read_lock("f", V1_0.encode()))
     assert servers is not None
     assert servers["hud"]["headers"] == {
@@ -105,8 +102,6 @@ def test_a_pushed_image_runs_on_hud_and_the_key_is_named_only() -> None:
     }
     assert list(images_of(servers)) == ["hudpython/hud-text-2048@sha256:3a67"]
 
-
-def test_a_local_image_runs_in_docker_with_its_variables() -> None:
     lock = read_lock("f", V1_1.replace("required: []", "required: [TOKEN]").encode())
     servers = infer_servers(lock)
     assert servers == {
@@ -116,9 +111,6 @@ def test_a_local_image_runs_in_docker_with_its_variables() -> None:
         }
     }
     assert list(images_of(servers)) == ["browser:0.1.0@sha256:5612"]
-
-
-def test_no_image_no_servers() -> None:
     assert infer_servers(read_lock("f", b"version: '1.0'")) is None
 
 
@@ -130,7 +122,9 @@ def test_servers_without_an_image(servers: object) -> None:
     assert list(images_of(servers)) == []
 
 
-def test_rows_are_completed_from_the_file_beside_them(tmp_path: Path) -> None:
+def test_rows_are_completed_from_the_file_beside_them_which_must_be_whole_only_then(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "hud.lock.yaml").write_text(V1_0)
     complete = Completion(find_lock(tmp_path / "none", tmp_path))
     row = {"prompt": "p", "evaluate_tool": {"name": "evaluate"}}
@@ -140,8 +134,6 @@ def test_rows_are_completed_from_the_file_beside_them(tmp_path: Path) -> None:
     assert complete.used == 1
     assert Completion(None)(row) == row
 
-
-def test_a_broken_lock_file_matters_only_where_a_row_needs_it(tmp_path: Path) -> None:
     (tmp_path / "hud.lock.yaml").write_text("version: [")
     complete = Completion(tmp_path / "hud.lock.yaml")
     assert complete({"env": "e", "id": "i"}) == {"env": "e", "id": "i"}
@@ -182,13 +174,10 @@ def test_agreement(task: Task, said: list[str]) -> None:
     assert all(finding.check == "lock" and finding.fix for finding in warnings)
 
 
-def test_tasks_of_several_images_are_judged_by_their_own() -> None:
+def test_tasks_of_several_images_are_judged_by_their_own_and_hubs_are_known_too() -> None:
     others = v4("org/other:1", evaluate_tool={"name": "nothing"})
     [finding] = check_lock(read_lock("f", V1_3.encode()), [v4(CARDS), others])
     assert (finding.level, "agrees" in finding.message) == ("ok", True)
-
-
-def test_a_hub_that_is_no_tool_of_its_own_is_known_too() -> None:
     text = "version: '1.3'\ntools: [{name: play}]\nhubTools: {evaluate: [won]}\n"
     lock = read_lock("f", text.encode())
     assert [tool.name for tool in lock.tools] == ["play", "evaluate"]
@@ -267,7 +256,9 @@ def test_everything_else_is_as_it_was(more: Any, block: Any, at: int, name: str)
     assert found == {**root, "primary_dataset": {**kept, **entry}}
 
 
-def test_the_file_is_replaced_whole_and_a_link_stays_one(tmp_path: Path) -> None:
+def test_the_file_is_replaced_whole_a_link_stays_one_and_what_is_none_is_not_changed(
+    tmp_path: Path,
+) -> None:
     real, link = tmp_path / "real.yaml", tmp_path / "hud.lock.yaml"
     real.write_bytes(V1_3.encode())
     real.chmod(0o640)
@@ -278,8 +269,6 @@ def test_the_file_is_replaced_whole_and_a_link_stays_one(tmp_path: Path) -> None
     assert load_lock(link).dataset == PrimaryDataset("org/new", 3, "now", "out/new")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
-
-def test_what_is_no_lock_file_is_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "hud.lock.yaml"
     file.write_text("a: 1\n")
     with pytest.raises(HudUsage, match="not a lock file"):

@@ -8,7 +8,9 @@ import pytest
 from hud_tui.service.engines.tinker.engine import VOCABULARY, make_base, names
 
 
-def test_a_folder_goes_by_its_last_part_and_its_config_is_read(tmp_path: Path) -> None:
+def test_a_folder_goes_by_its_last_part_unless_two_have_it_and_its_config_is_read(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "tiny"
     folder.mkdir()
     config = {"vocab_size": 264, "hidden_size": 64, "max_position_embeddings": 512}
@@ -18,9 +20,6 @@ def test_a_folder_goes_by_its_last_part_and_its_config_is_read(tmp_path: Path) -
     base = make_base("local/tiny", str(folder), None)
     assert (base.context, base.vocabulary) == (512, 264)
     assert base.defaults.learning_rate == pytest.approx(3e-3)
-
-
-def test_two_folders_of_one_name_are_told_apart() -> None:
     assert names({"/a/m": None, "/b/m": None}) == {"local/m": "/a/m", "/b/m": "/b/m"}
 
 

@@ -16,13 +16,12 @@ from hud_tui.service.engines.tinker.worker import Intent, Journal
 HERE = Pointer("http://t", "local/q", "/models/q", 8, "tinker://run/weights/n1", "tinker://run/n1")
 
 
-def test_a_pointer_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_pointer_comes_back_as_it_was_written_and_what_is_none_is_no_state(
+    tmp_path: Path,
+) -> None:
     path = write_pointer(tmp_path, HERE)
     assert read_pointer(path) == HERE
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_what_is_no_pointer_is_no_state(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="no such state"):
         read_pointer(tmp_path / "missing.json")
     (tmp_path / "half.json").write_text('{"url": "http')

@@ -10,7 +10,7 @@ from hud_tui.settings import CLOUD, BadOption, read_options
 LOCAL = {"TINKER_BASE_URL": "http://127.0.0.1:8765/"}
 
 
-def test_a_server_of_this_machine_needs_no_key_and_gets_no_telemetry() -> None:
+def test_a_server_of_this_machine_needs_no_key_and_others_have_their_own() -> None:
     options = read_options(LOCAL)
     assert (options.url, options.rank, options.ttl_s) == ("http://127.0.0.1:8765", 32, None)
     assert not options.keeps_samplers
@@ -20,15 +20,11 @@ def test_a_server_of_this_machine_needs_no_key_and_gets_no_telemetry() -> None:
         "TINKER_BASE_URL": "http://127.0.0.1:8765",
     }
 
-
-def test_the_cloud_is_the_default_and_its_key_is_left_alone() -> None:
     options = read_options({"TINKER_API_KEY": "tml-x"})
     assert options.url == CLOUD
     assert options.keeps_samplers
     assert options.environment() == {"TINKER_BASE_URL": CLOUD}
 
-
-def test_a_cluster_elsewhere_is_not_this_machine() -> None:
     options = read_options({"TINKER_BASE_URL": "https://trainer.example", "TINKER_API_KEY": "k"})
     assert not options.is_loopback
     assert not options.keeps_samplers

@@ -57,7 +57,7 @@ def test_every_pause_and_its_end_are_heard() -> None:
     ]
 
 
-def test_one_that_moves_does_not_speak_for_another_that_waits() -> None:
+def test_one_that_moves_does_not_speak_for_another_that_waits_until_nothing_does() -> None:
     told: list[str | None] = []
     pauses = Pauses(told.append)
     pauses.hold("training", "paused: capacity")
@@ -67,8 +67,6 @@ def test_one_that_moves_does_not_speak_for_another_that_waits() -> None:
     pauses.hold("training", None)
     assert told == [*["paused: capacity"] * 2, "paused: payment", "paused: capacity", None]
 
-
-def test_nothing_waits_when_no_request_is_under_way() -> None:
     told: list[str | None] = []
     pauses = Pauses(told.append)
     pauses.hold("training", "paused: capacity")

@@ -56,13 +56,12 @@ def test_seeds_of_a_group_follow_each_other() -> None:
     assert 0 <= seed_of((2**63 - 1, 2**40)) < 2**31
 
 
-def test_stops_of_one_token_go_as_ids(tokens: ChatTokenizer) -> None:
+def test_stops_of_one_token_go_as_ids_and_longer_ones_make_texts_of_all(
+    tokens: ChatTokenizer,
+) -> None:
     asked = as_asked(SampleRequest([5], 4, stop=((65,), (66,))), tokens)
     assert asked["stop"] == [1, 65, 66]
     assert asked["ends"] == (1,)
-
-
-def test_longer_stops_make_texts_of_all(tokens: ChatTokenizer) -> None:
     asked = as_asked(SampleRequest([5], 4, stop=((65,), (66, 67))), tokens)
     assert asked["stop"] == ["<e>", "A", "BC"]
 
