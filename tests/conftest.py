@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import pytest
@@ -164,11 +164,14 @@ class Process:
 
 
 @asynccontextmanager
-async def serve_process(data_dir: Path, *flags: str) -> AsyncIterator[Process]:
+async def serve_process(
+    data_dir: Path, *flags: str, stderr: IO[bytes] | None = None
+) -> AsyncIterator[Process]:
     """`python -m hud_tui.service` with the tiny engine; ended with SIGKILL if need be."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "hud_tui.service", "--data-dir", str(data_dir), *flags,
-        stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=asyncio.subprocess.PIPE, stderr=stderr,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     try:
         assert process.stdout is not None

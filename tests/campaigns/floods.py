@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
@@ -21,7 +22,7 @@ import httpx
 from hud_tui.service.app import raise_open_files
 from hud_tui.wire import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
-from tests.conftest import bearer, fork, submit, until
+from tests.conftest import bearer, fork, serve_process, submit, until
 from tests.service.calls import Json
 
 AT_ONCE = 1100
@@ -58,72 +59,81 @@ class Target:
         return f"Authorization: Bearer {self.key}"
 
 
-Attack = Callable[[Target, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+@dataclass(frozen=True)
+class Line:
+    """One connection to it."""
+
+    target: Target
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, said: bytes) -> None:
+        self.writer.write(said)
+        await self.writer.drain()
+
+    async def drip(self, head: bytes, drop: bytes, pause_s: float = 0.2) -> None:
+        """After a head the same again and again, until it is closed."""
+        self.writer.write(head)
+        while not self.reader.at_eof():
+            await self.send(drop)
+            await asyncio.sleep(pause_s)
+
+    async def pour(self, head: bytes) -> None:
+        """A body of 50 MB that is nothing but small numbers, whatever is answered."""
+        self.writer.write(head)
+        for piece in [b"[", *[PIECE] * MANY]:
+            await self.send(b"%x\r\n%s\r\n" % (len(piece), piece))
+
+    async def ask(self, head: bytes) -> None:
+        """The same question without a pause."""
+        while not self.reader.at_eof():
+            await self.send(head)
+            await self.reader.readuntil(b"\r\n\r\n")
 
 
-async def silent(
-    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    await reader.read()
+Attack = Callable[[Line], Awaitable[object]]
 
 
-async def slow_headers(
-    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    writer.write(target.head("/chat/completions"))
-    while not reader.at_eof():
-        await send(writer, b"X-Drop: 1\r\n")
-        await asyncio.sleep(0.2)
+async def silent(line: Line) -> None:
+    await line.reader.read()
 
 
-async def endless_headers(
-    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    writer.write(target.head("/chat/completions"))
-    while not reader.at_eof():
-        await send(writer, b"X-More: " + b"x" * 2**14 + b"\r\n")
+async def slow_headers(line: Line) -> None:
+    await line.drip(line.target.head("/chat/completions"), b"X-Drop: 1\r\n")
 
 
-async def slow_body(
-    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    writer.write(target.head("/v2/models/fork", target.bearer, "Content-Length: 99999", ""))
-    while not reader.at_eof():
-        await send(writer, b" ")
-        await asyncio.sleep(0.2)
+async def endless_headers(line: Line) -> None:
+    more = b"X-More: " + b"x" * 2**14 + b"\r\n"
+    await line.drip(line.target.head("/chat/completions"), more, pause_s=0)
 
 
-async def keyless_body(
-    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    await pour(target.head("/telemetry/v3/api/sdk-events/cli", *CHUNKED), writer)
+async def slow_body(line: Line) -> None:
+    head = line.target.head("/v2/models/fork", line.target.bearer, "Content-Length: 99999", "")
+    await line.drip(head, b" ")
 
 
-async def large_body(
-    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    await pour(target.head("/v1/models/x/train/forward-backward", target.bearer, *CHUNKED), writer)
+async def keyless_body(line: Line) -> None:
+    await line.pour(line.target.head("/telemetry/v3/api/sdk-events/cli", *CHUNKED))
 
 
-async def other_host(
-    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    head = target.head("/v2/models", target.bearer, "", host="127.0.0.1.evil", method="GET")
-    await asking(head, reader, writer)
+async def large_body(line: Line) -> None:
+    path = "/v1/models/x/train/forward-backward"
+    await line.pour(line.target.head(path, line.target.bearer, *CHUNKED))
 
 
-async def other_origin(
-    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    head = target.head("/v2/models", target.bearer, "Origin: http://evil", "", method="GET")
-    await asking(head, reader, writer)
+async def other_host(line: Line) -> None:
+    key, host = line.target.bearer, "127.0.0.1.evil"
+    await line.ask(line.target.head("/v2/models", key, "", host=host, method="GET"))
 
 
-async def no_http(
-    target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    await send(writer, bytes(range(256)) * 8)
-    await reader.read()
+async def other_origin(line: Line) -> None:
+    key = line.target.bearer
+    await line.ask(line.target.head("/v2/models", key, "Origin: http://evil", "", method="GET"))
+
+
+async def no_http(line: Line) -> None:
+    await line.send(bytes(range(256)) * 8)
+    await line.reader.read()
 
 
 CHUNKED = ("Transfer-Encoding: chunked", "")
@@ -142,32 +152,13 @@ BESIDE = 4
 """One of them for so many silent connections."""
 
 
-async def send(writer: asyncio.StreamWriter, said: bytes) -> None:
-    writer.write(said)
-    await writer.drain()
-
-
-async def pour(head: bytes, writer: asyncio.StreamWriter) -> None:
-    """A body of 50 MB that is nothing but small numbers, whatever is answered."""
-    writer.write(head)
-    for piece in [b"[", *[PIECE] * MANY]:
-        await send(writer, b"%x\r\n%s\r\n" % (len(piece), piece))
-
-
-async def asking(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The same question without a pause."""
-    while not reader.at_eof():
-        await send(writer, head)
-        await reader.readuntil(b"\r\n\r\n")
-
-
 async def connect(target: Target, attack: Attack) -> None:
     """One connection, until it is closed or the time is up."""
     with suppress(OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
         async with asyncio.timeout(HOLD_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
             try:
-                await attack(target, reader, writer)
+                await attack(Line(target, reader, writer))
             finally:
                 writer.transport.abort()
 
@@ -218,18 +209,8 @@ async def target_in(directory: Path) -> AsyncIterator[Target]:
     """A service of its own; its log is kept to be measured."""
     log = directory / "log"
     with log.open("wb") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "hud_tui.service", "--data-dir", str(directory / "data"),
-            stdout=asyncio.subprocess.PIPE, stderr=stderr,
-        )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), 60)
-        yield Target(ServiceReady.model_validate_json(line), process, log)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        async with serve_process(directory / "data", stderr=stderr) as service:
+            yield Target(service.ready, service.process, log)
 
 
 async def outcome(http: httpx.AsyncClient, job_id: str) -> Json:
