@@ -19,11 +19,6 @@ def said(found: object) -> list[tuple[str, str]]:
     return [(level, message) for level, message, _ in found]  # type: ignore[attr-defined]
 
 
-def test_without_machines_there_is_nothing_to_say(tmp_path: Path) -> None:
-    [(level, message, _)] = check_machines(Machines(tmp_path))
-    assert (level, message[:11]) == ("ok", "no machines")
-
-
 def test_machines_that_answer_and_those_that_do_not(machines: Machines, far: Far) -> None:
     machines.write(BOX)
     machines.write(replace(BOX, name="half", done=("folder",)))
@@ -49,6 +44,8 @@ def test_keys_and_their_modes(tmp_path: Path) -> None:
     assert list(check_keys(machines, keyed)) == []
     (machines.place("box") / "key").chmod(0o644)
     assert "mode 0644" in said(check_keys(machines, keyed))[0][1]
+    [(level, message, _)] = check_machines(Machines(tmp_path))
+    assert (level, message[:11]) == ("ok", "no machines")
 
 
 def test_the_tunnel_of_the_machine_that_is_used(tmp_path: Path) -> None:

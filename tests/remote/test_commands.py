@@ -114,21 +114,6 @@ def test_an_environment_that_is_made_is_kept() -> None:
         _same(made, made.address, Wish("far", env="/venv"))
 
 
-async def test_nothing_is_done_without_consent(hud: Command, far: Far) -> None:
-    refused = await hud(*ADD[:-1])
-    assert (refused.code, refused.error["hint"]) == (2, "add -y")
-    assert "remote add needs confirmation" in refused.error["message"]
-    refused = await hud("--read-only", *ADD)
-    assert refused.error["type"] == "read_only"
-    assert not (far.home / ".hud-tui").exists()
-
-
-async def test_a_machine_that_is_not_known(hud: Command) -> None:
-    for action in ("status", "log", "remove"):
-        answer = await hud("remote", action, "nope", *(["-y"] if action == "remove" else []))
-        assert (answer.code, answer.error["message"]) == (2, "no machine named nope")
-
-
 async def test_people_get_lines(capsys: pytest.CaptureFixture[str], light: Engine) -> None:
     assert await asyncio.to_thread(main, [*ADD[:-1], "--name", "box", "-y"]) == 0
     out = capsys.readouterr().out
@@ -142,19 +127,24 @@ async def test_people_get_lines(capsys: pytest.CaptureFixture[str], light: Engin
     assert await asyncio.to_thread(main, ["remote", "remove", "box", "-y"]) == 0
 
 
-async def test_what_would_be_done(hud: Command, machines: Machines, far: Far) -> None:
+async def test_nothing_is_done_without_consent_and_what_would_be_is_said(
+    hud: Command, machines: Machines, far: Far
+) -> None:
+    refused = await hud(*ADD[:-1])
+    assert (refused.code, refused.error["hint"]) == (2, "add -y")
+    assert "remote add needs confirmation" in refused.error["message"]
+    refused = await hud("--read-only", *ADD)
+    assert refused.error["type"] == "read_only"
     said = await hud(*ADD[:-1], "--dry-run")
     assert (said.code, said.kind, said.data["name"]) == (0, "plan", "far")
-    assert [(one["step"], one["done"]) for one in said.data["steps"]] == [
-        ("folder", False),
-        ("files", False),
-        ("engine", True),
-        ("server", False),
-        ("health", False),
-    ]
+    steps = {"folder": False, "files": False, "engine": True, "server": False, "health": False}
+    assert [(one["step"], one["done"]) for one in said.data["steps"]] == [*steps.items()]
     assert "the same with -y in place of --dry-run does it" in said.err
     assert not (far.home / ".hud-tui").exists()
     assert machines.names() == []
+    for action in ("status", "log", "remove"):
+        answer = await hud("remote", action, "nope", *(["-y"] if action == "remove" else []))
+        assert (answer.code, answer.error["message"]) == (2, "no machine named nope")
 
 
 async def test_a_machine_that_is_used_is_not_forgotten_in_silence(

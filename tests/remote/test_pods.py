@@ -88,15 +88,12 @@ async def test_offers_cheapest_first(hud: Command, prime: PrimeServer, state: Pa
     with_disk = await hud("pods", "available", "--gpus", "2xH100", "--disk", "700", "--no-spot")
     assert with_disk.data["offers"][0]["price_hr"] == pytest.approx(4.7)
     assert len((await hud("pods")).data["offers"]) == len(OFFERS) - 1
-
-
-async def test_every_page_is_read(hud: Command, prime: PrimeServer, state: Path) -> None:
     prime.offers = [offer("H100_80GB", 1, 1 + n / 1000, f"p{n}") for n in range(250)]
     prime.clusters = [offer("H100_80GB", 16, 40.0)]
-    assert len((await hud("pods")).data["offers"]) == 251
+    assert len((await hud("pods")).data["offers"]) == 251, "of every page"
 
 
-def test_which_gpu_is_meant() -> None:
+def test_which_gpu_is_meant_and_how_many() -> None:
     for wanted, offered, same in (
         ("h100", "H100_80GB", True),
         ("H100_80GB", "H100_80GB", True),
@@ -107,14 +104,8 @@ def test_which_gpu_is_meant() -> None:
         ("", "anything", True),
     ):
         assert is_gpu(wanted, offered) is same, wanted
-
-
-def test_gpus_as_they_are_written() -> None:
-    assert [read_gpus(text) for text in ("2xH100", "8×A100_80GB", "A100")] == [
-        (2, "H100"),
-        (8, "A100_80GB"),
-        (None, "A100"),
-    ]
+    written = {"2xH100": (2, "H100"), "8×A100_80GB": (8, "A100_80GB"), "A100": (None, "A100")}
+    assert {text: read_gpus(text) for text in written} == written
     with pytest.raises(HudUsage, match="not GPUs"):
         read_gpus("two!")
 

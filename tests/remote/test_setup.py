@@ -111,18 +111,14 @@ async def test_from_nothing_to_a_server_that_answers_and_back(machines: Machines
         log = (machines.place("box") / "setup.log").read_text()
         assert "installing" in log
         assert machines.key("box") not in log
-    assert not (far.home / ".hud-tui").exists(), "nothing is left there"
-
-
-async def test_a_second_time_there_is_nothing_to_do(machines: Machines, far: Far) -> None:
-    async with set_up(machines) as setup:
-        said: list[StepReport] = []
+        said.clear()
         again = Setup(machines, await machine_of(machines), said.append)
         assert {step.name for step, there in await again.plan() if not there} == {"files", "health"}
         await again.run({})
         assert {step for step, state in states(said) if state == "do"} == {"files", "health"}
-        assert (far.home / "installs").read_text() == "once\n"
+        assert (far.home / "installs").read_text() == "once\n", "a second time it is there"
         assert await answers(setup, machines) == 200
+    assert not (far.home / ".hud-tui").exists(), "nothing is left there"
 
 
 async def test_secrets_go_into_one_file_and_nowhere_else(machines: Machines, far: Far) -> None:
@@ -238,22 +234,9 @@ async def test_too_little_room_is_said_before_anything_is_done(
     await setup.aclose()
 
 
-async def test_a_port_that_is_taken_there(machines: Machines, far: Far) -> None:
-    """The server comes back at another."""
-    async with set_up(machines) as setup:
-        port = await setup.port()
-        stopped = far.home / ".hud-tui/box/stop"
-        await setup.stop()
-        assert stopped.exists()
-        with socket.create_server(("127.0.0.1", port)):
-            await setup.start()
-            await setup.run({})
-        assert await setup.port() != port
-        assert setup.machine.port == await setup.port()
-        assert await answers(setup, machines) == 200
-
-
-async def test_a_server_that_dies_is_started_again(machines: Machines, far: Far) -> None:
+async def test_a_server_that_died_or_whose_port_is_taken_comes_back(
+    machines: Machines, far: Far
+) -> None:
     async with set_up(machines) as setup:
         file = far.home / ".hud-tui/box/server.pid"
         pid = file.read_text()
@@ -262,16 +245,25 @@ async def test_a_server_that_dies_is_started_again(machines: Machines, far: Far)
         await setup.run({})
         assert await answers(setup, machines) == 200
         assert "ended with exit code 137" in await setup.log(50)
+        port = await setup.port()
+        await setup.stop()
+        assert (far.home / ".hud-tui/box/stop").exists()
+        with socket.create_server(("127.0.0.1", port)):
+            await setup.start()
+            await setup.run({})
+        assert await setup.port() != port
+        assert setup.machine.port == await setup.port()
+        assert await answers(setup, machines) == 200
 
 
-async def test_an_environment_without_the_engine(machines: Machines, far: Far) -> None:
+async def test_an_environment_without_the_engine_is_said_and_a_folder_that_is_not_ours_left(
+    machines: Machines, far: Far
+) -> None:
     setup = Setup(machines, await machine_of(machines, env=str(far.home)))
     with pytest.raises(ScriptFailed, match="hud-tui is not installed in"):
         await setup.run({})
     await setup.aclose()
 
-
-async def test_a_folder_that_is_not_ours_is_not_removed(machines: Machines, far: Far) -> None:
     (far.home / "work").mkdir()
     (far.home / "work/thesis.tex").touch()
     setup = Setup(machines, await machine_of(machines, root=str(far.home / "work")))
@@ -294,18 +286,17 @@ async def test_a_server_that_never_answers_is_shown_with_its_log(
         assert "the weights are broken" in await setup.log(10)
 
 
-async def test_a_gpu_engine_needs_a_gpu(machines: Machines) -> None:
-    with pytest.raises(HudUsage, match="needs an NVIDIA GPU"):
-        await machine_of(machines, engine="skyrl-gpu")
-
-
-async def test_a_machine_keeps_what_it_was_set_up_with(machines: Machines) -> None:
+async def test_a_machine_keeps_what_it_was_set_up_with_and_a_gpu_engine_needs_a_gpu(
+    machines: Machines,
+) -> None:
     machines.write(await machine_of(machines))
     for wish in ({"engine": "skyrl-cpu"}, {"root": "/elsewhere"}, {"model": "m"}):
         with pytest.raises(HudUsage, match="already"):
             await machine_of(machines, **wish)
     with pytest.raises(HudUsage, match="box is far already"):
         _same(machines.get("box"), Address("elsewhere"), Wish("box"))
+    with pytest.raises(HudUsage, match="needs an NVIDIA GPU"):
+        await machine_of(machines, engine="skyrl-gpu")
 
 
 def test_what_is_unreadable_is_left_and_said(machines: Machines) -> None:

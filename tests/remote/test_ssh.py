@@ -1,6 +1,7 @@
 """Scripts over ssh, and what is said where ssh fails."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,10 @@ FAR = Address("far")
 
 
 @pytest.fixture
-def ssh(machines: Machines) -> Ssh:
-    return machines.ssh_to(FAR)
+async def ssh(machines: Machines) -> AsyncIterator[Ssh]:
+    ssh = machines.ssh_to(FAR)
+    yield ssh
+    await ssh.aclose()
 
 
 async def test_a_script_s_output_and_its_exit_code(ssh: Ssh, far: Far) -> None:
@@ -35,13 +38,8 @@ async def test_a_script_s_output_and_its_exit_code(ssh: Ssh, far: Far) -> None:
     with pytest.raises(ScriptFailed, match="far: no"):
         await ssh.check("echo no >&2; exit 3")
     assert await ssh.check("cat; echo done") == "done\n"  # it cannot read the script
-    await ssh.aclose()
-
-
-async def test_words_reach_the_script_as_they_are(ssh: Ssh) -> None:
     word = 'a\'b "c" $HOME `id` \\ \x1b[2J é'
     assert await ssh.check(f"printf %s {quote(word)}") == word
-    await ssh.aclose()
 
 
 async def test_a_script_that_is_cut_on_its_way_does_nothing(far: Far) -> None:
@@ -57,25 +55,21 @@ async def test_a_script_that_is_cut_on_its_way_does_nothing(far: Far) -> None:
     assert not (far.home / "done").exists()
 
 
-async def test_what_a_machine_is(ssh: Ssh, far: Far) -> None:
+async def test_what_a_machine_is_even_where_it_says_nonsense(ssh: Ssh, far: Far) -> None:
     far.tool("nvidia-smi", _NVIDIA)
     facts = await fetch_facts(ssh)
     assert (facts.os, facts.home) == ("Linux", str(far.home))
     assert facts.free_bytes is not None
     assert facts.gpus == (Gpu("NVIDIA H100 80GB HBM3", "570.1", 81_559, 1_024, 97),) * 2
     assert (facts.gpu_label, facts.cuda) == ("2×H100", "12.8")
-    await ssh.aclose()
+    facts = read_facts("os=\x1b]0;x\ngpu=a,b\ngpu=x,1,a,b,c\nfree_kb=-1\ncores=many\n=\nhome")
+    assert (facts.os, facts.free_bytes, facts.cores) == ("␛]0;x", None, None)
+    assert facts.gpus == (Gpu("x", "1", 0, 0, 0),)
 
 
 _NVIDIA = """case $1 in --query*) for n in 1 2; do
 echo "NVIDIA H100 80GB HBM3, 570.1, 81559, 1024, 97"; done;;
 *) echo "| NVIDIA-SMI 570.1   Driver Version: 570.1   CUDA Version: 12.8  |";; esac"""
-
-
-def test_facts_of_a_machine_that_says_nonsense() -> None:
-    facts = read_facts("os=\x1b]0;x\ngpu=a,b\ngpu=x,1,a,b,c\nfree_kb=-1\ncores=many\n=\nhome")
-    assert (facts.os, facts.free_bytes, facts.cores) == ("␛]0;x", None, None)
-    assert facts.gpus == (Gpu("x", "1", 0, 0, 0),)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +89,6 @@ def test_short_names_of_gpus(name: str, short: str) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(HudUsage):
         read_address(text)
-
-
-def test_addresses() -> None:
     assert read_address("root@1.2.3.4 -p 1234") == Address("root@1.2.3.4", 1234)
     assert str(read_address("gpubox")) == "gpubox"
 
@@ -108,14 +99,8 @@ async def test_nothing_listens(ssh: Ssh, far: Far) -> None:
         await ssh.run("true")
     assert "sshd" in caught.value.hint
     assert caught.value.exit_code == 3
-
-
-async def test_a_key_that_is_not_let_in(ssh: Ssh, far: Far) -> None:
-    (far.place / "authorized_keys").write_text("")
-    with pytest.raises(SshDenied, match="Permission denied") as caught:
-        await ssh.run("true")
-    assert "ssh-copy-id far" in caught.value.hint
-    assert caught.value.exit_code == 4
+    with pytest.raises(LineLost):  # and patience ends
+        await patient(lambda: ssh.run("true"), lambda text: None, 0)
 
 
 async def test_a_host_key_that_changed(ssh: Ssh, far: Far) -> None:
@@ -159,19 +144,18 @@ async def test_a_line_that_breaks_is_tried_again(
         said = await patient(lambda: ssh.run("echo whole"), told.append, 60)
         assert said.out == "whole\n"
         assert len(told) == line.broken - 1
-        await ssh.aclose()
 
 
-async def test_patience_ends(ssh: Ssh, far: Far) -> None:
-    far.lead_to(free_port())
-    with pytest.raises(LineLost):
-        await patient(lambda: ssh.run("true"), lambda text: None, 0)
-
-
-async def test_a_machine_that_says_nothing(ssh: Ssh) -> None:
+async def test_a_machine_that_says_nothing_and_one_that_does_not_let_a_key_in(
+    ssh: Ssh, far: Far
+) -> None:
     with pytest.raises(LineLost, match=r"no answer within"):
         await ssh.run("sleep 60", timeout_s=0.5)
-    await ssh.aclose()
+    (far.place / "authorized_keys").write_text("")
+    with pytest.raises(SshDenied, match="Permission denied") as caught:
+        await ssh.run("true")
+    assert "ssh-copy-id far" in caught.value.hint
+    assert caught.value.exit_code == 4
 
 
 def test_where_ssh_is_not_installed(

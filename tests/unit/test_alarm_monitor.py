@@ -74,7 +74,7 @@ def test_when_the_head_is_set_back_what_was_left_is_kept_apart() -> None:
     assert [found.checkpoint_id for found in monitor.report().alarms] == [f"d{alarm.onset}"]
 
 
-def test_base_weights_have_nothing_to_judge() -> None:
+def test_base_weights_have_nothing_to_judge_and_a_silent_run_is_among_the_alarms() -> None:
     monitor = AlarmMonitor()
     assert not monitor.follow(Tree())
     assert monitor.report().steps == 0
@@ -82,8 +82,6 @@ def test_base_weights_have_nothing_to_judge() -> None:
     assert monitor.follow(tree_of(BAD, 20).with_head(None))
     assert monitor.report().steps == 0
 
-
-def test_a_silent_run_is_among_the_alarms() -> None:
     monitor = AlarmMonitor()
     monitor.follow(tree_of(BAD, 20), JobStatus(status="running", step=20, steps=100))
     assert monitor.report(5.9).alarms == ()

@@ -49,7 +49,7 @@ def test_a_count_that_parameters_set_is_not_smoothed() -> None:
     assert "EMA" not in f"{heading.numbers}{heading.words}"
 
 
-def test_zooming_follows_the_newest_until_it_is_panned() -> None:
+def test_zooming_follows_the_newest_until_it_is_panned_and_draws_what_is_in_sight() -> None:
     chart_view = ChartView().zoomed(2, 400, None)
     assert chart_view.rows(400) == (300, 400)
     assert chart_view.rows(410) == (310, 410)
@@ -57,6 +57,12 @@ def test_zooming_follows_the_newest_until_it_is_panned() -> None:
     assert panned.rows(400) == panned.rows(410) == (250, 350)
     assert panned.panned(1, 400).rows(405) == (305, 405)
     assert chart_view.zoomed(-2, 400, None).span is None
+
+    run, chart_data = runs.run_of(60), ChartData()
+    chart_view = ChartView(span=10, end=30)
+    found = chart_data.buckets(run, "reward_mean", chart_view, 10)
+    seen = [run.series.column("reward_mean")[row] for row in range(20, 30)]
+    assert [bucket.low for bucket in found] == seen
 
 
 @pytest.mark.parametrize("axis", list(Axis))
@@ -73,28 +79,18 @@ def test_the_crosshair_stands_where_its_step_is_drawn(axis: Axis, span: int | No
     assert chart_data.column(run, ChartView(span=20), 3, columns) is None
 
 
-def test_a_zoomed_chart_draws_what_is_in_sight_alone() -> None:
-    run, chart_data = runs.run_of(60), ChartData()
-    chart_view = ChartView(span=10, end=30)
-    found = chart_data.buckets(run, "reward_mean", chart_view, 10)
-    seen = [run.series.column("reward_mean")[row] for row in range(20, 30)]
-    assert [bucket.low for bucket in found] == seen
-
-
 def spiked() -> list[Bucket]:
     values = [0.5 + 0.01 * (n % 7) for n in range(40)] + [900.0]
     return [Bucket(n, value, value, value, True) for n, value in enumerate(values)]
 
 
-def test_an_outlier_may_leave_the_chart() -> None:
+def test_the_scale_holds_the_average_and_the_envelope_but_no_outlier_where_it_clips() -> None:
     whole, clipped = y_scale(spiked(), ChartView()), y_scale(spiked(), ChartView(clip=True))
     assert whole.high >= 900
     assert clipped.high < 1
     assert beyond(spiked(), whole) == 0
     assert beyond(spiked(), clipped) == 1
 
-
-def test_the_scale_holds_the_average_and_the_envelope_where_it_is_drawn() -> None:
     buckets = [Bucket(0, 8.0, 9.0, 3.0, True), Bucket(1, 8.0, 9.0, 4.0, True)]
     assert y_scale(buckets, ChartView()).low == 3.0
     assert y_scale(buckets, ChartView(smoothing=0)).low == 8.0

@@ -15,12 +15,20 @@ from hud_tui.tui.layout import Choices, read_choices, write_choices
 KEYS = ["zeta", "entropy", "reward_mean"]
 
 
-def test_what_was_chosen_comes_back(tmp_path: Path) -> None:
+def test_what_was_chosen_comes_back_but_for_the_place_and_what_makes_no_sense(
+    tmp_path: Path,
+) -> None:
     chosen = Choices(("zeta",), ("entropy",), 4, True, Axis.TIME, True, False)
     store = JsonStore(lambda: tmp_path / "new")
     write_choices(store, chosen)
     assert read_choices(store) == chosen
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["charts.json"]
+    chart_view = ChartView(1, True, Axis.TOKENS, True, False, span=30, end=50)
+    kept = Choices().seen_through(chart_view)
+    assert kept.chart_view == ChartView(1, True, Axis.TOKENS, True, False)
+    found = {"order": ["b", "a", "b"], "smoothing": -1, "log": True}
+    (tmp_path / "charts.json").write_text(json.dumps(found))
+    assert read_choices(JsonStore(lambda: tmp_path)) == Choices(order=("b", "a"), log=True)
 
 
 @pytest.mark.parametrize(
@@ -33,12 +41,6 @@ def test_what_was_chosen_comes_back(tmp_path: Path) -> None:
 def test_a_file_that_makes_no_sense_counts_as_nothing_chosen(tmp_path: Path, text: str) -> None:
     (tmp_path / "charts.json").write_text(text, "latin-1")
     assert read_choices(JsonStore(lambda: tmp_path)) == Choices()
-
-
-def test_a_field_that_makes_sense_is_taken_beside_one_that_does_not(tmp_path: Path) -> None:
-    found = {"order": ["b", "a", "b"], "smoothing": -1, "log": True}
-    (tmp_path / "charts.json").write_text(json.dumps(found))
-    assert read_choices(JsonStore(lambda: tmp_path)) == Choices(order=("b", "a"), log=True)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,3 @@ def test_moving_charts_loses_none(moves: list[tuple[str, int]]) -> None:
     for key, places in moves:
         choices = choices.moved(KEYS, key, places)
     assert sorted(choices.arranged(KEYS)) == sorted(KEYS)
-
-
-def test_the_way_of_looking_is_kept_and_the_place_is_not() -> None:
-    chart_view = ChartView(1, True, Axis.TOKENS, True, False, span=30, end=50)
-    kept = Choices().seen_through(chart_view)
-    assert kept.chart_view == ChartView(1, True, Axis.TOKENS, True, False)

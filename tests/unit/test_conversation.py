@@ -95,14 +95,12 @@ def test_no_shape_of_content_stops_the_reading(content: object) -> None:
     assert isinstance(answer_of([read]), str)
 
 
-def test_content_that_is_nested_without_end_is_bounded() -> None:
+def test_nested_content_is_bounded_and_samples_may_say_more_than_is_known() -> None:
     deep: object = "x"
     for _ in range(5000):
         deep = [deep]
     assert content_text(deep) == "(too deep to show)"
 
-
-def test_a_trace_is_read_though_its_samples_say_more_than_is_known() -> None:
     sample = {"output_token_ids": [1], "output_logprobs": [-0.5], "finish_reason": "stop"}
     event = {"id": "e", "seq": 0, "kind": "agent_message", "sample": sample}
     read = TraceEvents.model_validate({"events": [event]}).events[0].sample

@@ -53,7 +53,7 @@ def test_it_follows_the_head(chosen: list[int]) -> None:
         assert tree[cursor.position] is tree.served
 
 
-def test_it_finds_its_checkpoint_in_a_tree_that_is_read_anew() -> None:
+def test_it_finds_its_checkpoint_in_a_tree_read_anew_and_the_pinned_and_noted_ones() -> None:
     cursor = TreeCursor()
     cursor.show(tree_of([-1, 0, 1, 2], head=3), follow=False)
     cursor.go(1)
@@ -61,6 +61,13 @@ def test_it_finds_its_checkpoint_in_a_tree_that_is_read_anew() -> None:
     assert cursor.position == 1
     cursor.show(tree_of([-1], head=0), follow=False)
     assert cursor.position == ROOT
+
+    cursor = TreeCursor()
+    tree = tree_of(list(range(-1, 99)), head=99)
+    cursor.show(tree.add(tree[40].model_copy(update={"pinned": True})), follow=False)
+    cursor.keep(["c60", "unknown"])
+    listed = {cursor.rows.row(n).newest for n in range(len(cursor.rows))}
+    assert {40, 60} <= listed
 
 
 def test_a_filter_keeps_the_cursor_and_gives_it_back() -> None:
@@ -132,12 +139,3 @@ def test_undo_says_who_moved_the_head_and_what_came_since() -> None:
     )
     assert "it was set to step-000003 and is now step-000001" in undo_note(run(0), Move("c1", "c2"))
     assert "Another window or program" in undo_note(run(0), Move("c2", "c0", ours=False))
-
-
-def test_pinned_and_noted_checkpoints_are_listed_by_themselves() -> None:
-    cursor = TreeCursor()
-    tree = tree_of(list(range(-1, 99)), head=99)
-    cursor.show(tree.add(tree[40].model_copy(update={"pinned": True})), follow=False)
-    cursor.keep(["c60", "unknown"])
-    listed = {cursor.rows.row(n).newest for n in range(len(cursor.rows))}
-    assert {40, 60} <= listed

@@ -121,7 +121,14 @@ def test_the_report_says_what_the_run_did() -> None:
         assert said in page
 
 
-def test_an_alarm_holds_until_the_run_s_end_and_a_run_that_goes_on_until_now() -> None:
+def test_every_picture_is_beside_it_and_every_file_is_used() -> None:
+    files = report_files(RUN, KEPT, 1.7e9)
+    shown = {str(t.attrs["src"]) for t in parsed(files[FILE]) if t.type == "image"}
+    assert shown == set(files) - {FILE}
+    assert all(re.fullmatch(r"[0-9A-Za-z._-]+", name) for name in files)
+    for name in shown:
+        assert ElementTree.fromstring(files[name]).tag == f"{SVG}svg"
+
     assert RUN.job is not None
     going = replace(RUN, job=RUN.job.model_copy(update={"status": "running"}))
     ended, left = replace(ALARM, active=False, ended=14), replace(ALARM, active=False)
@@ -133,15 +140,6 @@ def test_an_alarm_holds_until_the_run_s_end_and_a_run_that_goes_on_until_now() -
         (RUN, left, "–"),
     ):
         assert run.holds_until(alarm) == until
-
-
-def test_every_picture_is_beside_it_and_every_file_is_used() -> None:
-    files = report_files(RUN, KEPT, 1.7e9)
-    shown = {str(t.attrs["src"]) for t in parsed(files[FILE]) if t.type == "image"}
-    assert shown == set(files) - {FILE}
-    assert all(re.fullmatch(r"[0-9A-Za-z._-]+", name) for name in files)
-    for name in shown:
-        assert ElementTree.fromstring(files[name]).tag == f"{SVG}svg"
 
 
 def test_no_hostile_text_is_a_link_a_heading_or_html() -> None:
@@ -207,22 +205,13 @@ def test_any_curve_is_valid_xml_and_inside_the_picture(
             assert all(0 <= y <= HEIGHT for y in numbers[1::2])
 
 
-def test_a_long_curve_keeps_its_extremes_in_few_points() -> None:
+def test_a_long_curve_keeps_its_extremes_and_lineages_are_told_run_by_run() -> None:
     values = [0.5] * 100_000
     values[31_234], values[77_777] = 9.0, -9.0
     found = points(values)
     assert len(found) == MOST_POINTS
     assert (min(p.low for p in found), max(p.high for p in found)) == (-9.0, 9.0)
 
-
-@pytest.mark.parametrize(("gap", "parts"), [(1, 1), (10, 2)])
-def test_a_gap_is_seen_where_far_more_is_missing_than_usual(gap: int, parts: int) -> None:
-    values = [0.1, math.nan, 0.2, math.nan, 0.3, *[math.nan] * gap, 0.4, math.nan, 0.5]
-    lines = re.findall(r'class="l a"', chart("t", "", [Line("a", values)]))
-    assert len(lines) == parts
-
-
-def test_lineages_are_told_run_by_run() -> None:
     lines = list(lineage_lines(tree_of([-1, 0, 1, 1, 3], head=4)))[2:]
     assert [line.split(" | ")[0] for line in lines] == [
         "| the base",
@@ -233,3 +222,10 @@ def test_lineages_are_told_run_by_run() -> None:
     assert "the head is `step-000005`" in lines[2]
     many = list(lineage_lines(tree_of([-1] * 100)))
     assert many[0].startswith("40 of 100")
+
+
+@pytest.mark.parametrize(("gap", "parts"), [(1, 1), (10, 2)])
+def test_a_gap_is_seen_where_far_more_is_missing_than_usual(gap: int, parts: int) -> None:
+    values = [0.1, math.nan, 0.2, math.nan, 0.3, *[math.nan] * gap, 0.4, math.nan, 0.5]
+    lines = re.findall(r'class="l a"', chart("t", "", [Line("a", values)]))
+    assert len(lines) == parts

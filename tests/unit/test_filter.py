@@ -108,7 +108,7 @@ def test_what_cannot_be_compared_is_an_error_that_shows_the_term(expression: str
     assert expression in failed.value.message
 
 
-def test_a_metric_s_own_name_beats_one_that_has_it_inside() -> None:
+def test_a_metric_s_own_name_beats_one_that_has_it_inside_and_close_ones_are_named() -> None:
     """Whichever of them the service names first."""
     for metrics in ({"kl_x": 9.0, "x": 1.0}, {"x": 1.0, "kl_x": 9.0}):
         tree = Tree.of([Checkpoint(id="a", metrics=metrics)])
@@ -118,8 +118,6 @@ def test_a_metric_s_own_name_beats_one_that_has_it_inside() -> None:
     alone = Tree.of([Checkpoint(id="a", metrics={"kl_x": 9.0})])
     assert parse("step_x>2", ["kl_x"])(alone, 0), "else the one that has it inside"
 
-
-def test_a_metric_that_no_checkpoint_has_is_named_with_those_that_are_close() -> None:
     parse("kl<.01 reward>.5", ["kl_sample_train"])
     with pytest.raises(HudUsage) as failed:
         parse("entorpy>3", ["kl_sample_train", "entropy"])

@@ -14,7 +14,7 @@ def means(history: GroupHistory, slug: str) -> list[float]:
     return [mark.mean for mark in history.of(slug)]
 
 
-def test_history_grows_with_the_lineage() -> None:
+def test_history_grows_with_the_lineage_and_forgets_a_branch_that_was_left() -> None:
     history = GroupHistory()
     first = grown(sampled(1, None, a=[0.0, 1.0]), sampled(2, 1, b=[1.0, 1.0]))
     history.follow(first)
@@ -24,8 +24,6 @@ def test_history_grows_with_the_lineage() -> None:
     assert means(history, "b") == [1.0]
     assert means(history, "unknown") == []
 
-
-def test_history_forgets_a_branch_that_was_left() -> None:
     history = GroupHistory()
     run = grown(sampled(1, None, a=[0.0]), sampled(2, 1, a=[0.5]), sampled(3, 2, a=[1.0]))
     history.follow(run)
@@ -36,12 +34,20 @@ def test_history_forgets_a_branch_that_was_left() -> None:
     assert means(history, "a") == [0.0, 0.25]
 
 
-def test_history_reads_the_recent_steps_of_a_long_run_only() -> None:
+def test_history_reads_the_recent_steps_of_a_long_run_and_counts_what_it_has_seen() -> None:
     history = GroupHistory()
     history.follow(
         grown(*(sampled(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT)))
     )
     assert means(history, "a") == [float(n) for n in range(2 * RECENT, 3 * RECENT)]
+
+    history = GroupHistory()
+    run = grown(*(sampled(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT)))
+    history.follow(run)
+    assert history.seen("a") == RECENT
+    history.follow(run.fold(CheckpointAdded(checkpoint=sampled(900, 3 * RECENT - 1, a=[0.0]))))
+    assert history.seen("a") == RECENT + 1
+    assert len(history.of("a")) == RECENT
 
 
 def rows_of(run: Run, order: Order = Order.TASK) -> GroupRows:
@@ -50,14 +56,11 @@ def rows_of(run: Run, order: Order = Order.TASK) -> GroupRows:
     return group_rows(run, history, order)
 
 
-def test_a_taken_step_shows_its_groups() -> None:
+def test_a_taken_step_shows_its_groups_those_with_signal_first_where_asked() -> None:
     shown = rows_of(grown(sampled(1, None, b=[0.0, 1.0], a=[1.0, 1.0], c=[0.0, 0.0])))
     assert [row.task_slug for row in shown.rows] == ["a", "b", "c"]
     assert shown.summary == "3 groups × 2 · 1 all solved · 1 all failed · 1 with signal"
     assert shown.sampler == "base"
-
-
-def test_groups_with_signal_come_first_where_asked() -> None:
     run = grown(sampled(1, None, a=[1.0, 1.0], b=[0.0, 1.0], c=[0.0, 0.0], d=[0.0, 1.0]))
     shown = rows_of(run, Order.SIGNAL)
     assert [row.task_slug for row in shown.rows] == ["b", "d", "c", "a"], "then failed, then solved"
@@ -109,16 +112,6 @@ def test_the_scale_holds_rewards_beyond_the_unit_and_a_strip_scrolls_by_quarters
     assert (rows_of(Run()).low, rows_of(Run()).high) == (0.0, 1.0)
     assert [first_shown(count, 8) for count in (0, 8, 9, 10, 11, 12, 13)] == [0, 0, 2, 2, 4, 4, 6]
     assert all(0 < count - first_shown(count, 5) <= 5 for count in range(1, 99))
-
-
-def test_history_counts_what_it_has_seen() -> None:
-    history = GroupHistory()
-    run = grown(*(sampled(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT)))
-    history.follow(run)
-    assert history.seen("a") == RECENT
-    history.follow(run.fold(CheckpointAdded(checkpoint=sampled(900, 3 * RECENT - 1, a=[0.0]))))
-    assert history.seen("a") == RECENT + 1
-    assert len(history.of("a")) == RECENT
 
 
 @given(st.integers(0, 10_000), st.integers(1, 200_000), st.integers(1, 300))

@@ -83,15 +83,17 @@ def test_deltas_are_then_minus_now_where_both_have_the_metric() -> None:
     assert change.deltas == pytest.approx({"entropy": 0.2, "reward_mean": -0.3})
 
 
-def test_a_run_that_trains_is_named_and_one_that_ended_is_not() -> None:
+def test_a_run_that_trains_is_named_and_a_checkpoint_that_is_not_there() -> None:
     for status, trains in (("running", True), ("succeeded", False)):
         change = head_change(run_of([-1, 0], 1, JobStatus(status=status, id="j")), "c0")
         assert (change.training is not None) == trains
-
-
-def test_an_unknown_checkpoint_is_an_error() -> None:
     with pytest.raises(KeyError):
         head_change(Run(), "c0")
+
+    run = run_of([-1], 0)
+    assert [named(run, each) for each in ("c0", "0123456789\x1b", None)] == [
+        "step-000001", "01234567", "base",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -134,13 +136,6 @@ def test_only_training_moved_the_head(
     before: list[int], head: int | None, now: list[int], then: int | None, trained: bool
 ) -> None:
     assert only_trained(run_of(before, head), run_of(now, then)) is trained
-
-
-def test_names_of_what_is_not_there() -> None:
-    run = run_of([-1], 0)
-    assert [named(run, each) for each in ("c0", "0123456789\x1b", None)] == [
-        "step-000001", "01234567", "base",
-    ]  # fmt: skip
 
 
 def moved(

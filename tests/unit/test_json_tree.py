@@ -42,13 +42,16 @@ def test_it_opens_at_its_top_level_and_unfolds_line_by_line_or_at_once() -> None
     assert all(line.is_open == line.folds for line in tree.lines[1:6])
 
 
-def test_too_much_stays_folded(monkeypatch: Any) -> None:
+def test_too_much_stays_folded_and_paths_and_values_are_text(monkeypatch: Any) -> None:
     monkeypatch.setattr(json_tree, "MOST_LINES", 4)
     tree = JsonTree({"a": [1, 2, 3, 4], "b": [1]})
     assert not tree.toggle(0)
     assert not tree.unfold_all(0)
     assert tree.toggle(1)
     assert len(tree.lines) == 3
+    assert path_text(("checkpoints", 3, "metrics", "kl")) == "checkpoints[3].metrics.kl"
+    assert path_text((0, "a key", "x")) == '[0]["a key"].x'
+    assert value_text({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
 
 
 def test_a_search_finds_keys_and_values_in_any_case_and_a_match_is_revealed() -> None:
@@ -64,12 +67,6 @@ def test_a_search_finds_keys_and_values_in_any_case_and_a_match_is_revealed() ->
     at = tree.reveal(("list", 1, "KL"))
     assert tree.lines[at].path == ("list", 1, "KL")
     assert tree.reveal(("list", 1, "KL")) == at
-
-
-def test_paths_and_values_as_text() -> None:
-    assert path_text(("checkpoints", 3, "metrics", "kl")) == "checkpoints[3].metrics.kl"
-    assert path_text((0, "a key", "x")) == '[0]["a key"].x'
-    assert value_text({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
 
 
 @given(JSON)

@@ -167,7 +167,7 @@ def _attributes(text: str) -> set[str]:
     }
 
 
-def test_the_command_lists_every_key(
+def test_the_command_lists_every_key_and_refuses_what_the_app_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
@@ -193,10 +193,6 @@ def test_the_command_lists_every_key(
     assert len(lines) == len(of_view("live"))
     assert any(re.match(r"live\.follow +F f6 +Follow the newest", line) for line in lines)
 
-
-def test_the_command_refuses_what_the_app_would(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
     assert main(["keys", "nowhere"]) == 2
     assert "known: panel" in capsys.readouterr().err

@@ -23,7 +23,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return go_on
 
 
-def test_an_event_is_as_late_as_the_service_s_clock_says(clock: Callable[[float], None]) -> None:
+def test_an_event_is_as_late_as_the_service_s_clock_says_where_it_has_a_time(
+    clock: Callable[[float], None],
+) -> None:
     found = Lag()
     found.opened({"date": DATE})
     clock(50.0)
@@ -31,6 +33,11 @@ def test_an_event_is_as_late_as_the_service_s_clock_says(clock: Callable[[float]
     assert found.behind_s == pytest.approx(40.0)
     found.update(THERE + 50.0)
     assert found.behind_s == pytest.approx(0.0)
+
+    found = Lag()
+    found.opened({"date": DATE})
+    found.update(0.0)
+    assert found.behind_s == 0
 
 
 def test_what_was_late_is_told_only_while_more_of_it_comes(clock: Callable[[float], None]) -> None:
@@ -48,11 +55,4 @@ def test_without_a_time_nothing_is_late(date: str, clock: Callable[[float], None
     found = Lag()
     found.opened({"date": date})
     found.update(1.0)
-    assert found.behind_s == 0
-
-
-def test_an_event_without_a_time_says_nothing(clock: Callable[[float], None]) -> None:
-    found = Lag()
-    found.opened({"date": DATE})
-    found.update(0.0)
     assert found.behind_s == 0

@@ -62,15 +62,13 @@ def test_what_was_kept_is_there_again_for_its_owner_alone_and_has_no_key(tmp_pat
     assert os.listdir(file.parent) == [file.name]
 
 
-def test_a_long_run_is_kept_in_part(tmp_path: Path) -> None:
+def test_a_long_run_is_kept_in_part_and_a_few_services_are_remembered(tmp_path: Path) -> None:
     write_last_known(file_of(tmp_path, SCOPE), URL, known(MOST_NODES + 10), KEY)
     found = read_last_known(file_of(tmp_path, SCOPE), URL)
     assert found is not None
     assert [found.tree[0].id, found.tree[-1].id] == ["c10", f"c{MOST_NODES + 9}"]
     assert sum(bool(node.groups) for node in found.tree) == MOST_GROUPED
 
-
-def test_a_few_services_are_remembered(tmp_path: Path) -> None:
     for n in range(MOST_FILES + 3):
         write_last_known(file_of(tmp_path, f"s{n}"), URL, known(1), KEY)
         os.utime(file_of(tmp_path, f"s{n}"), (n, n))

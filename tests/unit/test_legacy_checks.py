@@ -61,15 +61,12 @@ def test_a_server_that_is_not_reached_from_elsewhere_is_named(url: str) -> None:
     assert ("neither http nor https" in finding.message) is (url in (*OF_NO_WEBSITE, "none"))
 
 
-def test_a_server_that_is_started_here_is_not_remote() -> None:
-    finding = remote({**v4().more, "mcp_config": {"box": {"command": "docker"}}})
-    assert "box is started on this machine" in finding.message
-
-
-def test_a_row_that_nothing_grades_is_named() -> None:
+def test_a_row_that_nothing_grades_and_a_server_that_is_started_here_are_named() -> None:
     row = {"prompt": "Go.", "mcp_config": {"hud": {"url": "https://x.hud.ai"}}}
     finding = of("graded", check_legacy([v4(), read_row(row, "t.json row 2")], (), False))
     assert (finding.level, finding.where) == ("failure", "t.json row 2")
+    finding = remote({**v4().more, "mcp_config": {"box": {"command": "docker"}}})
+    assert "box is started on this machine" in finding.message
 
 
 def test_variables_are_listed_with_what_is_missing() -> None:
@@ -94,7 +91,7 @@ def test_a_key_in_the_clear_is_named_by_its_place_and_never_shown() -> None:
     assert levels([v4(Authorization="Bearer ${KEY}")], "KEY")["variables"] == "ok"
 
 
-def test_rows_are_filled_where_something_is_known() -> None:
+def test_rows_are_filled_where_something_is_known_and_a_dollar_sign_is_written_twice() -> None:
     task = v4(a="${KEY}", b="${REGION:eu}-1", c="${UNKNOWN}", d="${EMPTY:}")
     [row] = fill_rows([task.row()], {"KEY": SECRET})
     headers = row["mcp_config"]["hud"]["headers"]
@@ -102,6 +99,13 @@ def test_rows_are_filled_where_something_is_known() -> None:
     assert SECRET not in repr(task)
     plain = read_row({"env": "e", "id": "s", "args": {"text": "${KEY}"}}).row()
     assert fill_rows([plain], {"KEY": SECRET}) == [plain]
+
+    task = v4(a="$$KEY costs $5, $$${KEY} more", b="$$")
+    assert [(v.name, v.tasks) for v in find_variables([task], ())] == [("KEY", 1)]
+    [row] = fill_rows([task.row()], {"KEY": "7"})
+    headers = row["mcp_config"]["hud"]["headers"]
+    assert headers == {"a": "$KEY costs $5, $7 more", "b": "$"}
+    assert find_variables([v4(a="$$KEY")], ()) == []
 
 
 @pytest.mark.parametrize(
@@ -115,15 +119,6 @@ def test_a_variable_is_spelt_with_braces_or_without(text: str) -> None:
     filled = row["mcp_config"]["hud"]["headers"]["Authorization"]
     assert filled.split()[-1] == SECRET
     assert "$" not in filled
-
-
-def test_a_dollar_sign_is_written_twice() -> None:
-    task = v4(a="$$KEY costs $5, $$${KEY} more", b="$$")
-    assert [(v.name, v.tasks) for v in find_variables([task], ())] == [("KEY", 1)]
-    [row] = fill_rows([task.row()], {"KEY": "7"})
-    headers = row["mcp_config"]["hud"]["headers"]
-    assert headers == {"a": "$KEY costs $5, $7 more", "b": "$"}
-    assert find_variables([v4(a="$$KEY")], ()) == []
 
 
 @pytest.mark.parametrize(

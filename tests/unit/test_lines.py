@@ -29,18 +29,13 @@ def test_what_differs_is_repainted_and_the_ends_differ(
     assert {at for start, stop in stretches for at in (start, stop - 1)} <= differing
 
 
-def test_a_number_at_the_end_of_a_line_is_all_that_is_repainted() -> None:
+def test_changes_are_repainted_apart_where_they_are_far_and_characters_not_wide() -> None:
     old = strip([(char, STYLES[0]) for char in "mean reward  .841"])
     new = strip([(char, STYLES[0]) for char in "mean reward  .849"])
     assert changed_cells(old, new) == [(16, 17)]
-
-
-def test_of_wide_characters_the_whole_line_is_repainted() -> None:
     old, new = Strip([Segment("和中文 1")]), Strip([Segment("和中文 2")])
     assert changed_cells(old, new) == [(0, 8)]
 
-
-def test_far_changes_are_repainted_apart_and_near_ones_together() -> None:
     old = strip([("a", STYLES[0])] * 60)
     cells = [("a", STYLES[0])] * 60
     for at in (2, 5, 40):

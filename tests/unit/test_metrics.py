@@ -83,10 +83,6 @@ def test_a_change_that_cannot_be_seen_is_none(before: float, after: float, said:
     assert signed(change(before, after)) == said
 
 
-def test_an_unknown_change_says_nothing() -> None:
-    assert signed(None) == signed(nan) == ""
-
-
 def test_known_metrics_come_first_and_each_has_a_meaning_and_names_of_its_own() -> None:
     keys = ["zeta", "entropy", "alpha", "reward_mean"]
     assert ranked(keys) == ["reward_mean", "entropy", "zeta", "alpha"]
@@ -123,6 +119,7 @@ def test_the_best_known_of_equal_names_is_taken_and_none_is_dropped() -> None:
     assert translate({"reward": 0.0, "reward_mean": 4.0}) == {"reward": 0.0, "reward_mean": 4.0}
     assert title("critic/rewards/mean") == "critic/rewards/mean"
     assert metric("critic/rewards/mean").title == title("reward_mean") == "mean reward"
+    assert signed(None) == signed(nan) == ""
 
 
 @pytest.mark.parametrize(

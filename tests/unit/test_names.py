@@ -40,9 +40,6 @@ def test_what_no_model_or_two_are_called_is_not_guessed_but_named() -> None:
     models = [Model(id="beef-1", model_name="mine"), Model(id="9f00", model_name="beef")]
     assert find_model("beef-1", models).id == "beef-1"
     assert find_model("beef", models).id == "9f00", "a name comes before an id's beginning"
-
-
-def test_hostile_names_do_not_reach_the_terminal() -> None:
     with pytest.raises(HudUsage) as error:
         find_model("\x1b]0;x", [Model(id="1", model_name="\x1b[31mred")])
     assert "\x1b" not in error.value.message + error.value.hint

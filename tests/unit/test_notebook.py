@@ -11,7 +11,7 @@ from hud_tui.rl.head import Move
 MOVE = Move("a", "b", ours=False, at=12.5)
 
 
-def test_what_was_noted_is_there_again(tmp_path: Path) -> None:
+def test_what_was_noted_is_there_again_and_the_newest_moves(tmp_path: Path) -> None:
     file = notebook_file(tmp_path, "m-1")
     book = Notebook(file)
     book.write("c1", "  good \x1b[31m ✎ ")
@@ -24,8 +24,16 @@ def test_what_was_noted_is_there_again(tmp_path: Path) -> None:
     assert "c1" not in Notebook(file).notes
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
+    book = Notebook(None)
+    for number in range(MOVES_MOST + 3):
+        book.add(Move(None, str(number)))
+    assert len(book.moves) == MOVES_MOST
+    assert book.moves[-1].after == str(MOVES_MOST + 2)
 
-def test_two_apps_do_not_undo_each_other(tmp_path: Path) -> None:
+
+def test_two_apps_do_not_undo_each_other_and_there_and_back_again_is_three_moves(
+    tmp_path: Path,
+) -> None:
     file = notebook_file(tmp_path, "m-1")
     one, other = Notebook(file), Notebook(file)
     one.write("c1", "mine")
@@ -33,6 +41,15 @@ def test_two_apps_do_not_undo_each_other(tmp_path: Path) -> None:
     one.add(MOVE)
     assert Notebook(file).notes == {"c1": "mine", "c2": "yours"}
     assert Notebook(file).moves == [MOVE]
+
+    file = notebook_file(tmp_path, "m-1")
+    one, other = Notebook(file), Notebook(file)
+    moves = [Move("a", "b", at=1.0), Move("b", "a", at=2.0), Move("a", "b", at=3.0)]
+    for move in moves:
+        one.add(move)
+    for move in moves:
+        other.add(Move(move.before, move.after, ours=False, at=move.at - 0.5))
+    assert Notebook(file).moves == moves
 
 
 OURS, SEEN = Move("a", "b", at=12.9), Move("a", "b", ours=False, at=12.5)
@@ -58,17 +75,6 @@ def test_two_apps_record_a_move_once(tmp_path: Path, first: Move, then: Move, st
     assert Notebook(file).moves == [stored]
 
 
-def test_there_and_back_and_there_again_is_three_moves_in_two_apps(tmp_path: Path) -> None:
-    file = notebook_file(tmp_path, "m-1")
-    one, other = Notebook(file), Notebook(file)
-    moves = [Move("a", "b", at=1.0), Move("b", "a", at=2.0), Move("a", "b", at=3.0)]
-    for move in moves:
-        one.add(move)
-    for move in moves:
-        other.add(Move(move.before, move.after, ours=False, at=move.at - 0.5))
-    assert Notebook(file).moves == moves
-
-
 @pytest.mark.parametrize(
     "later",
     [
@@ -82,14 +88,6 @@ def test_another_move_is_another_line(tmp_path: Path, later: Move) -> None:
     Notebook(file).add(OURS)
     Notebook(file).add(later)
     assert Notebook(file).moves == [OURS, later]
-
-
-def test_only_the_newest_moves_are_remembered() -> None:
-    book = Notebook(None)
-    for number in range(MOVES_MOST + 3):
-        book.add(Move(None, str(number)))
-    assert len(book.moves) == MOVES_MOST
-    assert book.moves[-1].after == str(MOVES_MOST + 2)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"notes": 3, "moves": []}', '{"notes": {}}'])

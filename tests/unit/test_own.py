@@ -42,7 +42,7 @@ def test_a_checkpoint_has_the_rewards_of_the_steps_that_were_trained_on_its_roll
     assert tree.own(1) == tree.own(2) == tree.own(ROOT) == NONE
 
 
-def test_an_evaluation_says_more_than_the_steps_and_may_come_late() -> None:
+def test_an_evaluation_says_more_than_the_steps_and_may_come_late_or_alone() -> None:
     first = named("a", mean_reward=0.1)
     tree = Tree.of([first, named("b", "a", mean_reward=0.5, metrics={"heldout_reward": 0.4})])
     late = first.model_copy(update={"evaluations": [evaluated(0.7)]})
@@ -51,6 +51,13 @@ def test_an_evaluation_says_more_than_the_steps_and_may_come_late() -> None:
     assert (told.own(0).reward, told.best, told.best_by) == (0.5, 0, "heldout_reward")
     other = first.model_copy(update={"evaluations": [evaluated(0.9, "train")]})
     assert told.add(other).own(0).heldout == 0.4
+
+    tree = corrupted_run()
+    assert not tree.own(LAST - 1).known
+    last = tree[LAST - 1].model_copy(update={"evaluations": [evaluated(0.95)]})
+    told = tree.add(last)
+    assert told.own(LAST - 1) == Own(None, 0, 0.95, 72)
+    assert told.best == LAST - 1
 
 
 def on(tasks: str, reward: float, rollouts: int = 72, **more: Any) -> Evaluation:
@@ -147,7 +154,7 @@ def test_the_chance_of_rollouts_is_wilsons_interval(
     assert ends_of(mean, rollouts) == pytest.approx(ends, abs=5e-5)
 
 
-def test_a_difference_is_told_from_chance_as_newcombe_does() -> None:
+def test_a_difference_is_told_from_chance_so_that_few_lucky_rollouts_make_no_best() -> None:
     """Newcombe 1998, interval estimation for the difference, table II: 56/70 and 48/80 differ by
     .2 [.0524, .3339]; 9/10 and 3/10 by .6 [.1705, .8090]; 6/7 and 2/7 by .5714 [.0582, .8062]."""
     for k, n, fewer, m in ((56, 70, 48, 80), (9, 10, 3, 10), (6, 7, 2, 7)):
@@ -156,8 +163,6 @@ def test_a_difference_is_told_from_chance_as_newcombe_does() -> None:
         assert not is_higher(other, one)
     assert not is_higher(Own(None, 0, 5 / 7, 7), Own(None, 0, 2 / 7, 7))
 
-
-def test_few_lucky_rollouts_do_not_make_the_best() -> None:
     lucky, sure = on("a", 0.80, 48), on("a", 0.76, 192)
     assert best_of([sure], [lucky]).best == 0
     assert best_of([sure], [on("a", 0.9, 48)]).best == 1, "unless by more than chance may do"
@@ -223,15 +228,6 @@ def test_evaluating_the_best_again_seldom_takes_its_star(gain: float, unseated: 
     found = [simulated(Random(seed), gain) for seed in range(100)]
     assert sum(lost for lost, _ in found) / len(found) < unseated
     assert sum(less for _, less in found) / len(found) < 0.05, "and a good one has it"
-
-
-def test_the_last_checkpoint_of_a_run_has_the_number_of_its_evaluation() -> None:
-    tree = corrupted_run()
-    assert not tree.own(LAST - 1).known
-    last = tree[LAST - 1].model_copy(update={"evaluations": [evaluated(0.95)]})
-    told = tree.add(last)
-    assert told.own(LAST - 1) == Own(None, 0, 0.95, 72)
-    assert told.best == LAST - 1
 
 
 def test_a_step_on_the_same_batch_tells_of_what_sampled_the_batch() -> None:
@@ -368,15 +364,6 @@ def test_the_rescue_of_a_corrupted_run_is_what_was_good_before_the_update_that_s
         assert alarms["grad_norm"][2] == GOOD
 
 
-def test_the_update_that_spoilt_the_policy_is_not_the_best() -> None:
-    tree = corrupted_run()
-    assert tree[BAD - 1].mean_reward == max(r.mean_reward or 0 for r in tree)
-    assert tree.best is not None
-    assert tree.best < BAD - 1
-    change = head_change(Run(tree=tree.with_head(f"c{BAD}")), f"c{GOOD}")
-    assert change.deltas["reward_mean"] == pytest.approx(0.4673, abs=1e-3)
-
-
 def chain(rewards: Sequence[float | None], states: Sequence[str] = ()) -> Tree:
     """Steps whose checkpoints have these own rewards; the last step is there to tell."""
     told = [None, *rewards]
@@ -391,12 +378,19 @@ def chain(rewards: Sequence[float | None], states: Sequence[str] = ()) -> Tree:
     )
 
 
-def test_a_rescue_passes_over_what_was_no_longer_good_and_what_has_expired() -> None:
+def test_a_rescue_passes_over_what_is_no_longer_good_and_the_update_that_spoilt_it() -> None:
     tree = chain([*[0.9] * 20, 0.3, 0.4, 0.1])
     assert last_good_checkpoint(tree, 22) == 19
     assert last_good_checkpoint(chain([*[0.9] * 20, 0.3], ["full"] * 19 + ["expired"]), 20) == 18
     assert last_good_checkpoint(chain([None] * 5), 3) == 2
     assert last_good_checkpoint(tree, 0) is None
+
+    tree = corrupted_run()
+    assert tree[BAD - 1].mean_reward == max(r.mean_reward or 0 for r in tree)
+    assert tree.best is not None
+    assert tree.best < BAD - 1
+    change = head_change(Run(tree=tree.with_head(f"c{BAD}")), f"c{GOOD}")
+    assert change.deltas["reward_mean"] == pytest.approx(0.4673, abs=1e-3)
 
 
 def test_the_head_may_be_set_to_the_bad_update_and_the_alarm_stays_known() -> None:

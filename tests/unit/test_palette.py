@@ -23,8 +23,10 @@ def luminance(colour: str) -> float:
     return Color.parse(colour).brightness
 
 
-def test_the_ramp_grows_brighter_with_the_reward() -> None:
+def test_the_ramp_grows_brighter_with_the_reward_and_equal_rewards_have_equal_styles() -> None:
     assert all(luminance(low) < luminance(high) for low, high in pairwise(RAMP))
+    assert reward_style(0.5) == reward_style(5, 0, 10)
+    assert reward_style(0.0) != reward_style(1.0)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +46,6 @@ def test_a_reward_has_its_place(value: float, low: float, high: float, place: in
     assert ramp_index(value, low, high) == place
 
 
-def test_equal_rewards_have_equal_styles() -> None:
-    assert reward_style(0.5) == reward_style(5, 0, 10)
-    assert reward_style(0.0) != reward_style(1.0)
-
-
 @pytest.mark.parametrize(
     ("share", "cell"), [(0, " "), (1e-9, "▁"), (0.5, "▄"), (1, "█"), (2, "█"), (nan, " ")]
 )
@@ -56,14 +53,11 @@ def test_a_bar_shows_its_share(share: float, cell: str) -> None:
     assert eighth(share) == cell
 
 
-def test_every_twin_is_one_ascii_cell_like_its_glyph() -> None:
+def test_every_twin_is_one_ascii_cell_and_the_filter_replaces_nothing_else() -> None:
     for code, twin in ASCII.items():
         assert twin.isascii()
         assert twin.isprintable()
         assert len(twin) == cell_len(chr(code)) == 1
-
-
-def test_the_filter_leaves_ascii_alone_and_replaces_the_rest() -> None:
     segments = [Segment("reward ▲+.1 ⣿⠀│")]
     [seen] = AsciiFilter().apply(segments, Color(0, 0, 0))
     assert seen.text == "reward ^+.1 # |"

@@ -34,15 +34,12 @@ def task(slug: str, scenario: str = "add", split: str = "train", **args: Any) ->
     return Task("arith", scenario, args, slug, {"split": split}, f"t.jsonl line {slug}")
 
 
-def test_rows_and_what_is_left_to_train_on() -> None:
+def test_rows_and_what_is_left_to_train_on_and_slugs_that_are_used_twice() -> None:
     assert verdict(check_rows([])) == "failure"
     assert verdict(check_rows([task("1", split=HELD_OUT)])) == "failure"
     findings = check_rows([task("1"), task("2", split=HELD_OUT)])
     assert verdict(findings) == "ok"
     assert findings[-1].message == "1 task to train on, 1 held out"
-
-
-def test_a_slug_that_is_used_twice_is_named_with_its_rows() -> None:
     [finding] = check_slugs([task("1"), task("2"), task("1")])
     assert (finding.level, finding.where) == ("failure", "t.jsonl line 1")
     assert verdict(check_slugs([task("1"), task("2")])) == "ok"
@@ -67,7 +64,7 @@ def test_only_a_trainable_model_of_ones_own_passes(model: Model, expected: str) 
     assert verdict(check_model(model)) == expected
 
 
-def test_scenarios_are_compared_with_and_without_the_environment_s_prefix() -> None:
+def test_scenarios_are_compared_without_their_prefix_and_args_by_a_published_schema() -> None:
     tasks = [task("1", "add"), task("2", "sub")]
     assert verdict(check_scenarios("arith", ["arith:add", "sub"], tasks)) == "ok"
     [finding] = check_scenarios("arith", ["add"], tasks)
@@ -75,8 +72,6 @@ def test_scenarios_are_compared_with_and_without_the_environment_s_prefix() -> N
     assert "sub" in finding.message
     assert verdict(check_scenarios("arith", None, tasks)) == "warning"
 
-
-def test_args_are_judged_where_a_schema_is_published() -> None:
     assert check_args("arith", {}, [task("1")]) == []
     assert verdict(check_args("arith", {"add": SCHEMA}, [task("1", a=3)])) == "ok"
     [finding] = check_args("arith", {"add": SCHEMA}, [task("1", a=3), task("2", a=30)])

@@ -48,12 +48,18 @@ def test_reading_again_is_reading_anew(chosen: list[int], data: st.DataObject) -
     assert shape(again) == shape(read(Run(), second))
 
 
-def test_what_was_made_of_the_steps_is_kept() -> None:
+def test_what_was_made_of_the_steps_is_kept_but_not_of_a_shorter_or_another_tree() -> None:
     before = read(Run(), nodes_of([-1, 0, 1], 2))
     after = read(before, nodes_of([-1, 0, 1, 2], 3))
     assert after.series.same_rows(before.series)
     assert after.tree.extends(before.tree)
     assert (len(before.tree), before.series.length) == (3, 3)
+
+    nodes = [checkpoint(position, position - 1) for position in range(MOST + 1)]
+    tree = Tree.of(nodes)
+    assert reread(tree, nodes) is not None
+    assert reread(tree, nodes[:-1]) is None
+    assert reread(tree, [node.model_copy() for node in nodes]) is None
 
 
 @pytest.mark.parametrize(
@@ -68,11 +74,3 @@ def test_another_tree_is_built_anew(other: dict[str, Any]) -> None:
     after = read(before, changed)
     assert shape(after) == shape(read(Run(), changed))
     assert not after.series.same_rows(before.series)
-
-
-def test_a_shorter_tree_and_one_of_many_other_objects_are_others() -> None:
-    nodes = [checkpoint(position, position - 1) for position in range(MOST + 1)]
-    tree = Tree.of(nodes)
-    assert reread(tree, nodes) is not None
-    assert reread(tree, nodes[:-1]) is None
-    assert reread(tree, [node.model_copy() for node in nodes]) is None

@@ -32,6 +32,8 @@ def test_a_token_is_shaded_by_its_logprob_the_log_of_its_ratio_or_its_advantage(
     assert by_advantage(-0.25, 0.5, 3).places == [0.25] * 3
     assert by_advantage(None, 0.5, 2).places == [None, None]
     assert by_advantage(0.0, 0.0, 1).places == [None]
+    listed = {"subscores": [{"name": "form", "score": 0.5, "weight": 0.2}]}
+    assert subscores(listed) == [Subscore("form", 0.5, 0.2)]
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS)))
@@ -104,11 +106,6 @@ def test_an_image_is_a_line_and_a_call_is_text() -> None:
     ]  # fmt: skip
 
 
-def test_a_subscore_has_its_weight() -> None:
-    listed = {"subscores": [{"name": "form", "score": 0.5, "weight": 0.2}]}
-    assert subscores(listed) == [Subscore("form", 0.5, 0.2)]
-
-
 def rollout() -> tuple[Trace, TraceEvents]:
     sample = TurnSample(output_token_ids=[1, 2], output_logprobs=[-0.1, -2.0])
     events = [
@@ -162,10 +159,12 @@ def test_no_line_is_wider_than_the_pane(width: int) -> None:
     assert max(line.cell_length for line in lines) <= width
 
 
-def test_a_badge_says_which_characters_were_removed() -> None:
+def test_a_badge_says_what_was_removed_and_without_turns_the_completion_is_copied() -> None:
     trace, events = rollout()
     first = rollout_lines(trace, events, Reading(), 80)[0].plain
     assert first == "␛ removed ×2, shown as symbols:  ␛ ×1  ⟨202E⟩ ×1"
+    trace = Trace(id="t", completion="forty-two")
+    assert "forty-two" in FORMS["text"][1](trace, None)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -180,8 +179,3 @@ def test_what_is_copied_cannot_act_and_has_everything(form: str) -> None:
         assert kept[1]["sample"]["output_logprobs"] == [-0.1, -2.0]
     if form == "markdown":
         assert "`````text" in text  # longer than the longest fence inside
-
-
-def test_a_rollout_without_turns_is_copied_by_its_completion() -> None:
-    trace = Trace(id="t", completion="forty-two")
-    assert "forty-two" in FORMS["text"][1](trace, None)

@@ -124,8 +124,5 @@ def test_most_tokens_of_an_answer_are_known_unless_the_service_decides() -> None
     assert max_tokens(MODEL, {**values, "max_tokens": 9}) == 9
     assert max_tokens(MODEL, {**values, "reasoning_effort": "high"}) is None
     assert max_tokens(Model(id="m", model_name="m"), {}) is None
-
-
-def test_values_are_written_short() -> None:
     assert [write(v) for v in (2e-4, 1.0, 60, None, "ppo")] == ["0.0002", "1", "60", "", "ppo"]
     assert [write(True), write(False)] == ["yes", "no"]

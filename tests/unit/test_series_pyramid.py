@@ -36,7 +36,7 @@ def test_span_is_what_reading_every_row_finds(column: "array[float]", data: st.D
     assert pyramid.finite == sum(map(isfinite, column))
 
 
-def test_every_span_around_the_block_borders() -> None:
+def test_every_span_around_the_block_borders_and_a_long_one_by_its_edges_only() -> None:
     column = array("d", [(row * 37 % 101) - 50.0 for row in range(FAN**2 + FAN + 3)])
     pyramid = Pyramid()
     pyramid.extend(column, len(column))
@@ -44,6 +44,13 @@ def test_every_span_around_the_block_borders() -> None:
     for low in borders:
         for high in [border for border in borders if border > low]:
             assert pyramid.span(column, low, high) == naive(column, low, high)
+
+    column = Watched(float(row) for row in range(50_000))
+    pyramid = Pyramid()
+    pyramid.extend(column, len(column))
+    column.read = 0
+    assert pyramid.span(column, 7, 49_993) == (7.0, 49_992.0)
+    assert column.read < 2 * FAN
 
 
 class Watched(list[float]):
@@ -55,15 +62,6 @@ class Watched(list[float]):
         got = super().__getitem__(key)
         self.read += len(got) if isinstance(key, slice) else 1
         return got
-
-
-def test_a_long_span_reads_only_its_edges() -> None:
-    column = Watched(float(row) for row in range(50_000))
-    pyramid = Pyramid()
-    pyramid.extend(column, len(column))
-    column.read = 0
-    assert pyramid.span(column, 7, 49_993) == (7.0, 49_992.0)
-    assert column.read < 2 * FAN
 
 
 @given(st.lists(value, max_size=60), st.sampled_from(WEIGHTS), st.integers(0, 60))
@@ -137,6 +135,11 @@ def test_buckets_hold_the_extremes_of_their_steps_and_of_no_others() -> None:
     assert max(b.high for b in made.buckets(range(1, 4), 1, 3, 8)) == 2.0
     assert made.readout(3).raw == 2.0
 
+    readout = curve([float(row) for row in range(30)]).readout(30)
+    assert (readout.raw, readout.smooth, readout.delta) == (29.0, 29.0, 10.0)
+    assert isnan(curve([1.0, 2.0]).readout(2).delta)
+    assert isnan(curve([]).readout(0).raw)
+
 
 def test_a_missing_step_is_a_gap_but_a_metric_of_every_fifth_step_is_one_line() -> None:
     buckets = curve([1.0, 1.0, nan, 1.0, 1.0, 1.0, 1.0]).buckets(range(1, 8), 1, 7, 7)
@@ -146,10 +149,3 @@ def test_a_missing_step_is_a_gap_but_a_metric_of_every_fifth_step_is_one_line() 
     buckets = curve(values).buckets(range(1, 41), 1, 40, 40)
     assert len(buckets) == 8
     assert all(b.joined for b in buckets[1:])
-
-
-def test_the_readout_gives_the_change_over_ten_steps() -> None:
-    readout = curve([float(row) for row in range(30)]).readout(30)
-    assert (readout.raw, readout.smooth, readout.delta) == (29.0, 29.0, 10.0)
-    assert isnan(curve([1.0, 2.0]).readout(2).delta)
-    assert isnan(curve([]).readout(0).raw)

@@ -35,7 +35,7 @@ OWN = TrainingDefaults(
 TRAINED = Model(id="1", model_name="m", training_defaults=OWN, forked_from="tiny/mixed-0.2M")
 
 
-def test_every_parameter_is_there_and_defaults_are_told_apart() -> None:
+def test_every_parameter_is_there_defaults_apart_and_what_the_run_starts_from() -> None:
     given = {"group_size": 16, "steps": 100, "beta1": 0.8, "novel": [1], "loss_fn": "ppo"}
     found = {one.label: one for one in settings(TRAINED, given)}
     assert len(found) == len(JobParameters.model_fields) + 1
@@ -50,8 +50,6 @@ def test_every_parameter_is_there_and_defaults_are_told_apart() -> None:
     assert not found["loss"].usual
     assert not found["novel"].usual
 
-
-def test_the_dialog_says_what_the_run_starts_from_and_what_has_no_field() -> None:
     values = defaults(TRAINED)
     lines = what_is_sent(TRAINED, "arith", [], values, None, [], start="step-000041")
     said = [line.plain for line in lines]

@@ -172,10 +172,13 @@ def test_lines_in_a_file_called_json_and_blank_ones_between(ends: str) -> None:
         assert read_file(name, empty.encode()) == []
 
 
-def test_a_line_separator_inside_text_is_no_line_end() -> None:
+def test_a_line_separator_inside_text_is_no_line_end_and_a_split_holds_a_task_out() -> None:
     row = {"env": "e", "id": "s", "args": {"text": "a\u2028b\x85c"}}
     [task] = read_file("t.jsonl", json.dumps(row, ensure_ascii=False).encode())
     assert task.args == row["args"]
+    row = {"env": "e", "id": "s", "columns": {"split": HELD_OUT}}
+    assert read_row(row).heldout
+    assert read_row(read_row(row).row()).heldout
 
 
 JSON = st.recursive(
@@ -252,12 +255,6 @@ def test_the_garbage_collector_is_left_as_it_was(body: bytes, on: bool) -> None:
 )
 def test_every_form_reads_as_the_same_task(row: dict[str, Any]) -> None:
     assert read_row(row) == Task("arith", "add", ARGS, "one", where="row")
-
-
-def test_a_task_is_held_out_by_its_split() -> None:
-    row = {"env": "e", "id": "s", "columns": {"split": HELD_OUT}}
-    assert read_row(row).heldout
-    assert read_row(read_row(row).row()).heldout
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))

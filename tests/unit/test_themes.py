@@ -85,6 +85,7 @@ def test_the_measures_are_right() -> None:
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
     assert seen("#ff0000", NORMAL) == pytest.approx((53.24, 80.09, 67.20), abs=0.05)
     assert apart("#ff0000", "#00ff00", DEUTERANOPIA) < apart("#ff0000", "#00ff00") / 2
+    assert list(TITLES) == [theme.name for theme in THEMES] == list(RAMPS)
 
 
 @each_theme
@@ -143,10 +144,6 @@ def test_rewards_go_away_from_the_ground_in_steps(theme: Theme, eye: str) -> Non
 @each_theme
 def test_the_accent_is_no_reward(theme: Theme) -> None:
     assert min(apart(meanings(theme)["accent"], reward) for reward in RAMPS[theme.name]) >= 15
-
-
-def test_every_theme_has_a_title_and_a_ramp() -> None:
-    assert list(TITLES) == [theme.name for theme in THEMES] == list(RAMPS)
 
 
 def test_rewards_are_exchanged_and_nothing_else() -> None:

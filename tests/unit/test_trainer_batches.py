@@ -124,12 +124,16 @@ def test_what_is_refused_names_its_input_and_group(
     assert "\x1b" not in error.value.message
 
 
-def test_a_refusal_is_a_usage_error_and_a_value_error_and_one_string_no_list() -> None:
+def test_a_refusal_is_a_usage_error_and_a_value_error_and_one_string_no_list(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     for kind in (HudUsage, ValueError):
         with pytest.raises(kind):
             to_inputs([], None)
     with pytest.raises(HudBadInput, match="one string"):
         to_inputs(TRACE, None)
+    to_inputs(rollouts("aa", [1.0]), 2, compared=False)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -169,8 +173,3 @@ def test_a_zero_variance_batch_is_warned_of_once(
     assert ["zero reward variance" in record.message for record in caplog.records] == [
         True
     ] * warned
-
-
-def test_imitation_compares_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    to_inputs(rollouts("aa", [1.0]), 2, compared=False)
-    assert not caplog.records

@@ -65,7 +65,7 @@ def test_the_verdict_is_of_what_is_left_in_and_a_failure_blocks_until_the_dead_a
     assert [task.slug for task in out.chosen] == ["even", "new", "held"]
 
 
-def test_tasks_are_ordered_by_their_std_those_not_tried_last() -> None:
+def test_rows_say_what_was_seen_and_are_ordered_by_std_those_not_tried_last() -> None:
     assert TRIED.order(TASKS) == [0, 1, 2, 3, 4]
     by_std = Trial(SIGNALS, TRIED.size, by_std=True)
     assert by_std.order(TASKS) == [0, 1, 2, 3, 4]
@@ -74,8 +74,6 @@ def test_tasks_are_ordered_by_their_std_those_not_tried_last() -> None:
         "even", "easy", "dead", "held", "new",
     ]  # fmt: skip
 
-
-def test_rows_say_what_was_seen() -> None:
     assert task_columns(Trial()) == TASK_COLUMNS
     assert task_columns(TRIED) == COLUMNS
     even, dead, easy, new, held = cells(TRIED.toggled(frozenset({"dead"})))

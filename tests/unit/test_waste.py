@@ -12,7 +12,7 @@ from tests.unit.trees import grown, sampled
 FLAT, MIXED, SOLVED = [0.0, 0.0], [0.0, 1.0], [1.0, 1.0]
 
 
-def test_tasks_without_gradient_come_first() -> None:
+def test_tasks_without_gradient_come_first_and_a_step_s_groups_best_first() -> None:
     waste = Waste()
     run = grown(
         sampled(1, None, 5, a=MIXED, b=FLAT, c=SOLVED),
@@ -26,6 +26,13 @@ def test_tasks_without_gradient_come_first() -> None:
     assert (b.all_solved, b.all_failed, b.share, b.idle_tokens) == (0, 2, 1.0, 24)
     assert (a.idle, a.share) == (0, 0.0)
     assert waste.exact
+
+    marks = StepMarks().of(sampled(1, None, a=FLAT, b=SOLVED, c=MIXED, d=[]))
+    assert [(mark.mean, mark.has_signal, mark.all_solved) for mark in marks] == [
+        (1.0, False, True),
+        (0.5, True, False),
+        (0.0, False, False),
+    ]
 
 
 def test_sums_are_known_up_to_every_step_and_tokens_that_are_not_said_shared_out() -> None:
@@ -73,12 +80,3 @@ def test_a_long_run_is_counted_a_part_at_a_time() -> None:
 def test_a_quick_look_at_rewards_finds_what_the_deviation_says(rewards: list[float]) -> None:
     largest = max(map(abs, rewards), default=0.0)
     assert has_signal(rewards) == (reward_std(rewards) > RESIDUE * max(SMALLEST, largest))
-
-
-def test_a_step_s_groups_stand_best_first() -> None:
-    marks = StepMarks().of(sampled(1, None, a=FLAT, b=SOLVED, c=MIXED, d=[]))
-    assert [(mark.mean, mark.has_signal, mark.all_solved) for mark in marks] == [
-        (1.0, False, True),
-        (0.5, True, False),
-        (0.0, False, False),
-    ]

@@ -252,7 +252,7 @@ async def test_others_get_their_turn_within_a_long_pass(
 
 
 def test_a_turn_stays_in_the_slice_of_the_one_it_continues(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     game = [Datum(list(range(3 * n + 2)), [3 * n + 2, 3 * n + 3]) for n in range(5)]
     monkeypatch.setattr(engine_module, "TOKENS", 18)
@@ -268,6 +268,12 @@ def test_a_turn_stays_in_the_slice_of_the_one_it_continues(
     larger = 2 * engine_module.PARAMETERS
     assert list(engine_module.cut([*game, *game], larger)) == [slice(0, 10)]
     assert list(engine_module.cut([*game, *game], 2 * larger)) == [slice(0, 5), slice(5, 10)]
+
+    pipe = tmp_path / "pipe"
+    pipe.write_bytes(b"\0\0\0\2{}\0\0\0\5{}")
+    with pipe.open("rb") as stream:
+        assert read_frame(stream) == b"{}"
+        assert read_frame(stream) is None
 
 
 LOOK = """
@@ -296,14 +302,6 @@ def test_the_shipped_weights_are_small() -> None:
     sizes = {base.name: weights_path(base.name).stat().st_size for base in BASES}
     assert sizes.pop("tiny/agent-1M") <= 2_200_000
     assert all(size <= 400_000 for size in sizes.values())
-
-
-def test_a_frame_that_is_cut_off_is_no_frame(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    pipe.write_bytes(b"\0\0\0\2{}\0\0\0\5{}")
-    with pipe.open("rb") as stream:
-        assert read_frame(stream) == b"{}"
-        assert read_frame(stream) is None
 
 
 @pytest.mark.parametrize("engine", ["tiny", "tinker"])

@@ -101,7 +101,15 @@ def test_every_weight_s_gradient_is_that_of_finite_differences(
         assert (grad * along).sum() == pytest.approx(wanted, rel=1e-4), name
 
 
-def test_nothing_sees_what_comes_after_it(double: dict[str, Floats]) -> None:
+def test_looking_in_blocks_is_looking_at_once_and_never_at_what_comes_after(
+    monkeypatch: pytest.MonkeyPatch, double: dict[str, Floats]
+) -> None:
+    x, qkv, out = normal(ROWS, WIDTH), normal(WIDTH, 3 * WIDTH), normal(WIDTH, WIDTH)
+    at_once, _ = attend_turned(x, qkv, out)
+    for block in (1, 2, 3, 4):
+        monkeypatch.setattr(model, "BLOCK", block)
+        assert attend_turned(x, qkv, out)[0] == pytest.approx(at_once, abs=1e-12)
+
     tokens = np.arange(40, 46)[None]
     changed = tokens.copy()
     changed[0, 4:] = 99
@@ -109,14 +117,6 @@ def test_nothing_sees_what_comes_after_it(double: dict[str, Floats]) -> None:
     assert np.array_equal(
         forward(double, SMALL, tokens, before)[0], forward(double, SMALL, changed, before)[0]
     )
-
-
-def test_looking_in_blocks_is_looking_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, qkv, out = normal(ROWS, WIDTH), normal(WIDTH, 3 * WIDTH), normal(WIDTH, WIDTH)
-    at_once, _ = attend_turned(x, qkv, out)
-    for block in (1, 2, 3, 4):
-        monkeypatch.setattr(model, "BLOCK", block)
-        assert attend_turned(x, qkv, out)[0] == pytest.approx(at_once, abs=1e-12)
 
 
 def test_rotary_positions_only_tell_how_far_apart_two_tokens_are() -> None:

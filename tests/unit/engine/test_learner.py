@@ -69,16 +69,13 @@ def test_weights_that_are_not_finite_are_not_saved(small: Learner, tmp_path: Pat
         small.optim_step(ADAM, tmp_path)
 
 
-def test_steps_in_a_fresh_process_are_bit_exact(
+def test_steps_in_a_fresh_process_are_bit_exact_and_so_are_samples_after_loading(
     small_path: Path, small: Learner, tmp_path: Path
 ) -> None:
     half_way = train(small, range(3), tmp_path)
     assert in_a_fresh_process(small_path, 0, 3) == digest(half_way)
     never_stopped = train(small, range(3, 6), tmp_path)
     assert in_a_fresh_process(half_way, 3, 6) == digest(never_stopped)
-
-
-def test_samples_after_loading_are_the_same(small: Learner, tmp_path: Path) -> None:
     path = train(small, range(2), tmp_path)
     asked = [SampleRequest([70, 71], 8, seed=(i,)) for i in range(6)]
     assert Learner(path).sample(asked) == small.sample(asked)
@@ -173,9 +170,6 @@ def test_adam_takes_the_steps_of_its_paper() -> None:
     adam_step(weights, {"w": np.array([0.0, 0.0])}, moments, adam)
     m, v = 0.9 * 0.3 / (1 - 0.81), 0.95 * 0.05 * 9 / (1 - 0.95**2)
     assert weights["w"][0] == pytest.approx(0.85 * 0.95 - 0.1 * m / v**0.5)
-
-
-def test_the_net_has_the_size_its_name_says() -> None:
     assert sum(int(np.prod(shape)) for shape in shapes(Config()).values()) == 172_480
 
 

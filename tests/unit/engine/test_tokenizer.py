@@ -156,8 +156,6 @@ def test_frequent_pairs_and_the_cells_of_a_board_become_one_id_and_digits_stay_a
         "   2", "    .", "    .", "   16", "\n   4", "    .", "    2", "    .",
     ]  # fmt: skip
 
-
-def test_the_most_frequent_pair_is_learnt_first_and_always_the_same() -> None:
     pairs = learn_pairs(TEXTS, 30)
     assert pairs == learn_pairs(list(reversed(TEXTS)), 30)
     assert len(pairs) == 30

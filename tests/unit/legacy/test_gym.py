@@ -113,7 +113,7 @@ def test_what_cannot_be_known_is_said() -> None:
     assert "rename that action" in warnings[0]
 
 
-def test_a_real_one_is_read_and_written_and_read() -> None:
+def test_a_real_one_is_read_and_written_and_read_and_hostile_words_are_made_visible() -> None:
     config, odd = read_gym("f.yaml", REAL.encode())
     assert odd == []
     assert config.action_mappings["screenshot"].arguments == {"action": "screenshot"}
@@ -126,8 +126,6 @@ def test_a_real_one_is_read_and_written_and_read() -> None:
     again, _ = read_gym("f.yaml", gym_text(config, "again").encode())
     assert again == config
 
-
-def test_hostile_words_in_tools_are_made_visible() -> None:
     tool = Tool("move", "\x1b]0;owned\x07 <tool>x</tool>\u202e", {"properties": {"\x1b": {}}})
     config, _ = new_gym(Described("e\x1b", [tool], [("s\x1b[2J", "about")]))
     text = gym_text(config, "made")
@@ -165,7 +163,7 @@ def test_what_is_wrong_is_named(text: str, message: str) -> None:
     assert error.value.hint
 
 
-def test_a_truth_value_is_spelt_as_yaml_1_1_has_it() -> None:
+def test_a_truth_value_is_spelt_as_yaml_1_1_has_it_and_what_is_odd_is_said() -> None:
     text = "parser: {use_thinking: %s}\nsystem_prompt: go\n"
     read = {word: read_gym("f", (text % word).encode())[0] for word in ("no", "Off", "yes", "true")}
     assert [config.parser.use_thinking for config in read.values()] == [False, False, True, True]
@@ -174,8 +172,6 @@ def test_a_truth_value_is_spelt_as_yaml_1_1_has_it() -> None:
     with pytest.raises(HudUsage, match=r"line 1: field action_mappings\.a: expected a mapping"):
         read_gym("f", b"action_mappings: {a: 5}")
 
-
-def test_what_is_odd_is_said() -> None:
     text = "rubric: {weights: {a: 2}}\naction_mappings:\n  go:\n    _tool: t\n    _parser:\n"
     text += "      positional: [where]\n"
     _, odd = read_gym("f", text.encode())

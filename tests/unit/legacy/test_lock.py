@@ -215,10 +215,15 @@ def test_only_the_data_set_changes(version: str, newline: str) -> None:
     assert with_dataset("f", changed, ENTRY) == changed
 
 
-def test_comments_stay_in_the_block_and_around_it() -> None:
+def test_comments_stay_in_the_block_and_around_it_and_within_a_key_are_refused() -> None:
     changed = with_dataset("f", V1_3 + "# last words\nnotes: mine  # kept\n", ENTRY)
     for comment in ("# chosen in spring", "# the good one", "# last words", "# kept"):
         assert comment in changed
+    odd = V1_3.replace("  name: org/cards", "  nam\n\ne: org/cards")
+    with pytest.raises(HudUsage, match=r"^f: unsupported comment or blank line within a key"):
+        read_lock("f", odd.encode())
+    with pytest.raises(HudUsage, match=r"^f: unsupported comment or blank line within a key"):
+        with_dataset("f", odd, {"name": "a/b"})
 
 
 @pytest.mark.parametrize(
@@ -314,11 +319,3 @@ def test_breaks_that_are_none_to_yaml_do_not_move_the_block(odd: str) -> None:
         text = text.replace("a\rb", "a\r- b")
     changed = with_dataset("f", text, {"name": "org/new"})
     assert changed == text.replace("org/old", "org/new")
-
-
-def test_a_key_of_several_lines_with_a_comment_is_refused() -> None:
-    odd = V1_3.replace("  name: org/cards", "  nam\n\ne: org/cards")
-    with pytest.raises(HudUsage, match=r"^f: unsupported comment or blank line within a key"):
-        read_lock("f", odd.encode())
-    with pytest.raises(HudUsage, match=r"^f: unsupported comment or blank line within a key"):
-        with_dataset("f", odd, {"name": "a/b"})

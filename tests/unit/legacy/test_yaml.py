@@ -64,11 +64,18 @@ def test_hostile(name: str) -> None:
     assert "secret" not in str(error.value)
 
 
-def test_too_large_and_not_utf_8() -> None:
+def test_places_are_named_and_what_is_too_large_or_no_text() -> None:
     with pytest.raises(HudUsage, match="larger than 512 kB"):
         read_yaml("f", b"a" * (MAX_BYTES + 1))
     with pytest.raises(HudUsage, match="byte 3: not UTF-8"):
         read_yaml("f", b"a: \xff")
+
+    document = read_yaml("f.yaml", b"a:\n  b:\n  - x\n  - y: 1\n")
+    assert document.where(("a", "b", 1, "y")) == "f.yaml line 4"
+    assert document.where(("a", "b", 0)) == "f.yaml line 3"
+    assert document.where(("a", "nothing", 3)) == "f.yaml line 1"
+    assert field_name(("a", "b", 1, "y\x1b")) == "a.b[1].y␛"
+    assert str(document.wrong(("a",), "expected text")) == "f.yaml line 1: field a: expected text"
 
 
 @pytest.mark.parametrize(("aliases", "refused"), [(2, False), (3, True)])
@@ -102,15 +109,6 @@ def test_an_alias_counts_as_what_it_stands_for(
 )
 def test_what_is_read(text: str, value: Any) -> None:
     assert read_yaml("f", text.encode()).value == value
-
-
-def test_places() -> None:
-    document = read_yaml("f.yaml", b"a:\n  b:\n  - x\n  - y: 1\n")
-    assert document.where(("a", "b", 1, "y")) == "f.yaml line 4"
-    assert document.where(("a", "b", 0)) == "f.yaml line 3"
-    assert document.where(("a", "nothing", 3)) == "f.yaml line 1"
-    assert field_name(("a", "b", 1, "y\x1b")) == "a.b[1].y␛"
-    assert str(document.wrong(("a",), "expected text")) == "f.yaml line 1: field a: expected text"
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20)

@@ -23,7 +23,9 @@ def test_a_folder_goes_by_its_last_part_unless_two_have_it_and_its_config_is_rea
     assert names({"/a/m": None, "/b/m": None}) == {"local/m": "/a/m", "/b/m": "/b/m"}
 
 
-def test_the_hub_s_cache_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_s_cache_is_looked_into_and_a_config_that_is_not_whole_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     base = make_base("Qwen/Qwen3-8B", "Qwen/Qwen3-8B", 32768)
     assert (base.context, base.vocabulary) == (32768, VOCABULARY)
@@ -32,8 +34,5 @@ def test_the_hub_s_cache_is_looked_into(tmp_path: Path, monkeypatch: pytest.Monk
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text('{"text_config": {"vocab_size": 151936}}')
     assert make_base("Qwen/Qwen3-8B", "Qwen/Qwen3-8B", 32768).vocabulary == 151_936
-
-
-def test_a_config_that_is_not_whole_is_none(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[")
     assert make_base("local/x", str(tmp_path), None).context == 4096

@@ -16,13 +16,10 @@ def nobody_signed_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def test_an_engine_that_is_not_used_is_well() -> None:
+def test_an_engine_that_is_not_used_is_well_and_a_setting_that_cannot_be_is_named() -> None:
     finding = check_tinker({})
     assert finding.level == "ok"
     assert "not set up" in finding.message
-
-
-def test_a_setting_that_cannot_be_used_is_named() -> None:
     finding = check_tinker({"TINKER_BASE_URL": "http://me:secret@trainer"})
     assert finding.level == "warning"
     assert "TINKER_BASE_URL" in finding.message

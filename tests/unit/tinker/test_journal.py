@@ -28,8 +28,6 @@ def test_a_pointer_comes_back_as_it_was_written_and_what_is_none_is_no_state(
     with pytest.raises(EngineError, match="not whole"):
         read_pointer(tmp_path / "half.json")
 
-
-def test_states_are_those_that_checkpoints_point_to(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     write_pointer(tmp_path / "one", HERE)
     (tmp_path / "empty").mkdir()

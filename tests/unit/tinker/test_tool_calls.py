@@ -37,15 +37,13 @@ def test_calls_are_told_from_text(template: str, text: str, beside: str, calls: 
     assert split(text, template) == (beside, calls)
 
 
-def test_templates_get_arguments_as_objects() -> None:
+def test_templates_get_arguments_as_objects_and_a_tokenizer_reads_their_calls() -> None:
     function = {"name": "plus", "arguments": '{"x": 2}'}
     call = {"id": "1", "type": "function", "function": function}
     assert with_arguments(call)["function"] == {"name": "plus", "arguments": {"x": 2}}
     for odd in ("x", {}, {"function": 3}, {"function": {"arguments": "{oops"}}):
         assert with_arguments(odd) == odd
 
-
-def test_a_tokenizer_reads_the_calls_of_its_template() -> None:
     tokenizer = Bytes()
     tokenizer.chat_template = HERMES
     tokens = ChatTokenizer(tokenizer)

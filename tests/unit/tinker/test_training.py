@@ -107,7 +107,7 @@ async def test_without_any_gradient_nothing_is_accumulated() -> None:
     assert (server.passed, run.turns, figures["tokens"]) == ([("forward", 1)], 0, 0.0)
 
 
-async def test_a_pass_that_is_not_finite_is_refused() -> None:
+async def test_a_pass_or_a_step_that_is_not_finite_is_refused() -> None:
     server = Server()
     server.now = float("nan")
     with pytest.raises(NotFinite, match="set the head to an earlier checkpoint"):
@@ -116,8 +116,6 @@ async def test_a_pass_that_is_not_finite_is_refused() -> None:
     with pytest.raises(NotFinite, match=r"loss:sum is not finite: lower the learning rate"):
         await passed(server, Run(server), [MOVED], "importance_sampling")
 
-
-async def test_a_step_that_is_not_finite_is_refused() -> None:
     server = Server()
     given: Any = (server, Run(server))
     stepped = await training.optim_step(*given, Adam(0.1), "hud-1", None)
