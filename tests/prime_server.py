@@ -223,6 +223,12 @@ class PrimeServer:
         self.end(pod)
         return Response(status_code=204)
 
+    def runs(self, name: str = "p") -> None:
+        """Have a pod run, pod1, that was not rented by a request."""
+        texts = dict.fromkeys(("providerType", "type", "createdAt", "gpuName", "socket"), "")
+        rest = {"gpuCount": 1, "priceHr": 1.0, "userId": None, "teamId": None, "status": "ACTIVE"}
+        self.pods["pod1"] = {"id": "pod1", "name": name, **texts, **rest}
+
     def end(self, pod: dict[str, Any], billed: float = 0.42) -> None:
         """Write down that a pod has ended."""
         keys = ("id", "name", "providerType", "type", "createdAt", "gpuName", "gpuCount", "socket")

@@ -23,8 +23,7 @@ from typing import Any
 
 from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.conftest import fork, pointed_at, serve_process
-from tests.hostile import KINDS as TASK_KINDS
-from tests.hostile import SEEDS, corpus
+from tests.hostile import corpus
 from tests.unit.legacy.locks import ALL as LOCKS
 
 CPU_S = 10.0
@@ -36,9 +35,8 @@ KEY = "sk-campaign-0123456789abcdef"
 ACTS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 """Bytes that act on a terminal: C0 but for tab and newline, DEL, and C1 in UTF-8."""
 CODES = range(8)
-PIPE = asyncio.subprocess.PIPE
-OWN = ("state", "data", "config")
-"""Directories of this program; in each round its own."""
+OWN = ("STATE", "DATA", "CONFIG")
+
 PROGRAM = [sys.executable, "-P", str(Path(__file__).with_name("file_reader.py"))]
 Spoil = Callable[[Random, bytes], bytes]
 
@@ -81,31 +79,25 @@ class Slot:
 
     files: tuple[str, ...]
     """Names, seen from the round's directory; one of them is hostile."""
-    good: Callable[[Random], bytes]
+    good: tuple[bytes, ...]
+    """What it may say, before it is spoilt."""
     commands: tuple[str, ...]
     """{file} is its path, {model} that of a model."""
 
 
-def _tasks(random: Random) -> bytes:
-    rows = [{**random.choice([ROW, V4]), "slug": f"s{number}"} for number in range(12)]
-    return json.dumps(rows).encode()
+def rows(*forms: dict[str, Any]) -> list[dict[str, Any]]:
+    """A dozen tasks, in turns of these forms."""
+    return [{**forms[n % len(forms)], "slug": f"s{n}"} for n in range(12)]
 
 
-def _lines(random: Random) -> bytes:
-    return b"\n".join(json.dumps({**ROW, "slug": f"s{n}"}).encode() for n in range(12))
-
-
-def _hostile_tasks(random: Random) -> bytes:
-    """One of the 200 that have an error of their own."""
-    return CORPUS[random.randrange(len(CORPUS))]
-
-
-CORPUS = [one.body for one in corpus()]
-assert len(CORPUS) == len(TASK_KINDS) * SEEDS
+TASKS = json.dumps(rows(ROW, V4)).encode()
+LINES = "\n".join(map(json.dumps, rows(ROW))).encode()
+HOSTILE = [one.body for one in corpus()]
+"""Each has an error of its own."""
 SLOTS = {
     "tasks": Slot(
         ("tasks.json", "tasks.jsonl", "tasks", "tasks.parquet", "more/tasks.json", "Tasks.JSON"),
-        lambda random: random.choice([_tasks, _lines, _hostile_tasks])(random),
+        (*[TASKS, LINES] * len(HOSTILE), *HOSTILE),
         (
             "--headless preflight {file} -m {model}",
             "--headless run {file} -m {model} --steps 1 -y --fail-on warning",
@@ -115,7 +107,7 @@ SLOTS = {
     ),
     "lock": Slot(
         ("hud.lock.yaml",),
-        lambda random: random.choice(sorted(LOCKS.values())).encode(),
+        tuple(lock.encode() for lock in LOCKS.values()),
         (
             "--headless preflight good.json -m {model}",
             "init {file} -o made.yaml",
@@ -126,17 +118,17 @@ SLOTS = {
     ),
     "gym": Slot(
         ("gym.yaml",),
-        lambda random: GYM.encode(),
+        (GYM.encode(),),
         ("init --show {file}", "--headless init --show {file}"),
     ),
     "recording": Slot(
         ("r.jsonl",),
-        lambda random: RECORDING.encode(),
+        (RECORDING.encode(),),
         ("replay {file}", "replay {file} --speed 1"),
     ),
     "config": Slot(
         ("config/config.toml",),
-        lambda random: CONFIG.encode(),
+        (CONFIG.encode(),),
         (
             "config {folder}",
             "--headless fork none --name n -y --read-only",
@@ -145,7 +137,7 @@ SLOTS = {
     ),
     "env": Slot(
         (".env", "home/.hud/.env"),
-        lambda random: f"# mine\nHUD_API_KEY={KEY}\nexport HUD_WEB_URL='https://x.y'\n".encode(),
+        (f"# mine\nHUD_API_KEY={KEY}\nexport HUD_WEB_URL='https://x.y'\n".encode(),),
         ("--headless preflight good.json -m {model}", "--headless status {model}"),
     ),
     "kept": Slot(
@@ -156,7 +148,7 @@ SLOTS = {
                 *("protected.json", "commands.jsonl", "service.json"),
             )
         ),
-        lambda random: KEPT.encode(),
+        (KEPT.encode(),),
         ("kept {folder}", "--headless protect", "--headless log", "--headless stop", "log"),
     ),
 }
@@ -365,14 +357,8 @@ class Reader:
             )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        environ = {
-            **self.environ,
-            **{
-                f"HUD_TUI_{kind}_DIR": str(place / kind.lower())
-                for kind in ("STATE", "DATA", "CONFIG")
-            },
-            "HOME": str(place / "home"),
-        }
+        dirs = {f"HUD_TUI_{kind}_DIR": f"{place}/{kind.lower()}" for kind in OWN}
+        environ = {**self.environ, **dirs, "HOME": str(place / "home")}
         asked = {"argv": argv, "cwd": str(place), "environ": environ}
         self.process.stdin.write(json.dumps(asked).encode() + b"\n")
         try:
@@ -445,14 +431,12 @@ class Round:
         """Make the file; the commands that read it."""
         name = self.random.choice(sorted(SLOTS))
         slot = SLOTS[name]
-        body = slot.good(self.random)
+        body = self.random.choice(slot.good)
         spoils = self.random.choices(SPOILS, k=self.random.choice([1, 1, 1, 2, 3]))
         for spoil in spoils:
             body = spoil(self.random, body)
         os.chdir(self.place)
-        (self.place / "good.json").write_text(
-            json.dumps([{**ROW, "slug": f"s{n}"} for n in range(12)])
-        )
+        (self.place / "good.json").write_text(json.dumps(rows(ROW)))
         self.file = self.place / self.random.choice(slot.files)
         kind = put(self.random, self.file, body)
         told = kind if kind != "file" else "+".join(spoil.__name__ for spoil in spoils)

@@ -2,6 +2,7 @@
 
 import asyncio
 import getpass
+import itertools
 import json
 import shutil
 import sys
@@ -262,7 +263,14 @@ async def test_a_pod_whose_ssh_refuses_is_waited_for_and_says_why(
     hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod.ssh = f"nobody@127.0.0.1 -p {free_port()}"
-    monkeypatch.setattr("hud_tui.remote.pods.READY_S", 0.5)
+    known, looks = Prime.status, itertools.count()
+
+    async def waited_for(self: Prime, pod_id: str) -> PodStatus:
+        if next(looks) > pod.polls:  # the one before found it ready, and ssh refused
+            monkeypatch.setattr("hud_tui.remote.pods.READY_S", 0.0)
+        return await known(self, pod_id)
+
+    monkeypatch.setattr(Prime, "status", waited_for)
     failed = await hud(*RENT)
     assert (failed.code, failed.error["type"]) == (1, "pod_failed")
     assert "ACTIVE, 100 % installed, nobody@127.0.0.1" in failed.err
@@ -481,27 +489,18 @@ async def test_a_pod_ends_itself_at_prime_where_it_was_given_the_key(
 ) -> None:
     """The key is in no command line: curl reads it from its stdin."""
     far.tool("shutdown", ': > "$HOME/shut"')
-    far.tool("curl", f'echo "$@" > "$HOME/curl"; exec {_curl()} "$@"')
+    curl = shutil.which("curl") or pytest.fail("no curl here")
+    far.tool("curl", f'echo "$@" > "$HOME/curl"; exec {curl} "$@"')
     secrets = far.home / ".hud-tui/x/secrets"
     secrets.parent.mkdir(parents=True)
     secrets.write_text(f"PRIME_API_KEY={KEY}\n")
-    pod.pods["pod1"] = {"id": "pod1", **dict.fromkeys(_KEYS, None)}
+    pod.runs()
     ssh = machines.ssh_to(Address("far"))
     await install_watcher(ssh, Rental("p", "pod1", at=0), f"{pod.url}/api/v1")
     await until(lambda: (far.home / "shut").exists())
     assert pod.pods == {}
     assert KEY not in (far.home / "curl").read_text()
     await ssh.aclose()
-
-
-_KEYS = (
-    *("name", "providerType", "type", "createdAt", "gpuName", "gpuCount", "socket", "priceHr"),
-    *("userId", "teamId"),
-)
-
-
-def _curl() -> str:
-    return shutil.which("curl") or pytest.fail("no curl here")
 
 
 # Small things.

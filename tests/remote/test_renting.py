@@ -17,7 +17,6 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
-from hud_tui.remote import budget
 from hud_tui.remote.budget import Budgets, why_spent
 from hud_tui.remote.keeper import Keeper
 from hud_tui.remote.machines import Machine, Machines
@@ -60,11 +59,6 @@ def cut(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> 
     monkeypatch.setattr(owner, name, once)
 
 
-RUNNING = {
-    **dict.fromkeys(("providerType", "type", "createdAt", "gpuName", "socket"), ""),
-    **dict.fromkeys(("userId", "teamId")),
-    **{"gpuCount": 1, "priceHr": 1.0, "id": "pod1", "name": "p", "status": "ACTIVE"},
-}
 PHASES = {
     "as it is asked for": (Prime, "create", False, 0),
     "as the answer is on its way": (Prime, "create", True, 1),
@@ -218,7 +212,7 @@ def test_when_a_budget_is_spent() -> None:
 
 async def test_one_that_is_worked_on_is_not_idle(machines: Machines, pod: PrimeServer) -> None:
     write_rental(machines.state, Rental("p", "pod1", hours=9, idle_min=30, at=time()))
-    pod.pods["pod1"] = {**RUNNING}
+    pod.runs()
     clock = [time()]
     budgets = Budgets(machines, clock=lambda: clock[0])
     with machines.alone("p", WORK):
@@ -267,7 +261,7 @@ async def test_the_process_itself(
     for name, value in {"PRIME_API_BASE_URL": pod.url, "PRIME_API_KEY": KEY}.items():
         monkeypatch.setenv(name, value)
     paths = Paths(tmp_path, tmp_path / "state", tmp_path / "data")
-    pod.pods["pod1"] = {**RUNNING}
+    pod.runs()
     write_rental(paths.state, Rental("p", "pod1", hours=1, at=time()))
     keep_budgets(paths, time())
     await until(lambda: budget_kept(paths.state, time()))
@@ -334,10 +328,6 @@ async def test_a_key_with_a_passphrase_needs_an_agent(
         assert await check_key(prime, str(key)) == ""
 
 
-def test_looks_are_seconds_apart() -> None:
-    assert budget.POLL_S <= budget.ASK_S
-
-
 # What is said of one before its set-up.
 
 
@@ -378,7 +368,7 @@ async def test_one_that_may_have_been_rented_is_not_called_ended(
     unclear = await hud("pods", "terminate", "lost", "-y")
     assert (unclear.code, unclear.error["outcome"]) == (7, "unknown")
     assert "within 15 min, it was not rented" in unclear.error["hint"]
-    pod.pods["pod1"] = {**RUNNING, "name": "lost"}
+    pod.runs("lost")
     ended = await hud("pods", "terminate", "lost", "-y")
     assert (ended.code, pod.pods) == (0, {})
 

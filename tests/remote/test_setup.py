@@ -256,14 +256,14 @@ async def test_a_server_that_died_or_whose_port_is_taken_comes_back(
         assert await answers(setup, machines) == 200
 
 
-async def test_an_environment_without_the_engine_is_said_and_a_folder_that_is_not_ours_left(
-    machines: Machines, far: Far
-) -> None:
+async def test_an_environment_without_the_engine(machines: Machines, far: Far) -> None:
     setup = Setup(machines, await machine_of(machines, env=str(far.home)))
     with pytest.raises(ScriptFailed, match="hud-tui is not installed in"):
         await setup.run({})
     await setup.aclose()
 
+
+async def test_a_folder_that_is_not_ours_is_not_removed(machines: Machines, far: Far) -> None:
     (far.home / "work").mkdir()
     (far.home / "work/thesis.tex").touch()
     setup = Setup(machines, await machine_of(machines, root=str(far.home / "work")))
@@ -289,14 +289,14 @@ async def test_a_server_that_never_answers_is_shown_with_its_log(
 async def test_a_machine_keeps_what_it_was_set_up_with_and_a_gpu_engine_needs_a_gpu(
     machines: Machines,
 ) -> None:
+    with pytest.raises(HudUsage, match="needs an NVIDIA GPU"):
+        await machine_of(machines, engine="skyrl-gpu")
     machines.write(await machine_of(machines))
     for wish in ({"engine": "skyrl-cpu"}, {"root": "/elsewhere"}, {"model": "m"}):
         with pytest.raises(HudUsage, match="already"):
             await machine_of(machines, **wish)
     with pytest.raises(HudUsage, match="box is far already"):
         _same(machines.get("box"), Address("elsewhere"), Wish("box"))
-    with pytest.raises(HudUsage, match="needs an NVIDIA GPU"):
-        await machine_of(machines, engine="skyrl-gpu")
 
 
 def test_what_is_unreadable_is_left_and_said(machines: Machines) -> None:

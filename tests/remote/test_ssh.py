@@ -146,11 +146,12 @@ async def test_a_line_that_breaks_is_tried_again(
         assert len(told) == line.broken - 1
 
 
-async def test_a_machine_that_says_nothing_and_one_that_does_not_let_a_key_in(
-    ssh: Ssh, far: Far
-) -> None:
+async def test_a_machine_that_says_nothing(ssh: Ssh) -> None:
     with pytest.raises(LineLost, match=r"no answer within"):
         await ssh.run("sleep 60", timeout_s=0.5)
+
+
+async def test_a_key_that_is_not_let_in(ssh: Ssh, far: Far) -> None:
     (far.place / "authorized_keys").write_text("")
     with pytest.raises(SshDenied, match="Permission denied") as caught:
         await ssh.run("true")

@@ -1,5 +1,6 @@
 """Training on another machine through a tunnel that a process of its own keeps."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -175,9 +176,11 @@ def test_a_service_behind_a_tunnel_is_not_to_be_started(name: str, hint: str) ->
 async def test_a_port_that_is_taken_here_is_said(
     hud: Command, machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 10.0)
     with socket.create_server(("127.0.0.1", box.local_port)):
-        refused = await hud("remote", "use", "box")
+        using = asyncio.create_task(hud("remote", "use", "box"))
+        await until(lambda: "is taken" in machines.line("box").get("why", ""))
+        monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.0)  # it need not be waited for longer
+        refused = await using
     assert (refused.code, refused.error["type"]) == (3, "unreachable")
     assert f"port {box.local_port} of this machine is taken" in refused.error["message"]
     assert machines.used() is None

@@ -19,10 +19,13 @@ def test_rewards_are_centred_on_their_group_s_mean_and_grpo_s_have_a_deviation_o
 
 
 @given(REWARDS)
-def test_dividing_by_the_deviation_changes_no_sign(rewards: list[float]) -> None:
+def test_advantages_sum_to_zero_and_dividing_by_the_deviation_changes_no_sign(
+    rewards: list[float],
+) -> None:
     plain, normed = group_advantages(rewards), group_advantages(rewards, norm_by_std=True)
     unit = reward_std(rewards)
     assert all(n * unit == pytest.approx(a) for a, n in zip(plain, normed, strict=True))
+    assert sum(group_advantages(rewards)) == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -51,11 +54,6 @@ def test_what_is_beyond_residue_is_signal(rewards: list[float]) -> None:
 def test_small_rewards_have_signal_as_large_ones_do(scale: float) -> None:
     assert has_signal([0.0, scale])
     assert group_advantages([0.0, scale]) == [-scale / 2, scale / 2]
-
-
-@given(REWARDS)
-def test_advantages_sum_to_zero(rewards: list[float]) -> None:
-    assert sum(group_advantages(rewards)) == pytest.approx(0.0, abs=1e-9)
 
 
 @given(REWARDS, st.floats(-50, 50))

@@ -9,6 +9,7 @@ from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.wire import Checkpoint, Group, JobStatus
 from tests.unit.inspecting import inspect_lineage
+from tests.unit.trees import chain
 
 BAD = PATHOLOGIES["zero-variance"]
 
@@ -97,24 +98,18 @@ def runs_of(*runs: tuple[str, str, int, float], says: bool) -> Tree:
         says: Whether the service names a run's tasks, or only those of its rollouts.
     """
     taken = [(run, tasks, mean) for run, tasks, steps, mean in runs for _ in range(steps)]
-    return Tree.of(
-        Checkpoint(
-            id=f"c{n}",
-            prev_model_checkpoint_id=f"c{n - 1}" if n > 1 else None,
-            is_active=n == len(taken),
-            job_id=run,
-            metrics=HEALTHY.metrics(40)
-            | {
-                "reward_mean": mean + 0.01 * noise(n),
-                "heldout_reward": mean + 0.01 * noise(n + 1),
-                "entropy": 2 * (1.01 - mean),
-                "grad_norm": 1.2 - mean,
-            },
-            tasks_digest=tasks if says else None,
-            groups=[Group(task_slug=f"{tasks}-{(n + i) % 9}", rewards=[0, 1]) for i in range(3)],
-        )
-        for n, (run, tasks, mean) in enumerate(taken, 1)
-    )
+    steps = []
+    for n, (run, tasks, mean) in enumerate(taken, 1):
+        metrics = {
+            "reward_mean": mean + 0.01 * noise(n),
+            "heldout_reward": mean + 0.01 * noise(n + 1),
+            "entropy": 2 * (1.01 - mean),
+            "grad_norm": 1.2 - mean,
+        }
+        groups = [Group(task_slug=f"{tasks}-{(n + i) % 9}", rewards=[0, 1]) for i in range(3)]
+        known = {"job_id": run, "tasks_digest": tasks if says else None, "groups": groups}
+        steps.append({**known, "metrics": HEALTHY.metrics(40) | metrics})
+    return Tree.of(chain(*steps, first=1))
 
 
 @pytest.mark.parametrize("says", [True, False])

@@ -21,6 +21,7 @@ from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.wire import Checkpoint, Group
 from tests.unit.inspecting import inspect, inspect_lineage
+from tests.unit.trees import chain
 
 BY_ROWS = [pathology for pathology in PATHOLOGIES.values() if pathology.name != "stall"]
 LATE = {"component_dominance": 200, "reward_plateau": 100, "truncation": 70}
@@ -51,7 +52,9 @@ def test_a_healthy_run_trips_nothing_and_a_long_one_at_most_stands_still() -> No
 
 
 @pytest.mark.parametrize("pathology", BY_ROWS, ids=lambda pathology: pathology.name)
-def test_each_pathology_trips_its_detectors_near_its_onset(pathology: Pathology) -> None:
+def test_each_pathology_trips_its_detectors_near_its_onset_and_nothing_before(
+    pathology: Pathology,
+) -> None:
     report = inspect(pathology.rows(), steps=pathology.steps)
     for name in pathology.trips:
         found = alarms(report, name)
@@ -64,10 +67,6 @@ def test_each_pathology_trips_its_detectors_near_its_onset(pathology: Pathology)
         assert first.evidence
         assert first.meaning
         assert first.advice
-
-
-@pytest.mark.parametrize("pathology", BY_ROWS, ids=lambda pathology: pathology.name)
-def test_before_its_onset_a_pathology_trips_nothing(pathology: Pathology) -> None:
     report = inspect(pathology.rows()[: pathology.onset - 1], steps=pathology.steps)
     assert [(alarm.name, alarm.onset) for alarm in report.alarms] == []
 
@@ -224,16 +223,8 @@ def test_a_detector_can_be_turned_off_and_its_limits_moved() -> None:
 
 def test_other_trainers_names_are_read_and_rewards_of_groups_alone_too() -> None:
     groups = [Group(task_slug="a", rewards=[0.0] * 4), Group(task_slug="b", rewards=[0.0, 1.0])]
-    tree = Tree.of(
-        Checkpoint(
-            id=f"c{step}",
-            prev_model_checkpoint_id=f"c{step - 1}" if step else None,
-            is_active=step == 59,
-            metrics={"tinker.optim/kl_sample_train_v1": 0.02},
-            groups=groups,
-        )
-        for step in range(60)
-    )
+    each = {"metrics": {"tinker.optim/kl_sample_train_v1": 0.02}, "groups": groups}
+    tree = Tree.of(chain(*[each] * 60))
     found = {alarm.name: alarm for alarm in inspect_lineage(tree).report().alarms}
     assert set(found) == {"kl_sampler", "zero_variance"}
     assert found["zero_variance"].level is Level.WARN

@@ -44,7 +44,7 @@ def test_a_line_rises_is_not_drawn_over_a_gap_and_lies_over_its_range() -> None:
 
 
 @given(points)
-def test_every_point_is_drawn_and_nothing_beyond_the_extremes(
+def test_every_point_is_drawn_without_a_hole_and_nothing_beyond_the_extremes(
     found: list[tuple[int, float, float]],
 ) -> None:
     curve = buckets(found)
@@ -58,9 +58,6 @@ def test_every_point_is_drawn_and_nothing_beyond_the_extremes(
         assert drawing.line[bucket.column]
         assert drawing.envelope[bucket.column]
 
-
-@given(points)
-def test_a_joined_curve_has_no_hole(found: list[tuple[int, float, float]]) -> None:
     curve = buckets(found)
     dots = draw(curve, UNIT, 20, 16, smoothed=False).line
     reach = range(curve[0].column, curve[-1].column + 1)

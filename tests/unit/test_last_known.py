@@ -21,23 +21,16 @@ from hud_tui.notebook import (
 )
 from hud_tui.tui.screens.base import offline_text
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+from tests.unit.trees import chain
 
 URL, KEY, SCOPE = "https://api.hud.ai", "hud-secret-key-1234", "0123abcd"
 MODEL = Model(id="m", model_name="mine", is_trainable=True)
 
 
 def nodes(count: int, note: str = "") -> tuple[Checkpoint, ...]:
-    group = Group(task_slug="t" + note, rewards=[0.1, 1.0])
-    return tuple(
-        Checkpoint(
-            id=f"c{n}",
-            prev_model_checkpoint_id=f"c{n - 1}" if n else None,
-            mean_reward=0.1 + n,
-            groups=[group],
-            is_active=n == 0,
-        )
-        for n in range(count)
-    )
+    groups = [Group(task_slug="t" + note, rewards=[0.1, 1.0])]
+    taken = chain(*({"mean_reward": 0.1 + n, "groups": groups} for n in range(count)), head=False)
+    return tuple(taken)
 
 
 def known(count: int = 3, note: str = "") -> LastKnown:

@@ -42,7 +42,7 @@ def test_two_apps_do_not_undo_each_other_and_there_and_back_again_is_three_moves
     assert Notebook(file).notes == {"c1": "mine", "c2": "yours"}
     assert Notebook(file).moves == [MOVE]
 
-    file = notebook_file(tmp_path, "m-1")
+    file = notebook_file(tmp_path, "m-2")
     one, other = Notebook(file), Notebook(file)
     moves = [Move("a", "b", at=1.0), Move("b", "a", at=2.0), Move("a", "b", at=3.0)]
     for move in moves:

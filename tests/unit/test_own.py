@@ -21,7 +21,7 @@ from hud_tui.rl.tree_layout import Lanes, Matches
 from hud_tui.tui.widgets.checkpoint_details import details
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group
 from tests.unit.corrupted_run import BAD, GOOD, LAST, corrupted_run
-from tests.unit.trees import REWARDS, named, parents
+from tests.unit.trees import REWARDS, chain, named, parents
 
 
 def evaluated(reward: float, split: str = "heldout") -> Evaluation:
@@ -353,6 +353,13 @@ def newest_alarms(tree: Tree) -> dict[str, tuple[int, int, int]]:
     return found
 
 
+def told(rewards: Sequence[float | None], states: Sequence[str] = ()) -> Tree:
+    """Steps whose checkpoints have these own rewards; the last step is there to tell."""
+    states = [*states, *["full"] * (len(rewards) + 1 - len(states))]
+    steps = zip([None, *rewards], states, strict=True)
+    return Tree.of(chain(*({"mean_reward": reward, "state": state} for reward, state in steps)))
+
+
 @pytest.mark.parametrize("steps", [*range(75, LAST, 5), LAST])
 def test_the_rescue_of_a_corrupted_run_is_what_was_good_before_the_update_that_spoilt_it(
     steps: int,
@@ -364,25 +371,11 @@ def test_the_rescue_of_a_corrupted_run_is_what_was_good_before_the_update_that_s
         assert alarms["grad_norm"][2] == GOOD
 
 
-def chain(rewards: Sequence[float | None], states: Sequence[str] = ()) -> Tree:
-    """Steps whose checkpoints have these own rewards; the last step is there to tell."""
-    told = [None, *rewards]
-    return Tree.of(
-        named(
-            f"c{n}",
-            f"c{n - 1}" if n else None,
-            mean_reward=reward,
-            state=states[n] if n < len(states) else "full",
-        )
-        for n, reward in enumerate(told)
-    )
-
-
 def test_a_rescue_passes_over_what_is_no_longer_good_and_the_update_that_spoilt_it() -> None:
-    tree = chain([*[0.9] * 20, 0.3, 0.4, 0.1])
+    tree = told([*[0.9] * 20, 0.3, 0.4, 0.1])
     assert last_good_checkpoint(tree, 22) == 19
-    assert last_good_checkpoint(chain([*[0.9] * 20, 0.3], ["full"] * 19 + ["expired"]), 20) == 18
-    assert last_good_checkpoint(chain([None] * 5), 3) == 2
+    assert last_good_checkpoint(told([*[0.9] * 20, 0.3], ["full"] * 19 + ["expired"]), 20) == 18
+    assert last_good_checkpoint(told([None] * 5), 3) == 2
     assert last_good_checkpoint(tree, 0) is None
 
     tree = corrupted_run()

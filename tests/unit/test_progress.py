@@ -17,22 +17,19 @@ from hud_tui.rl.progress import (
 )
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import seconds
-from hud_tui.wire import Checkpoint, Group, JobStatus
+from hud_tui.wire import Group, JobStatus
+from tests.unit.trees import chain
 
 
 def run_of(times: list[float], step: int = 0, steps: int | None = None) -> Run:
     """A chain with a step at each time, and a job that has come as far."""
-    chain = tuple(
-        Checkpoint(
-            id=f"c{n}",
-            prev_model_checkpoint_id=f"c{n - 1}" if n else None,
-            created_at=datetime.fromtimestamp(at, UTC).isoformat(),
-            is_active=n == len(times) - 1,
-        )
-        for n, at in enumerate(times)
-    )
+    steps_taken = chain(*({"created_at": stamp(at)} for at in times))
     job = JobStatus(status="running", step=step, steps=steps)
-    return Run().fold(TreeRead(checkpoints=chain)).fold(JobChanged(job=job))
+    return Run().fold(TreeRead(checkpoints=tuple(steps_taken))).fold(JobChanged(job=job))
+
+
+def stamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
 
 
 def test_the_pace_is_the_median_of_the_run_s_own_last_steps() -> None:
@@ -53,19 +50,12 @@ def trained(
     for number, job in enumerate(jobs):
         at += gap if job == jobs[-1] else 60.0
         sampled = [slugs[(wide * number + place) % len(slugs)] for place in range(wide)]
-        node = Checkpoint(
-            id=f"c{number}",
-            prev_model_checkpoint_id=f"c{number - 1}" if number else None,
-            created_at=datetime.fromtimestamp(at, UTC).isoformat(),
-            is_active=number == len(jobs) - 1,
-            job_id=job,
-            groups=[Group(task_slug=slug, rewards=[0.0, 1.0]) for slug in sampled],
-        )
-        nodes.append(node)
+        groups = [Group(task_slug=slug, rewards=[0.0, 1.0]) for slug in sampled]
+        nodes.append({"created_at": stamp(at), "job_id": job, "groups": groups})
     status = JobStatus(
         status="running", id=jobs[-1], step=3, steps=10, parameters={**ALIKE, "seed": 1}
     )
-    run = Run().fold(TreeRead(checkpoints=tuple(nodes)))
+    run = Run().fold(TreeRead(checkpoints=tuple(chain(*nodes))))
     return run.fold(JobChanged(job=status))
 
 

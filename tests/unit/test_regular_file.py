@@ -93,14 +93,6 @@ def test_a_reader_names_the_path_and_what_it_is(tmp_path: Path, name: str, kind:
         assert kind in str(said)
 
 
-@pytest.mark.parametrize("kind", KINDS[:3])
-def test_one_among_the_files_of_a_directory_is_named(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "a.json").write_text(json.dumps([{"env": "e", "id": "s"}]))
-    place(kind, tmp_path / "b.json")
-    with pytest.raises(HudError, match=rf"b\.json: {kind}, not a regular file"):
-        load_path(str(tmp_path), tmp_path)
-
-
 def test_a_link_that_leads_nowhere_is_not_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([{"env": "e", "id": "s"}]))
     for name, target in (("gone.json", "nowhere"), ("loop.json", "loop.json")):
@@ -113,7 +105,7 @@ def test_a_link_that_leads_nowhere_is_not_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[:3])
-def test_an_environment_file_of_another_kind_is_named(
+def test_an_environment_file_or_one_among_others_of_another_kind_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -122,6 +114,11 @@ def test_an_environment_file_of_another_kind_is_named(
     with pytest.raises(HudUsage, match=rf"^\.env: {kind}, not a regular file"):
         read_variables({})
     assert every_variable({"A": "b"}) == {"A": "b"}
+
+    (tmp_path / "a.json").write_text(json.dumps([{"env": "e", "id": "s"}]))
+    place(kind, tmp_path / "b.json")
+    with pytest.raises(HudError, match=rf"b\.json: {kind}, not a regular file"):
+        load_path(str(tmp_path), tmp_path)
 
 
 def test_an_environment_directory_is_none_of_ours(
@@ -144,20 +141,16 @@ def test_an_environment_file_that_is_too_large_is_not_read_in_part(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_kept_between_sessions_is_done_without(tmp_path: Path, kind: str) -> None:
+def test_what_is_kept_between_sessions_is_done_without_and_not_written_over(
+    tmp_path: Path, kind: str
+) -> None:
     for name in ("look.json", "notes.json", "known.json", "commands.jsonl"):
         place(kind, tmp_path / name)
-    store = JsonStore(lambda: tmp_path)
+    store, notebook = JsonStore(lambda: tmp_path), Notebook(tmp_path / "notes.json")
     assert store.read("look") == {}
     assert kind in store.problems()[0]
     assert read_last_known(tmp_path / "known.json", "https://x") is None
     assert CommandLog(tmp_path).read() == ([], 0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_notes_are_not_written_over_what_cannot_be_read(tmp_path: Path, kind: str) -> None:
-    place(kind, tmp_path / "notes.json")
-    notebook = Notebook(tmp_path / "notes.json")
     with pytest.raises(OSError, match=kind):
         notebook.write("id", "a note")
     with pytest.raises(OSError, match=kind):

@@ -6,7 +6,8 @@ from hud_tui.rl.run import Run, starting_point
 from hud_tui.rl.tasks.checks import Finding
 from hud_tui.tui.run_draft import what_is_sent
 from hud_tui.tui.widgets.run_status import DRIVEN, run_facts
-from hud_tui.wire import Checkpoint, Disk, JobParameters, JobStatus, Model, TrainingDefaults
+from hud_tui.wire import Disk, JobParameters, JobStatus, Model, TrainingDefaults
+from tests.unit.trees import chain
 
 DISK = Disk(checkpoint_bytes=2_000_000, used_bytes=0, max_bytes=10**10, free_bytes=15 * 10**6)
 EARLIER = Finding("disk", "warning", "room for at most 7 of 600 checkpoints")
@@ -60,16 +61,8 @@ def test_every_parameter_is_there_defaults_apart_and_what_the_run_starts_from() 
 
 
 def nodes(*of_jobs: str | None) -> Tree:
-    return Tree.of(
-        Checkpoint(
-            id=f"c{at}",
-            name=f"step-{at}",
-            job_id=job,
-            prev_model_checkpoint_id=f"c{at - 1}",
-            is_active=at == len(of_jobs),
-        )
-        for at, job in enumerate(of_jobs, 1)
-    )
+    steps = ({"name": f"step-{at}", "job_id": job} for at, job in enumerate(of_jobs, 1))
+    return Tree.of(chain(*steps))
 
 
 def test_a_run_started_where_its_first_step_has_its_parent() -> None:

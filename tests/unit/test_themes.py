@@ -89,7 +89,7 @@ def test_the_measures_are_right() -> None:
 
 
 @each_theme
-def test_text_can_be_read(theme: Theme) -> None:
+def test_text_and_colours_with_a_meaning_can_be_read(theme: Theme) -> None:
     least = 7.0 if theme is CONTRAST else 4.5
     tones = [str(theme.foreground), theme.variables["text-muted"]]
     for tone in tones:
@@ -99,9 +99,6 @@ def test_text_can_be_read(theme: Theme) -> None:
         shown = theme.variables[f"{name}-foreground"], theme.variables[f"{name}-background"]
         assert contrast(*shown) >= least
 
-
-@each_theme
-def test_colours_with_a_meaning_can_be_read(theme: Theme) -> None:
     least = 7.0 if theme is CONTRAST else 4.2
     for colour in meanings(theme).values():
         assert min(contrast(colour, ground) for ground in grounds(theme)) >= least
@@ -111,9 +108,10 @@ def test_colours_with_a_meaning_can_be_read(theme: Theme) -> None:
 
 
 @each_theme
-def test_accent_warm_hot_and_text_are_told_apart(theme: Theme) -> None:
+def test_accent_warm_hot_text_and_rewards_are_told_apart(theme: Theme) -> None:
     for one, other in combinations(meanings(theme).values(), 2):
         assert apart(one, other) >= 30
+    assert min(apart(meanings(theme)["accent"], reward) for reward in RAMPS[theme.name]) >= 15
 
 
 @pytest.mark.parametrize("eye", EYES)
@@ -139,11 +137,6 @@ def test_rewards_go_away_from_the_ground_in_steps(theme: Theme, eye: str) -> Non
     assert min(apart(low, high, EYES[eye]) for low, high in pairwise(ramp)) >= 4
     assert apart(ramp[0], ramp[-1], EYES[eye]) >= 50
     assert contrast(ramp[0], str(theme.background)) >= (3.0 if theme is CONTRAST else 1.7)
-
-
-@each_theme
-def test_the_accent_is_no_reward(theme: Theme) -> None:
-    assert min(apart(meanings(theme)["accent"], reward) for reward in RAMPS[theme.name]) >= 15
 
 
 def test_rewards_are_exchanged_and_nothing_else() -> None:

@@ -1,6 +1,6 @@
 """Trees for tests: random ones for hypothesis, and chains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
@@ -42,6 +42,24 @@ def named(id_: str, parent: str | None = None, **fields: object) -> Checkpoint:
     """A checkpoint that is called as its id."""
     known = {"id": id_, "name": id_, "prev_model_checkpoint_id": parent}
     return Checkpoint.model_validate(known | fields)
+
+
+def chain(*fields: Mapping[str, object], first: int = 0, head: bool = True) -> list[Checkpoint]:
+    """Steps that follow each other, with these fields: c0, c1 and so on.
+
+    Args:
+        fields: Of each step.
+        first: The number of the first.
+        head: Whether the last one is the head.
+    """
+    return [
+        named(
+            f"c{number}",
+            f"c{number - 1}" if number > first else None,
+            **{"is_active": head and number == first + len(fields) - 1, **each},
+        )
+        for number, each in enumerate(fields, first)
+    ]
 
 
 def sampled(
