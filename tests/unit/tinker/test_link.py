@@ -30,6 +30,7 @@ async def test_a_process_that_does_not_answer_is_ended(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert link.pid is not None
+    await until(lambda: not link._waiting)  # nobody asks it, who would be more patient
     os.kill(link.pid, signal.SIGSTOP)
     with monkeypatch.context() as hasty:  # a process that starts may take longer on a busy machine
         hasty.setattr(links, "SILENT_S", 2)
