@@ -95,8 +95,7 @@ def why_read_only(flag: bool, environ: Mapping[str, str], safety: Safety) -> Rea
     if environ.get("HUD_TUI_READ_ONLY", "").strip().lower() not in OFF:
         return ReadOnly("HUD_TUI_READ_ONLY is set", "unset it to change something")
     if safety.read_only:
-        cure = "remove it to change something"
-        return ReadOnly("config.toml says read_only in [safety]", cure)
+        return ReadOnly("config.toml says read_only in [safety]", "remove it to change something")
     return None
 
 
@@ -176,6 +175,17 @@ def _completed(usual: "DataclassInstance", section: object) -> object:
     return asdict(usual) | dict(section) | inner
 
 
+KINDS = {
+    "dataclass_type": "a table",
+    "bool_type": "true or false",
+    **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    "finite_number": "a finite number",
+    "string_type": "text",
+}
+"""Pydantic's names of wrong types: what was expected."""
+
+
 def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
     """What a setting must be, in words."""
     bounds = error.get("ctx", {})
@@ -186,16 +196,6 @@ def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
                 table = getattr(table, str(name))
             known, noun = [one.name for one in fields(table)], getattr(table, "NOUN", "setting")
             return f"unknown {noun}; expected one of {', '.join(known)}"
-        case "dataclass_type":
-            return "expected a table"
-        case "bool_type":
-            return "expected true or false"
-        case "int_type" | "int_from_float":
-            return "expected a whole number"
-        case "float_type" | "float_parsing":
-            return "expected a number"
-        case "finite_number":
-            return "expected a finite number"
         case "greater_than":
             return f"expected more than {bounds['gt']:g}"
         case "greater_than_equal":
@@ -204,10 +204,8 @@ def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
             return f"expected at most {bounds['le']:g}"
         case "enum":
             return f"expected one of {bounds['expected']}".replace("'", "")
-        case "string_type":
-            return "expected text"
-        case _:
-            return error["msg"]
+        case kind:
+            return f"expected {KINDS[kind]}" if kind in KINDS else error["msg"]
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:
@@ -232,7 +230,7 @@ def read_config(directory: Path) -> Config:
     """
     file = directory / CONFIG_NAME
     try:
-        text = _text(file)
+        text = read_regular(file, MOST_BYTES).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return Config()
     except (OSError, UnicodeDecodeError) as error:
@@ -258,10 +256,6 @@ def _read(file: Path, name: str, table: object) -> Any:
     except BadTuning as error:
         path = f"{name}.{error.name}" if error.name else name
         raise _bad(file, f"{path}: {error.why}") from error
-
-
-def _text(file: Path) -> str:
-    return read_regular(file, MOST_BYTES).decode("utf-8")
 
 
 def _bad(file: Path, what: str) -> HudUsage:
@@ -320,23 +314,17 @@ def _keys(action: Action, value: object) -> str:
     try:
         keys = [read_key(one) for one in written]
     except ValueError as error:
-        raise BadTuning(action.id, f"{_quoted(written)}: {error}") from error
+        raise BadTuning(action.id, f"{one_line(' '.join(written), 60)}: {error}") from error
     for key in keys:
         if action.priority and types_text(key):
-            raise BadTuning(
-                action.id, f"{spell(key)} types text in input fields, where this action works too"
-            )
+            why = f"{spell(key)} types text in input fields, where this action works too"
+            raise BadTuning(action.id, why)
     return ",".join(dict.fromkeys(keys))
-
-
-def _quoted(written: list[str]) -> str:
-    return one_line(" ".join(written), 60)
 
 
 def _refuse_clashes(keymap: Keymap) -> None:
     usual = {action.id: action for action in ACTIONS}
-    now = [with_keys(action, keymap) for action in ACTIONS]
-    for one, other in _meeting(now):
+    for one, other in _meeting([with_keys(action, keymap) for action in ACTIONS]):
         if one.id not in keymap and other.id not in keymap:
             continue
         for key in _shared(one, other) - _shared(usual[one.id], usual[other.id]):

@@ -14,7 +14,7 @@ from time import monotonic, time
 
 from hud_tui import local_service
 from hud_tui.audit_log import AuditEntry, CommandLog
-from hud_tui.cli.output import changes, emit, emit_error, print_notice
+from hud_tui.cli.output import changes, emit_error, print_notice, show
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
@@ -180,9 +180,7 @@ def stop(args: argparse.Namespace) -> int:
     paths = paths_of(args)
     anywhere = args.data_dir is None and machine_of(paths) is None
     pid = asyncio.run(local_service.stop(paths, anywhere))
-    if args.headless:
-        emit("stop", {"stopped": pid is not None, "pid": pid})
-    else:
-        none = "no embedded service is running"
-        print(none if pid is None else f"stopped the service, process {pid}")
+    stopped = f"stopped the service, process {pid}"
+    none = "no embedded service is running"
+    show(args, "stop", {"stopped": pid is not None, "pid": pid}, none if pid is None else stopped)
     return 0

@@ -21,6 +21,7 @@ from hud_tui.cli.output import (
     emit,
     print_notice,
     require_consent,
+    show,
     thresholds,
 )
 from hud_tui.client.client import HudClient
@@ -116,17 +117,15 @@ def _print_findings(findings: list[Finding]) -> None:
 
 
 def _end(args: argparse.Namespace, document: dict[str, Any], code: int) -> int:
-    if args.headless:
-        emit("dataset", document)
-    elif code:
-        print("nothing was written")
-    else:
+    lines = ["nothing was written"]
+    if not code:
         rows, columns = count(document["tasks"], "task"), ", ".join(document["columns"])
-        print(f"wrote {one_line(document['file'])}: {rows}; {one_line(columns, 400)}")
+        lines = [f"wrote {document['file']}: {rows}; {columns}"]
         if document["pushed"]:
-            print(f"pushed to {one_line(document['pushed'])}")
+            lines.append(f"pushed to {document['pushed']}")
         if "lock" in document:
-            print(f"noted as primary_dataset in {one_line(document['lock'])}")
+            lines.append(f"noted as primary_dataset in {document['lock']}")
+    show(args, "dataset", document, *lines)
     return code
 
 
@@ -151,13 +150,10 @@ def export(args: argparse.Namespace) -> int:
     rows = list(sheet.rows)
     pieces = PIECES[args.format](replace(sheet, rows=rows))
     file = _write(args, f"{stem}-{sheet.name}", pieces)
-    if args.headless:
-        body = {"file": str(file), "what": sheet.name, "format": args.format}
-        body |= {"rows": len(rows), "columns": list(sheet.columns), "steps_aside": aside}
-        emit(EXPORT_KIND, body)
-    else:
-        size = f"{count(len(rows), 'row')}, {count(len(sheet.columns), 'column')}"
-        print(f"wrote {one_line(file, 400)}: {size}")
+    body = {"file": str(file), "what": sheet.name, "format": args.format}
+    body |= {"rows": len(rows), "columns": list(sheet.columns), "steps_aside": aside}
+    size = f"{count(len(rows), 'row')}, {count(len(sheet.columns), 'column')}"
+    show(args, EXPORT_KIND, body, f"wrote {file}: {size}")
     if aside:
         print_notice(
             f"{count(len(rows), 'step')} to the head; {count(aside, 'other step')}"
@@ -179,10 +175,9 @@ def report(args: argparse.Namespace) -> int:
     files = report_files(run, LocalFacts(service, book.notes, book.moves), time())
     directory = Path(expanduser(args.output)) if args.output else _usual_directory()
     folder = write_folder(directory, f"{_stem(run)}-report", files)
-    if args.headless:
-        emit("report", {"file": str(folder / FILE), "charts": len(files) - 1})
-    else:
-        print(f"wrote {one_line(folder / FILE, 400)} and {count(len(files) - 1, 'chart')}")
+    charts = len(files) - 1
+    wrote = f"wrote {folder / FILE} and {count(charts, 'chart')}"
+    show(args, "report", {"file": str(folder / FILE), "charts": charts}, wrote)
     return 0
 
 

@@ -233,11 +233,9 @@ async def _change(
         await confirm(args, f"call run {row.id[:8]} ({row.name}) {args.name!r}?")
         await client.rename_job(row.id, args.name)
     after = {each.id: each for each in await table.read([row.id])}.get(row.id, row)
-    if args.headless:
-        emit("run", {"run": run_document(after)})
-    else:
-        noted = f"  {after.note}" if after.note else ""
-        print(one_line(f"{after.id[:8]}  {after.name}{noted}", 600))
+    noted = f"  {after.note}" if after.note else ""
+    line = f"{after.id[:8]}  {after.name}{noted}"
+    show(args, "run", {"run": run_document(after)}, line)
     return 0
 
 

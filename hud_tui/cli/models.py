@@ -259,13 +259,9 @@ def protect(args: argparse.Namespace) -> int:
     elif args.off:
         raise HudUsage("no model given", f"{command_of(args, 'protect')} lists protected models")
     models = [{"id": id_, "name": name} for id_, name in protection.models.items()]
-    if args.headless:
-        emit("protect", {"protected": models})
-        return 0
-    for model in models:
-        print(f"{one_line(model['name'], 100)}  {one_line(model['id'], 80)}")
-    if not models:
-        print("no model is protected on this machine")
+    lines = [f"{one_line(model['name'], 100)}  {model['id']}" for model in models]
+    none = "no model is protected on this machine"
+    show(args, "protect", {"protected": models}, *(lines or [none]))
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hud_tui.audit_log import CommandLog, command_entry
 from hud_tui.cli.connect import guard_of, print_costs, progress
-from hud_tui.cli.output import confirm, emit, print_notice, require_consent
+from hud_tui.cli.output import confirm, emit, print_notice, require_consent, show
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote import keeper
 from hud_tui.remote.engines import ENGINES
@@ -117,10 +117,8 @@ async def set_up(
                 again = f"what is done stays; go on with: {go_on(machine, args)}"
                 error.hint = f"{error.hint}; {again}" if error.hint else again
                 raise
-    if args.headless:
-        emit("remote", document(machines, machine))
-    else:
-        print(f"{machine.name} is ready: hud-tui remote use {machine.name}")
+    ready = f"{machine.name} is ready: hud-tui remote use {machine.name}"
+    show(args, "remote", document(machines, machine), ready)
     return 0
 
 

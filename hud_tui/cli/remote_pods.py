@@ -13,7 +13,7 @@ from time import time
 from typing import Any
 
 from hud_tui.cli.connect import guard_of, paths_of, print_costs, progress
-from hud_tui.cli.output import ask, confirm, emit, print_notice, require_consent
+from hud_tui.cli.output import ask, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.remote import (
     SET_UP_FLAGS,
     forget,
@@ -42,7 +42,7 @@ from hud_tui.remote.pods import (
 )
 from hud_tui.remote.prime import Offer, Prime, read_prime
 from hud_tui.remote.setup import Wish, secret_values
-from hud_tui.rl.text import clean, one_line
+from hud_tui.rl.text import one_line
 from hud_tui.service_file import Rental, keep_budgets, read_rentals, write_rental
 from hud_tui.settings import every_variable
 from hud_tui.storage import read_regular
@@ -430,10 +430,8 @@ async def pod_log(args: argparse.Namespace) -> int:
         return await log(argparse.Namespace(**{**vars(args), **fields}))
     lines = _status_lines(rental, "rented", None)[-2:] if rental.runs else [f"ended: {rental.why}"]
     lines = [f"{rental.name}: its set-up has not begun, so there is no log", *lines]
-    if args.headless:
-        emit("log", {"name": rental.name, "setup": True, "lines": [], "said": lines})
-    else:
-        print("\n".join(clean(line, 400) for line in lines))
+    body = {"name": rental.name, "setup": True, "lines": [], "said": lines}
+    show(args, "log", body, *lines)
     return 0
 
 
@@ -463,10 +461,8 @@ async def protect(args: argparse.Namespace) -> int:
     guard_of(args).check("protect a pod")
     rental = write_rental(machines_of(args).state, _rental(args), protected=True)
     log_command(args, rental.name)
-    if args.headless:
-        emit("pod", rental_document(rental))
-    else:
-        print(f"{rental.name} is protected: --confirm {rental.name} terminates it")
+    protected = f"{rental.name} is protected: --confirm {rental.name} terminates it"
+    show(args, "pod", rental_document(rental), protected)
     return 0
 
 
@@ -486,8 +482,6 @@ async def terminate(args: argparse.Namespace) -> int:
             rental = await pods.terminate(rental, "terminated", args.confirm)
     forget(args, machines, rental.name)
     log_command(args, rental.name, ("confirm",))
-    if args.headless:
-        emit("pod", rental_document(rental))
-    else:
-        print(f"{rental.name} was terminated; it cost ${rental.spent(time()):.2f}")
+    ended = f"{rental.name} was terminated; it cost ${rental.spent(time()):.2f}"
+    show(args, "pod", rental_document(rental), ended)
     return 0

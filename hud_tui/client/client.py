@@ -641,18 +641,17 @@ class HudClient:
         asked = {} if taskset_id is None else {"taskset_id": taskset_id}
         return await self.pages(self.api("/v2/jobs"), Job, min(limit, 100), limit, asked)
 
-    async def run_page(self, since: int = 0, offset: int = 0, limit: int = RUNS) -> RunPage:
+    async def run_page(self, since: int = 0, offset: int = 0) -> RunPage:
         """Runs of all models and forks, newest first (embedded service).
 
         Args:
             since: A revision; only runs that have changed after it. 0 for all.
             offset: Number of runs to skip.
-            limit: Maximum number of runs.
 
         Raises:
             HudNotFound: The service has no such list (HUD).
         """
-        asked = {"since": since, "offset": offset, "limit": limit}
+        asked = {"since": since, "offset": offset, "limit": RUNS}
         return await self.wire.get(self.rl("/v1/runs"), RunPage, asked)
 
     async def run_steps(self, run_id: str, after: int, keys: Sequence[str]) -> RunSteps:
@@ -697,10 +696,10 @@ class HudClient:
     async def trace(self, trace_id: str) -> Trace:
         return await self.wire.get(self.api("/v2/trace/{}", trace_id), Trace)
 
-    async def trace_events(self, trace_id: str, since_seq: int = -1) -> TraceEvents:
+    async def trace_events(self, trace_id: str) -> TraceEvents:
         """A rollout's turns: prompt, completion, tool calls."""
         url = self.api("/v2/trace/{}/events", trace_id)
-        return await self.wire.get(url, TraceEvents, {"since_seq": since_seq})
+        return await self.wire.get(url, TraceEvents, {"since_seq": -1})
 
     async def cancel_job(self, job_id: str) -> CancelJobResult:
         """Cancel a job between two rollouts. A job that has ended does not change. Sent once."""

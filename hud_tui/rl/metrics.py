@@ -369,6 +369,11 @@ RESIDUE, NOTHING = 1e-9, 1e-14
 """Relative and absolute differences up to which two values are equal except for rounding."""
 
 
+def finite(value: float | None) -> float | None:
+    """The value; None for NaN and infinities."""
+    return value if value is not None and isfinite(value) else None
+
+
 def short(value: float | None) -> str:
     """A number in at most 6 characters, e.g. ``.847``, ``1.21``, ``41k``, ``3.1e-4``."""
     if value is None or value != value:

@@ -16,7 +16,7 @@ from typing import Any
 from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
-from hud_tui.rl.metrics import metrics_of, short
+from hud_tui.rl.metrics import finite, metrics_of, short
 from hud_tui.rl.names import (
     close_names,
     find_by_id,
@@ -137,20 +137,20 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         group_size=_whole(parameters.get("group_size")),
         seed=_whole(parameters.get("seed")),
         engine=_one_line(record.engine or "", 20),
-        reward_first=_finite(record.reward_first),
-        reward=_finite(record.reward_last),
+        reward_first=finite(record.reward_first),
+        reward=finite(record.reward_last),
         points=tuple(record.points),
-        heldout=_finite(record.heldout),
+        heldout=finite(record.heldout),
         heldout_rollouts=record.num_heldout_traces,
         evaluation=record.evaluation,
-        no_gradient=_finite(record.no_gradient),
+        no_gradient=finite(record.no_gradient),
         alarms=record.alarms,
         alarm=_one_line(record.alarm or "", 20),
         alarm_title=_one_line(record.alarm_title or "", 60),
         step=record.step,
         steps=record.steps,
         tokens=record.tokens,
-        duration_s=_finite(record.busy_s),
+        duration_s=finite(record.busy_s),
         status=_one_line(record.status or "", 20),
         created_at=record.created_at,
         stepped_at=record.stepped_at,
@@ -255,15 +255,15 @@ def _evaluated(row: RunRow, evaluation: Evaluation) -> RunRow:
 
 
 def _reward(node: Checkpoint) -> float | None:
-    return _finite(metrics_of(node).get("reward_mean"))
+    return finite(metrics_of(node).get("reward_mean"))
 
 
 def _heldout(node: Checkpoint) -> float | None:
-    return _finite(metrics_of(node).get("heldout_reward"))
+    return finite(metrics_of(node).get("heldout_reward"))
 
 
 def _idle(node: Checkpoint) -> float | None:
-    return _finite(metrics_of(node).get("frac_reward_zero_std"))
+    return finite(metrics_of(node).get("frac_reward_zero_std"))
 
 
 def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
@@ -282,15 +282,11 @@ def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: object, other: float | None) -> float | None:
-    return float(value) if isinstance(value, int | float) and isfinite(value) else _finite(other)
+    return float(value) if isinstance(value, int | float) and isfinite(value) else finite(other)
 
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None
 
 
 def find_run(name: str, rows: Sequence[RunRow]) -> RunRow:
@@ -438,10 +434,13 @@ MEANINGS = {
 BARS = "▁▂▃▄▅▆▇█"
 
 
-def sparkline(points: Sequence[float], width: int = 12) -> str:
-    """Rewards as at most `width` bars, scaled from the smallest to the largest; empty without
+SPARK_BARS = 12
+
+
+def sparkline(points: Sequence[float]) -> str:
+    """Rewards as at most SPARK_BARS bars, scaled from the smallest to the largest; empty without
     points."""
-    values = thinned([point for point in points if isfinite(point)], width)
+    values = thinned([point for point in points if isfinite(point)], SPARK_BARS)
     low, high = min(values, default=0.0), max(values, default=0.0)
     top = len(BARS) - 1
     share = top / (high - low) if high > low else 0.0

@@ -457,4 +457,4 @@ def test_thinned_rewards_are_means_of_neighbours(values: list[float]) -> None:
     assert len(found) <= MOST_POINTS
     assert len(found) == len(values) or len(values) > MOST_POINTS
     assert all(min(values) - 1e-6 <= one <= max(values) + 1e-6 for one in found)
-    assert len(sparkline(values, 12)) == min(len(thinned(values, 12)), 12)
+    assert len(sparkline(values)) == min(len(thinned(values, 12)), 12)

@@ -19,7 +19,7 @@ from hud_tui.rl.alarms.statistics import (
     Window,
 )
 from hud_tui.rl.alarms.thresholds import Limits, Tuning
-from hud_tui.rl.metrics import of_weights
+from hud_tui.rl.metrics import finite, of_weights
 
 # The state of the run, which detectors need to distinguish learning from failure: entropy falls
 # while a policy learns, and that is a collapse only if the reward does not rise.
@@ -339,14 +339,10 @@ class Detector(ABC, Generic[T]):
             meaning=self.meaning(),
             advice=self.advice(),
             metric=self.READS.key,
-            limit=None if episode.ended is not None else _finite(self.limit(context)),
+            limit=None if episode.ended is not None else finite(self.limit(context)),
             calm=0 if episode.ended is not None else self.gate.calm,
             release=self.tuning.release,
         )
 
     def _finite_evidence(self, context: Context) -> tuple[Evidence, ...]:
         return tuple(e for e in self.evidence(context) if isfinite(e.value))
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None

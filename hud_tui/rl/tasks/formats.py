@@ -70,15 +70,15 @@ def read_row(row: object, where: str = "row") -> Task:
     return task
 
 
-def read_rows(rows: Iterable[object], name: str = "row", first: int = 1) -> list[Task]:
-    """Read rows; messages name them ``row 3``, counted from `first`.
+def read_rows(rows: Iterable[object], name: str = "row") -> list[Task]:
+    """Read rows; messages name them ``row 3``, counted from 1.
 
     Raises:
         HudBadTasks: Invalid rows; all are named.
     """
     problems: list[Problem] = []
     tasks, hint = [], ""
-    for number, row in enumerate(rows, first):
+    for number, row in enumerate(rows, 1):
         task = try_row(row, f"{name} {number}", problems)
         if task is not None:
             tasks.append(task)
