@@ -292,11 +292,16 @@ HUD_ORIGINS = ("https://api.hud.ai", "https://rl.hud.ai")
 KEY = '"Authorization: Bearer $HUD_API_KEY"'
 
 
-def as_hud_tui(one: AuditEntry) -> str:
-    """The ``hud-tui`` command that repeats it; empty if there is none."""
+def as_hud_tui(one: AuditEntry, flags: str = "") -> str:
+    """The ``hud-tui`` command that repeats it; empty if there is none.
+
+    Args:
+        one: The entry.
+        flags: Those for directories, as of `Settings.flags`: the log is in one of them.
+    """
     words = _hud_tui(one)
-    start = ["hud-tui", "--headless", *(["--local"] if one.local else [])]
-    return join([*start, *words]) if words else ""
+    start = ["hud-tui", "--headless", *(["--local"] if one.local else []), *([flags] * bool(flags))]
+    return f"{' '.join(start)} {join(words)}" if words else ""
 
 
 def as_hud(one: AuditEntry) -> str:
@@ -509,11 +514,12 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def document(one: AuditEntry) -> dict[str, object]:
-    """The entry as a JSON document."""
-    forms = {"hud_tui": as_hud_tui, "hud": as_hud, "curl": as_curl, "python": as_python}
+def document(one: AuditEntry, flags: str = "") -> dict[str, object]:
+    """The entry as a JSON document. `flags`: as of `as_hud_tui`."""
+    forms = {"hud": as_hud, "curl": as_curl, "python": as_python}
+    commands = {"hud_tui": as_hud_tui(one, flags)}
     return {
         **{name: value for name, value in vars(one).items() if name != "body"},
         "body": json.loads(one.body) if one.sent else one.body,
-        "commands": {name: form(one) for name, form in forms.items()},
+        "commands": commands | {name: form(one) for name, form in forms.items()},
     }

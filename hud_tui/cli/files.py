@@ -13,7 +13,7 @@ from time import time
 from typing import Any, TypeVar
 
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text, document, matching
-from hud_tui.cli.connect import connector_of, guard_of, paths_of
+from hud_tui.cli.connect import connector_of, flags_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest, silent_s
 from hud_tui.cli.output import (
     alarm_report,
@@ -443,7 +443,8 @@ def log(args: argparse.Namespace) -> int:
     shown = found[-args.limit :]
     if args.headless:
         facts = {"total": len(found), "omitted": len(found) - len(shown), "unreadable": bad}
-        emit(LOG_KIND, {"entries": [document(one) for one in shown], **facts})
+        documents = [document(one, flags_of(args)) for one in shown]
+        emit(LOG_KIND, {"entries": documents, **facts})
         return 0
     for one in shown:
         print(_line(one))

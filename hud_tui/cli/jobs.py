@@ -18,7 +18,6 @@ from hud_tui.client.submit import SweepFiles
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
-from hud_tui.rl.run import has_ended
 from hud_tui.rl.runs import (
     Column,
     RunGroup,
@@ -65,9 +64,12 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
     except HudError as error:
         status = None
         print_notice(f"cancelled, but its status could not be read: {error.message}")
-    if not result.cancelled and status is not None and has_ended(status.status):
-        print_notice(f"nothing to cancel: job {job_id} had already ended ({status.status})")
-    message = f"cancelled job {job_id}" if result.cancelled else f"job {job_id} was not running"
+    message = f"cancelled job {job_id}"
+    if not result.cancelled:
+        state = f"had already ended ({status.status})" if status else "was not running"
+        message = f"nothing to cancel: job {job_id} {state}"
+        if args.headless:
+            print_notice(message)
     show(args, "job", {"job_id": job_id, "cancelled": result.cancelled, "status": status}, message)
     return 0
 

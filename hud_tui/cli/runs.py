@@ -278,7 +278,8 @@ async def _submit(
     watch = client.settings.command("--headless", "status", submission.job_id)
     web = {} if client.settings.local else {"url": _page(client, submission.job_id)}
     document = {"job_id": submission.job_id, "model": model.model_name, "watch": watch}
-    submitted = f"submitted job {submission.job_id} of {model.model_name}; its status: {watch}"
+    live = client.settings.command("status", submission.job_id)
+    submitted = f"submitted job {submission.job_id} of {model.model_name}; watch it: {live}"
     show(args, "job", document | web, submitted)
     return 0
 

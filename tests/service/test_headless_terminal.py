@@ -225,4 +225,4 @@ async def test_a_run_that_is_confirmed_is_followed_in_lines(
     assert re.match(r"job \S+ succeeded; step-000002: reward ", out[-1])
     async with at_a_terminal(served, *words, headless=False) as terminal:
         out = (await terminal.ended()).decode().splitlines()
-    assert re.fullmatch(r"submitted job \S+ of mine; its status: hud-tui .*", out[-1])
+    assert re.fullmatch(r"submitted job \S+ of mine; watch it: hud-tui .*", out[-1])

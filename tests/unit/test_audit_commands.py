@@ -144,3 +144,12 @@ def test_a_fork_from_a_checkpoint_is_no_hud_command_and_on_hud_itself_no_url_is_
     one = entry("set head", url="https://api.hud.ai/v2/models/m/head")
     assert as_hud(one) == "hud models head --set=a --yes m"
     assert "read_settings()" in as_python(one)
+
+
+def test_a_command_names_the_directories_that_the_log_is_in() -> None:
+    one = entry("cancel", subject="j", local=True)
+    said = as_hud_tui(one, "--state-dir '/a b'")
+    assert said == "hud-tui --headless --local --state-dir '/a b' jobs --cancel -y j"
+    assert document(one, "--state-dir /s")["commands"]["hud_tui"].startswith(  # type: ignore[index]
+        "hud-tui --headless --local --state-dir /s jobs "
+    )

@@ -1,6 +1,7 @@
 """Where the settings come from, and what wins."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,10 @@ def test_a_variable_that_is_empty_hides_those_below_it(home: Path) -> None:
     Path(".env").unlink()
     assert every_variable({"HUD_API_KEY": ""})["HUD_API_KEY"] == ""
     assert read_settings("typed", {"HUD_API_URL": ""}).api_url == DEFAULTS["HUD_API_URL"]
+
+
+def test_a_command_names_the_service_and_quotes_its_words() -> None:
+    here = replace(local_settings("http://127.0.0.1:1", "k", "http://t"), flags="--data-dir /d")
+    assert here.command("head", "my model") == "hud-tui --local --data-dir /d head 'my model'"
+    assert replace(here, local=False, flags="").command("jobs") == "hud-tui jobs"
+    assert "\x1b" not in here.command("head", "a\x1b[31m")

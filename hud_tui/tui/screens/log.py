@@ -103,8 +103,8 @@ def _row(key: str, one: AuditEntry, count: int, now: float) -> Row:
     )
 
 
-def entry_text(one: AuditEntry) -> Iterator[Content]:
-    """The details of one entry, in lines."""
+def entry_text(one: AuditEntry, flags: str = "") -> Iterator[Content]:
+    """The details of one entry, in lines. `flags`: as of `as_hud_tui`."""
     mark, style = MARKS.get(one.outcome, UNKNOWN)
     when = datetime.fromtimestamp(one.at).isoformat(" ", "seconds")
     where = f"   {when} · {one_line(one.service, 40)} · {one_line(one.by, 20)}"
@@ -120,7 +120,7 @@ def entry_text(one: AuditEntry) -> Iterator[Content]:
     request = f" · request {one_line(one.request_id, 60)}" if one.request_id else ""
     if one.url or one.request_id:
         yield _field("sent", f"{one_line(one.method, 8)} {one_line(one.url, 200)}{request}")
-    if command := as_hud_tui(one):
+    if command := as_hud_tui(one, flags):
         yield _field("command", one_line(command, 1000))
 
 
@@ -157,6 +157,7 @@ class LogScreen(Leavable[None]):
         super().__init__()
         self._log = None if state is None else CommandLog(state)
         self._clock, self._client, self._bad = clock, client, 0
+        self._flags = client.settings.flags
         self._stamp: object = None
         """Of the log when it was read last."""
         self._all: list[AuditEntry] | None = None
@@ -219,7 +220,7 @@ class LogScreen(Leavable[None]):
         one = self.entry
         text = Content.styled(self._calm(), "$text-muted")
         if one is not None:
-            text = Content("\n").join(entry_text(one))
+            text = Content("\n").join(entry_text(one, self._flags))
         self.query_one("#log-text", Static).update(text)
         self.refresh_bindings()
 
@@ -240,12 +241,12 @@ class LogScreen(Leavable[None]):
         one = self.entry
         if one is not None:
             self.app.push_screen(
-                JsonScreen(f"{one_line(one.verb, 20)}: whole entry", document(one))
+                JsonScreen(f"{one_line(one.verb, 20)}: whole entry", document(one, self._flags))
             )
 
     def action_copy(self) -> None:
         """Copy the hud-tui command that repeats the entry."""
-        text = as_hud_tui(self.entry) if self.entry is not None else ""
+        text = as_hud_tui(self.entry, self._flags) if self.entry is not None else ""
         if text:
             self.app.copy_to_clipboard(text)
         else:
