@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -47,13 +47,6 @@ async def box(machines: Machines, near: None) -> AsyncIterator[Machine]:
             await until(lambda: not alive(pid))
         await setup.stop()
         await setup.aclose()
-
-
-def state(machines: Machines) -> Callable[[str], Callable[[], bool]]:
-    def is_(wanted: str) -> Callable[[], bool]:
-        return lambda: machines.line("box").get("state") == wanted
-
-    return is_
 
 
 async def connected() -> HudClient:
@@ -104,14 +97,14 @@ async def test_a_run_goes_on_where_the_line_breaks(
     async with cut_line(far.port) as line:
         far.lead_to(line.port)
         assert (await hud("remote", "use", "box")).code == 0
-        is_ = state(machines)
+
         client = await connected()
         job = await run_there(client, 400)
         line.lengths = [100, 2000, 3000, 100]
         line.cut()
-        await until(is_("broken"))
+        await until(lambda: machines.line("box").get("state") == "broken")
         assert "the line broke" in machines.line("box")["why"]
-        await until(is_("up"))
+        await until(lambda: machines.line("box").get("state") == "up")
         assert machines.line("box")["breaks"] >= 1
         assert machines.line("box")["latency_s"] > 0
         assert (await client.job_status(job)).status in ("running", "succeeded")

@@ -98,7 +98,9 @@ def test_what_is_open_stays_open_while_the_tree_grows_and_forks(
 
 
 @given(parents(most=60), st.data())
-def test_marked_nodes_forks_and_tips_stay_visible(chosen: list[int], data: st.DataObject) -> None:
+def test_marked_nodes_forks_and_tips_stay_visible_on_one_unbroken_served_line(
+    chosen: list[int], data: st.DataObject
+) -> None:
     if not chosen:
         return
     any_node = st.integers(0, len(chosen) - 1)
@@ -111,6 +113,11 @@ def test_marked_nodes_forks_and_tips_stay_visible(chosen: list[int], data: st.Da
     tips = set(range(len(chosen))) - set(chosen)
     best = set() if tree.best is None else {tree.best}
     assert shown >= {head, selected, *best} | forks | tips
+    unfolded = drawn(tree, unfolded=True)
+    start = unfolded.row_of(head)
+    assert [any(row.served) for row in rows(unfolded)] == [
+        number >= start for number in range(len(unfolded))
+    ]
 
 
 @given(parents(most=60), st.data())
@@ -132,17 +139,6 @@ def test_a_row_knows_its_nodes_and_they_know_their_row(
             assert row.kind is Kind.NODE or len(inside) >= FOLD_MIN
         assert len(row.served) == len(row.lanes) // 2 + 1
     assert counted == len(chosen)
-
-
-@given(parents(most=60), st.data())
-def test_the_lineage_is_one_unbroken_served_line(chosen: list[int], data: st.DataObject) -> None:
-    if not chosen:
-        return
-    head = data.draw(st.integers(0, len(chosen) - 1))
-    lanes = drawn(tree_of(chosen, head), unfolded=True)
-    start = lanes.row_of(head)
-    for number, row in enumerate(rows(lanes)):
-        assert any(row.served) == (number >= start)
 
 
 @given(parents(most=60), st.data())

@@ -48,6 +48,13 @@ def asked(seed: int, count: int = 1) -> list[SampleRequest]:
     return [SampleRequest(PROMPT, 8, seed=(seed, j)) for j in range(count)]
 
 
+def worker_of(engine: TinyEngine) -> int:
+    """The id of its worker's process."""
+    pid = engine._worker.pid
+    assert pid is not None
+    return pid
+
+
 async def test_each_base_samples_trains_and_continues(engine: TinyEngine, tmp_path: Path) -> None:
     for base in BASES:
         handle = await engine.open(base.name)
@@ -114,8 +121,7 @@ async def test_a_large_batch_is_with_the_worker_before_the_one_before_it_is_answ
     handle = await engine.open(BASES[0].name)
     wanted = [asked(1, ROWS), asked(2, ROWS), asked(3, LARGE - 1), asked(4)]
     alone = [await engine.sample(handle, requests) for requests in wanted]
-    pid, queue = engine._worker.pid, engine._worker._queue
-    assert pid is not None
+    pid, queue = worker_of(engine), engine._worker._queue
     os.kill(pid, signal.SIGSTOP)
     asking = [asyncio.create_task(engine.sample(handle, requests)) for requests in wanted[:3]]
     await until(lambda: [len(call.request["requests"]) for call in queue] == [LARGE - 1])
@@ -139,8 +145,7 @@ async def test_a_killed_worker_fails_what_waits_and_the_next_call_recovers(
     waiting = [asyncio.create_task(engine.sample(handle, asked(i, 64))) for i in range(4)]
     waiting.append(asyncio.create_task(engine.forward(handle, some_datums(3))))
     await asyncio.sleep(0)
-    assert engine._worker.pid is not None
-    os.kill(engine._worker.pid, signal.SIGKILL)
+    os.kill(worker_of(engine), signal.SIGKILL)
     results = await asyncio.gather(*waiting, return_exceptions=True)
     assert all(isinstance(result, EngineLost) for result in results)
     with pytest.raises(EngineLost, match="open the policy again"):
@@ -153,8 +158,7 @@ async def test_a_worker_that_does_not_answer_is_said_and_ended(
     engine: TinyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = await engine.open(BASES[0].name)
-    pid = engine._worker.pid
-    assert pid is not None
+    pid = worker_of(engine)
     os.kill(pid, signal.SIGSTOP)
     with monkeypatch.context() as hasty:  # a worker that starts may take longer on a busy machine
         hasty.setattr(engine_module, "ANSWER_S", 3)
@@ -168,7 +172,7 @@ async def test_a_worker_that_does_not_answer_is_said_and_ended(
                 await waiting
     assert engine.about().queue == "active"
     assert await engine.sample(await engine.open(BASES[0].name), asked(1))
-    assert engine._worker.pid not in (None, pid)
+    assert worker_of(engine) != pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -177,15 +181,14 @@ async def test_stop_ends_the_worker_and_an_interrupt_of_the_terminal_does_not(
     engine: TinyEngine,
 ) -> None:
     handle = await engine.open(BASES[0].name)
-    pid = engine._worker.pid
-    assert pid is not None
+    pid = worker_of(engine)
     os.kill(pid, signal.SIGINT)
     assert len(await engine.sample(handle, asked(1))) == 1
     await engine.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     await engine.start()
-    assert engine._worker.pid not in (None, pid)
+    assert worker_of(engine) != pid
 
 
 async def test_what_is_refused_says_why_and_leaves_nothing_behind(
