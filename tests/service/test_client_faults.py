@@ -80,13 +80,10 @@ async def test_no_answer_is_tried_again_and_a_server_that_hangs_is_asked_once(
     assert 0.3 < waits[0] <= 0.5
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [
-        *(busy(503), busy(429)),
-        *(httpx.ReadError("cut"), httpx.ReadTimeout("slow"), httpx.ConnectError("refused")),
-    ],
-)
+LOST = [httpx.ReadError("cut"), httpx.ReadTimeout("slow"), httpx.ConnectError("refused")]
+
+
+@pytest.mark.parametrize("failure", [busy(503), busy(429), *LOST])
 async def test_writes_and_samplings_are_sent_once(failure: httpx.Response | Exception) -> None:
     """A sampling request costs. After an unclear failure of a write the service is asked, and
     looked at; nothing is sent again."""

@@ -71,10 +71,8 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     job_id = (await hud(*RUN, "2")).data["job_id"]
     whole = await hud("traces", job_id, "--all")
     traces = [trace for page in whole.documents for trace in page["data"]["traces"]]
-    ids, sizes = (
-        [one["id"] for one in traces],
-        [len(page["data"]["traces"]) for page in whole.documents],
-    )
+    ids = [one["id"] for one in traces]
+    sizes = [len(page["data"]["traces"]) for page in whole.documents]
     assert {one["job_id"] for one in traces} == {job_id}
     assert sizes[:-1] == [7] * (len(sizes) - 1)
     assert (len(ids), len(set(ids))) == (whole.data["total"], whole.data["total"])
