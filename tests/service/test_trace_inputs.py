@@ -210,18 +210,13 @@ async def test_every_turn_of_a_conversation_trains(http: AsyncClient, model: Jso
     for seed, reward in enumerate([1.0, 0.0]):
         trace = uuid4().hex
         body: Json = {"tools": [tool], "return_token_ids": True, "seed": seed, "max_tokens": 4}
-
-        async def say(more: list[Json], body: Json = body, trace: str = trace) -> Json:
-            reply = await chat(
-                http, model["id"], messages=[*asked, *more], headers={"Trace-Id": trace}, **body
-            )
-            return dict(reply["choices"][0])
-
-        first = await say([])
+        body["headers"] = {"Trace-Id": trace}
+        [first] = (await chat(http, model["id"], messages=asked, **body))["choices"]
         before = [*first["prompt_token_ids"], *first["token_ids"]]
         body |= {"prompt_token_ids": before, "continuation_from": 2}
         answer = {"role": "tool", "tool_call_id": "1", "content": "7"}
-        second = await say([first["message"], answer])
+        turns = [*asked, first["message"], answer]
+        [second] = (await chat(http, model["id"], messages=turns, **body))["choices"]
         assert second["prompt_token_ids"][: len(before)] == before
         await leave(http, trace, reward)
         ids.append(trace)
