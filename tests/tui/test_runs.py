@@ -359,6 +359,7 @@ async def test_three_runs_are_compared_with_five_keys(served: Served, three: lis
         (["mixed on mixed-rl 1f2e", "mixed on mixed-rl 9a8b"], ("mixed on mixed-rl ", "")),
         (["arith on x-sweep-lr1e-4", "arith on x-sweep-lr3e-4"], ("arith on x-sweep-", "")),
         (["arith on arith-rl", "text on arith-rl"], ("", " on arith-rl")),
+        (["arith on arith-rl", "arith on arith-rl-b 7c29"], ("arith on ", "")),
         (["mixed", "mixed on mixed-rl"], ("", "")),
         (["arith on a", "arith on b", "text on c"], ("", "")),
         (["equal names", "equal names"], ("equal ", "")),
@@ -384,6 +385,22 @@ async def test_the_legend_shows_what_names_differ_in_and_once_what_they_share(
         assert shared.startswith(f"name {begin}…{end}"[:20])
         for row, _ in screen.legend.rows:
             assert screen.names[row.id].removeprefix(begin).removesuffix(end) in rows[0]
+
+
+async def test_a_difference_that_is_too_wide_leaves_its_room_to_the_others(
+    served: Served, three: list[str]
+) -> None:
+    async with compared(served, 2) as (flown, screen):
+        legend = screen.legend
+        await flown.until(lambda: legend.rows)
+        (first, value), (second, other) = legend.rows
+        wide = replace(second, taskset="a taskset with a long name")
+        legend.show([(first, value), (wide, other)], screen.names)
+        await flown.pilot.pause()
+        heading = legend.shown[0].text
+        assert " lr " in heading
+        assert "+1" in heading
+        assert "taskset" not in heading
 
 
 async def test_the_legend_says_that_tasks_differ_and_cuts_no_title(

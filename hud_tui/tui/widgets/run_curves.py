@@ -419,16 +419,15 @@ class RunLegend(LinesView, can_focus=True):
         wide = max((cell_len(self._short_name(row)) for row, _ in self.rows), default=0)
         columns, room = [], width - 12 - NAME_CELLS[0]
         keys = self._keys
-        for number, key in enumerate(keys, 1):
+        for key in keys:
             place = self.differences.keys.index(key)
             title = short_label(key)
             cells = max(cell_len(title), *(min(24, cell_len(v[place])) for v in table.values()))
-            left = MORE_CELLS if number < len(keys) else 0
-            if cells + 2 + left > room:
-                room -= MORE_CELLS
-                break
-            columns.append((place, title, cells))
-            room -= cells + 2
+            left = MORE_CELLS if len(columns) + 1 < len(keys) else 0
+            if cells + 2 + left <= room:
+                columns.append((place, title, cells))
+                room -= cells + 2
+        room -= MORE_CELLS * (len(columns) < len(keys))
         return max(1, min(max(wide, NAME_CELLS[0]), NAME_CELLS[1], NAME_CELLS[0] + room)), columns
 
     def heading(self, width: int) -> Strip:
@@ -495,8 +494,9 @@ def _interval(score: Score | None) -> str:
     return f"{short(score.low)}–{short(score.high)}"
 
 
-WORD = re.compile(r"(?<=[ /_])|(?<=-)(?<!\de-)")
-"""The end of a word of a name; ``3e-4`` is one word."""
+WORD = re.compile(r"(?<= )|(?<=-)(?<!\de-)(?=[a-z]*\d)")
+"""The end of a word of a name. A word in hyphens ends before a number or parameter, as that of a
+fork in a sweep does: ``arith-rl-sweep-`` and ``lr3e-4``."""
 
 
 def shared_ends(names: Sequence[str]) -> tuple[str, str]:
