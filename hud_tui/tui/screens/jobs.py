@@ -74,6 +74,7 @@ class Level(IntEnum):
 
 FILTER = "filter rows by text"
 SEARCH = "search the rollout; then n and N"
+UNREAD = "The jobs were not read before the connection was lost."
 NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
 REPLAYED = "A replay has no jobs. {app.view.live} shows its run."
 NAME_LEAST = 34
@@ -143,17 +144,17 @@ class JobsBrowser(Vertical):
             self.field.value, self.field.display = text, bool(text)
 
     def show_jobs(
-        self, jobs: Sequence[Job] | None, now: float, replayed: bool, runs: Mapping[str, RunRow]
+        self, jobs: Sequence[Job] | None, now: float, instead: str, runs: Mapping[str, RunRow]
     ) -> None:
-        """Show the jobs, with what is known of their runs; None while they are being read. A replay
-        has none to list."""
+        """Show the jobs, with what is known of their runs; None before they were read.
+
+        `instead`: Shown in place of the list where there is none.
+        """
         rows = job_rows(jobs or (), self.field.value, now, runs)
         self.list_of(Level.JOBS).show(rows)
         empty = keyed("No job matches. {^jobs.leave} shows all.")
-        if jobs is None:
-            empty = "reading the jobs …"
-        elif not jobs:
-            empty = keyed(REPLAYED if replayed else NO_JOBS)
+        if not jobs:
+            empty = keyed(instead)
         self._title(jobs_title(jobs, len(rows)), "" if rows else empty)
 
     def show_part(self, part: Part | None, job: Job, following: bool) -> None:
@@ -540,6 +541,8 @@ class JobsScreen(HudScreen):
         jobs = await self.attempt(self.client.jobs())
         if jobs is not None:
             self.jobs = tuple(jobs)
+        else:
+            self.show()
         runs = await self.session.runs()
         if runs != self.runs and self.is_built:
             self.runs = runs
@@ -621,13 +624,19 @@ class JobsScreen(HudScreen):
     def _draw(self) -> None:
         job = self.job
         if self.level is Level.JOBS:
-            now, replays = self.context.clock(), self.session.replays
-            self.browser.show_jobs(self.jobs, now, replays, self.runs)
+            self.browser.show_jobs(self.jobs, self.context.clock(), self._instead, self.runs)
         elif self.level is Level.TRACES and job is not None:
             self.browser.show_part(self.part, job, self.following)
         else:
             self.redraw()
         self.show_reason()
+
+    @property
+    def _instead(self) -> str:
+        """Why no jobs are listed."""
+        if self.jobs is not None:
+            return REPLAYED if self.session.replays else NO_JOBS
+        return UNREAD if self.session.freshness.offline else "reading the jobs …"
 
     @on(RowList.Opened)
     def _clicked_twice(self) -> None:

@@ -417,8 +417,8 @@ class RunLegend(LinesView, can_focus=True):
         table = dict(self.differences.rows)
         width -= INTERVAL * self.curves.compared.of_scores
         wide = max((cell_len(self._short_name(row)) for row, _ in self.rows), default=0)
-        columns, room = [], width - 12 - NAME_CELLS[0]
-        keys = self._keys
+        columns: list[tuple[int, str, int]] = []
+        keys, room = self._keys, width - 12 - NAME_CELLS[0]
         for key in keys:
             place = self.differences.keys.index(key)
             title = short_label(key)
