@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
+
+from textual.pilot import Pilot
 
 from hud_tui.client.guard import Guard
 from hud_tui.events import Event, TreeRead
@@ -12,6 +15,7 @@ from hud_tui.tui import session
 from hud_tui.tui.app import HudApp, Options
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model, RunPage, Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents
+from tests.conftest import until
 from tests.tui import runs
 from tests.tui.conftest import asked
 
@@ -110,6 +114,17 @@ def still(client: Any, options: Options | None = None) -> HudApp:
 
     begun = asked(Start("checkpoints", model=runs.MODEL.id))
     return HudApp(connect, "local", begun, clock=lambda: NOW, options=options)
+
+
+@asynccontextmanager
+async def standing(
+    steps: int = 60, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[HudApp, Pilot[None]]]:
+    """The app on a straight tree of so many steps, once it is read; and its pilot."""
+    app = still(StillClient(runs.checkpoints(steps)))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == steps)
+        yield app, pilot
 
 
 BRANCHES: dict[range, tuple[int, dict[str, object]]] = {

@@ -18,7 +18,7 @@ from tests.conftest import Served
 from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
 from tests.tui.hand import Hand
-from tests.tui.still import StillClient, still
+from tests.tui.still import standing
 from tests.tui.test_checkpoints import (
     details_of,
     note,
@@ -238,10 +238,8 @@ async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:
 
 
 async def test_a_cursor_that_goes_from_fold_to_fold_leaves_no_row_as_it_was() -> None:
-    app = still(StillClient(runs.checkpoints(60)))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with standing() as (app, pilot):
         hand = Hand(app, pilot)
-        await hand.until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
         shown = app.screen.query_one(CheckpointTree)
         for position in (20, 10, 30, 25):
             shown.go(position)

@@ -86,6 +86,8 @@ async def test_the_largest_sequence_has_100_000_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["x" * (MOST_COPIED + 1), "é" * 40_000 + "\x1b[2J\n"])
 async def test_what_is_too_large_is_in_a_file_whole_and_private(tmp_path: Path, text: str) -> None:
     state = tmp_path / "state"
+    state.mkdir()
+    (state / COPIED_FILE).write_text("an older one")
     terminal = Terminal(lambda: state)
     notice = await terminal.copied(text)
     assert terminal.sent == []
@@ -94,12 +96,6 @@ async def test_what_is_too_large_is_in_a_file_whole_and_private(tmp_path: Path, 
     assert (state / COPIED_FILE).read_text("utf-8") == text.replace("\x1b", "␛")
     assert stat.S_IMODE((state / COPIED_FILE).stat().st_mode) == 0o600
     assert [file.name for file in state.iterdir()] == [COPIED_FILE]
-
-
-async def test_the_next_one_takes_the_file_s_place(tmp_path: Path) -> None:
-    (tmp_path / COPIED_FILE).write_text("older")
-    await Terminal(lambda: tmp_path).copied("y" * 80_000)
-    assert (tmp_path / COPIED_FILE).read_text() == "y" * 80_000
 
 
 async def test_where_no_file_can_be_written_that_is_said(tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
 from hud_tui.tui.widgets.row_list import RowList
 from tests.conftest import Served, until
-from tests.tui import runs
 from tests.tui.conftest import Connector, Opened, cancel, opened, status, training
 from tests.tui.hand import Hand
-from tests.tui.still import StillClient, still
+from tests.tui.still import standing
 from tests.tui.test_app import in_training
 from tests.tui.test_launch import launch
 
@@ -125,9 +124,7 @@ async def test_what_needs_no_key_does_not_talk_of_one() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_notices_leave_the_head_in_sight_and_do_not_pile_up(size: tuple[int, int]) -> None:
-    app = still(StillClient(runs.checkpoints(60)))
-    async with app.run_test(size=size, notifications=True):
-        await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
+    async with standing(size=size) as (app, _):
         for said in ("one", "two", "three", "three", "four", "five", "four"):
             app.show_notice(said)
         await until(lambda: told(app) == ["three", "five", "four"])
@@ -144,9 +141,7 @@ async def test_notices_leave_the_head_in_sight_and_do_not_pile_up(size: tuple[in
 
 
 async def test_an_alarm_is_shown_once_and_makes_room_for_the_answer_to_a_key() -> None:
-    app = still(StillClient(runs.checkpoints(60)))
-    async with app.run_test(size=(80, 24), notifications=True):
-        await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
+    async with standing() as (app, _):
         for said in ("⚑ forgetting\n.123", "first", "⚑ slow\n2 s", "⚑ forgetting\n.122"):
             app.show_notice(said)
         await until(lambda: told(app) == ["first", "⚑ slow\n2 s", "⚑ forgetting\n.122"])
@@ -174,9 +169,7 @@ OVER = (
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_a_notice_covers_nothing_of_a_dialog(size: tuple[int, int]) -> None:
-    app = still(StillClient(runs.checkpoints(60)))
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
+    async with standing(size=size) as (app, pilot):
         for view, key, box in OVER:
             app.clear_notifications()
             await pilot.press(view)
@@ -218,9 +211,7 @@ async def test_a_notice_leaves_the_field_that_is_typed_in(
 
 
 async def test_help_is_paged_while_one_types_a_search() -> None:
-    app = still(StillClient(runs.checkpoints(60)))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(lambda: app.shown_view is not None and len(app.shown_view.run.tree) == 60)
+    async with standing() as (app, pilot):
         await pilot.press("question_mark")
         await until(lambda: isinstance(app.screen, HelpScreen) and app.screen.is_mounted)
         keys = app.screen.query_one(OptionList)

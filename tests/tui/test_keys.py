@@ -127,16 +127,6 @@ def test_every_holder_binds_its_part_of_the_table(view: str) -> None:
     assert len(bindings(view)) == len(of_view(view))
 
 
-def test_keys_are_written_as_people_write_them() -> None:
-    assert [spell(key) for key in ("question_mark", "ctrl+p", "shift+left", "slash", "G")] == [
-        "?",
-        "^p",
-        "shift+←",
-        "/",
-        "G",
-    ]
-
-
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_key_line_fits_and_keeps_help(view: str) -> None:
     shown = [action for action in of_view(view) if action.footer]

@@ -97,12 +97,6 @@ async def test_a_large_screen_lists_all_runs_newest_first_and_all_of_the_one_und
         await flown.until(lambda: not view.preview.display)
 
 
-async def test_where_there_is_no_run_it_says_what_to_press(served: Served) -> None:
-    async with runs(served) as (flown, view):
-        await flown.until(lambda: view.has_class("-empty"))
-        assert "No runs yet. Press 2 to launch one" in flown.said("#runs-empty")
-
-
 async def test_enter_shows_the_run_in_live_and_the_apostrophe_its_last_step_in_the_tree(
     served: Served, three: list[str]
 ) -> None:
@@ -553,17 +547,7 @@ async def test_a_loop_has_a_name_a_model_a_reward_and_an_end_in_every_list(
             assert word in text
 
 
-async def test_a_loop_without_a_job_is_told_of_in_live(
-    served: Served, http: httpx.AsyncClient
-) -> None:
-    await grown(http, "looped", 3)
-    async with cockpit(served, Start("status", model="looped"), (120, 40)) as flown:
-        await flown.until(
-            lambda: "loop on looped client loop  step 3  reward" in flown.said("RunStatus")
-        )
-
-
-async def test_an_unchanged_model_asks_seldom_for_the_runs(
+async def test_a_loop_without_a_job_is_told_of_in_live_and_seldom_asked_for(
     served: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, asked = await grown(http, "looped", 2), [0]
@@ -577,6 +561,8 @@ async def test_an_unchanged_model_asks_seldom_for_the_runs(
     async with cockpit(served, Start("status", model="looped"), (120, 40)) as flown:
         session = flown.view.session
         await flown.until(lambda: session.loop is not None)
+        line = "loop on looped client loop  step 2  reward"
+        await flown.until(lambda: line in flown.said("RunStatus"))
         before = asked[0]
         for _ in range(3):
             await session.find_loop()

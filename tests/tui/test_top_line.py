@@ -32,7 +32,10 @@ def test_it_fits_and_keeps_what_matters(width: int) -> None:
     said = line(width)
     assert len(said) <= width
     assert " Models " in said
-    assert ("stream" in said) is (width >= 30)
+    assert "stream" in said
+    assert "stream" not in line(width, Run()), "without a model there is nothing to be fresh"
+    assert ("step 60/400" in said, "━" in said) == (width >= 80, width >= 160), "dropped whole"
+    assert ("me/arith-rl" in said) is (width >= 40)
 
 
 def test_a_run_that_is_held_up_says_by_what_and_not_how_long_it_takes() -> None:
@@ -54,16 +57,6 @@ def test_it_names_the_engine_that_a_model_lives_on() -> None:
     assert "sekret" not in said(EngineState(engine="tinker", server=url))
     assert "HUD local" not in said(EngineState(engine="tinker", server="trainer"))
     assert " HUD local " in said(EngineState(engine="tiny"))
-
-
-def test_parts_are_dropped_whole() -> None:
-    assert "step 60/400" in line(80)
-    assert "━" not in line(80)
-    assert "me/arith-rl" in line(40)
-
-
-def test_without_a_model_there_is_nothing_to_be_fresh() -> None:
-    assert "stream" not in line(80, Run())
 
 
 @pytest.mark.parametrize(
