@@ -28,7 +28,7 @@ from hud_tui.cli.output import (
     thresholds,
 )
 from hud_tui.cli.parser import parameters, swept
-from hud_tui.cli.watch import AlarmPrinter, Follower, print_event
+from hud_tui.cli.watch import AlarmPrinter, Follower, emit_event, print_event
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
@@ -288,7 +288,7 @@ def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
     """The printer of alarms; None without ``--follow``."""
     alarms = [level for level in ("warn", "critical") if level in args.fail_on]
     if args.follow:
-        shown = emit if args.headless else print_event
+        shown = emit_event if args.headless else print_event
         return AlarmPrinter(thresholds(), alarms[0] if alarms else None, show=shown)
     if alarms:
         watch = command_of(args, "--headless", "watch", "MODEL", "--fail-on", alarms[0])

@@ -83,11 +83,16 @@ def _jobs(client: HudClient) -> str:
     return client.settings.command("--headless", "jobs")
 
 
-# Events and results as text, for `run -y --follow` without ``--headless``.
+# Events and results as documents, or as text for `run -y --follow` without ``--headless``.
 
 
 Show = Callable[[str, Any], None]
-"""Prints one result: its kind and its data, as of `emit`."""
+"""Prints one result: its kind and its data, as of `emit`; of an alarm, the `Alarm`."""
+
+
+def emit_event(kind: str, data: Any) -> None:
+    """Print one result as a document."""
+    emit(kind, alarm_document(data) if isinstance(data, Alarm) else data)
 
 
 def print_event(kind: str, data: Any) -> None:
@@ -95,8 +100,8 @@ def print_event(kind: str, data: Any) -> None:
     if isinstance(data, StepTaken):
         reward = data.metrics.get("reward_mean")
         line = f"step {data.step}" + ("" if reward is None else f": reward {reward:.3f}")
-    elif kind == "alarm":
-        line = f"{data['level']}: {data['headline']}: {data['summary']}"
+    elif isinstance(data, Alarm):
+        line = f"{data.headline}: {data.summary}"
     elif kind == "job":
         line = f"job {data['job_id']} {data['status'].status}"
         if found := result_text(data["result"]):
@@ -117,7 +122,7 @@ class AlarmPrinter:
         limits: Thresholds,
         fail_on: str | None,
         job: JobStatus | None = None,
-        show: Show = emit,
+        show: Show = emit_event,
     ) -> None:
         """
         Args:
@@ -186,7 +191,7 @@ class AlarmPrinter:
         news = [alarm for alarm in self.report.alarms if self._is_news(alarm)]
         for alarm in news:
             self._levels[alarm.id] = alarm.level
-            self.show("alarm", alarm_document(alarm))
+            self.show("alarm", alarm)
         for alarm in news:
             if self._fails(alarm):
                 what = f"{alarm.headline}: {alarm.summary}"

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -214,13 +215,20 @@ async def test_without_headless_a_change_that_is_refused_says_so_on_a_line(
 
 
 async def test_a_run_that_is_confirmed_is_followed_in_lines(
-    served: Served, client: HudClient
+    served: Served, client: HudClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "config.toml").write_text(
+        "[alarms.zero_variance]\ninfo = 1e-9\nwarn = 2e-9\nwarmup = 0\nhold = 1\n"
+    )
     await fork_of(client, "mine")
     words = ("run", "arith", "-m", "mine", "--steps", "2", "--group-size", "2", "-y")
     async with at_a_terminal(served, *words, "--follow", headless=False) as terminal:
         out = (await terminal.ended()).decode().splitlines()
     assert terminal.process.returncode == 0
+    (alarm,) = [line for line in out if "zero-variance groups since step " in line]
+    out.remove(alarm)
+    assert re.match(r"\w+: .* since step \d+: zero-variance groups [\d.]+ ", alarm)
     assert [line.partition(":")[0] for line in out[:-1]] == ["step 1", "step 2"]
     assert re.match(r"job \S+ succeeded; step-000002: reward ", out[-1])
     async with at_a_terminal(served, *words, headless=False) as terminal:
