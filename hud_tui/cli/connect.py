@@ -80,8 +80,10 @@ def flags_of(args: argparse.Namespace) -> str:
 
 
 def command_of(args: argparse.Namespace, *words: object) -> str:
-    """A command for the service that the flags choose, to paste into a shell."""
-    return command_line(program(args.local or not has_key(), flags_of(args)), *words)
+    """A command for the service that the flags choose, to paste into a shell; one about machines
+    needs no service."""
+    local = words[0] not in ("remote", "pods") and (args.local or not has_key())
+    return command_line(program(local, flags_of(args)), *words)
 
 
 def paths_of(args: argparse.Namespace) -> Paths:

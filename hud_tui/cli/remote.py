@@ -11,7 +11,13 @@ from time import time
 from typing import Any
 
 from hud_tui.audit_log import CommandLog, command_entry
-from hud_tui.cli.connect import guard_of, print_costs, progress
+from hud_tui.cli.connect import (
+    command_of,
+    flags_of,
+    guard_of,
+    print_costs,
+    progress,
+)
 from hud_tui.cli.output import confirm, emit, print_notice, require_consent, show
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote import keeper
@@ -22,7 +28,7 @@ from hud_tui.remote.setup import Setup, StepReport, Wish, describe, secret_value
 from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, clean, one_line, size
 from hud_tui.service_file import REMOTES, line_text
-from hud_tui.settings import every_variable, read_paths
+from hud_tui.settings import every_variable, program, read_paths
 from hud_tui.storage import read_regular
 
 MARKS = {"done": "✔", "there": "✔", "failed": "✘", "undone": "✔", "log": " ", "do": "…"}
@@ -117,7 +123,7 @@ async def set_up(
                 again = f"what is done stays; go on with: {go_on(machine, args)}"
                 error.hint = f"{error.hint}; {again}" if error.hint else again
                 raise
-    ready = f"{machine.name} is ready: hud-tui remote use {machine.name}"
+    ready = f"{machine.name} is ready: {command_of(args, 'remote', 'use', machine.name)}"
     show(args, "remote", document(machines, machine), ready)
     return 0
 
@@ -197,11 +203,13 @@ async def listed(args: argparse.Namespace) -> int:
         for one in found
     ]
     if not rows:
-        print("no machines but this one: hud-tui remote add HOST, or hud-tui pods to rent one")
+        add, rent = command_of(args, "remote", "add", "HOST"), command_of(args, "pods")
+        print(f"no machines but this one: {add}, or {rent} to rent one")
         return 0
     print_table(("NAME", "ADDRESS", "GPUS", "ENGINE", "MODEL", "STATE", "LINE"), rows)
     if any(one["used"] for one in found):
-        print("* is used: hud-tui --local trains there; hud-tui remote use --off trains here")
+        here = command_of(args, "remote", "use", "--off")
+        print(f"* is used: {program(True, flags_of(args))} trains there; {here} trains here")
     return 0
 
 
@@ -268,10 +276,9 @@ async def use(args: argparse.Namespace) -> int:
     name = machines.used()
     if args.headless:
         emit("used", document(machines, machines.get(name)) if name else {"name": None})
-    elif name is None:
-        print("training on this machine: hud-tui --local")
     else:
-        print(f"training on {machines.get(name).label}: hud-tui --local")
+        where = "this machine" if name is None else machines.get(name).label
+        print(f"training on {where}: {program(True, flags_of(args))}")
     if args.name or args.off:
         log_command(args, args.name or "--off")
     if args.name:
@@ -314,7 +321,8 @@ async def remove(args: argparse.Namespace) -> int:
     machines = machines_of(args)
     machine = machines.get(args.name)
     if machine.pod and not args.forget:
-        fix = f"hud-tui pods terminate {machine.name} ends it, and its costs; or --forget it here"
+        end = command_of(args, "pods", "terminate", machine.name)
+        fix = f"{end} ends it, and its costs; or --forget it here"
         raise HudUsage(f"{machine.name} is rented", fix)
     what = "forget" if args.forget else f"stop its server, and remove {machine.root} from"
     await confirm(args, f"{what} {machine.name}?")

@@ -12,7 +12,13 @@ from functools import partial
 from time import time
 from typing import Any
 
-from hud_tui.cli.connect import guard_of, paths_of, print_costs, progress
+from hud_tui.cli.connect import (
+    command_of,
+    guard_of,
+    paths_of,
+    print_costs,
+    progress,
+)
 from hud_tui.cli.output import ask, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.remote import (
     SET_UP_FLAGS,
@@ -196,7 +202,7 @@ async def _begun(args: argparse.Namespace) -> Rental | None:
     cost = f"${left[-1].price_hr:.2f} per hour"
     message = f"{left[-1].name} ({left[-1].gpus}) is rented already and not set up; it costs {cost}"
     if args.yes or not sys.stdin.isatty():
-        go_on = f"go on with it: hud-tui pods setup {left[-1].name}; rent one more: --another"
+        go_on = f"go on with it: {_set_up(args, left[-1])}; rent one more: --another"
         raise HudUsage(message, go_on)
     print_notice(message)
     answer = await ask(f"go on with {left[-1].name}? n: rent one more [Y/n] ")
@@ -243,7 +249,8 @@ async def setup(args: argparse.Namespace) -> int:
     require_consent(args)
     rental, values = _rental(args), secret_values(args.send, every_variable())
     if not rental.runs:
-        raise HudUsage(f"{rental.name} has ended: {rental.why}", "hud-tui pods create rents one")
+        rent = command_of(args, "pods", "create")
+        raise HudUsage(f"{rental.name} has ended: {rental.why}", f"{rent} rents one")
     cost = f"${rental.price_hr:.2f} per hour, until {_clock(rental.deadline)}"
     print_notice(f"{rental.name} ({rental.gpus}): {cost}")
     await confirm(args, f"set {rental.name} up?")
@@ -268,7 +275,7 @@ async def _carry_on(
             print_notice(
                 f"{rental.name} runs and costs {price}, until {_clock(rental.deadline)} at most"
             )
-            print_notice(f"go on: hud-tui pods setup {rental.name}; end it: {_end(rental)}")
+            print_notice(f"go on: {_set_up(args, rental)}; end it: {_end(args, rental)}")
             raise
         except HudError as error:
             failure = error
@@ -285,7 +292,7 @@ async def _finish(
     rental = find_rental(read_rentals(machines.state), rental.name)
     code = 0
     if "bare" in rental.wish:
-        print_notice(f"{rental.name} answers: hud-tui pods ssh {rental.name}")
+        print_notice(f"{rental.name} answers: {command_of(args, 'pods', 'ssh', rental.name)}")
     else:
         wish = {name: text for name, text in rental.wish.items() if name != "package"}
         fields = {**vars(args), "yes": True, "package": rental.wish.get("package")}
@@ -295,8 +302,12 @@ async def _finish(
     return code
 
 
-def _end(rental: Rental) -> str:
-    return f"hud-tui pods terminate {rental.name}"
+def _end(args: argparse.Namespace, rental: Rental) -> str:
+    return command_of(args, "pods", "terminate", rental.name)
+
+
+def _set_up(args: argparse.Namespace, rental: Rental) -> str:
+    return command_of(args, "pods", "setup", rental.name)
 
 
 async def _offer_to_terminate(
@@ -312,7 +323,7 @@ async def _offer_to_terminate(
     if not rental.id:
         return
     cost = f"{rental.name} runs and costs ${rental.price_hr:.2f} per hour"
-    error.hint = f"{cost}: {_end(rental)}; or go on: hud-tui pods setup {rental.name}"
+    error.hint = f"{cost}: {_end(args, rental)}; or go on: {_set_up(args, rental)}"
     if not sys.stdin.isatty() or args.headless:
         return
     print_notice(error.message)
@@ -360,7 +371,7 @@ async def rented(args: argparse.Namespace) -> int:
         emit("pods", {"pods": each, "others": more, "totals": totals(ours, now)})
         return 0
     if not ours and not others:
-        print("nothing is rented, and nothing was: hud-tui pods shows what there is")
+        print(f"nothing is rented, and nothing was: {command_of(args, 'pods')} shows what there is")
         return 0
     rows = [_rented_row(one, now) for one in ours]
     rows += [
@@ -372,7 +383,7 @@ async def rented(args: argparse.Namespace) -> int:
     print(f"running: ${sums['per_hour']:.2f} per hour, ${sums['running']:.2f} so far")
     for one in ours:
         if one.unfinished:
-            print(f"{one.name} is not set up: hud-tui pods setup {one.name}")
+            print(f"{one.name} is not set up: {_set_up(args, one)}")
     return 0
 
 
@@ -405,12 +416,14 @@ async def pod_status(args: argparse.Namespace) -> int:
         emit("pod", {**rental_document(rental), "prime": known})
         return 0
     shown, address = (status.status, status.ssh_connection) if status else ("", None)
-    for line in _status_lines(rental, shown, address):
+    for line in _status_lines(args, rental, shown, address):
         print(one_line(line, 300))
     return 0
 
 
-def _status_lines(rental: Rental, status: str, address: str | None) -> list[str]:
+def _status_lines(
+    args: argparse.Namespace, rental: Rental, status: str, address: str | None
+) -> list[str]:
     unknown = "not known to Prime" if rental.id else "nobody knows yet whether it was rented"
     shown = status or unknown
     spent = f"${rental.spent(time()):.2f} of at most ${rental.most:.2f}"
@@ -418,7 +431,7 @@ def _status_lines(rental: Rental, status: str, address: str | None) -> list[str]
     lines = [f"{rental.name}: {rental.gpus}, {shown}, {address or 'no ssh yet'}"]
     lines += [f"${rental.price_hr:.2f} per hour, {spent}, {until}"]
     if rental.unfinished:
-        lines += [f"not set up: hud-tui pods setup {rental.name}"]
+        lines += [f"not set up: {_set_up(args, rental)}"]
     return lines
 
 
@@ -428,7 +441,11 @@ async def pod_log(args: argparse.Namespace) -> int:
     fields = {"name": rental.name, "setup": True, "lines": args.lines}
     if (machines.place(rental.name) / MACHINE).exists():
         return await log(argparse.Namespace(**{**vars(args), **fields}))
-    lines = _status_lines(rental, "rented", None)[-2:] if rental.runs else [f"ended: {rental.why}"]
+    lines = (
+        _status_lines(args, rental, "rented", None)[-2:]
+        if rental.runs
+        else [f"ended: {rental.why}"]
+    )
     lines = [f"{rental.name}: its set-up has not begun, so there is no log", *lines]
     body = {"name": rental.name, "setup": True, "lines": [], "said": lines}
     show(args, "log", body, *lines)
@@ -441,7 +458,7 @@ async def pod_shell(args: argparse.Namespace) -> int:
     if args.headless:
         raise HudUsage("pods ssh needs a terminal", "remove --headless")
     if not rental.runs:
-        raise HudUsage(f"{rental.name} has ended: {rental.why}", "hud-tui pods list")
+        raise HudUsage(f"{rental.name} has ended: {rental.why}", command_of(args, "pods", "list"))
     machines = machines_of(args)
     async with _prime() as prime:
         key = args.identity or rental.key or prime.settings.ssh_key
