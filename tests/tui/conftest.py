@@ -354,8 +354,10 @@ class Opened:
         """What the dialog on the screen says."""
         return "\n".join(str(line.render()) for line in self.screen.query(".dialog-line"))
 
-    async def until_notice(self, text: str) -> None:
-        """Wait for a notice with this text that was not waited for before."""
+    async def until_notice(self, text: str, *keys: str) -> None:
+        """Press keys, and wait for a notice with this text that was not waited for before."""
+        if keys:
+            await self.press(*keys)
         await self.until(lambda: any(text in notice for notice in self.told))
         self.told[:] = [notice for notice in self.told if text not in notice]
 

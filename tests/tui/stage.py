@@ -68,6 +68,7 @@ class Stage(HudApp):
     """The Live view of a run; `play` shows a newer one."""
 
     SESSION: ClassVar[type[StagedSession]] = StagedSession
+    pilot: Pilot[None]
 
     def __init__(
         self,
@@ -90,6 +91,11 @@ class Stage(HudApp):
     def scene(self) -> Run:
         return self.staged.scene
 
+    async def show(self, run: Run, freshness: Liveness | None = None) -> None:
+        """Play a run, and wait until it is drawn."""
+        self.play(run, freshness)
+        await self.pilot.pause()
+
     def play(self, run: Run, freshness: Liveness | None = None) -> None:
         self.staged.scene, self.staged.fresh = run, freshness or self.staged.fresh
         self.live.run, self.live.freshness = self.staged.scene, self.staged.fresh
@@ -106,4 +112,5 @@ async def staged(
     """The stage of a run, and its pilot; the rest is the stage's."""
     stage = Stage(run, *given, **more)
     async with stage.run_test(size=size, notifications=notifications) as pilot:
+        stage.pilot = pilot
         yield stage, pilot

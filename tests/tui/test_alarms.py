@@ -225,8 +225,8 @@ async def test_onsets_are_flagged_on_the_x_axis(size: tuple[int, int]) -> None:
         if not chart.drawable:
             return
         assert "⚑" not in text_of(chart)
-        stage.play(replace(run, alarms=Report((alarm(15), alarm(25, active=False, ended=28)))))
-        await pilot.pause()
+        report = Report((alarm(15), alarm(25, active=False, ended=28)))
+        await stage.show(replace(run, alarms=report))
         assert axis_of(chart).count("⚑") == 2
         assert size == (40, 12) or "⚑ alarm" in text_of(chart).splitlines()[-1]
         await pilot.press("left", "left")

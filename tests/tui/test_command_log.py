@@ -117,8 +117,7 @@ async def test_hostile_entries_are_shown_and_cannot_act(served: Served, tmp_path
             assert "[red]b[/]" in drawn
             for bad in ("\x1b", "\x07", "\u202e"):
                 assert bad not in drawn
-        await app.press("y")
-        await app.until_notice("hud-tui has no command")
+        await app.until_notice("hud-tui has no command", "y")
         await app.open(ChoiceDialog, "Y")
         assert "request body is not kept" in " ".join(map(str, app.screen.lines))
         await app.press("enter")

@@ -111,8 +111,7 @@ async def test_escape_writes_nothing_and_enter_the_picture(
         assert os.listdir(tmp_path) == before
         await app.ask("ctrl+e")
         await app.until(lambda: app.screen.focused and app.screen.focused.id == "svg")
-        await app.press("enter")
-        await app.until_notice("wrote ")
+        await app.until_notice("wrote ", "enter")
         assert len([name for name in os.listdir(tmp_path) if name.endswith(".svg")]) == 1
 
 

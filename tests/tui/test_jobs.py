@@ -263,8 +263,7 @@ def flat(grade: Any) -> Any:
 async def test_filter_copy_and_refresh_and_what_cannot_be_done_says_why(served: Served) -> None:
     async with jobs_of(served) as flown:
         for key, why in (("X", "nothing to cancel"), ("R", "launch a new run")):
-            await flown.press(key)
-            await flown.until_notice(why)
+            await flown.until_notice(why, key)
         assert not isinstance(flown.app.screen, Dialog)
 
         job_id = screen(flown).browser.list.key
@@ -337,8 +336,7 @@ async def test_a_rollout_is_shaded_searched_and_copied(served: Served) -> None:
             await flown.until(lambda begins=begins: flown.app.clipboard.startswith(begins))
         assert "### assistant" in flown.app.clipboard
 
-        await flown.press("n")
-        await flown.until_notice("/ starts one")
+        await flown.until_notice("/ starts one", "n")
         await flown.press("slash", *"TOKEN")
         await flown.until(lambda: "1 of 1 found" in flown.said("#jobs-title"))
         await flown.press(*["backspace"] * 4, "enter")
@@ -351,8 +349,7 @@ async def test_a_rollout_is_shaded_searched_and_copied(served: Served) -> None:
         assert screen(flown).level is Level.ROLLOUT
         await flown.press("slash", *"qqqq")
         await flown.until(lambda: "not found" in flown.said("#jobs-title"))
-        await flown.press("enter", "n")
-        await flown.until_notice("No match in this rollout")
+        await flown.until_notice("No match in this rollout", "enter", "n")
 
 
 async def test_ratios_are_computed_once_the_run_that_trains_the_model_has_ended(

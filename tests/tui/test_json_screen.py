@@ -65,8 +65,7 @@ async def test_the_followed_model_is_shown_from_any_view(served: Served) -> None
         await app.open(JsonScreen, "J")
         await app.press("down", "a")
         assert "model_name" in keys(app)
-        await app.press("/", *"nowhere to be found", "enter")
-        await app.until_notice("no match for")
+        await app.until_notice("no match for", "/", *"nowhere to be found", "enter")
         await app.press("end", "q", then="models")
 
 

@@ -143,19 +143,16 @@ async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
     async with staged(runs.run_of(30)) as (stage, pilot):
         await pilot.press("f")
         before = [text_of(pane) for pane in stage.live.query(LinesView)]
-        stage.play(newer(stage.scene, 1))
-        await pilot.pause()
+        await stage.show(newer(stage.scene, 1))
         assert "⏸ frozen at step-000030 · 1 step behind" in status_of(stage)
-        stage.play(newer(stage.scene, 3))
-        await pilot.pause()
+        await stage.show(newer(stage.scene, 3))
         assert [text_of(pane) for pane in stage.live.query(LinesView)] == before
         assert "⏸ frozen at step-000030 · 4 steps behind" in status_of(stage)
         await pilot.press("f")
         assert "step 34" in text_of(stage.live.query_one(FocusChart))
         assert "⏸" not in status_of(stage)
 
-        stage.play(runs.run_of(30))
-        await pilot.pause()
+        await stage.show(runs.run_of(30))
         chart = stage.live.query_one(FocusChart)
         assert text_of(chart).splitlines()[0].rstrip().endswith(" step 30")
         await pilot.press("f")
@@ -171,8 +168,7 @@ async def test_frozen_holds_the_screen_and_says_what_is_behind() -> None:
         stage.play(back.fold(CheckpointAdded(checkpoint=branch)))
         await until(lambda: "1 step up to step-000031" in text_of(chart))
 
-        stage.play(runs.run_of(30))
-        await pilot.pause()
+        await stage.show(runs.run_of(30))
         await pilot.press("f")
         model = runs.MODEL.model_copy(update={"id": "m2", "model_name": "other"})
         stage.play(replace(runs.run_of(3), model=model))
@@ -211,13 +207,11 @@ async def test_groups_are_shown_as_rollouts_arrive_and_the_strip_where_there_is_
         grid = stage.live.query_one(GroupGrid)
         assert "5 of 8" in text_of(grid)
         assert "12 groups × 8" in text_of(grid)
-        stage.play(runs.sampling(run, 96))
-        await pilot.pause()
+        await stage.show(runs.sampling(run, 96))
         assert "pending" not in text_of(grid)
         assert "with signal" in text_of(grid)
 
-        stage.play(runs.run_of(30))
-        await pilot.pause()
+        await stage.show(runs.run_of(30))
         assert "height std" in text_of(grid)
         await pilot.resize_terminal(80, 40)
         await until(lambda: "height std" not in text_of(grid))
@@ -297,8 +291,7 @@ async def test_an_empty_view_says_what_to_press() -> None:
             assert status in status_of(stage)
             await pilot.press("s", "f", "enter", "left", "tab", "X", "R", "y", "v")
             assert not stage.live.frozen
-            stage.play(runs.run_of(3))
-            await pilot.pause()
+            await stage.show(runs.run_of(3))
             assert not nothing.display
             assert stage.live.query_one(FocusChart).size.height > 3
 
@@ -383,22 +376,18 @@ async def test_why_a_run_stopped_or_is_not_heard_of_is_shown_in_full() -> None:
     async with staged(runs.run_of(30), lost, size=(80, 24)) as (stage, pilot):
         assert "no events from the run: no answer from" in reason_of(stage)
         assert reason_of(stage).count("x") == 100
-        stage.play(stage.scene, LIVE)
-        await pilot.pause()
+        await stage.show(stage.scene, LIVE)
         assert not stage.live.query_one(Reason).display
 
         begun = Run(model=runs.MODEL, loaded=True).fold(JobChanged(job=runs.job(0, 400)))
-        stage.play(begun)
-        await pilot.pause()
+        await stage.show(begun)
         chart = stage.live.query_one(FocusChart)
         assert "The first step is being sampled." in text_of(chart)
-        stage.play(failed(begun, "disk full", 0))
-        await pilot.pause()
+        await stage.show(failed(begun, "disk full", 0))
         assert "No steps: the run ended before its first step." in text_of(chart)
         assert "failed: disk full" in reason_of(stage)
 
-        stage.play(failed(runs.run_of(30), LONG, 30))
-        await pilot.pause()
+        await stage.show(failed(runs.run_of(30), LONG, 30))
         assert "in full under events (tab)" in reason_of(stage)
         await pilot.press("tab", "tab")
         log = stage.live.query_one(EventLog)
@@ -430,8 +419,7 @@ async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
     async with staged(run) as (stage, pilot):
         assert stage.live.charted[0] == "reward_mean"
         assert stage.live.focus_key == "reward_mean"
-        stage.play(replace(run, alarms=Report((alarm,))))
-        await pilot.pause()
+        await stage.show(replace(run, alarms=Report((alarm,))))
         assert stage.live.charted[0] == "kl_sample_train"
         assert "⚑ KL (sampler ‖ trainer)" in text_of(stage.live.metrics)
         assert "╌ .012" in text_of(stage.live.metrics)
@@ -439,8 +427,7 @@ async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
         await pilot.press("h")
         chart = stage.live.query_one(FocusChart)
         await until(lambda: "⚑ off-policy drift limit .012" in text_of(chart))
-        stage.play(replace(run, alarms=Report((alarm,), quiet=frozenset({alarm.id}))))
-        await pilot.pause()
+        await stage.show(replace(run, alarms=Report((alarm,), quiet=frozenset({alarm.id}))))
         assert stage.live.charted[0] == "reward_mean"
 
 

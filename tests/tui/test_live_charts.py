@@ -67,11 +67,9 @@ async def test_the_crosshair_stays_on_its_step_or_goes_with_it() -> None:
         await pilot.press("shift+right", "shift+right")
         assert stage.live.cursor is None
 
-        stage.play(runs.run_of(60))
-        await pilot.pause()
+        await stage.show(runs.run_of(60))
         await pilot.press("shift+left")
-        stage.play(stage.scene.fold(HeadMoved(checkpoint_id="c30", cause="set")))
-        await pilot.pause()
+        await stage.show(stage.scene.fold(HeadMoved(checkpoint_id="c30", cause="set")))
         assert stage.live.cursor is None
         await pilot.press("left", "left")
         assert stage.live.cursor == 28
@@ -261,8 +259,7 @@ async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> 
     async with staged(run) as (stage, pilot):
         chart = stage.live.query_one(FocusChart)
         assert re.search(r"EMA\(0\.8\) = \.\d+ +± \.\d+", text_of(chart))
-        stage.play(run.fold(CheckpointAdded(checkpoint=node)))
-        await pilot.pause()
+        await stage.show(run.fold(CheckpointAdded(checkpoint=node)))
         before = text_of(chart)
         await pilot.press(*["shift+left"] * 2, "left")
         assert stage.live.cursor == 39
@@ -289,8 +286,7 @@ async def test_a_branch_and_a_move_of_the_head_are_marked_in_every_chart() -> No
         assert text_of(grid).count("╥") == 6
         assert "▷" not in text_of(chart)
         stage.workspace.session.notebook.add(Move(None, run.series.id_at(49), at=1.0))
-        stage.play(newer(run, 1))
-        await pilot.pause()
+        await stage.show(newer(run, 1))
         assert "▷ head set" in text_of(chart).splitlines()[-1]
         assert text_of(grid).count("▷") == 6
         await pilot.press("l")

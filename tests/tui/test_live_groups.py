@@ -311,8 +311,7 @@ async def test_a_group_that_is_sampled_is_read_as_its_rollouts_come() -> None:
         assert "6/0/7" in {one.trace_id for one in screen.columns.answers}
         stage.play(runs.run_of(6))
         await until(lambda: "add-00  step-000006" in facts_of(screen))
-        stage.play(runs.sampling(runs.run_of(6), 20))
-        await pilot.pause()
+        await stage.show(runs.sampling(runs.run_of(6), 20))
         assert "add-00  step-000006" in facts_of(screen)
 
 

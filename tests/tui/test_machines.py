@@ -227,8 +227,7 @@ async def test_a_machine_that_does_not_answer_is_not_used(
     use_machine(state, None)
     async with shown(served, state) as app:
         first = app.app.workspace
-        await app.press("enter")
-        await app.until_notice("Connection refused")
+        await app.until_notice("Connection refused", "enter")
         assert (machines.used(), app.app.workspace) == (None, first)
 
 

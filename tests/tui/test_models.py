@@ -165,8 +165,7 @@ async def test_the_slug_is_copied_and_a_refused_catalog_is_told_and_read_again(
         await app.until_notice("copied 8 bytes: my-model")
         connection = app.app.workspace.session.client.wire
         kept, connection.http = connection.http, _refusing()
-        await app.press("r")
-        await app.until_notice("the catalog is closed")
+        await app.until_notice("the catalog is closed", "r")
         connection.http = kept
         await app.press("down")
         before = table(app).key

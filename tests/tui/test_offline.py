@@ -96,8 +96,7 @@ async def test_an_outage_is_dated_and_ends_by_itself(
             await line.aclose()
             await app.until(lambda: is_offline(app))
             assert len(app.run.tree) == 3
-            await app.press("b")
-            await app.until_notice("offline: the service does not answer, so nothing can be")
+            await app.until_notice("offline: the service does not answer, so nothing can be", "b")
             with pytest.raises(HudReadOnly):
                 await app.app.workspace.session.client.set_head(model["id"], "c")
             assert app.net.sent == []
@@ -145,8 +144,7 @@ async def test_what_was_known_is_there_when_the_service_is_not(
         await app.press("1", then="models")
         await app.until(lambda: getattr(app.screen, "models", None) and is_offline(app))
         assert model["id"] in [one.id for one in app.app.workspace.session.catalog]
-        await app.press("F")
-        await app.until_notice("nothing can be changed")
+        await app.until_notice("nothing can be changed", "F")
         async with on_socket(served.service, port=port_of(url)):
             await app.until(lambda: not app.screen.has_class("-offline"))
             async with httpx.AsyncClient(base_url=url, headers=bearer(served.api_key)) as http:

@@ -33,12 +33,10 @@ async def named(flown: Cockpit) -> InputDialog:
 async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None:
     async with catalog(served, "arith-rl") as app:
         name = NAME
-        await app.press("end", "P")
-        await app.until_notice("choose a model of yours")
+        await app.until_notice("choose a model of yours", "end", "P")
         await app.until(lambda: cells(app, name))
         table(app).select(next(m.id for m in view(app).models or () if m.model_name == name))
-        await app.press("P")
-        await app.until_notice("changes ask for its name")
+        await app.until_notice("changes ask for its name", "P")
         await app.until(lambda: cells(app, f"{name} {LOCK}"))
         await app.ask("P")
         await app.press(*"arith", "enter")
@@ -46,8 +44,7 @@ async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None
         await app.open(ModelsScreen, "escape")
         assert cells(app, f"{name} {LOCK}")
         await app.ask("P")
-        await app.press(*name, "enter")
-        await app.until_notice("no longer protected")
+        await app.until_notice("no longer protected", *name, "enter")
         await app.until(lambda: cells(app, name))
         assert app.app.workspace.session.client.wire.guard.protected == {}
 

@@ -153,8 +153,7 @@ async def test_a_demo_raises_its_alarms_in_the_app(name: str) -> None:
         await app.until(lambda: expected <= {alarm.name for alarm in app.run.alarms.alarms})
         view = await app.open(AlarmsScreen, "7")
         await app.until(lambda: view.alarm is not None)
-        await app.press("H")
-        await app.until_notice("a replay changes nothing")
+        await app.until_notice("a replay changes nothing", "H")
         assert app.screen is view, "no dialog asked anything before"
         await app.until(lambda: "read-only" in app.said("TopLine"))
 

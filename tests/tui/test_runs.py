@@ -155,8 +155,7 @@ async def test_columns_are_sorted_by_shown_hidden_moved_and_reset(
 
 async def test_runs_are_grouped_marked_and_copied(served: Served, three: list[str]) -> None:
     async with runs(served) as (flown, view):
-        await flown.press("y")
-        await flown.until_notice(three[2][:8])
+        await flown.until_notice(three[2][:8], "y")
         await flown.press("v")
         assert "lr 3e-6" in drawn(view.table)
         assert "grouped by what differs" in flown.said("#runs-title")
@@ -176,8 +175,7 @@ async def test_runs_are_grouped_marked_and_copied(served: Served, three: list[st
         assert list(view.table.marked) == [three[2]]
         await flown.press("M")
         assert not view.table.marked
-        await flown.press("home", "c")
-        await flown.until_notice("Mark the runs to compare first: space marks one.")
+        await flown.until_notice("Mark the runs to compare first: space marks one.", "home", "c")
         await flown.open(RunComparison, "space", "c")
         assert list(view.table.marked) == [three[2]], "with the run under the cursor"
 
@@ -269,8 +267,7 @@ async def test_a_run_moves_by_itself_is_cancelled_and_resumed(served: Served) ->
         toy_of(served).go_on()
         await flown.until(lambda: row().step >= 2)
         assert view.table.row is not kept
-        await flown.press("R")
-        await flown.until_notice("is running: nothing to resume")
+        await flown.until_notice("is running: nothing to resume", "R")
         await flown.agree("X")
         toy_of(served).go_on()
         await flown.until(lambda: row().status == "cancelled")
@@ -285,8 +282,7 @@ async def test_a_loop_from_outside_is_a_run_that_only_its_client_cancels(
     await grown(http, "looped", 3)
     async with runs(served) as (flown, view):
         assert (view.table.row.model, view.table.row.step) == ("looped", 3)
-        await flown.press("X")
-        await flown.until_notice("only its own client can cancel it")
+        await flown.until_notice("only its own client can cancel it", "X")
         await flown.open(EditDialog, "e")
         assert not flown.screen.query("#edit-name")
 
