@@ -17,6 +17,7 @@ from hud_tui.remote.ssh import Address
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
+from hud_tui.service.engines.tiny.engine import BASES
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 from hud_tui.service_file import Rental
 from hud_tui.wire import (
@@ -67,8 +68,10 @@ def stamp(ago_s: float) -> str:
 
 def model(number: int, slug: str, ago_s: float, base: str | None = None, steps: int = 0) -> Model:
     """A model of the catalog; without a base it is one."""
+    described = next((one.description for one in BASES if one.name == slug), None)
     return Model.model_validate(
         {
+            "description": described,
             "id": f"0d4e{number:04}-0000-4000-8000-000000000000",
             "model_name": slug,
             "name": slug,
@@ -92,6 +95,7 @@ MODELS = (
     model(4, "arith-rl", 260_000, "tiny/arith-0.2M", 60),
     model(5, "tiny/mixed-0.2M", 600_000),
     model(6, "tiny/arith-0.2M", 600_000),
+    model(7, "tiny/agent-1M", 600_000),
 )
 
 

@@ -343,7 +343,7 @@ async def _help(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: app.screen.query("#help-list"))
 
 
-BASES = data.MODELS[-2:]
+BASES = data.MODELS[-3:]
 TREE = Start("checkpoints", model="mixed-rl")
 SCENES = {
     "welcome": Scene(Start(), _welcome, BASES),

@@ -257,7 +257,7 @@ async def test_the_head_dialog_and_a_comparison_say_what_was_and_was_not_evaluat
         await flown.press("escape")
         await flown.until(lambda: flown.screen is flown.view)
         asked = await flown.ask("down", "H")
-        assert "step-000001 is not evaluated: E evaluates it." in asked
+        assert "step-000001 has no evaluation yet: E evaluates it." in asked
         await flown.press("E")
         shown = await dialog(flown)
         assert shown.query_one("#evaluate-of", Picker).value == "step-000001"
@@ -266,7 +266,7 @@ async def test_the_head_dialog_and_a_comparison_say_what_was_and_was_not_evaluat
         asked = await flown.ask("H")
         assert "95 % interval" in asked
         assert "36 tasks × " in asked
-        assert "not evaluated" not in asked
+        assert "no evaluation" not in asked
         await flown.press("escape")
         assert not [sent for sent in flown.net.sent if sent.startswith("PUT")]
 

@@ -145,7 +145,7 @@ def _evaluated(change: HeadChange) -> Iterator[Compared]:
 
 def _mean(found: Evaluation | None) -> str:
     if found is None:
-        return "not evaluated"
+        return "none yet"
     return (
         f"{short(found.mean_reward)}, {sample_size(found).replace(' tasks', '').replace(' ', '')}"
     )
@@ -162,9 +162,8 @@ def unevaluated(change: HeadChange) -> list[str]:
     missing = [name(node) for node, found in pairs if found is None]
     if not missing:
         return []
-    isnt = "are" if len(missing) > 1 else "is"
-    both = "them" if len(missing) > 1 else "it"
-    sentence = f"{' and '.join(missing)} {isnt} not evaluated"
+    has, both = ("have", "them") if len(missing) > 1 else ("has", "it")
+    sentence = f"{' and '.join(missing)} {has} no evaluation yet"
     return [f"{sentence}: {key('head.evaluate')} evaluates {both}."]
 
 
