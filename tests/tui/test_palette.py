@@ -333,7 +333,8 @@ async def test_actions_of_other_views_are_found_and_done_there(served: Served) -
 
         place = await find("evaluate", "Evaluate · 4 Checkpoints · E")
         assert place.is_dim
-        await flown.until_notice("E  evaluate: ", "enter", then="checkpoints")
+        await flown.press("enter", then="checkpoints")
+        await flown.until_notice("E  evaluate: ")
         assert not flown.screen.is_modal  # it changes something: its key is told
         await flown.press("3", then="live")
         await find("checkpoints history", "Head history · 4 Checkpoints · V")
