@@ -38,7 +38,7 @@ GROUPS, SIZE, PER_S, EVERY_S = 64, 64, 5_000, 0.02
 STEPS, PAUSE_S = 20, 0.3
 GOAL_MS, LATE_S = 50.0, 1.0
 """For nine of ten keys; and from the run's last event to its end on the screen."""
-KEY, FROZEN, FOLLOWED, ENDED = b"f", b"frozen at", b"heard", b"succeeded"
+KEY, FROZEN, FOLLOWED, ENDED = b"f", b"frozen at", b"stream", b"succeeded"
 
 
 def step_events(number: int, model_id: str) -> Iterator[Sent]:
