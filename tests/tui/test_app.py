@@ -166,11 +166,11 @@ async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Serv
         await app.until_view("models")
         cut = JobChanged(job=JobStatus(id="j1", status="interrupted", step=1, steps=2))
         app.app.workspace.session._reconnected = True
-        app.app.workspace.session._hear(cut)
+        app.app.workspace.session._on_event(cut)
         assert "It continues" in await app.until_dialog()
         await app.press("escape", then="models")
         app.app.workspace.session._reconnected = True
-        app.app.workspace.session._hear(cut)
+        app.app.workspace.session._on_event(cut)
         await app.pilot.pause()
         assert not isinstance(app.screen, Dialog)
         await app.until(lambda: "forks" in app.said("#note"))
