@@ -417,8 +417,6 @@ class Start:
     """Run parameters given with several values, by wire name: a sweep."""
     at_once: int | None = None
     """Maximum number of runs of a sweep at the same time."""
-    dry_run: bool = False
-    """Whether to only prepare a run, without sending anything."""
     sample: int | None = None
     """Number of groups to roll out in preflight."""
     verbose: bool = False

@@ -5,7 +5,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import fields
-from itertools import islice
+from itertools import accumulate, islice
 from shutil import get_terminal_size
 from time import time
 from typing import Any
@@ -29,7 +29,7 @@ from hud_tui.rl.runs import (
     parse_filter,
     sort_rows,
 )
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts import control
 from hud_tui.wire import Job, Trace
 
@@ -309,6 +309,26 @@ def _print(
 def _print_rows(rows: Sequence[RunRow], chosen: Sequence[Column]) -> None:
     for line in _rows_aligned(rows, chosen):
         print(_cut(line))
+    _note_cut(rows, chosen)
+
+
+def _note_cut(rows: Sequence[RunRow], chosen: Sequence[Column]) -> None:
+    """Name the columns that the terminal has no room for."""
+    if not rows or not sys.stdout.isatty():
+        return
+    room, now = get_terminal_size().columns, time()
+    widths = (
+        max(len(column.title), *(len(_cell(column.text(row, now))) for row in rows))
+        for column in chosen
+    )
+    ends = [end + 2 * place for place, end in enumerate(accumulate(widths))]
+    if ends[-1] <= room:
+        return
+    hidden = [column.key for column, end in zip(chosen, ends, strict=True) if end >= room]
+    print_notice(
+        f"{counted(len(hidden), 'column')} cut at {room} characters: {', '.join(hidden)}; "
+        "--columns KEYS shows others"
+    )
 
 
 def _print_groups(groups: Sequence[RunGroup], chosen: Sequence[Column]) -> None:
@@ -320,6 +340,7 @@ def _print_groups(groups: Sequence[RunGroup], chosen: Sequence[Column]) -> None:
         print(_cut(f"▾ {group.title}"))
         for line in islice(rest, len(group.rows)):
             print(_cut(line))
+    _note_cut([row for group in groups for row in group.rows], chosen)
 
 
 def _rows_aligned(rows: Sequence[RunRow], chosen: Sequence[Column]) -> list[str]:

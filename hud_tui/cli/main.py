@@ -109,7 +109,6 @@ def start_of(args: argparse.Namespace) -> Start:
         parameters=parameters(args),
         swept=swept(args),
         at_once=flags.get("at_once"),
-        dry_run=flags.get("dry_run", False),
         sample=flags.get("sample"),
         verbose=flags.get("verbose", False),
     )
@@ -118,9 +117,10 @@ def start_of(args: argparse.Namespace) -> Start:
 def needs_no_app(args: argparse.Namespace) -> bool:
     """Whether a command is done on the terminal, not in the app: with ``--headless``; and without
     it if it changes something. A run is prepared in the app, unless ``-y`` says that it is not to
-    be looked at first."""
-    is_reviewed = args.command == "run" and not args.yes
-    return args.headless or (args.changes(args) and not is_reviewed)
+    be looked at first, or ``--dry-run`` that it is only to be looked at."""
+    if args.command == "run":
+        return bool(args.headless or args.yes or args.dry_run)
+    return bool(args.headless or args.changes(args))
 
 
 DEMO_SPEED = 20.0

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import BaseModel, ValidationError
 
@@ -99,9 +99,9 @@ def bad_value(error: ValidationError) -> HudUsage:
     return HudUsage(f"{flag(name)}: {what}", f"write e.g. {example}" if example else "")
 
 
-def print_notice(text: str) -> None:
-    """Print one line of escaped text on stderr."""
-    print(f"hud-tui: {one_line(text, 3000)}", file=sys.stderr, flush=True)
+def print_notice(text: str, out: TextIO | None = None) -> None:
+    """Print one line of escaped text on stderr, or on `out`."""
+    print(f"hud-tui: {one_line(text, 3000)}", file=out or sys.stderr, flush=True)
 
 
 def plain(value: object) -> Any:

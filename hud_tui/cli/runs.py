@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from time import time
-from typing import Any
+from typing import Any, TextIO
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -139,6 +139,7 @@ def print_submission(
     findings: Iterable[Finding],
     start: str,
     size: SweepSize,
+    out: TextIO,
 ) -> None:
     """Print everything that the submission sends and costs, one line each.
 
@@ -150,6 +151,7 @@ def print_submission(
         findings: Of the checks.
         start: The checkpoint that the run starts from.
         size: The cost of the run.
+        out: Where to print.
     """
     train = sum(not task.heldout for task in tasks)
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
@@ -170,7 +172,12 @@ def print_submission(
     lines += run_costs(size)
     lines += where_stored(model, asked.steps, None, None)
     lines += [(one.level, one.message) for one in findings if one.level != "ok"]
-    _print_facts(lines)
+    _print_facts(lines, out)
+
+
+def _plan_stream(args: argparse.Namespace) -> TextIO:
+    """Where a plan is printed: stdout if it is the result, as text of ``--dry-run``."""
+    return sys.stdout if args.dry_run and not args.headless else sys.stderr
 
 
 def _usual(model: Model, values: Mapping[str, object]) -> str:
@@ -246,7 +253,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         start = start_name(await starting_checkpoint(client, model), model)
         like = await _paced_like(client, model, origin["name"])
         size = size_of_runs([asked.model_dump(exclude_none=True)], 1, model, tasks, like)
-        print_submission(model, tasks, origin, asked, findings, start, size)
+        print_submission(model, tasks, origin, asked, findings, start, size, _plan_stream(args))
         if args.dry_run:
             document = {**_unsent(model, tasks, origin, asked, size), "start": start}
             show(args, "run", document, "nothing was submitted: --dry-run")
@@ -486,7 +493,7 @@ async def begin(
     )
     like = await _paced_like(client, model, name)
     size = sweep_size(sweep, model, tasks, like)
-    _print_sweep(sweep, size, model, tasks)
+    _print_sweep(sweep, size, model, tasks, _plan_stream(args))
     document = _sweep_document(sweep) | {"size": size.document, "sent": not args.dry_run}
     if args.dry_run:
         show(args, SWEEP, document, "nothing was submitted: --dry-run")
@@ -505,18 +512,20 @@ def _at_once(args: argparse.Namespace) -> int | None:
     return at_once
 
 
-def _print_sweep(sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task]) -> None:
-    """Print a sweep's runs and cost on stderr."""
-    print_notice(f"sweep {sweep.name}: {size.summary}")
+def _print_sweep(
+    sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task], out: TextIO
+) -> None:
+    """Print a sweep's runs and cost."""
+    print_notice(f"sweep {sweep.name}: {size.summary}", out)
     lines = sweep_facts(sweep, size, model, tasks)
     lines += [(one.level, one.message) for one in check_room(model, size.steps)]
-    _print_facts(line for line in lines if line[0] != "ok")
+    _print_facts((line for line in lines if line[0] != "ok"), out)
 
 
-def _print_facts(lines: Iterable[tuple[str, str]]) -> None:
-    """Print labels and texts on stderr."""
+def _print_facts(lines: Iterable[tuple[str, str]], out: TextIO) -> None:
+    """Print labels and texts."""
     for label, text in lines:
-        print(f"  {label:<{LABEL}} {one_line(text, 300)}", file=sys.stderr, flush=True)
+        print(f"  {label:<{LABEL}} {one_line(text, 300)}", file=out, flush=True)
 
 
 async def _drive(
@@ -527,11 +536,14 @@ async def _drive(
     follow: bool,
     headless: bool,
 ) -> int:
+    printed: dict[str, str] = {}
+
     def show_member(now: Sweep, member: Member) -> None:
         if headless:
             emit(MEMBER, {"sweep": now.name, **_member(member)})
-        else:
-            print(_line(member), flush=True)
+        elif printed.get(member.name) != (line := _line(member)):  # ids change too, unseen here
+            printed[member.name] = line
+            print(line, flush=True)
 
     driver = SweepDriver(client, sweep, tasks, files, show_member)
     try:

@@ -703,9 +703,11 @@ def need_terminal() -> None:
     Raises:
         HudUsage: stdin, stdout or stderr is not a terminal.
     """
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
         if stream is None or not stream.isatty():
-            raise HudUsage("the app needs a terminal; use --headless")
+            hint = "do not redirect it, or use --headless"
+            raise HudUsage(f"the app needs a terminal, and {name} is none", hint)
 
 
 def secrets(app: HudApp) -> list[str]:

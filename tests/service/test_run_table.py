@@ -51,6 +51,20 @@ async def test_the_table_is_a_document(hud: Command, two: list[str]) -> None:
     assert told["same"]["tasks_per_step"] == "2"
 
 
+async def test_columns_that_the_terminal_cuts_are_named(
+    text: Text, two: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "26")
+    asked = ("runs", "--columns", "model,lr,state,steps,id")
+    for group in ((), ("--group", "model")):
+        _, out, err = await text(*asked, *group)
+        assert all(len(line) <= 26 for line in out.splitlines())
+        assert "2 columns cut at 26 characters: steps, id; --columns KEYS shows others" in err
+    monkeypatch.setenv("COLUMNS", "200")
+    assert (await text(*asked))[2] == ""
+
+
 async def test_the_table_as_text_with_names_and_notes(
     hud: Command, text: Text, two: list[str]
 ) -> None:

@@ -15,7 +15,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.wire import Model
 from tests.conftest import until
 from tests.service.clients import fork_of
-from tests.service.headless import Command
+from tests.service.headless import Command, Text
 from tests.toy_engine import ToyEngine
 
 SMALL = {"steps": 2, "tasks_per_step": 2, "group_size": 2}
@@ -210,6 +210,28 @@ async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
     assert again.data["size"]["seconds"] > 0
     assert "judging by arith on" in again.err
     assert len((await hud("jobs")).data["jobs"]) == 1
+
+
+async def test_as_text_a_dry_run_is_the_plan_and_a_state_is_said_once(
+    hud: Command, text: Text
+) -> None:
+    one = ("run", "arith", "-m", "arith-rl", "--steps", "2")
+    for argv, said in (
+        (one, "rollouts         64 to train on"),
+        ((*one[:4], *FLAGS), "4 runs, 2 "),
+    ):
+        code, out, err = await text(*argv, "--dry-run")
+        assert code == 0
+        for part in (said, "starts from" if argv == one else "start from", "nothing was submitted"):
+            assert part in out
+        assert said not in err
+    assert (await hud("jobs")).data["jobs"] == []
+    code, out, _ = await text(*one[:4], *FLAGS[:-2], "-y", "--follow")
+    lines = out.splitlines()
+    assert code == 0
+    assert sum(line.split()[0] == "forking" for line in lines) == 2
+    assert sum(line.split()[0] == "succeeded" for line in lines) == 2
+    assert len(lines) == len(set(lines))
 
 
 async def test_a_sweep_that_makes_no_sense_is_refused_before_anything_is_sent(hud: Command) -> None:

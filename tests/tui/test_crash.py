@@ -118,7 +118,7 @@ async def test_a_worker_that_fails_with_a_hud_error_is_told_and_ends_nothing(
         await app.press("2", then="launch")
 
 
-@pytest.mark.parametrize("stream", ["stdin", "stdout"])
+@pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
 async def test_without_a_terminal_it_says_so_at_once(stream: str, tmp_path: Path) -> None:
     master, slave = pty.openpty()
     elsewhere = subprocess.DEVNULL
@@ -132,5 +132,5 @@ async def test_without_a_terminal_it_says_so_at_once(stream: str, tmp_path: Path
     _, said = await process.communicate()
     os.close(master)
     assert process.returncode == HudUsage.exit_code == 2
-    assert b"needs a terminal; use --headless" in said
+    assert f"needs a terminal, and {stream} is none (do not redirect it".encode() in said
     assert not (tmp_path / "s").exists()

@@ -106,12 +106,12 @@ async def test_what_is_no_sweep_is_refused_and_a_cancelled_one_is_not_sent(
 
 async def test_the_command_line_fills_in_a_sweep(served: Served, tmp_path: Path) -> None:
     swept = {"learning_rate": (1e-6, 2e-6), "loss_fn": ("ppo", "cispo")}
-    async with sweeping(served, tmp_path, swept=swept, at_once=1, dry_run=True) as app:
+    async with sweeping(served, tmp_path, swept=swept, at_once=1) as app:
         assert view(app).query_one("#learning_rate", Input).value == "1e-6, 2e-6"
         assert view(app).query_one("#loss_fn", Picker).value == "ppo, cispo"
         await app.until(lambda: "4 runs, 1 at once" in said(app, "#summary"))
-        assert "loss ppo" in await app.agree("ctrl+s")
-        await app.until_notice("--dry-run: nothing was sent.")
+        assert "loss ppo" in await app.ask("ctrl+s")
+        await app.press("escape", then="launch")
         assert app.net.sent == []
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hud_tui.cli.main import main, start_of
+from hud_tui.cli.main import main, needs_no_app, start_of
 from hud_tui.cli.parser import COMMANDS, build_parser, likely_command
 from hud_tui.errors import HudUsage
 from hud_tui.keys import VIEWS
@@ -180,9 +180,12 @@ def test_a_usage_error_is_a_document_only_when_headless(
     assert (out, err.startswith("hud-tui: ")) == ("", True)
 
 
-def test_several_values_and_a_dry_run_go_to_the_form() -> None:
-    asked = ["run", "t", "--lr", "1e-4,3e-4", "--dry-run"]
-    start = start_of(PARSER.parse_args(asked))
+def test_several_values_go_to_the_form_and_a_dry_run_needs_none() -> None:
+    asked = PARSER.parse_args(["run", "t", "--lr", "1e-4,3e-4"])
+    start = start_of(asked)
     assert start.swept == {"learning_rate": (1e-4, 3e-4)}
-    assert start.dry_run
     assert start.view == "launch"
+    assert not needs_no_app(asked)
+    for last in ("--dry-run", "-y"):
+        assert needs_no_app(PARSER.parse_args(["run", "t", last]))
+    assert not needs_no_app(PARSER.parse_args(["status"]))

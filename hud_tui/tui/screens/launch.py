@@ -103,7 +103,6 @@ class FindingsPanel(Panel[None]):
         self.pane.show(list(whole_lines(self.findings, self.pane.width)))
 
 
-DRY = "--dry-run: nothing was sent."
 OUTDATED = "rollouts are made in another way now: submitting checks the environment again first"
 FIRST_TASKSET = "mixed"
 """Taskset of a first start, if the service has it."""
@@ -687,9 +686,6 @@ class LaunchScreen(HudScreen):
             if not await self.app.push_screen_wait(dialog):
                 return
             values = dialog.values
-        if self.context.start.dry_run:
-            self.notice(DRY)
-            return
         if not await self.context.writes.confirm_name(model.id, "train it"):
             return
         self._sending = True
@@ -745,9 +741,6 @@ class LaunchScreen(HudScreen):
         if not await self.app.push_screen_wait(dialog):
             return
         sweep = with_baseline(sweep, dialog.values) if "baseline" in known else sweep
-        if self.context.start.dry_run:
-            self.notice(DRY)
-            return
         files.keep(sweep, cancelled=False)
         start_sweep(self.app, self.session, sweep, tasks, files)
         await self.app.switch_mode("runs")
