@@ -435,6 +435,8 @@ class Cost:
     """None if no comparable run is known."""
     sampling: bool = False
     """Whether `seconds` covers only sampling, without training."""
+    basis: str = ""
+    """Name of the run that `seconds` goes by; empty if measured on the model's own tasks."""
 
 
 def cost(

@@ -233,11 +233,11 @@ class SweepSize:
 
     @property
     def time(self) -> str:
-        """The estimated time as text."""
+        """The estimated time as text, after its label."""
         if not self.each:
             return "the service decides how long each is"
         if self.seconds is None:
-            return "time unknown: nothing like it was run here yet"
+            return "unknown: nothing like it was run here yet"
         return f"about {_minutes(self.seconds)}, judging by {self.basis}"
 
     @property
@@ -252,7 +252,8 @@ class SweepSize:
             parts.append(f"{spaced(self.evaluated)} to evaluate")
         if self.sampled_tokens is not None:
             parts.append(f"at most {spaced(self.sampled_tokens)} tokens sampled")
-        return " · ".join([*parts, self.time])
+        is_unknown = bool(self.each) and self.seconds is None
+        return " · ".join([*parts, f"time {self.time}" if is_unknown else self.time])
 
 
 def _minutes(seconds: float) -> str:

@@ -36,7 +36,15 @@ from hud_tui.rl.progress import (
 )
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
-from hud_tui.rl.sweep import Sweep, SweepSize, members_of, sweep_facts
+from hud_tui.rl.sweep import (
+    Sweep,
+    SweepSize,
+    members_of,
+    paced_like,
+    run_costs,
+    size_of_runs,
+    sweep_facts,
+)
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal, histogram
@@ -76,6 +84,7 @@ def what_is_sent(
     warnings: Sequence[Finding],
     start: str = "",
     options: Mapping[str, object] | None = None,
+    like: RunRow | None = None,
 ) -> list[Text]:
     """Everything that a submission sends and starts, for the dialog.
 
@@ -88,6 +97,7 @@ def what_is_sent(
         warnings: Findings of the checks.
         start: The checkpoint that it starts from; empty if unknown.
         options: Options of rollouts by their flags; None if the service makes the rollouts.
+        like: A run whose pace is used for the estimate.
     """
     train = sum(not task.heldout for task in tasks)
     held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
@@ -100,8 +110,10 @@ def what_is_sent(
         *_others(model, values),
         *_options(options or {}),
     ]
-    if price is not None:
+    if price is not None and options is not None:
         lines.append(_line("rollouts", spaced(price.rollouts) + about(price)))
+    elif price is not None:
+        lines += _costs(model, tasks, values, price, like)
     steps = values.get("steps")
     count = steps if isinstance(steps, int) else None
     most = None if price is None else price.rollouts
@@ -110,6 +122,21 @@ def what_is_sent(
     shown = [one for one in warnings if not room or one.check != "disk"]
     shown += [one for one in room if one.level != "ok"]
     return lines + [Text(f"⚠ {one.message}", style="bold") for one in shown]
+
+
+def _costs(
+    model: Model,
+    tasks: Sequence[Task],
+    values: Mapping[str, Value],
+    price: Cost,
+    like: RunRow | None,
+) -> Iterator[Text]:
+    """Rollouts, tokens and time of a managed run, as headless; the time by its own tasks' pace, if
+    that was measured."""
+    sent = parameters(values).model_dump(exclude_none=True)
+    for label, text in run_costs(size_of_runs([sent], 1, model, tasks, like)):
+        is_measured = label == "time" and price.seconds is not None and not price.basis
+        yield _line(label, about(price).removeprefix(" · ") if is_measured else text)
 
 
 def _has_line(key: str, value: Value) -> bool:
@@ -512,6 +539,8 @@ class Draft:
     """The source, if it is an environment of the user's own."""
     waiting: bool = False
     """Whether it will be submitted as soon as the checks have passed."""
+    past: tuple[RunRow, ...] = ()
+    """The service's runs, whose pace an estimate of time goes by."""
 
     def found(self, finding: Finding) -> Draft:
         """With one more finding; one on a run under way names the key that cancels it."""
@@ -595,12 +624,26 @@ class Draft:
             return keyed(LEADS["first checked" if ready else "first"])
         return keyed(LEADS["checked" if ready else "choose" if listed else "type"])
 
+    def like(self, model: Model | None) -> RunRow | None:
+        """The run that the estimate of a managed run's time goes by."""
+        if model is None or self.environment is not None:
+            return None
+        return paced_like(self.past, model, self.source or "")
+
     def cost(self, run: Run, values: Mapping[str, Value]) -> Cost | None:
-        """Estimated cost, at the pace of a similar run, else of the trial."""
+        """Estimated cost: at the pace of the model's last run if it is comparable, else of the
+        trial, else of the run that a sweep's time is judged by."""
         train = {task.slug for task in self.tasks if not task.heldout}
         seen = self.trial.pace
         rollout_s = seen.seconds / seen.rollouts if seen is not None and seen.rollouts else None
-        return cost(values, self.chosen, comparable_step_seconds(run, values, train), rollout_s)
+        step_s = comparable_step_seconds(run, values, train)
+        found = cost(values, self.chosen, step_s, rollout_s)
+        like = self.like(run.model)
+        if found is None or found.seconds is not None or like is None or run.model is None:
+            return found
+        sent = parameters(values).model_dump(exclude_none=True)
+        size = size_of_runs([sent], 1, run.model, self.chosen, like)
+        return replace(found, seconds=size.seconds, sampling=False, basis=size.basis)
 
     def summary(
         self,

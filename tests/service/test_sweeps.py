@@ -201,7 +201,7 @@ async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
         "group size 8",
         "rollouts         64 to train on",
         "sampled, 1 280 trained; plus prompts",
-        "time             time unknown",
+        "time             unknown: nothing",
     ):
         assert said in dry.err
     ended = await hud("run", "arith", "-m", "arith-rl", "--steps", "2", "-y", "--follow")

@@ -461,11 +461,20 @@ async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:
         await app.press("right")
         shown = await app.ask("ctrl+s")
         assert loss in shown
+        assert "rollouts          48 to train on · 36 to evaluate" in shown
+        assert "held-out reward   " in shown
+        assert "time              unknown: nothing like it was run here yet" in shown
         await app.press("y", then="live")
         await app.until(lambda: app.run.job and not app.run.training)
         sent = app.run.job.parameters
         assert (sent["steps"], sent["group_size"], sent["loss_fn"]) == (3, 4, loss)
         assert sent["reasoning_effort"] == "low"
+        await app.press("2", then="launch")
+        field(app, "group_size").value = "8"  # no step of this size was timed
+        await app.until(lambda: " · about " in said(app, "#summary"))
+        shown = await app.ask("ctrl+s")
+        assert "time              about " in shown
+        assert "judging by arith on arith-rl" in shown
 
 
 async def test_a_baseline_is_one_key_away_when_a_run_is_submitted(served: Served) -> None:

@@ -1,9 +1,10 @@
 """What the app's dialog says before a run is submitted."""
 
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.progress import Setting, defaults, settings
+from hud_tui.rl.progress import Cost, Setting, defaults, settings
 from hud_tui.rl.run import Run, starting_point
 from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.tasks.task import Task
 from hud_tui.tui.run_draft import what_is_sent
 from hud_tui.tui.widgets.run_status import DRIVEN, run_facts
 from hud_tui.wire import Disk, JobParameters, JobStatus, Model, TrainingDefaults
@@ -51,13 +52,21 @@ def test_every_parameter_is_there_defaults_apart_and_what_the_run_starts_from() 
     assert not found["loss"].usual
     assert not found["novel"].usual
 
-    values = defaults(TRAINED)
+    values, tasks = defaults(TRAINED), [Task("arith", "add", slug=str(n)) for n in range(10)]
     lines = what_is_sent(TRAINED, "arith", [], values, None, [], start="step-000041")
     said = [line.plain for line in lines]
     assert "starts from       step-000041" in said
     [rest] = [line for line in said if line.startswith("defaults")]
     assert "reward scale 1 · norm adv by std no · Adam beta1 0.9" in rest
     assert "steps" not in rest
+    assert not any(line.startswith("time") for line in said)
+
+    lines = what_is_sent(TRAINED, "arith", tasks, values, Cost(8000, None), [])
+    said = [line.plain for line in lines]
+    assert "tokens            at most 192 000 sampled, 192 000 trained; plus prompts" in said
+    assert "time              unknown: nothing like it was run here yet" in said
+    lines = what_is_sent(TRAINED, "arith", tasks, values, Cost(8000, 40.0), [])
+    assert any(line.plain.startswith("time              about 40 s") for line in lines)
 
 
 def nodes(*of_jobs: str | None) -> Tree:

@@ -158,7 +158,7 @@ def test_a_sweep_says_what_each_run_and_all_of_them_do() -> None:
         "in all 40 800 and 38 400; plus prompts"
     )
     assert said["disk"].startswith("80 MB: 40 checkpoints of 2.0 MB")
-    assert said["time"].startswith("time unknown")
+    assert said["time"].startswith("unknown: ")
     assert facts.count(("steps", "10")) == 1
     every = sweep(members=members_of("s", {"eval_every": (5, 3)}), parameters={"steps": 10})
     [of] = [text for label, text in sweep_facts(every, size_of(every, model, HELD), model, HELD)

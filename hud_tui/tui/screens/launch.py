@@ -31,7 +31,7 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
 from hud_tui.rl.progress import Value, form_values, parameters, without_field
 from hud_tui.rl.run import Run
-from hud_tui.rl.sweep import AT_ONCE, SweepSize, paced_like
+from hud_tui.rl.sweep import AT_ONCE, SweepSize
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, check_parameters
 from hud_tui.rl.tasks.signal import SampleRequest
@@ -385,6 +385,20 @@ class LaunchScreen(HudScreen):
         async for finding in preflight(self.client, tasks, model_id, lock=origin.get("lock")):
             self.draft = self.draft.found(finding)
             self.show_state()
+        await self._read_past()
+
+    async def _read_past(self) -> None:
+        """Read the runs that the estimate of time goes by; HUD has no list of all runs."""
+        if self.client.settings.local:
+            rows = await self.attempt(RunList(self.client).read())
+            self.draft = replace(self.draft, past=tuple(rows or ()))
+            self.show_state()
+
+    @work(exclusive=True, group="past")
+    async def _renew_past(self) -> None:
+        """Read them again, since runs may have ended while another view was shown."""
+        if self.draft.tasks and not self.draft.checking:
+            await self._read_past()
 
     def check_again(self) -> None:
         """Check again if the checks were interrupted, or were for another model."""
@@ -521,6 +535,7 @@ class LaunchScreen(HudScreen):
             (self.button if self.draft.source is not None else self.sources).focus()
         self._fill_form()
         self.check_again()
+        self._renew_past()
         self.show_state()
 
     def watch_run(self, before: Run, run: Run) -> None:
@@ -677,9 +692,12 @@ class LaunchScreen(HudScreen):
             return
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
+            await self._read_past()
+            draft, source = self.draft, self.draft.source or ""
             size, tasks = draft.cost(self.run, values), draft.chosen
             start = start_name(self.run.head, model)
-            lines_of = partial(what_is_sent, model, draft.source, tasks, start=start)
+            like = draft.like(model)
+            lines_of = partial(what_is_sent, model, source, tasks, start=start, like=like)
             if draft.environment is not None:
                 lines_of = partial(lines_of, options=Options(**self.form.options).flags)
             dialog = SubmitDialog(values, partial(lines_of, price=size, warnings=warnings))
@@ -732,8 +750,8 @@ class LaunchScreen(HudScreen):
         sweep = await self.attempt(planned)
         if sweep is None:
             return
-        rows = await self.attempt(RunList(self.client).read()) if self.client.settings.local else ()
-        like = paced_like(rows or (), model, draft.source or "")
+        await self._read_past()
+        like = self.draft.like(model)
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         lines_of = partial(sweep_lines, sweep, model, tasks, like, warnings)
         known = {key: value for key, value in values.items() if key not in swept}
