@@ -321,13 +321,13 @@ def sweep_facts(
         ("forks of", one_line(sweep.model, 60)),
         ("start from", one_line(sweep.start, 60)),
         ("taskset", f"{one_line(sweep.source, 60)}: {len(tasks) - held} tasks to train on{apart}"),
-        *parameters,
+        *_costs(size),
+        ("time", size.time),
         ("sweep", one_line(sweep.name, 60)),
         *runs,
+        *parameters,
         *_evaluations(sweep, size, held),
-        *_costs(size),
         *where_stored(model, size.steps, None, None),
-        ("time", size.time),
     ]
 
 

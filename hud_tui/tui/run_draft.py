@@ -105,15 +105,17 @@ def what_is_sent(
         _line("model", one_line(model.model_name, 60)),
         *([_line("starts from", one_line(start, 60))] if start else []),
         _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
-        *(_parameter(key, value) for key, value in values.items() if _has_line(key, value)),
-        *_evaluations(model, tasks, values),
-        *_others(model, values),
-        *_options(options or {}),
     ]
     if price is not None and options is not None:
         lines.append(_line("rollouts", spaced(price.rollouts) + about(price)))
     elif price is not None:
         lines += _costs(model, tasks, values, price, like)
+    lines += [
+        *(_parameter(key, value) for key, value in values.items() if _has_line(key, value)),
+        *_evaluations(model, tasks, values),
+        *_others(model, values),
+        *_options(options or {}),
+    ]
     steps = values.get("steps")
     count = steps if isinstance(steps, int) else None
     most = None if price is None else price.rollouts

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from textual.widgets import Button, Input
 
 from hud_tui.client.submit import SweepFiles
@@ -113,6 +114,22 @@ async def test_the_command_line_fills_in_a_sweep(served: Served, tmp_path: Path)
         assert "loss ppo" in await app.ask("ctrl+s")
         await app.press("escape", then="launch")
         assert app.net.sent == []
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_what_a_sweep_costs_is_in_sight_when_it_is_asked(
+    served: Served, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    swept = {"learning_rate": (1e-6, 2e-6), "loss_fn": ("ppo", "cispo")}
+    async with sweeping(served, tmp_path, size=size, swept=swept) as app:
+        await app.until(lambda: "4 runs, 2 at once" in said(app, "#summary"))
+        await app.ask("ctrl+s")
+        box = app.screen.query_one("#dialog-lines").region
+        lines = {str(line.render()).split()[0]: line for line in app.screen.query(".dialog-line")}
+        for label in ("per", "in", "time"):
+            assert lines[label].region.bottom <= box.bottom
+        assert str(lines["time"].render()).split()[1] != "time"
+        assert app.screen.query_one("#confirm").region.bottom < size[1]
 
 
 async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(

@@ -383,3 +383,16 @@ def test_an_alarm_that_ended_keeps_quiet_for_twenty_steps_unless_it_gets_worse(
         return {"staleness_mean": 5.0 if 40 <= step < 60 else age if late else 1.0}
 
     assert len(shown(change, "staleness")) == count
+
+
+def test_the_tail_of_an_average_is_no_share_of_groups() -> None:
+    def learned(step: int) -> dict[str, float]:
+        good = 0.95 if step > 20 else 0.05
+        return {
+            "frac_reward_zero_std": 0.95,
+            "frac_groups_all_solved": good,
+            "frac_groups_all_failed": 0.95 - good,
+        }
+
+    found = shown(learned, "zero_variance", 50)[-1]
+    assert "all solved .950 · all failed 0" in found.evidence_text

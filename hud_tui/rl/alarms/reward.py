@@ -312,6 +312,8 @@ def _change(values: "array[float]") -> float:
 # Groups and rollouts that a step is trained on.
 
 
+PLACES = 3
+"""Decimals of a share that is evidence: below that is an average's tail of earlier steps."""
 RESIDUE = 1e-3
 """Standard deviations below this are rounding error (NVIDIA-NeMo/RL#4161)."""
 
@@ -351,8 +353,8 @@ class ZeroVariance(Detector[Limits]):
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
             Evidence("zero-variance groups", self._flat.value, self.tuning.warn),
-            Evidence("all solved", self._good.value),
-            Evidence("all failed", self._bad.value),
+            Evidence("all solved", round(self._good.value, PLACES)),
+            Evidence("all failed", round(self._bad.value, PLACES)),
         )
 
     def advice(self) -> str:
