@@ -749,7 +749,7 @@ class RunGroup:
     """The common values, as column and value."""
     rows: tuple[RunRow, ...]
     mean: float | None
-    """Mean of their rewards; None if none has one, or if their tasksets differ: rewards of
+    """Mean of their rewards; None if none has one, or if they have no common taskset: rewards of
     different tasks have no common scale."""
     std: float | None
     """Standard deviation between the runs; None for fewer than two with a reward."""
@@ -761,7 +761,7 @@ class RunGroup:
         parts = [
             counted(len(self.rows), "run"),
             self._reward,
-            *(_shared(*key) for key in self.keys),
+            *(_shared(*key) for key in self.keys if self._tells(*key)),
         ]
         return " · ".join(text for text in parts if text)
 
@@ -770,20 +770,38 @@ class RunGroup:
         """Their mean reward, or why there is none; empty without rewards."""
         of = sum(row.reward is not None for row in self.rows)
         if self.mean is None:
-            return "tasksets differ: no mean reward" if of else ""
+            why = "tasksets differ" if len(_tasksets(self.rows)) > 1 else "tasksets unknown"
+            return f"{why}: no mean reward" if of else ""
         every = of == len(self.rows)
         if self.std is None:
             return f"reward {short(self.mean)}{'' if every else ' of 1 run'}"
         among = "runs" if every else f"{of} runs"
         return f"reward {short(self.mean)} ± {short(self.std)} between {among}"
 
+    def _tells(self, key: str, value: str) -> bool:
+        """Whether a value belongs in the title: not a parameter that loops outside the service did
+        not report."""
+        return value != "–" or _is_column(key) or not all(map(_drives_itself, self.rows))
+
+
+def _tasksets(rows: Sequence[RunRow]) -> set[str]:
+    return {row.taskset for row in rows}
+
+
+def _drives_itself(row: RunRow) -> bool:
+    """Whether it is a loop outside the service, of which only what it reports is known."""
+    return row.kind != "training"
+
 
 def _shared(key: str, value: str) -> str:
     """A value that the runs of a group have in common, as text."""
     if value != "–":
         return f"{short_label(key)} {value}"
-    is_column = any(key in (one.key, one.title) for one in COLUMNS.values())
-    return f"no {key}" if is_column else f"{short_label(key)} not set"
+    return f"no {key}" if _is_column(key) else f"{short_label(key)} not set"
+
+
+def _is_column(key: str) -> bool:
+    return any(key in (one.key, one.title) for one in COLUMNS.values())
 
 
 DIFFERS = "differs"
@@ -807,11 +825,20 @@ def group_rows(rows: Sequence[RunRow], by: str) -> list[RunGroup]:
     return [_group(keys, alike) for keys, alike in found.items()]
 
 
+def _known(rows: Sequence[RunRow], key: str) -> set[object]:
+    """A parameter's different values, without the unknown ones."""
+    values = ((row, setting(row, key)) for row in rows)
+    return {_hashed(one) for row, one in values if one is not None or not _drives_itself(row)}
+
+
 Keys = Callable[[RunRow], tuple[tuple[str, str], ...]]
 
 
 def _differing_values(rows: Sequence[RunRow]) -> Keys:
-    keys = [k for k in differing(rows) if k not in REPEATS and k != "model"]
+    """The service records all parameters of its own runs. One that a loop outside it did not
+    report is unknown, which is no difference."""
+    apart = [k for k in differing(rows) if k not in REPEATS and k != "model"]
+    keys = [k for k in apart if k in IDENTITY or len(_known(rows, k)) > 1]
     return lambda row: tuple((key, value_text(setting(row, key))) for key in keys)
 
 
@@ -830,7 +857,8 @@ def _column_values(by: str) -> Keys:
 
 
 def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[RunRow]) -> RunGroup:
-    of_one = len({row.taskset for row in rows}) < 2
+    unknown = len(rows) > 1 and any(_drives_itself(row) and not row.taskset for row in rows)
+    of_one = len(_tasksets(rows)) < 2 and not unknown
     rewards = [row.reward for row in rows if row.reward is not None and of_one]
     std = stdev(rewards) if len(rewards) > 1 else None
     return RunGroup(keys, tuple(rows), fmean(rewards) if rewards else None, std)

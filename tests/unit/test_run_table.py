@@ -307,6 +307,30 @@ def test_groups_are_settings_and_their_repetitions() -> None:
     assert [group.keys for group in group_rows(ROWS, "state")] == [(("state", s),) for s in states]
 
 
+def test_what_a_loop_outside_the_service_does_not_report_is_no_difference() -> None:
+    usual = {"norm_adv_by_std": True, "beta1": 0.9}
+    managed = [
+        run(f"m{lr}", parameters={"learning_rate": lr, **usual}, reward=0.5, taskset="arith")
+        for lr in (1e-4, 3e-4)
+    ]
+    loops = [run(f"l{n}", kind="reported", lr=1e-4, reward=n / 10) for n in (1, 2)]
+    assert [group.title for group in group_rows([*managed, *loops], "differs")] == [
+        "1 run · reward .500 · taskset arith · lr 1e-4",
+        "1 run · reward .500 · taskset arith · lr 3e-4",
+        "2 runs · tasksets unknown: no mean reward · no taskset · lr 1e-4",
+    ]
+    left_out = run("m", parameters={"learning_rate": 1e-4, "beta1": 0.9}, taskset="arith")
+    titles = [group.title for group in group_rows([*managed[:1], left_out], "differs")]
+    assert titles == [
+        "1 run · reward .500 · norm adv by std yes",
+        "1 run · norm adv by std not set",
+    ]
+    [unset, *_] = group_rows(loops, "taskset,param.beta1")
+    assert unset.title == "2 runs · tasksets unknown: no mean reward · no taskset"
+    [alone] = group_rows(loops[:1], "sweep")
+    assert alone.title == "1 run · reward .100 · no sweep"
+
+
 def test_a_group_says_its_reward_first_where_there_is_a_mean() -> None:
     """The end of a title is cut in a narrow terminal."""
     rows = [
