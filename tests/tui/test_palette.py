@@ -291,6 +291,8 @@ def test_a_name_has_the_room_that_no_note_needs() -> None:
     assert both == f"{long}{' ' * 12}{note}"
     some = _row("k", Place(long, nowhere, "what it does, which is long"), "action", 76)
     assert some.cells[0].plain == f"{long}  what it does,…"
+    told = _row("k", Place(long, nowhere, "0a1b2c3d completed", id="0a1b2c3d"), "job", 60)
+    assert told.cells[0].plain == f"{long[:49]}…  0a1b2c3d"
     keyed = _row("k", Place(long, nowhere, "^s"), "action", 40).cells[0].plain
     assert (len(keyed), keyed[-4:]) == (40, "  ^s")
 

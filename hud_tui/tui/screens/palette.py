@@ -75,6 +75,8 @@ class Place:
     """Shown dim beside the name: the key of an action, the state of a run."""
     is_dim: bool = False
     """Whether its name is dim as well: an action of another view."""
+    id: str = ""
+    """The part of the note that tells it from others of its name: shown however long that is."""
 
 
 @dataclass(frozen=True)
@@ -443,7 +445,7 @@ KIND_CELLS = 13
 COLUMNS = (Column("name"), Column("kind", KIND_CELLS, right=True))
 SHORT_NOTE, LEAST_NOTE = 8, 10
 """A note of at most so many cells, as a key is, is always whole; a longer one gives way to the
-name, and is left out where less than so many cells are left."""
+name, and is left out, but for an id, where less than so many cells are left."""
 
 
 def _row(key: str, one: Place, kind: str, room: int) -> Row:
@@ -452,7 +454,7 @@ def _row(key: str, one: Place, kind: str, room: int) -> Row:
     name = name.stylize("$text-muted") if one.is_dim else name
     left = room - name.cell_length - 2
     if len(note) > max(left, SHORT_NOTE):
-        note = one_line(note, left - 1) if left >= LEAST_NOTE else ""
+        note = one_line(note, left - 1) if left >= LEAST_NOTE else one.id
     if note:
         name = name.truncate(max(1, room - len(note) - 2), ellipsis=True)
         gap = " " * max(2, room - name.cell_length - len(note))
@@ -750,8 +752,8 @@ class Places:
     def _job_section(self, kind: str, jobs: Sequence[Job]) -> Section:
         def place(at: int) -> Place:
             one = jobs[at]
-            note = f"{one.id[:8]} {one.status or ''}"
-            return Place(one.name or one.id, partial(self._show, f"{kind}s", one.id), note)
+            short, go = one.id[:8], partial(self._show, f"{kind}s", one.id)
+            return Place(one.name or one.id, go, f"{short} {one.status or ''}", id=short)
 
         section = Section(kind, place)
         section.add([one.name or "" for one in jobs], [one.id for one in jobs])
