@@ -16,7 +16,7 @@ from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from tests.conftest import Served
 from tests.tui import runs
-from tests.tui.cockpit import Cockpit, cockpit, grow, put_head
+from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
 from tests.tui.hand import Hand
 from tests.tui.still import standing
 from tests.tui.test_checkpoints import (
@@ -32,6 +32,18 @@ from tests.tui.test_checkpoints import (
 
 def line(flown: Cockpit, number: int) -> str:
     return tree(flown).render_line(number).text
+
+
+async def select(flown: Cockpit, model_id: str) -> None:
+    """Select the model in Models, and go to its tree."""
+    models = await flown.open(ModelsScreen, "1")
+    await flown.until(lambda: any(row.key == model_id for row in models.rows.rows))
+    models.rows.select(model_id)
+    await flown.press("enter")
+    session = flown.app.workspace.session
+    await flown.until(lambda: session.run.model and session.run.model.id == model_id)
+    await flown.press("4")
+    await flown.until(lambda: flown.view.VIEW == "checkpoints" and flown.view.run.loaded)
 
 
 async def panel(flown: Cockpit, kind: type) -> None:
@@ -170,6 +182,19 @@ async def test_a_fork_says_where_it_starts(served: Served) -> None:
         await flown.until(lambda: flown.app.screen.focused is tree(flown))
         await flown.press("end")
         await flown.until(lambda: told in details_of(flown))
+
+
+async def test_a_shorter_run_is_shown_after_a_longer_one(served: Served) -> None:
+    async with tree_of(served) as (flown, long):
+        short = str((await grown(flown.http, "short", 2))["id"])
+        await flown.press("g")
+        assert under_cursor(flown) == "step-000006"
+        await select(flown, short)
+        await flown.until(lambda: under_cursor(flown) == "step-000002")
+        await flown.until(lambda: "step-000002" in details_of(flown))
+        await select(flown, long)
+        await flown.until(lambda: under_cursor(flown) == "step-000006")
+        await flown.until(lambda: "step-000006" in details_of(flown))
 
 
 async def test_one_prompt_is_sampled_from_two_checkpoints(

@@ -163,6 +163,9 @@ class CheckpointsScreen(HudScreen):
     def watch_run(self, before: Run, run: Run) -> None:
         if not self.is_mounted:
             return
+        other = (run.model and run.model.id) != (before.model and before.model.id)
+        if other or self.at.position >= len(run.tree):  # the list has not read this tree yet
+            self.at, self._beside = CheckpointTree.Moved(ROOT, ROOT, False), {}
         if run.alarms.onsets != before.alarms.onsets:
             self.show_marks()
         if run.evaluations is not before.evaluations:
@@ -173,7 +176,7 @@ class CheckpointsScreen(HudScreen):
                 self._compare_evaluations(self.at.position)
         if run.tree is before.tree and run.model is before.model:
             return
-        if (run.model and run.model.id) != (before.model and before.model.id):
+        if other:
             self.marked = ()
             self.show_marks()
         self._show_state()
@@ -251,6 +254,8 @@ class CheckpointsScreen(HudScreen):
 
     @on(CheckpointTree.Moved)
     def _cursor_moved(self, at: CheckpointTree.Moved) -> None:
+        if at.position >= len(self.run.tree):  # sent before another model was selected
+            return
         grown = at.folded and self.at.folded and at.oldest == self.at.oldest
         moved = at.position != self.at.position and not (grown or self.tree_list.follow)
         self.at = at
