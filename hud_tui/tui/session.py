@@ -148,8 +148,8 @@ class RunSession:
         self._loop_tree: Tree | None = None
         """The tree when `find_loop` last asked."""
         self._loop_read_at = 0.0
-        self.metric = ""
-        """The metric that Live is to enlarge next, of the alarm that was opened."""
+        self.opened: Alarm | None = None
+        """The alarm whose metric Live is to enlarge next."""
         self.evaluation_runner = EvaluationRunner(self, owner)
         self._owner, self._thresholds, self._recorder = owner, thresholds, recorder
         self._follower: Follower | None = None

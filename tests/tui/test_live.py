@@ -6,7 +6,7 @@ import pytest
 
 from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
 from hud_tui.keys import of_view, spell
-from hud_tui.rl.alarms.alarm import Report
+from hud_tui.rl.alarms.alarm import Level, Report
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.groups import Order
@@ -429,6 +429,37 @@ async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
         await until(lambda: "⚑ off-policy drift limit .012" in text_of(chart))
         await stage.show(replace(run, alarms=Report((alarm,), quiet=frozenset({alarm.id}))))
         assert stage.live.charted[0] == "reward_mean"
+
+
+async def test_a_small_screen_shows_an_alarm_s_limit_instead_of_the_change() -> None:
+    alarm = runs.alarm(4, metric="kl_sample_train", limit=0.0123)
+    async with staged(replace(runs.run_of(30), alarms=Report((alarm,)))) as (stage, pilot):
+        for size, rows in (((80, 24), 2), ((100, 30), 2), ((120, 40), 3)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            assert stage.live.metrics.curve_rows == rows
+            await until(lambda: "╌ .012" in text_of(stage.live.metrics))
+
+
+async def test_the_chart_of_an_alarm_that_was_opened_names_it_and_its_limit() -> None:
+    """Also if a more severe one is on the same metric, or it has ended."""
+    gap = runs.alarm(4, title="held-out gap", metric="entropy", level=Level.CRITICAL)
+    fall = runs.alarm(9, name="fall", title="forgetting", metric="entropy", limit=0.518)
+    over = runs.alarm(2, name="over", title="plateau", metric="entropy", active=False, ended=7)
+    run = replace(runs.run_of(30), alarms=Report((gap, fall, over)))
+    async with staged(run) as (stage, _):
+        chart = stage.live.query_one(FocusChart)
+        for alarm, said in (
+            (fall, "⚑ forgetting limit .518"),
+            (over, "⚑ plateau since step 2 until step 7"),
+            (gap, "⚑ held-out gap since step 4"),
+        ):
+            stage.live.session.opened = alarm
+            stage.live.on_screen_resume()
+            await until(lambda said=said: said in " ".join(text_of(chart).split()))
+        stage.live.enlarge("reward_mean")
+        stage.live.enlarge("entropy")
+        await until(lambda: "⚑ held-out gap" in text_of(chart))
 
 
 async def test_the_small_charts_are_large_enough_to_read() -> None:

@@ -176,6 +176,13 @@ class Report:
                 found.setdefault(alarm.metric, alarm)
         return found
 
+    def of_metric(self, key: str, opened: str = "") -> Alarm | None:
+        """The alarm to draw with a metric: the one with the id `opened` if it concerns the metric,
+        even if it has ended; else the most severe of `loud`."""
+        known = (one for one in (*self.alarms, *self.left) if one.id == opened)
+        found = next((one for one in known if one.metric == key), None)
+        return found or self.by_metric.get(key)
+
     @property
     def onsets(self) -> frozenset[str]:
         """Ids of the checkpoints at which alarms began, including ended and left ones."""

@@ -108,7 +108,7 @@ class AlarmsScreen(HudScreen):
         if (alarm := self.alarm) is not None:
             self.session.at = alarm.checkpoint_id
             if alarm.metric in self.run.series.keys:
-                self.session.metric = alarm.metric
+                self.session.opened = alarm
             await self.app.switch_mode("live")
 
     async def action_leave(self) -> None:

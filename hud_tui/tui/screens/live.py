@@ -124,6 +124,9 @@ class LiveScreen(HudScreen):
     """How many metrics are hidden."""
     focus_key: reactive[str] = reactive(REWARD, repaint=False)
     """The metric of the focus chart."""
+    opened: reactive[str] = reactive("", repaint=False)
+    """Id of the alarm whose metric it is, if one was opened; for as long as this model is
+    selected."""
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row under the crosshair; None follows the newest."""
     signs: reactive[dict[int, Sign]] = reactive[dict[int, Sign]](dict, repaint=False)
@@ -147,8 +150,6 @@ class LiveScreen(HudScreen):
         self.groups = GroupGrid()
         self._requested = REWARD
         """The metric for the focus chart once the run reports it."""
-        self._lent = False
-        """Whether that is an alarm's metric, for as long as this model is selected."""
 
     def watch_choices(self, before: Choices, now: Choices) -> None:
         if (before.order, before.hidden) != (now.order, now.hidden):
@@ -192,8 +193,8 @@ class LiveScreen(HudScreen):
         self.context.layout.arrange(chart=key)
         self._request(key)
 
-    def _request(self, key: str, lent: bool = False) -> None:
-        self._requested, self._lent = key, lent
+    def _request(self, key: str, opened: str = "") -> None:
+        self._requested, self.opened = key, opened
         self._arrange()
 
     def action_cursor(self, steps: int) -> None:
@@ -334,10 +335,10 @@ class LiveScreen(HudScreen):
         another view."""
         self._find_cursor()
         self._find_signs()
-        chart, metric = self.context.layout.now.chart, self.session.metric
-        if self.is_mounted and (metric or (chart != self._requested and not self._lent)):
-            self.session.metric, self.full = "", False
-            self._request(metric or chart, lent=bool(metric))
+        chart, alarm = self.context.layout.now.chart, self.session.opened
+        if self.is_mounted and (alarm or (chart != self._requested and not self.opened)):
+            self.session.opened, self.full = None, False
+            self._request(alarm.metric if alarm else chart, alarm.id if alarm else "")
             self.show_pane("metrics")
         if self.is_mounted and self.focused is None:
             self.show_pane(self.pane)
@@ -484,7 +485,9 @@ class LiveScreen(HudScreen):
         yield Reason().data_bind(run=here.run, freshness=here.freshness)
         yield ClickableText(id="nothing")
         with Vertical(id="panes"):
-            yield FocusChart(self.chart_data).data_bind(key=here.focus_key, **charts)
+            yield FocusChart(self.chart_data).data_bind(
+                key=here.focus_key, opened=here.opened, **charts
+            )
             yield MetricGrid(self.chart_data).data_bind(
                 keys=here.charted,
                 hidden=here.hidden,
@@ -502,7 +505,7 @@ class LiveScreen(HudScreen):
         if _id(run) != _id(before):
             self.frozen = False
             self.compare(None)
-            if self.focus_key in before.alarms.by_metric and not self._lent:
+            if self.focus_key in before.alarms.by_metric and not self.opened:
                 self.context.layout.arrange(chart=REWARD)
             self._request(self.context.layout.now.chart)
         if not self.frozen:

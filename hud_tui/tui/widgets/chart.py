@@ -506,7 +506,8 @@ class BrailleChart:
         ill = outside(metric(self.key), readout.raw)
         tone = alarm_tone(alarm) or ("warm" if ill else "plain")
         numbers = [(short(readout.raw), tone), (signed(readout.delta), "dim")]
-        numbers += [limit_text(alarm)] if alarm else []
+        if alarm is not None and alarm.limit is not None:  # of two rows it takes the change's
+            numbers[min(2, look.height - 1) :] = [limit_text(alarm.limit)]
         numbers += [("", "dim")] * look.height
         strips = [self._title(look, chosen, alarm)]
         kinds = TONES | {"line": alarm_tone(alarm) or "accent"}
@@ -559,13 +560,19 @@ def metric_title(key: str, run: Run) -> str:
 
 
 def alarm_tone(alarm: Alarm | None) -> str:
-    """The tone of an alarm; empty without one."""
-    return "" if alarm is None else "hot" if alarm.level is Level.CRITICAL else "warm"
+    """The tone of an active alarm; empty without one."""
+    return (
+        ""
+        if alarm is None or not alarm.active
+        else "hot"
+        if alarm.level is Level.CRITICAL
+        else "warm"
+    )
 
 
-def limit_text(alarm: Alarm) -> tuple[str, str]:
+def limit_text(limit: float) -> tuple[str, str]:
     """An alarm's limit as text beside its chart, and its tone."""
-    return ("" if alarm.limit is None else f"╌ {short(alarm.limit)}", "warm")
+    return f"╌ {short(limit)}", "warm"
 
 
 class RunChart(LinesView):

@@ -286,7 +286,7 @@ class Curves:
     chart_data: ChartData
     chart_view: ChartView
     alarm: Alarm | None = None
-    """The most severe one on the metric."""
+    """The one on the metric that was opened, else the most severe."""
 
     @property
     def limit(self) -> float | None:
@@ -537,7 +537,13 @@ def _spared(number: tuple[str, str, str]) -> int:
 
 
 def focus_heading(
-    key: str, run: Run, chart_data: ChartData, chart_view: ChartView, cursor: int | None, off: int
+    key: str,
+    run: Run,
+    chart_data: ChartData,
+    chart_view: ChartView,
+    cursor: int | None,
+    off: int,
+    alarm: Alarm | None = None,
 ) -> Heading:
     """The heading for a metric of the run.
 
@@ -548,24 +554,29 @@ def focus_heading(
         chart_view: How they are shown.
         cursor: The row under the crosshair; None for the newest.
         off: Columns with a value that is off the scale.
+        alarm: The alarm that is drawn with it.
     """
     chart_view = chart_view.of(key)
     return Heading(
         metric_title(key, run),
-        [number for number in _numbers(key, run, chart_data, chart_view, cursor) if number[1]],
+        [one for one in _numbers(key, run, chart_data, chart_view, cursor, alarm) if one[1]],
         metric(key).meaning,
         [word for word in _words(key, run, chart_data, chart_view, cursor, off) if word],
     )
 
 
 def _numbers(
-    key: str, run: Run, chart_data: ChartData, chart_view: ChartView, cursor: int | None
+    key: str,
+    run: Run,
+    chart_data: ChartData,
+    chart_view: ChartView,
+    cursor: int | None,
+    alarm: Alarm | None,
 ) -> list[tuple[str, str, str]]:
     """The numbers of a heading: label, value (empty if there is none) and tone."""
     length = run.series.length if cursor is None else cursor + 1
     curve, known = chart_data.curve(run, key, chart_view), metric(key)
     readout = curve.readout(length, exact=cursor is not None)
-    alarm = run.alarms.by_metric.get(key)
     tone = alarm_tone(alarm) or ("warm" if outside(known, readout.raw) else "plain")
     numbers = [
         (RAW, short(readout.raw), tone),
@@ -574,7 +585,8 @@ def _numbers(
     if alarm is not None:
         since = f"since step {alarm.onset}"
         limit = since if alarm.limit is None else f"limit {short(alarm.limit)}"
-        numbers.append((f"{FLAG} {alarm.title}", limit, tone))
+        over = "" if alarm.ended is None else f" until step {alarm.ended}"
+        numbers.append((f"{FLAG} {alarm.title}", f"{limit}{over}", tone))
     if chart_view.weight:
         numbers.insert(0, (f"EMA({chart_view.weight:g}) =", short(readout.smooth), "plain"))
     if key == REWARD and length:
@@ -668,12 +680,22 @@ class FocusChart(ChartMouse, can_focus=False):
 
     key: reactive[str] = reactive("", repaint=False)
     """The metric."""
+    opened: reactive[str] = reactive("", repaint=False)
+    """Id of the alarm that was opened; others on its metric are then not drawn."""
 
     _stamp: object = None
     _figure = EMPTY
 
     def watch_key(self) -> None:
         self.redraw()
+
+    def watch_opened(self) -> None:
+        self.redraw()
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """The alarm that is drawn."""
+        return self.run.alarms.of_metric(self.key, self.opened)
 
     def notify_style_update(self) -> None:
         self._stamp = None
@@ -696,7 +718,7 @@ class FocusChart(ChartMouse, can_focus=False):
         off = self._cached(width, self._figure_rows).off if self.drawable else 0
         tones = {name: self.tone(name) for name in HEADING_TONES}
         return focus_heading(
-            self.key, self.run, self.chart_data, self.chart_view, self.pointed, off
+            self.key, self.run, self.chart_data, self.chart_view, self.pointed, off, self.alarm
         ).strip(tones, width)
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
@@ -792,8 +814,8 @@ class FocusChart(ChartMouse, can_focus=False):
 
     def _cached(self, width: int, height: int) -> Figure:
         reach = self.chart_data.reach(self.run, self.chart_view)
-        alarm = self.run.alarms.by_metric.get(self.key)
-        of_alarm = None if alarm is None else (alarm.level, alarm.limit)
+        alarm = self.alarm
+        of_alarm = None if alarm is None else (alarm.level, alarm.active, alarm.limit)
         edition = self.run.tree.edition if self.key == REWARD else 0
         stamp = (
             *(self.run.series, reach, self.chart_view, self.key, width, height),
