@@ -18,6 +18,7 @@ from hud_tui.client.submit import SweepFiles
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
+from hud_tui.rl.run import SUCCEEDED, has_ended, reason
 from hud_tui.rl.runs import (
     Column,
     RunGroup,
@@ -47,10 +48,12 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
     job_id = await find_job(client, args.job)
     if args.cancel or args.resume:
         return await (_cancel if args.cancel else _resume)(client, args, job_id)
-    job, status = await _listed(client, job_id), await client.known_job(job_id)
+    job = await _listed(client, job_id)
     folder = control.driven_here(paths_of(args).state, job_id)
-    if folder is not None:
-        status = status or control.status_from_files(folder)
+    if folder is None:
+        status = await client.known_job(job_id)
+    else:
+        status = await control.status_of(client, folder, job_id)
     more = {} if folder is None else control.report_of(folder)
     emit("job", {"job_id": job_id, "job": job, "status": status, **more})
     return 0
@@ -79,8 +82,11 @@ async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> i
     status = await control.resume(client, paths_of(args).state, job_id)
     step = f", at step {status.step} of {status.steps}" if status.steps else ""
     message = f"resumed job {job_id}: {status.status}{step}"
-    show(args, "job", {"job_id": job_id, "status": status}, message)
-    return 0
+    is_lost = has_ended(status.status) and status.status not in SUCCEEDED
+    if is_lost:
+        message = f"could not resume job {job_id}: {status.status}{step}: {reason(status)}"
+    show(args, "job", {"job_id": job_id, "status": status}, one_line(message, 800))
+    return 1 if is_lost else 0
 
 
 async def _listed(client: HudClient, job_id: str) -> Job | None:

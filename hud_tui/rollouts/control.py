@@ -16,7 +16,9 @@ from pydantic import ValidationError
 from hud_tui.audit_log import Change, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
+from hud_tui.rl.run import has_ended
 from hud_tui.rl.text import one_line
+from hud_tui.rollouts.environment import check_source, setting_of
 from hud_tui.rollouts.run_files import Order, RunFolder, State, known_runs, run_folder
 from hud_tui.storage import open_or_make, tail
 from hud_tui.wire import CancelJobResult, JobError, JobStatus, Model
@@ -120,9 +122,11 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
         if folder.state().status == "queued":
             continue
         status = await status_of(client, folder, job_id)
-        # or so short that it has ended already
-        if status.status == "running" or not folder.is_driven:
+        if status.status == "running":
             return status
+        if not folder.is_driven:  # so short that it has ended already, or the service refused it
+            is_told = status.status == folder.state().status
+            return status if is_told else status_from_files(client, folder)
     logged_lines = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
     why = one_line(" · ".join(logged_lines[-LOG_LINES:]), 600)
     raise HudError(f"the run's driver did not begin: {why}", f"see {folder.driver_log}")
@@ -147,16 +151,27 @@ def _spawn(folder: RunFolder, state: Path) -> None:
 
 
 async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobStatus:
-    """A run's status from the service; from its files if the service does not know such runs."""
+    """A run's status from the service; from its files if the service does not know such runs, or
+    has not noticed that the driver is gone."""
+    is_driven = folder.is_driven  # asked first: a driver reports its end before it exits
     known = await client.known_job(job_id)
-    return known if known is not None else status_from_files(folder)
+    if known is None:
+        return status_from_files(client, folder)
+    if is_driven or has_ended(known.status):
+        return known
+    own = status_from_files(client, folder)
+    return known.model_copy(update={"status": own.status, "error": own.error})
 
 
-def status_from_files(folder: RunFolder) -> JobStatus:
+def status_from_files(client: HudClient, folder: RunFolder) -> JobStatus:
     """A run's status from its files alone."""
     order, state = folder.order(), folder.state()
     is_gone = state.status == "running" and not folder.is_driven
     error = state.error or {}
+    if is_gone:
+        again = client.settings.command("jobs", order.job_id, "--resume")
+        why = f"its driver ended; finished rollouts are kept; resume: {again}"
+        error = {"code": "interrupted", "message": why}
     return JobStatus(
         status="interrupted" if is_gone else state.status,
         model=order.model,
@@ -212,6 +227,8 @@ async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatu
 
     Raises:
         HudConflict: It is running, or has taken all its steps.
+        HudUsage: Its environment, interpreter or a variable is missing here, or another run
+            trains the model; the run stays as it is.
         HudError: The service refused, or the driver did not begin.
     """
     folder = driven_here(state, job_id)
@@ -223,6 +240,10 @@ async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatu
     if known.status == "succeeded":
         raise HudConflict(409, f"nothing to resume: run {job_id} has succeeded")
     client.wire.guard.check("resume")
+    order = folder.order()
+    check_source(order.source)
+    setting_of(order, client.settings, folder.environment_log)
+    require_absent_run(client, state, order.model_id)
     folder.forget_cancel()
     folder.save(known.model_copy(update={"status": "queued"}))
     return await _drive(client, folder, state)

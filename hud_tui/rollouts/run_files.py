@@ -143,8 +143,8 @@ class RunFolder:
     def begin(self, order: Order) -> None:
         """Store a new run."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.save_order(order)
         self.save(State())
+        self.save_order(order)  # last: it makes the run known
 
     def save_order(self, order: Order) -> None:
         write_atomic(self.path / "order.json", order.model_dump_json(indent=1))

@@ -31,6 +31,7 @@ from hud_tui.rl.evaluation import last_requested, rollout_seconds, size, weights
 from hud_tui.rl.head import name
 from hud_tui.rl.progress import UNBOUNDED, NumberField
 from hud_tui.rl.run import (
+    SUCCEEDED,
     Run,
     has_ended,
     job_evaluates,
@@ -38,6 +39,7 @@ from hud_tui.rl.run import (
     job_model_id,
     job_step,
     job_title,
+    reason,
 )
 from hud_tui.rl.sweep import Member, Sweep
 from hud_tui.rl.tasks.task import Task
@@ -634,7 +636,7 @@ async def ask_resume(
     it from a worker.
 
     Raises:
-        HudError: The service refused, or did not answer.
+        HudError: The service refused, or did not answer; or the run ended at once.
     """
     if run.evaluates:  # it samples missing rollouts, and changes no checkpoint
         await session.evaluation_runner.resume(run.id)
@@ -649,6 +651,9 @@ async def ask_resume(
     if not await writes.confirm_name(run.model_id, "resume its run"):
         return None
     status = await control.resume(session.client, session.store.directory, run.id)
+    if has_ended(status.status) and status.status not in SUCCEEDED:
+        why = one_line(reason(status) or f"the run is {status.status}", 600)
+        raise HudError(f"could not resume: {why}")
     return one_line(status.status, 40)
 
 

@@ -152,4 +152,4 @@ async def test_on_a_service_without_driven_runs_and_keys_the_tree_says_what_was_
     job = await driven.client.job(folder.order().job_id)
     assert (job.name, job.group_size) == ("sums", 4)
     assert next(lost, None) is None
-    assert status_from_files(folder).step == 3
+    assert status_from_files(driven.client, folder).step == 3

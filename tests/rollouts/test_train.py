@@ -1,6 +1,9 @@
 """``train``, ``jobs --cancel`` and ``--resume`` on the command line, with a real driver."""
 
+import asyncio
+import os
 import re
+import signal
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -237,6 +240,58 @@ async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
     async with over_socket(served) as client:
         model = await client.model("arith-rl")
         await check_tree(client, model.id, folder.state().step)
+
+
+async def test_one_that_cannot_be_resumed_says_why_and_stays_as_it_is(
+    hud: Command, text: Text, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "sk-4711")
+    flags = ("-y", "--no-trial", "--steps", "400", *FLAGS, "--lr", "1e-6", "--env", "SHOP_TOKEN")
+    begun = await hud("train", str(source), "-m", "arith-rl", *flags)
+    job_id = begun.data["job_id"]
+    folder = known_runs(tmp_path / "state")[job_id]
+    await hud("jobs", job_id, "--cancel", "-y")
+    resume, before = ("jobs", job_id, "--resume", "-y"), folder.state()
+    monkeypatch.delenv("SHOP_TOKEN")
+    done = await hud(*resume)
+    assert (done.code, done.error["message"]) == (2, "--env SHOP_TOKEN: not set here")
+    monkeypatch.setenv("SHOP_TOKEN", "sk-4711")
+    order = folder.order()
+    folder.save_order(order.model_copy(update={"source": "/no/such/env.py"}))
+    done = await hud(*resume)
+    assert (done.code, done.error["message"]) == (2, "/no/such/env.py: no such file or directory")
+    assert folder.state() == before
+    wrong = {"loss_fn": "ppo", "loss_fn_config": {"clip_low_threshold": 2}}
+    folder.save_order(order.model_copy(update={"parameters": {**order.parameters, **wrong}}))
+    code, said, _ = await text(*resume)
+    assert code == 1
+    assert said.startswith(f"could not resume job {job_id}: failed, at step {before.step} of 400: ")
+    assert "clip_low_threshold must not exceed" in said
+
+
+async def test_a_driver_that_is_killed_is_told_with_how_to_go_on(
+    hud: Command, text: Text, tmp_path: Path, source: Path
+) -> None:
+    flags = ("-y", "--no-trial", "--steps", "400", *FLAGS, "--lr", "1e-6", "--follow")
+    following = asyncio.create_task(text("train", str(source), "-m", "arith-rl", *flags))
+
+    def stepped() -> bool:
+        return any(folder.state().step for folder in known_runs(tmp_path / "state").values())
+
+    await until(stepped)
+    [(job_id, folder)] = known_runs(tmp_path / "state").items()
+    pid = folder.driver_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    code, said, _ = await following
+    assert code == 1
+    assert re.search(rf"^job {job_id}  interrupted  step \d+ of 400$", said, re.MULTILINE)
+    again = f"jobs {job_id} --resume"
+    assert "why  its driver ended; finished rollouts are kept; resume: hud-tui" in said
+    assert again in said
+    status = (await hud("jobs", job_id)).data["status"]
+    assert status["status"] == "interrupted"
+    assert again in status["error"]["message"]
 
 
 async def test_what_cannot_be_is_refused_by_name(hud: Command, source: Path) -> None:

@@ -61,6 +61,10 @@ async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
         await flown.agree("X")
         assert await asyncio.wait_for(running, 60) == "cancelled"
         await flown.until(lambda: view.table.row.status == "cancelled")
+        folder.save_order(order.model_copy(update={"named": ["NO_SUCH_VARIABLE"]}))
+        await flown.agree("R")
+        await flown.until(lambda: any("not set here" in one for one in flown.notices))
+        assert folder.state().status == "cancelled"
 
 
 async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
