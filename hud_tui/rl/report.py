@@ -25,6 +25,7 @@ from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import Run, is_active, reason
 from hud_tui.rl.text import counted, one_line, seconds, spaced
 from hud_tui.rl.tree_layout import Segments
+from hud_tui.wire import Evaluation
 
 # A metric's curve as SVG: small, deterministic, legible on light and dark pages.
 #
@@ -373,18 +374,37 @@ MOST_LISTED = 100
 def evaluations_part(run: Run) -> str:
     """The results of evaluations."""
     found = evaluation_results(list(run.tree), list(run.evaluations.values()))
-    rows = [
-        (
-            *(code(one.name, 60), escaped(one.found.split, 20), code(one.found.name, 60)),
-            size(one.found.num_tasks, one.found.samples or 1),
-            *(_estimated(one, label) for label in ("mean reward", "pass@1")),
-            _estimated(one, f"pass@{one.found.samples}"),
-        )
-        for one in found[-MOST_LISTED:]
-    ]
-    names = ("checkpoint", "split", "tasks", "size", "mean reward", "pass@1", "pass@samples")
-    intro = "Each task was rolled out so often from exactly these weights; 95 % intervals by tasks."
+    named = {one.found.tasks_digest: one.found.name for one in found if one.found.name}
+    listed: dict[tuple[object, ...], tuple[str, ...]] = {}
+    for place, one in enumerate(found):
+        row = _evaluation_row(one, named)
+        how = (one.found.seed, one.found.temperature, one.found.max_tokens)
+        listed[(*row, *how) if one.found.seed is not None else (place,)] = row
+    names = ("checkpoint", "split", "tasks", "size", "mean reward", "pass@1", "pass@K")
+    intro = (
+        "Each task was rolled out so often (K times) from exactly these weights; 95 % intervals by "
+        "tasks. An evaluation repeated with the same seed is listed once."
+    )
+    rows = list(listed.values())[-MOST_LISTED:]
     return section("Evaluations", [intro, table(names, rows)] if rows else [])
+
+
+def _evaluation_row(
+    one: EvaluationResult, named: Mapping[str | None, str | None]
+) -> tuple[str, ...]:
+    return (
+        *(code(one.name, 60), escaped(one.found.split, 20), _tasks_of(one.found, named)),
+        size(one.found.num_tasks, one.found.samples or 1),
+        *(_estimated(one, label) for label in ("mean reward", "pass@1")),
+        _estimated(one, f"pass@{one.found.samples}"),
+    )
+
+
+def _tasks_of(found: Evaluation, named: Mapping[str | None, str | None]) -> str:
+    """The tasks of an evaluation: one that a run made on its own held-out tasks has no name, but
+    perhaps the digest of one that has."""
+    name = found.name or (named.get(found.tasks_digest) if found.tasks_digest else None)
+    return code(name, 60) if name else "the run's own"
 
 
 def _estimated(one: EvaluationResult, label: str) -> str:
@@ -392,8 +412,8 @@ def _estimated(one: EvaluationResult, label: str) -> str:
     if found is None:
         return "–"
     if found.low is None or found.high is None:
-        return number(found.value)
-    return f"{number(found.value)} ({number(found.low)} – {number(found.high)})"
+        return short(found.value)
+    return f"{short(found.value)} ({short(found.low)} – {short(found.high)})"
 
 
 def waste_part(run: Run) -> str:

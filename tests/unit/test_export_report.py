@@ -26,13 +26,14 @@ from hud_tui.rl.report import (
     LocalFacts,
     Mark,
     chart,
+    evaluations_part,
     lineage_lines,
     points,
     report_files,
 )
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, JobStatus, Model
 from tests.unit.trees import tree_of
 
 HOSTILE = "](http://x) <img src=x onerror=1> `|` # * _ ![a](b)\n# head\x1b]0;t\x07 https://x.y"
@@ -229,3 +230,23 @@ def test_a_gap_is_seen_where_far_more_is_missing_than_usual(gap: int, parts: int
     values = [0.1, math.nan, 0.2, math.nan, 0.3, *[math.nan] * gap, 0.4, math.nan, 0.5]
     lines = re.findall(r'class="l a"', chart("t", "", [Line("a", values)]))
     assert len(lines) == parts
+
+
+def test_the_table_of_evaluations_names_the_tasks_and_lists_a_repetition_once() -> None:
+    mean = Estimate(value=0.71834, low=0.5604, high=0.8491)
+    known = {"mean_reward": 0.71834, "num_tasks": 36, "num_traces": 72, "samples": 2, "mean": mean}
+    found = [
+        Evaluation(**known, seed=1, tasks_digest="d", name="arith", pass_at={1: mean, 2: mean}),
+        Evaluation(**known, seed=1, tasks_digest="d", name="arith", pass_at={1: mean, 2: mean}),
+        Evaluation(**known, seed=2, tasks_digest="d", pass_at={1: mean, 2: mean}),
+        Evaluation(**known, tasks_digest="other"),
+        Evaluation(**known, tasks_digest="other"),
+    ]
+    node = NODES[0].model_copy(update={"evaluations": found, "is_active": True})
+    page = evaluations_part(Run(tree=Tree.of([node])))
+    head, _, *rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert "| pass@1 | pass@K |" in head
+    figure = ".718 (.560 – .849)"
+    named = f"| `step-000001` | heldout | `arith` | 36 tasks × 2 | {figure} | {figure} | {figure} |"
+    own = f"| `step-000001` | heldout | the run's own | 36 tasks × 2 | {figure} | – | – |"
+    assert rows == [named, named, own, own]
