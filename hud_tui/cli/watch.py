@@ -289,18 +289,20 @@ class Follower:
 
 def result_at(tree: Tree, position: int | None) -> dict[str, Any] | None:
     """Rewards of a step: the mean of its batch, and the held-out reward of the weights that it
-    made, with the 95 % interval and what it is a mean of; None without a position."""
+    made, with what it is a mean of and, of an evaluation, the 95 % interval over its tasks; None
+    without a position."""
     if position is None:
         return None
     node, own = tree[position], tree.own(position)
-    low, high = own.interval if own.interval and own.heldout_rollouts else (None, None)
+    found = tree.evaluation(position)
+    over_tasks = None if found is None or found.mean_reward != own.heldout else found.mean
     return {
         "checkpoint": node.name,
         "reward": node.mean_reward,
         "rollouts": node.num_traces,
         "heldout_reward": own.heldout,
-        "low": low,
-        "high": high,
+        "low": over_tasks and over_tasks.low,
+        "high": over_tasks and over_tasks.high,
         "heldout_tasks": own.heldout_tasks,
         "heldout_rollouts": own.heldout_rollouts,
         "over": own.over,
@@ -314,7 +316,8 @@ def result_text(result: Mapping[str, Any] | None) -> str:
         over = f" ({counted(result['rollouts'], 'rollout')})" if result["rollouts"] else ""
         parts.append(f"reward {result['reward']:.3f}{over}")
     if result and result["heldout_reward"] is not None:
-        ends = "" if result["low"] is None else f" [{result['low']:.3f}, {result['high']:.3f}]"
+        low, high = result["low"], result["high"]
+        ends = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
         over = f" ({result['over']})" if result["over"] else ""
         parts.append(f"held-out {result['heldout_reward']:.3f}{ends}{over}")
     return ", ".join(parts)

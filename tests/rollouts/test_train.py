@@ -18,6 +18,7 @@ from hud_tui.cli.train import _Command
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
 from hud_tui.errors import HudUsage
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rollouts.control import known_runs, require_absent_run
 from hud_tui.rollouts.environment import Trial, setting_of
 from hud_tui.service.routes import training
@@ -187,9 +188,15 @@ async def test_it_trains_follows_to_the_end_and_says_what_it_came_to(
     result = done.data["result"]
     assert (result["checkpoint"], result["rollouts"]) == ("step-000002", 12)
     assert (result["heldout_tasks"], result["heldout_rollouts"]) == (2, 2)
-    assert result["low"] <= result["heldout_reward"] <= result["high"]
     async with over_socket(served) as client:
-        await check_tree(client, (await client.model("arith-rl")).id, 2)
+        model_id = (await client.model("arith-rl")).id
+        await check_tree(client, model_id, 2)
+        tree = Tree.of(await client.checkpoints(model_id))
+    evaluation = tree.evaluation(len(tree) - 1)
+    assert evaluation is not None, "as Runs and `eval` show it"
+    assert evaluation.mean is not None
+    assert (result["low"], result["high"]) == (evaluation.mean.low, evaluation.mean.high)
+    assert (result["low"], result["high"]) != tree.own(len(tree) - 1).interval
     code, out, _ = await text("train", str(source), "-m", "arith-rl", "-y", *flags)
     last = out.splitlines()[-1]
     assert code == 0
