@@ -2,7 +2,7 @@
 
 Each step: the worker makes rollouts in groups, failed ones are handled by policy, then a gradient
 pass and an optimizer step through our client. All of it is stored before and after. So whatever is
-killed (worker, driver, app or service), the run continues from the last checkpoint: finished
+killed (worker, driver, app or service), the run continues from the model's head: finished
 rollouts are used, and no step is taken twice.
 
 No batch is trained on twice, because every training call has a key that is on disk before the call

@@ -609,7 +609,7 @@ async def ask_cancel(
             "and the head stays where it is.",
         ]
         if run.step is not None:
-            lines.append(keyed("{live.resume_run} in Live resumes it."))
+            lines.append(keyed("{live.resume_run} in Live or Runs resumes it."))
         dialog = ConfirmDialog("Cancel the run", lines, "Cancel run", True, "Keep training")
     if not await app.push_screen_wait(dialog):
         return None
