@@ -250,7 +250,10 @@ async def _change(
 def run_document(row: RunRow) -> dict[str, Any]:
     """A run in documents: its row and derived values."""
     found = {one.name: plain(getattr(row, one.name)) for one in fields(row)}
-    return {**found, "active": row.active, "step_s": row.step_s, "eta_s": row.eta_s}
+    silent_s = row.silent_s(time())
+    eta_s = row.eta_s if silent_s is None else None
+    derived = {"step_s": row.step_s, "eta_s": eta_s, "silent_s": silent_s}
+    return {**found, "active": row.active, **derived}
 
 
 def _document(

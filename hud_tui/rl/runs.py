@@ -25,6 +25,7 @@ from hud_tui.rl.names import (
     short_prefix,
 )
 from hud_tui.rl.own_numbers import heldout_evaluation, heldout_rollouts_of
+from hud_tui.rl.progress import STALL_FACTOR, STALL_FLOOR_S
 from hud_tui.rl.run import has_ended, job_model_id
 from hud_tui.rl.text import age, counted, one_line, seconds
 from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model, RunRecord
@@ -106,6 +107,18 @@ class RunRow:
         if not self.active or self.steps is None or self.step_s is None:
             return None
         return max(0, self.steps - self.step) * self.step_s
+
+    def silent_s(self, now: float) -> float | None:
+        """Seconds since the newest step of an active loop outside the service, if a step is
+        overdue; else None. Nobody reports that such a loop was killed.
+
+        Args:
+            now: Unix seconds.
+        """
+        if not self.active or not _drives_itself(self) or not self.stepped_at:
+            return None
+        silent = now - self.stepped_at
+        return silent if silent > max(STALL_FLOOR_S, STALL_FACTOR * (self.step_s or 0)) else None
 
 
 @lru_cache(4096)
@@ -361,6 +374,12 @@ def _number_column(
     return Column(key, title, get, text)
 
 
+def _eta_text(row: RunRow, now: float) -> str:
+    if row.silent_s(now) is not None:
+        return "stalled"
+    return "–" if row.eta_s is None else duration_text(row.eta_s)
+
+
 def _percent(value: float) -> str:
     return f"{100 * value:.0f} %"
 
@@ -475,7 +494,7 @@ COLUMNS: Mapping[str, Column] = {
         Column("steps", "steps", lambda row: row.step, _step_text),
         _number_column("tokens", "tokens", lambda row: row.tokens or None),
         _number_column("duration", "duration", lambda row: row.duration_s, duration_text),
-        _number_column("eta", "ETA", lambda row: row.eta_s, duration_text),
+        Column("eta", "ETA", lambda row: row.eta_s, _eta_text),
         _text_column("state", "state", lambda row: row.status),
         Column(
             "age",

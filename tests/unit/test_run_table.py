@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.cli.jobs import run_document
 from hud_tui.errors import HudUsage
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.compare import RunSeries, overlay_runs, value_at
@@ -30,6 +31,7 @@ from hud_tui.rl.runs import (
     sparkline,
     thinned,
 )
+from hud_tui.tui.screens.base import loop_left
 from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model, RunRecord
 
@@ -241,6 +243,22 @@ def test_a_held_out_reward_that_was_never_evaluated_says_of_how_many_rollouts_it
     assert COLUMNS["heldout_n"].text(unsaid, NOW) == "–"
     keep = parse_filter("heldout>.7 heldout_n>=36 !is:evaluated", NOW)
     assert [keep(one) for one in (row, unsaid, row_of(RECORD))] == [True, False, False]
+
+
+def test_a_loop_outside_the_service_without_a_step_is_stalled_and_has_no_end_in_sight() -> None:
+    """Nobody reports that it was killed: its rollouts stay open."""
+    loop = run("l", kind="reported", status="running", step=10, steps=20, duration_s=50.0)
+    loop = replace(loop, stepped_at=NOW)
+    eta = COLUMNS["eta"]
+    assert (loop.silent_s(NOW + 14), eta.text(loop, NOW + 14)) == (None, "50s")
+    assert loop_left(loop, NOW + 14) == "50 s left"
+    assert (loop.silent_s(NOW + 180), eta.text(loop, NOW + 180)) == (180, "stalled")
+    assert loop_left(loop, NOW + 180) == "no step for 3m00s"
+    document = run_document(loop)
+    assert document["eta_s"] is None
+    assert document["silent_s"] > 180
+    for other in ({"status": "completed"}, {"kind": "training"}, {"stepped_at": None}):
+        assert replace(loop, **other).silent_s(NOW + 180) is None
 
 
 def test_hud_s_words_become_the_same_row() -> None:

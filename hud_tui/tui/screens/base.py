@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from time import time
 from typing import ClassVar, TypeVar
 
 from textual import work
@@ -377,9 +378,22 @@ def _loop(row: RunRow) -> list[Part]:
     parts = [(9, clicked(name, "app.view.runs")), (5, Content(f"step {steps}"))]
     if row.reward is not None:
         parts.append((7, Content(f"reward {short(row.reward)}")))
-    if row.eta_s is not None:
-        parts.append((6, Content(f"{duration(row.eta_s)} left")))
+    if left := loop_left(row, time()):
+        parts.append((6, Content(left)))
     return parts
+
+
+def loop_left(row: RunRow, now: float) -> str:
+    """When a loop that is driven from outside will be done, or how long a step is overdue; empty if
+    unknown.
+
+    Args:
+        now: Unix seconds.
+    """
+    silent = row.silent_s(now)
+    if silent is not None:
+        return f"no step for {duration(silent)}"
+    return "" if row.eta_s is None else f"{duration(row.eta_s)} left"
 
 
 def _job(run: Run, freshness: Liveness) -> list[Part]:

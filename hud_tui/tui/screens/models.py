@@ -238,16 +238,17 @@ def _row(
         Content(str(known.steps) if own else ""),
         reward(known.own.heldout, known.head, known.own.over_briefly) if own else Content(),
         reward(known.own.reward, known.head, str(known.own.sampled or "")) if own else Content(),
-        Content() if run is None else _going(run),
+        Content() if run is None else _going(run, now),
         Content.styled(age(model.created_at, now), "$text-muted"),
         Content.styled(_base(model) if _base(model) != model.model_name else "", "$text-muted"),
     )
     return Row(model.id, cells)
 
 
-def _going(run: RunRow) -> Content:
-    """How far a run is, and how long it still takes, e.g. ``12/60  3m20s``."""
+def _going(run: RunRow, now: float) -> Content:
+    """How far a run is, and how long it still takes, e.g. ``12/60  3m20s``; or that it stalled."""
     left = "" if run.eta_s is None else f"  {duration(run.eta_s)}"
+    left = left if run.silent_s(now) is None else "  stalled"
     return Content.assemble(COLUMNS_OF_RUNS["steps"].text(run, 0.0), (left, "$text-muted"))
 
 
@@ -314,7 +315,8 @@ class ModelsScreen(HudScreen):
         self._going_read_at = self.context.clock()
         rows = (await self.session.runs()).values()
         going = {row.model_id: row for row in rows if row.active}
-        if going != self._going and self.is_built:
+        silent = any(row.silent_s(self.context.clock()) is not None for row in going.values())
+        if (going != self._going or silent) and self.is_built:
             self._going = going
             self.show_rows()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
+from time import time
 
 from textual.content import Content
 from textual.reactive import reactive
@@ -18,7 +19,7 @@ from hud_tui.rl.progress import Liveness, State, progress, settings, step_second
 from hud_tui.rl.run import Entry, Run, left_behind, starting_point, trouble
 from hud_tui.rl.runs import COLUMNS, RunRow
 from hud_tui.rl.text import LIMIT, counted, one_line
-from hud_tui.tui.screens.base import bar, duration
+from hud_tui.tui.screens.base import bar, duration, loop_left
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
 MARGIN = 11
@@ -333,10 +334,11 @@ def _loop(row: RunRow, cells: int) -> Content:
     """A loop that is driven from outside: name, state, steps, reward, and when it will be done."""
     steps = COLUMNS["steps"].text(row, 0)
     reward = f"  reward {COLUMNS['reward'].text(row, 0)}" if row.reward is not None else ""
+    left = loop_left(row, time())
     return Content.assemble(
         (f"{one_line(row.title, cells)} ", "$text-muted"),
         (row.status or "client loop", "bold"),
-        f"  step {steps}{reward}{_left(row.eta_s)}",
+        f"  step {steps}{reward}{f'  {left}' if left else ''}",
     )
 
 
