@@ -118,6 +118,29 @@ async def test_enter_shows_the_run_in_live_and_the_apostrophe_its_last_step_in_t
         assert tree.selected.step == 2
 
 
+async def test_the_cursor_is_on_a_run_of_the_model_that_another_view_selected(
+    served: Served, three: list[str]
+) -> None:
+    async with cockpit(served, Start("status", model="model-0")) as flown:
+        await flown.until(lambda: flown.view.run.loaded)
+        await flown.press("5", then="runs")
+        view: Any = flown.view
+        await flown.until(lambda: view.table.row is not None and view.table.row.id == three[0])
+        await flown.press("3", then="live")
+        session = flown.app.workspace.session
+        other = next(row.model_id for row in view.rows if row.id == three[2])
+        session.choose(await session.client.model(other))
+        await flown.until(lambda: session.run.loaded and session.run.model.name == "model-2")
+        await flown.press("5", then="runs")
+        await flown.until(lambda: view.table.row.id == three[2])
+        assert re.search(r"●.*model-2", drawn(view.table))
+        await flown.press("down")
+        assert view.table.row.id == three[1], "it moves as before"
+        await flown.press("3", then="live")
+        await flown.press("5", then="runs")
+        assert view.table.row.id == three[1], "and stays while the model is the same"
+
+
 async def test_columns_are_sorted_by_shown_hidden_moved_and_reset(
     served: Served, three: list[str]
 ) -> None:

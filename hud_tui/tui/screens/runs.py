@@ -388,6 +388,9 @@ class RunsScreen(HudScreen):
         followed = "" if run.model is None else run.model.id
         if followed != self.table.followed:
             self.table.followed = followed
+            row = self.table.row
+            if self.rows is not None and (row is None or row.model_id != followed):
+                self._find()  # it was selected in another view
             self.table.redraw()
 
     # Drawing.
