@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -9,6 +10,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudNotFound, HudUnclear, HudUnreachable
 from hud_tui.rollouts.control import status_from_files
 from hud_tui.rollouts.process import WorkerProcess
+from hud_tui.wire import DriveReport, DriveRun, KeepEvaluation, TraceEnter
 from hud_tui.wire_training import OptimStep, OptimStepResult
 from tests.conftest import until
 from tests.rollouts.driving import SUMS, Driven, write_sums
@@ -104,6 +106,36 @@ async def test_others_are_refused_cancel_is_heard_and_resume_goes_on_with_an_edi
     folder.save_order(order.model_copy(update={"parameters": parameters}))
     assert await driven.drive(folder) == "succeeded"
     await driven.check(taken + 2)
+
+
+async def test_rollouts_that_nobody_makes_any_more_are_cancelled(driven: Driven) -> None:
+    client, run_id, evaluation_id = driven.client, str(uuid4()), str(uuid4())
+    run = DriveRun(model_id=driven.model.id, name="sums", driver="here:1", parameters={"steps": 2})
+    one = KeepEvaluation(model_id=driven.model.id, run_id=run_id, samples=1, num_tasks=1)
+
+    async def unfinished(job_id: str) -> str:
+        trace_id = uuid4().hex
+        await client.enter_trace(trace_id, TraceEnter(job_id=job_id, task_slug="add"))
+        assert (await client.trace(trace_id)).status == "running"
+        return trace_id
+
+    async def is_cancelled(trace_id: str) -> bool:
+        found = await client.trace(trace_id)
+        return found.status == "cancelled" and found.ended_at is not None
+
+    await client.drive(run_id, run)
+    left = await unfinished(run_id)
+    await client.drive(run_id, run)
+    assert await is_cancelled(left), "its driver was killed, and another one began"
+    await client.keep_evaluation(evaluation_id, one)
+    left = await unfinished(evaluation_id)
+    await client.keep_evaluation(evaluation_id, one.model_copy(update={"status": "cancelled"}))
+    assert await is_cancelled(left)
+    left = await unfinished(run_id)
+    await client.report(run_id, DriveReport(note="halfway"))
+    assert (await client.trace(left)).status == "running"
+    await client.report(run_id, DriveReport(status="succeeded"))
+    assert await is_cancelled(left)
 
 
 async def test_the_head_is_moved_meanwhile_and_the_run_goes_on_from_there(driven: Driven) -> None:

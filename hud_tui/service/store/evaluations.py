@@ -14,7 +14,7 @@ from hud_tui.service.store import checkpoints, events, jobs, models
 from hud_tui.service.store.checkpoints import STATE, Node
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.jobs import RESUMABLE, End
-from hud_tui.service.store.traces import TraceRow, keep_rollouts
+from hud_tui.service.store.traces import TraceRow, cancel_running, keep_rollouts
 from hud_tui.wire import Evaluation, EvaluationJob, Group, JobError, KeepEvaluation
 
 INTERRUPTED = JobError(
@@ -362,6 +362,8 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
             evaluation_id,
         ),
     )
+    if body.status != "running":
+        cancel_running(db, evaluation_id)
     if body.status == "succeeded":
         found = summarize(body.groups, body.parameters.get("solved_at", 1.0))
         _keep_result(db, evaluation_id, found)

@@ -8,7 +8,7 @@ from typing import Any
 from hud_tui.events import JobChanged
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, canonical, not_found, now, refusal
-from hud_tui.service.store import events, runs
+from hud_tui.service.store import events, runs, traces
 from hud_tui.service.store.db import Db, insert
 from hud_tui.wire import DriveReport, DriveRun, JobError, JobStatus
 
@@ -378,7 +378,8 @@ LEASE_S = 30.0
 
 
 def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
-    """Begin a run that a client drives, or resume one that ended before its last step.
+    """Begin a run that a client drives, or resume one that ended before its last step; rollouts
+    that an earlier driver left unfinished are cancelled.
 
     Raises:
         Refused: 409, the model is in another run, or the run is complete; 422, the job is
@@ -393,6 +394,7 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
         refuse_busy(db, body.model_id)
     if row is None:
         _begin_driven(db, job_id, body)
+    traces.cancel_running(db, job_id)
     db.execute(
         "UPDATE job SET status = 'running', finished_at = NULL, error = NULL, reason = NULL,"
         " note = NULL, asked = NULL, driver = ?, heard_at = ?, parameters = ?, steps = ?"
@@ -429,7 +431,8 @@ def driven(db: Db, job_id: str) -> sqlite3.Row:
 
 
 def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
-    """Store a driver's report. A run that was interrupted for lack of reports is active again.
+    """Store a driver's report. A run that was interrupted for lack of reports is active again; at
+    its end, unfinished rollouts are cancelled.
 
     Raises:
         Refused: 404; 409, the run has ended otherwise, or another trains the model.
@@ -458,6 +461,7 @@ def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
     db.execute(f"UPDATE job SET {names} WHERE id = :id", {**changes, "id": row["id"]})
     if body.status != "running" and row["status"] in ("running", "interrupted"):
         db.execute("UPDATE job SET asked = NULL WHERE id = ?", (row["id"],))
+        traces.cancel_running(db, row["id"])
         return finish(db, row["id"], End(body.status, body.error, body.reason))
     return _changed(db, row["id"]) if is_news else status(get(db, row["id"]))
 
@@ -476,6 +480,7 @@ def ask_to_cancel(db: Db, job_id: str) -> bool:
     if row["status"] != "running":
         return False
     if now() - (row["heard_at"] or 0.0) > LEASE_S:
+        traces.cancel_running(db, row["id"])
         finish(db, row["id"], End("cancelled"))
     elif row["asked"] is None:
         db.execute("UPDATE job SET asked = 'cancel' WHERE id = ?", (row["id"],))
