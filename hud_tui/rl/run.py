@@ -110,15 +110,22 @@ def job_evaluates(job: Job) -> bool:
     return (job.metadata or {}).get("kind") == "evaluation"
 
 
+def job_mean(job: Job) -> Estimate | None:
+    """Mean reward of an evaluation; None for other jobs, and before it has ended."""
+    mean = (job.metadata or {}).get("mean")
+    if not job_evaluates(job) or not isinstance(mean, dict):
+        return None
+    try:
+        return Estimate.model_validate(mean)
+    except ValidationError:
+        return None
+
+
 def job_result(job: Job) -> str:
     """Result of an evaluation, e.g. ``mean reward .718 [.56, .849], 36 tasks × 4``; empty for other
     jobs, and before it has ended."""
-    more = job.metadata or {}
-    if not job_evaluates(job) or not isinstance(mean := more.get("mean"), dict):
-        return ""
-    try:
-        found = Estimate.model_validate(mean)
-    except ValidationError:
+    found, more = job_mean(job), job.metadata or {}
+    if found is None:
         return ""
     ends = "" if found.low is None else f" [{short(found.low)}, {short(found.high)}]"
     size = one_line(f"{more.get('tasks')} tasks × {more.get('samples')}", 40)

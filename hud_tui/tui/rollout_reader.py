@@ -20,7 +20,7 @@ from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
-from hud_tui.rl.run import job_is_active, job_progress, job_step, job_title
+from hud_tui.rl.run import job_is_active, job_mean, job_progress, job_step, job_title
 from hud_tui.rl.runs import COLUMNS, RunRow
 from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line, seconds
 from hud_tui.tui.theme import RAMP, eighth, ramp_index
@@ -409,7 +409,7 @@ def _job(job: Job, now: float, run: RunRow | None) -> Row:
     active = job_is_active(job)
     model = (job.metadata or {}).get("model") or (run.model if run is not None else None)
     texts = {key: "" if run is None else COLUMNS[key].text(run, now) for key in OF_RUNS}
-    step = job_progress(job) or texts["steps"]
+    step, mean = job_progress(job) or texts["steps"], job_mean(job)
     status = one_line(job.status or "–", 12)
     style = "bold" if active else "$error" if job.status in ("failed", "error") else "$text-muted"
     cells = (
@@ -417,7 +417,7 @@ def _job(job: Job, now: float, run: RunRow | None) -> Row:
         Content.styled(job_title(job), "bold" if active else ""),
         Content.styled(status, style),
         Content(step),
-        Content(texts["reward"]),
+        Content(texts["reward"] if mean is None else short(mean.value)),
         Content.styled(one_line(model or job.taskset_name or "", 40), "$text-muted"),
         Content(texts["eta"] if active else ""),
         Content.styled(age(job.created_at, now), "$text-muted"),

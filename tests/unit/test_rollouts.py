@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.rollouts import rollout_groups
-from hud_tui.tui.rollout_reader import sibling_rows, trace_rows
+from hud_tui.tui.rollout_reader import job_rows, sibling_rows, trace_rows
 from hud_tui.tui.widgets.rollout import Reading, completion_of, rollout_lines, unsafe
-from hud_tui.wire import Trace
+from hud_tui.wire import Job, Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]plain[/] \u202eback"
@@ -160,3 +160,12 @@ def test_advantages_are_those_that_the_run_was_trained_with() -> None:
 @pytest.mark.parametrize("given", [None, {}, {"reward_scale": "2", "norm_adv_by_std": "yes"}])
 def test_a_run_that_does_not_say_has_plain_advantages(given: dict[str, object] | None) -> None:
     assert Advantages.of_run(given) == PLAIN
+
+
+def test_the_row_of_an_evaluation_shows_its_mean_reward() -> None:
+    more = {"kind": "evaluation", "mean": {"value": 0.718, "low": 0.56, "high": 0.849}}
+    ended = Job(id="e", name="an evaluation", status="completed", metadata=more)
+    running = ended.model_copy(update={"metadata": {"kind": "evaluation"}})
+    for job, shown in ((ended, ".718"), (running, "")):
+        [row] = job_rows([job], "", 0.0)
+        assert row.cells[4].plain == shown
