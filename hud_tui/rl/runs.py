@@ -413,7 +413,13 @@ def _step_text(row: RunRow, now: float) -> str:
 def _reward_text(row: RunRow, now: float) -> str:
     if row.reward is None:
         return "–"
+    if len(row.points) == 1:  # of one step both ends are the same
+        return short(row.reward)
     return f"{short(row.reward_first)} → {short(row.reward)}"
+
+
+def _trend_text(row: RunRow) -> str:
+    return "–" if len(row.points) == 1 else sparkline(row.points)
 
 
 def _count(value: float) -> str:
@@ -450,6 +456,15 @@ MEANINGS = {
     "duration": "spent on its steps; of a loop from outside, from its first to its newest",
 }
 """Explanations of columns whose titles are not enough."""
+
+
+def meaning_of(key: str, row: RunRow) -> str:
+    """The explanation of a run's cell; empty if the title is enough."""
+    if key == "reward" and len(row.points) == 1:
+        return "mean of its only step with a reward"
+    return MEANINGS.get(key, "")
+
+
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -479,9 +494,7 @@ COLUMNS: Mapping[str, Column] = {
         _number_column("seed", "seed", lambda row: row.seed, _count),
         _text_column("engine", "engine", lambda row: row.engine),
         Column("reward", "reward", lambda row: row.reward, _reward_text),
-        Column(
-            "spark", "trend", lambda row: _gain(row), lambda row, now: sparkline(row.points), False
-        ),
+        Column("spark", "trend", lambda row: _gain(row), lambda row, now: _trend_text(row), False),
         Column("heldout", "held-out", lambda row: row.heldout, _heldout_text),
         Column(
             "eval",

@@ -24,6 +24,7 @@ from hud_tui.rl.runs import (
     ends_of,
     evaluation_text,
     group_rows,
+    meaning_of,
     parse_filter,
     row_of,
     row_of_job,
@@ -231,6 +232,14 @@ def test_the_service_s_record_becomes_a_row() -> None:
     assert shown["heldout"] == ".710", "its size is beside it"
     assert (shown["steps"], shown["nograd"], shown["alarms"]) == ("30/60", "25 %", "1 warn")
     assert (shown["spark"], shown["lr"], shown["age"]) == ("▁▄█", "3e-4", "5 m")
+    assert "first 5 steps → of its newest 5" in meaning_of("reward", row)
+
+
+def test_a_run_of_one_step_has_one_reward_and_no_trend() -> None:
+    row = replace(row_of(RECORD), reward_first=0.031, reward=0.031, points=(0.031,))
+    assert COLUMNS["reward"].text(row, NOW) == ".031"
+    assert COLUMNS["spark"].text(row, NOW) == "–"
+    assert "→" not in meaning_of("reward", row)
 
 
 def test_a_held_out_reward_that_was_never_evaluated_says_of_how_many_rollouts_it_is() -> None:

@@ -29,11 +29,11 @@ from hud_tui.rl.run import Run, reason, trouble
 from hud_tui.rl.runs import (
     COLUMNS,
     DIFFERS,
-    MEANINGS,
     PARAMETER,
     RunRow,
     column,
     columns,
+    meaning_of,
     parse_filter,
     value_text,
 )
@@ -164,8 +164,8 @@ class RunDetails(Panel[None]):
         listed = (one for one in COLUMNS.values() if one.key != "heldout_n")  # the held-out says it
         for one in listed:
             lines += _labelled(one.title, text := one.text(self.row, self.now), width)
-            if text != "–" and one.key in MEANINGS:
-                lines += _labelled("", MEANINGS[one.key], width, "$text-muted")
+            if text != "–" and (meaning := meaning_of(one.key, self.row)):
+                lines += _labelled("", meaning, width, "$text-muted")
         if self.row.alarm_title:
             lines += _labelled("worst alarm", self.row.alarm_title, width)
         lines += [Content(), Content.styled("parameters", "bold")]
