@@ -29,6 +29,7 @@ from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts.process import (
+    ANOTHER_PYTHON,
     EnvironmentFailed,
     Setting,
     WorkerProcess,
@@ -203,7 +204,7 @@ async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded
     except EnvironmentFailed as error:
         if error.failure.get("type") == "ModuleNotFoundError":
             python = worker.setting.interpreter.python
-            error.hint = f"install it for {python}, or name another interpreter: --python PATH"
+            error.hint = f"install it for {python}, or {ANOTHER_PYTHON}"
         raise
     environments = found["environments"]
     if not environments:

@@ -92,6 +92,7 @@ SDK = ("hud==0.6.21", "typer<0.29")
 """Requirements for pip to install the SDK; the extra `env` has the same."""
 SDK_WORDS = " ".join(quote(one) for one in SDK)
 """The same in a command line."""
+ANOTHER_PYTHON = "name another interpreter: --python PATH, or in Launch the row python"
 SDK_PYTHONS = ("3.11", "3.12")
 
 
@@ -103,10 +104,10 @@ def how_to_get_the_sdk(python: str, version: str | None) -> str:
         version: Its version, e.g. 3.11.7; None if it cannot be run.
     """
     if version is not None and version.rpartition(".")[0] in SDK_PYTHONS:
-        return f"{python} -m pip install {SDK_WORDS}; or name another interpreter: --python PATH"
+        return f"{python} -m pip install {SDK_WORDS}; or {ANOTHER_PYTHON}"
     has = f"hud needs Python 3.11 or 3.12, and this is {version}: " if version else ""
     make = f"python3.11 -m venv .venv && .venv/bin/pip install {SDK_WORDS}"
-    return f"{has}beside the environment, {make}; or name another interpreter: --python PATH"
+    return f"{has}beside the environment, {make}; or {ANOTHER_PYTHON}"
 
 
 def find_interpreter(source: Path, chosen: str | None, ours: str) -> Interpreter:

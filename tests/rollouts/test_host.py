@@ -86,6 +86,7 @@ def test_how_to_get_the_sdk() -> None:
         ("3.11.7", "/opt/python -m pip install hud==0.6.21 'typer<0.29'"),
         ("3.13.1", "hud needs Python 3.11 or 3.12, and this is 3.13.1: "),
         (None, "python3.11 -m venv .venv"),
+        ("3.11.7", "or in Launch the row python"),
     ):
         assert how_to_get_the_sdk("/opt/python", version).find(said) >= 0
 

@@ -186,6 +186,6 @@ async def type_options(flown: Cockpit, view: LaunchScreen) -> None:
         await flown.press(*text)
     fold.focus()
     await flown.press("enter")
-    assert "turns, runtime" in str(fold.label)
+    assert "python, turns, runtime" in str(fold.label)
     assert "3 set" in str(fold.label)
     view.button.focus()

@@ -455,7 +455,7 @@ class RunForm(Grid):
         changed = sum(map(self._is_set, folded))
         count = f" · {changed} set" if changed else ""
         mark, more = ("▾", "fewer") if self.unfolded else ("▸", f"{len(folded)} more")
-        named = "turns, runtime, Adam …" if self.is_of_environment else "loss config, Adam …"
+        named = "python, turns, runtime …" if self.is_of_environment else "loss config, Adam …"
         button.label = Content(f"{mark} {more}: {named}{count}")
         button.display = bool(folded)
         self.screen.set_class(self.unfolded, "-unfolded")
