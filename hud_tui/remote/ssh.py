@@ -192,8 +192,11 @@ class Ssh:
         return output.out
 
     async def aclose(self) -> None:
-        """Close the shared connection; what runs there continues."""
-        process = await _start(self.command("-O", "exit"))
+        """Close the shared connection once nobody uses it any more; what runs there continues.
+
+        It takes no new sessions from here on: one that came while it exits would be cut.
+        """
+        process = await _start(self.command("-O", "stop"))
         with suppress(TimeoutError):
             await asyncio.wait_for(_exchange(process, b""), CONNECT_S)
         await _ended(process)
