@@ -159,8 +159,8 @@ def exit_code(error: SystemExit) -> int:
 
 
 def _shown(trace: traceback.TracebackException, root: str) -> str:
-    """A traceback from the user's first frame on. A syntax error's place is the file that it names,
-    so only the user's imports that led there are shown with it."""
+    """A traceback from the user's first frame to their last. A syntax error's place is the file
+    that it names, so only the user's imports that led there are shown with it."""
     is_syntax = issubclass(trace.exc_type or Exception, SyntaxError)
     one: traceback.TracebackException | None = trace
     while one is not None:
@@ -170,7 +170,7 @@ def _shown(trace: traceback.TracebackException, root: str) -> str:
         elif own:
             one.stack[:] = [
                 frame
-                for frame in one.stack[own[0] :]
+                for frame in one.stack[own[0] : own[-1] + 1]
                 if not frame.filename.startswith("<frozen importlib")
             ]
         one = one.__cause__ or one.__context__

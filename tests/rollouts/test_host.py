@@ -143,6 +143,17 @@ def test_an_option_takes_what_is_usual_and_nothing_else(option: Option) -> None:
             option.read(text)
 
 
+def test_a_traceback_ends_where_the_user_s_files_do(tmp_path: Path) -> None:
+    source = tmp_path / "env.py"
+    source.write_text("import json\njson.loads('{')\n")
+    try:
+        exec(compile(source.read_text(), source, "exec"))
+    except ValueError as error:
+        shown = failure_of(error, str(source), "import")["traceback"]
+    assert (shown.count("File "), f'File "{source}", line 2' in shown) == (1, True), shown
+    assert "JSONDecodeError: Expecting property name" in shown
+
+
 def test_an_exit_is_said_with_its_phase_and_an_error_elsewhere_without_a_place(
     tmp_path: Path,
 ) -> None:
