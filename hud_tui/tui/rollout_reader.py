@@ -46,7 +46,7 @@ class StepGroups:
     step: int | None = None
     """Number of the step; None if the service does not report it."""
     names: Sequence[str] = ()
-    """What each group is of, if they are not all of one step."""
+    """What each group is of, if they are of evaluations: these are not trained on."""
 
 
 class GroupReader:
@@ -72,7 +72,7 @@ class GroupReader:
             HudError: The service refused or did not answer.
         """
         node = self._step.node
-        if self._client is None or node is None or node.job_id is None or self._step.names:
+        if self._client is None or node is None or node.job_id is None:
             return PLAIN
         run = await self._client.known_job(node.job_id)
         return Advantages.of_run(None if run is None else run.parameters)

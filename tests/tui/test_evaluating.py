@@ -90,6 +90,8 @@ async def test_two_checkpoints_are_evaluated_in_five_keys_and_compared_by_task(
         await flown.open(GroupScreen, "enter")
         await flown.until(lambda: "4 rollouts" in flown.drawn)
         assert f"{slug}  B step-000002" in text(flown, "#group-facts")
+        assert "evaluated, not trained on" in text(flown, "#group-facts")
+        assert "advantage" not in flown.drawn
         await flown.press("left_parenthesis")
         await flown.until(lambda: f"{slug}  A step-000003" in text(flown, "#group-facts"))
 

@@ -119,7 +119,12 @@ class GroupScreen(Over[None]):
         self.query_one("#group-facts", Static).update(self._facts())
 
     def _facts(self) -> Content:
-        return facts(self.group, self._of, self.rule or PLAIN)
+        return facts(self.group, self._of, self._shown_rule)
+
+    @property
+    def _shown_rule(self) -> Advantages | None:
+        """None for groups of evaluations; PLAIN until the run's rule is known."""
+        return None if self.step.names else self.rule or PLAIN
 
     def _reads(self) -> str:
         """Shown in place of the task until it is read."""
@@ -130,7 +135,7 @@ class GroupScreen(Over[None]):
         """Show a group's rollouts; texts read so far are kept, and so is the cursor."""
         columns, shown = self.columns, self.columns.answers
         at = shown[columns.picked].number if shown else None
-        columns.answers = with_answers(answers(group, self.rule or PLAIN), shown)
+        columns.answers = with_answers(answers(group, self._shown_rule), shown)
         columns.unread = "Not recorded." if self.replayed else READING * self.reader.asks(group)
         numbers = [one.number for one in columns.answers]
         columns.picked = numbers.index(at) if at in numbers else 0
@@ -154,7 +159,7 @@ class GroupScreen(Over[None]):
     @work(exclusive=True, group="read")
     async def read_rollouts(self) -> None:
         """Read a few at a time, best first; an error is shown in its column."""
-        if self.rule is None:
+        if self.rule is None and self._shown_rule is not None:
             with suppress(HudError):  # if the rule cannot be read, the default is assumed
                 self.rule = await self.reader.advantages()
                 self.show_facts()
@@ -224,8 +229,9 @@ def with_answers(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer
     ]
 
 
-def facts(group: Group, name: str, rule: Advantages = PLAIN) -> Content:
-    """The group in one line: task, rewards, signal, and how advantages are computed."""
+def facts(group: Group, name: str, rule: Advantages | None = PLAIN) -> Content:
+    """The group in one line: task, rewards, signal, and how advantages are computed; without a
+    rule none are, as it was evaluated."""
     whose = (one_line(group.task_slug, 60), "bold"), (f"  {one_line(name, 40)}  ", "$text-muted")
     if not group.rewards:
         return Content.assemble(
@@ -235,8 +241,12 @@ def facts(group: Group, name: str, rule: Advantages = PLAIN) -> Content:
     low, high = min(0.0, *group.rewards, 0.0), max(1.0, *group.rewards, 1.0)
     drawn = bars(group.rewards, low, high, Segment("·"))
     verdict = "all solved" if stats.all_solved else "all failed" if stats.all_failed else ""
-    note = f"{verdict}: every advantage is 0, no gradient" if verdict else ""
-    if rule.formula_end and not note:
+    note = ""
+    if rule is None:
+        note = f"{verdict} · evaluated, not trained on".removeprefix(" · ")
+    elif verdict:
+        note = f"{verdict}: every advantage is 0, no gradient"
+    elif rule.formula_end:
         note = f"advantages: (reward − mean){rule.formula_end}"
     return Content.assemble(
         *whose,

@@ -373,7 +373,8 @@ class Answer:
     number: int
     """Its place in the group, from 1."""
     reward: float
-    advantage: float
+    advantage: float | None
+    """None if it is not trained on."""
     trace_id: str | None = None
     """None if the service does not give it."""
     tokens: int | None = None
@@ -383,12 +384,14 @@ class Answer:
     """Why it ended, as the service says."""
 
 
-def answers(group: Group, rule: Advantages = PLAIN) -> list[Answer]:
-    """A group's rollouts, highest reward first, with advantages as its run makes them."""
+def answers(group: Group, rule: Advantages | None = PLAIN) -> list[Answer]:
+    """A group's rollouts, highest reward first, with advantages as its run makes them; `rule` is
+    None for rollouts that are not trained on."""
     size = len(group.rewards)
     ids = group.trace_ids if len(group.trace_ids) == size else [None] * size
     tokens = group.num_tokens if len(group.num_tokens) == size else [None] * size
-    advantages = rule.of(group.rewards) if group.rewards else ()
+    trained = rule is not None and group.rewards
+    advantages = rule.of(group.rewards) if trained else [None] * size
     found = [
         Answer(number, *facts)
         for number, facts in enumerate(
@@ -480,7 +483,9 @@ class RolloutColumns(LinesView, can_focus=True):
         number = f"{'▸' if picked else ' '}{one.number}"
         reward = f"reward {short(one.reward)}"
         head = fit_text(f"{number:<5}{reward}", cell - 2)
-        signed = f"{'+' if one.advantage > 0 else ''}{short(one.advantage)}"
+        worth = "evaluated, not trained on"
+        if one.advantage is not None:
+            worth = f"advantage {'+' if one.advantage > 0 else ''}{short(one.advantage)}"
         tokens = "" if one.tokens is None else f"{one.tokens} tokens"
         removed = f"␛ removed ×{count_unsafe(one.text or '')}" if _unsafe(one) else ""
         facts = "  ".join(part for part in (tokens, one_line(one.ended, 20), removed) if part)
@@ -488,7 +493,7 @@ class RolloutColumns(LinesView, can_focus=True):
         strong = self.tone("cursor" if picked else "strong")
         return [
             line((head, strong), (" █", reward_style(one.reward, *self._scale))),
-            line((fit_text(f"  advantage {signed}", cell), self.tone("plain"))),
+            line((fit_text(f"  {worth}", cell), self.tone("plain"))),
             line((fit_text(f"  {facts}", cell), self.tone("warm") if removed else dim)),
             *(self._text_line(text, one) for text in self._text(one)),
         ]
