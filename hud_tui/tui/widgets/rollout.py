@@ -390,8 +390,9 @@ def answers(group: Group, rule: Advantages | None = PLAIN) -> list[Answer]:
     size = len(group.rewards)
     ids = group.trace_ids if len(group.trace_ids) == size else [None] * size
     tokens = group.num_tokens if len(group.num_tokens) == size else [None] * size
-    trained = rule is not None and group.rewards
-    advantages = rule.of(group.rewards) if trained else [None] * size
+    advantages: Sequence[float | None] = [None] * size
+    if rule is not None and group.rewards:
+        advantages = rule.of(group.rewards)
     found = [
         Answer(number, *facts)
         for number, facts in enumerate(
