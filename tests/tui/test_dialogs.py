@@ -93,9 +93,9 @@ async def test_lines_beyond_the_screen_can_be_read(served: Served) -> None:
     async with checked_run(served, (40, 12)) as app:
         await app.ask("enter")
         assert "Submit  (y)" in app.drawn
-        assert "rollouts     " not in app.drawn
+        assert "defaults  " not in app.drawn
         await app.press(*["pagedown"] * 8)
-        await app.until(lambda: "rollouts     " in app.drawn)
+        await app.until(lambda: "defaults  " in app.drawn)
 
 
 @pytest.mark.parametrize("size", SIZES)
