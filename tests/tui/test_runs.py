@@ -23,7 +23,7 @@ from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import MetricList, RunComparison
 from hud_tui.tui.screens.runs import EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.row_list import RunTable
-from hud_tui.tui.widgets.run_curves import shared_ends
+from hud_tui.tui.widgets.run_curves import letter, shared_ends
 from hud_tui.wire import RunPage
 from tests.conftest import Served, ended, fork, submit
 from tests.service.calls import optim, pass_
@@ -400,7 +400,7 @@ async def test_the_legend_shows_what_names_differ_in_and_once_what_they_share(
             assert screen.names[row.id].removeprefix(begin).removesuffix(end) in rows[0]
 
 
-async def test_a_difference_that_is_too_wide_leaves_its_room_to_the_others(
+async def test_a_difference_that_is_too_wide_for_the_table_is_said_beneath_it(
     served: Served, three: list[str]
 ) -> None:
     async with compared(served, 2) as (flown, screen):
@@ -414,6 +414,9 @@ async def test_a_difference_that_is_too_wide_leaves_its_room_to_the_others(
         assert " lr " in heading
         assert "+1" in heading
         assert "taskset" not in heading
+        letters = {row.id: letter(legend.curves.place(row.id)) for row in (first, wide)}
+        beneath = " ".join(line.text.strip() for line in legend.shown[3:])
+        assert f"taskset: {first.taskset} {letters[first.id]}, {wide.taskset} " in beneath
 
 
 async def test_the_legend_says_that_tasks_differ_and_cuts_no_title(

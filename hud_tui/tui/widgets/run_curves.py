@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import isfinite, nan
@@ -374,8 +374,8 @@ class RunLegend(LinesView, can_focus=True):
 
     @property
     def _same(self) -> list[str]:
-        """Whether they do not compare, and what all runs have in common, on as many lines as
-        needed."""
+        """Whether they do not compare, the differences that the table has no room for, and what all
+        runs have in common, on as many lines as needed."""
         if not self.rows:
             return []
         warning = OTHER_TASKS if "taskset" in self.differences.keys else ""
@@ -383,8 +383,23 @@ class RunLegend(LinesView, can_focus=True):
         named = [f"name {'…'.join(self._shared)}"] if any(self._shared) else []
         in_all = " · ".join([*named, *(f"{short_label(key)} {text}" for key, text in shared)])
         wide = max(12, self.width - 2)
-        texts = [text for text in (warning, f"same in all: {in_all or 'nothing'}") if text]
+        same = f"same in all: {in_all or 'nothing'}"
+        texts = [text for text in (warning, *self._apart(), same) if text]
         return ["", *(one.plain for text in texts for one in Content(text).wrap(wide))]
+
+    def _apart(self) -> Iterator[str]:
+        """The differences that have no column, by value, e.g. ``lr: 1e-4 a b, 3e-4 c``."""
+        table = dict(self.differences.rows)
+        shown = {place for place, _, _ in self._layout(self.width)[1]}
+        for key in self._keys:
+            place = self.differences.keys.index(key)
+            if place in shown:
+                continue
+            runs: dict[str, str] = {}
+            for row, _ in self.rows:
+                value = table[row.id][place]
+                runs[value] = f"{runs.get(value, '')} {letter(self.curves.place(row.id))}"
+            yield f"{short_label(key)}: {', '.join(f'{value}{of}' for value, of in runs.items())}"
 
     def show(self, rows: list[tuple[RunRow, float]], names: Mapping[str, str]) -> None:
         self.rows, self.names = rows, names
