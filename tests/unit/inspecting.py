@@ -19,11 +19,9 @@ def inspect(
     return watch.report()
 
 
-def inspect_lineage(
-    tree: Tree, thresholds: Thresholds | None = None, steps: int | None = None
-) -> DetectorSet:
+def inspect_lineage(tree: Tree) -> DetectorSet:
     """The detectors after the whole lineage of a tree's head."""
-    watch = DetectorSet(thresholds, steps)
+    watch = DetectorSet()
     for place, position in enumerate(tree.path(tree.head)):
         watch.read(row_of(place, tree[position]))
     return watch

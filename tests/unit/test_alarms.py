@@ -84,9 +84,9 @@ def test_an_onset_stays_where_it_is_as_the_run_goes_on(pathology: Pathology) -> 
 Change = Callable[[int], Mapping[str, float]]
 
 
-def names(change: Change, steps: int = 300) -> set[str]:
+def names(change: Change) -> set[str]:
     """The detectors that go off where a healthy run is changed so."""
-    return {alarm.name for alarm in changed(change, steps).alarms}
+    return {alarm.name for alarm in changed(change, 300).alarms}
 
 
 def changed(change: Change, steps: int) -> Report:
@@ -210,15 +210,10 @@ def test_a_detector_without_its_data_says_what_it_needs(kind: type[Detector[Any]
 
 
 def test_a_detector_can_be_turned_off_and_its_limits_moved() -> None:
-    run = PATHOLOGIES["zero-variance"].rows()
-    off = read_table(
-        Thresholds(), {"zero_variance": {"enabled": False, "warn": 0.5, "critical": 1}}
-    )
-    assert inspect(run, off).alarms == ()
-    high = read_table(
-        Thresholds(), {"zero_variance": {"info": 0.98, "warn": 0.99, "critical": 1.5}}
-    )
-    assert inspect(run, high).alarms == ()
+    off, high = {"enabled": False, "warn": 0.5}, {"info": 0.98, "warn": 0.99}
+    for given in (off, high):
+        limits = read_table(Thresholds(), {"zero_variance": {**given, "critical": 1.5}})
+        assert inspect(PATHOLOGIES["zero-variance"].rows(), limits).alarms == ()
 
 
 def test_other_trainers_names_are_read_and_rewards_of_groups_alone_too() -> None:

@@ -252,6 +252,8 @@ class Detector(ABC, Generic[T]):
     BY_TASKS: ClassVar[bool] = False
     """Whether it compares a metric whose scale depends on the tasks with earlier steps; it then
     starts over when a run trains on other tasks."""
+    HAS_LIMIT: ClassVar[bool] = True
+    """Whether the first evidence's limit is on the metric that it reads, not e.g. on a slope."""
 
     def __init_subclass__(cls) -> None:
         """Register the detector under its name."""
@@ -267,33 +269,33 @@ class Detector(ABC, Generic[T]):
         has_info = isinstance(self.tuning, Limits) and self.tuning.info is not None
         return (*([Level.INFO] if has_info else []), Level.WARN, Level.CRITICAL)
 
+    def value(self, row: Row) -> float | None:
+        """What it evaluates of the next row; None skips the row."""
+        return self.READS.read(row)
+
     @abstractmethod
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        """The row's severity (1 info, 2 warn, 3 critical); None if it lacks the metric."""
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        """The row's severity (1 info, 2 warn, 3 critical), given its `value`; None skips it."""
 
     @abstractmethod
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         """The numbers behind the last row's severity."""
 
     def limit(self, context: Context) -> float | None:
-        """The warn limit of the metric that it reads, in that metric's unit; by default that of the
-        first evidence."""
-        evidence = self.evidence(context)
-        return evidence[0].limit if evidence else None
+        """The warn limit of the metric that it reads, in that metric's unit."""
+        return self.evidence(context)[0].limit if self.HAS_LIMIT else None
 
     def onset(self, episode: Episode) -> int:
         """The row that first showed the alarm; by default the first row at its level."""
         return episode.onset
-
-    def meaning(self) -> str:
-        return self.MEANING
 
     def advice(self) -> str:
         return self.ADVICE
 
     def read(self, row: Row, context: Context) -> None:
         """Evaluate the next row."""
-        severity = self.evaluate(row, context)
+        value = self.value(row)
+        severity = None if value is None else self.evaluate(value, row, context)
         if severity is not None and self.gate.push(row.place, severity):
             episode = self.gate.episodes[-1]
             episode.evidence = self._finite_evidence(context)
@@ -336,7 +338,7 @@ class Detector(ABC, Generic[T]):
             raised=row_at(episode.raised).step,
             ended=None if episode.ended is None else row_at(episode.ended).step,
             evidence=(episode.ended is None and self._finite_evidence(context)) or episode.evidence,
-            meaning=self.meaning(),
+            meaning=self.MEANING,
             advice=self.advice(),
             metric=self.READS.key,
             limit=None if episode.ended is not None else finite(self.limit(context)),

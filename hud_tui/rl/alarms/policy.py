@@ -65,11 +65,12 @@ class GradientNorm(Detector[GradNorm]):
         self._window, self._outliers, self._norm, self._limit = Window(SIZE), 0, nan, nan
         self._lost = 0
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
+    def value(self, row: Row) -> float | None:
         raw = GRAD_NORM.raw(row)
-        if raw is None or (not isfinite(raw) and not took_update(row)):
-            return None
-        norm = bounded(raw)
+        return raw if raw is not None and (isfinite(raw) or took_update(row)) else None
+
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        norm = bounded(value)
         if norm is None:
             self._norm, self._lost = nan, self._lost + 1
             return 3.0
@@ -111,19 +112,14 @@ class ZeroGradient(Detector[Limits]):
     READS = GRAD_NORM
     MEANING = "Optimizer steps have a gradient of exactly 0: they change nothing."
     ADVICE = "Check the groups: a zero-variance group has no gradient."
+    HAS_LIMIT = False
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
         self._share = Ema(0.95)
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        norm = GRAD_NORM.read(row)
-        if norm is None:
-            return None
-        return grade(self._share.push(1.0 if norm == 0 else 0.0), self.tuning)
-
-    def limit(self, context: Context) -> float | None:
-        return None  # the limit is on a share of the steps
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        return grade(self._share.push(1.0 if value == 0 else 0.0), self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("steps without gradient", self._share.value, self.tuning.warn),)
@@ -142,6 +138,7 @@ class NonFinite(Detector[Finite]):
         "Cancel the run, roll back to the last checkpoint before it, and look for a division by "
         "a zero standard deviation, an overflowing ratio, or a grader that returns NaN."
     )
+    HAS_LIMIT = False
 
     def __init__(self, tuning: Finite) -> None:
         super().__init__(tuning)
@@ -150,17 +147,15 @@ class NonFinite(Detector[Finite]):
     def _levels(self) -> tuple[Level, ...]:
         return (Level.CRITICAL,)
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        values = [role.raw(row) for role in (LOSS, REWARD)]
-        known = [value for value in values if value is not None]
+    def value(self, row: Row) -> float | None:
+        known = [raw for role in (LOSS, REWARD) if (raw := role.raw(row)) is not None]
         if not known or not took_update(row):
             return None  # services pad rows that only record an evaluation with NaN
-        bad = any(not isfinite(value) for value in known)
-        self._count += bad
-        return 3.0 if bad else 0.0
+        return float(any(not isfinite(raw) for raw in known))
 
-    def limit(self, context: Context) -> float | None:
-        return None  # the limit is on a number of steps
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        self._count += value > 0
+        return 3.0 * value
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("non-finite steps", float(self._count), 0.0),)
@@ -187,19 +182,12 @@ class SamplerDrift(Detector[SamplerKl]):
         super().__init__(tuning)
         self._kl, self._smooth, self._growing = nan, Ema(0.5), 0
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        kl = KL_SAMPLER.read(row)
-        if kl is None:
-            return None
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         before = self._smooth.value
-        self._growing = self._growing + 1 if self._smooth.push(kl) > before else 0
-        self._kl = kl
-        severity = grade(kl, self.tuning)
-        return max(severity, 3.0) if severity >= 2 and self._grew else severity
-
-    @property
-    def _grew(self) -> bool:
-        return self._growing >= self.tuning.growing
+        self._growing = self._growing + 1 if self._smooth.push(value) > before else 0
+        self._kl, severity = value, grade(value, self.tuning)
+        grew = self._growing >= self.tuning.growing
+        return max(severity, 3.0) if severity >= 2 and grew else severity
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
@@ -223,13 +211,9 @@ class ClipFraction(Detector[Limits]):
         super().__init__(tuning)
         self._clip, self._low, self._high = Ema(0.8), nan, nan
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        clip = CLIP.read(row)
-        if clip is None:
-            return None
-        low, high = CLIP_LOW.read(row), CLIP_HIGH.read(row)
-        self._low, self._high = nan if low is None else low, nan if high is None else high
-        return grade(self._clip.push(clip), self.tuning)
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        self._low, self._high = CLIP_LOW.number(row), CLIP_HIGH.number(row)
+        return grade(self._clip.push(value), self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         ratio = self._low / self._high if self._high > 0 else nan
@@ -251,15 +235,11 @@ class StaleRollouts(Detector[Staleness]):
         super().__init__(tuning)
         self._age = self._dropped = nan
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        age = STALENESS.read(row)
-        if age is None:
-            return None
-        dropped, trained = DROPPED.read(row), TRACES.read(row)
-        self._age, self._dropped = age, nan
-        if dropped is not None and trained is not None and dropped + trained > 0:
-            self._dropped = dropped / (dropped + trained)
-        severity = grade(age, self.tuning)
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        dropped, trained = DROPPED.number(row), TRACES.number(row)
+        self._age = value
+        self._dropped = dropped / (dropped + trained) if dropped + trained > 0 else nan
+        severity = grade(value, self.tuning)
         return max(severity, 3.0) if self._dropped > self.tuning.dropped else severity
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
@@ -290,11 +270,8 @@ class EntropyCollapse(Detector[Entropy]):
         self._left = nan
         """Steps until the floor at the current rate."""
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        entropy = ENTROPY.read(row)
-        if entropy is None:
-            return None
-        smooth, start = self._entropy.push(entropy), self._start.push(entropy)
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        smooth, start = self._entropy.push(value), self._start.push(value)
         before, floor = self._lag.push(smooth), self.tuning.floor * start
         if not floor > 0:
             return 0.0
@@ -336,16 +313,11 @@ class ReferenceDrift(Detector[ReferenceKl]):
     def __init__(self, tuning: ReferenceKl) -> None:
         super().__init__(tuning)
         self._kl, self._early, self._lag = Ema(0.8), InitialMedian(20), Lag(10)
-        self._zeros = 0
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        kl = KL_REFERENCE.read(row)
-        if kl is None:
-            return None
-        if kl == 0 and not self.gate.seen:
-            self._zeros += 1  # not measured without a KL penalty
-            return None
-        smooth, early = self._kl.push(kl), self._early.push(kl)
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        if value == 0 and not self.gate.seen:
+            return None  # not measured without a KL penalty
+        smooth, early = self._kl.push(value), self._early.push(value)
         rising = smooth > self._lag.push(smooth)
         far = rising and early > 0 and smooth > self.tuning.ratio * early
         severity = grade(smooth, self.tuning)

@@ -72,25 +72,27 @@ class ComponentDominance(Detector[Limits]):
         "so the policy optimises that component."
     )
     ADVICE = "Lower the weight of that component, or remove it once it is learned."
+    HAS_LIMIT = False
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
         self._parts: dict[str, _Part] = {}
         self._share = nan
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        for name, value, is_std in parts_of(row):
-            self._parts.setdefault(name, _Part()).push(value, is_std)
+    def value(self, row: Row) -> float | None:
+        """The largest share of the reward's variance that an auxiliary component makes up."""
+        for name, part, is_std in parts_of(row):
+            self._parts.setdefault(name, _Part()).push(part, is_std)
         if len(self._parts) < 2:
             return None
         variances = {name: part.variance for name, part in self._parts.items()}
         total = sum(variances.values())
         auxiliary = [v for name, v in variances.items() if _AUXILIARY.search(name)]
-        self._share = max(auxiliary, default=0.0) / total if total > 0 else 0.0
-        return grade(self._share, self.tuning)
+        return max(auxiliary, default=0.0) / total if total > 0 else 0.0
 
-    def limit(self, context: Context) -> float | None:
-        return None  # the limit is on a share of the variance
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        self._share = value
+        return grade(value, self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("share of variance", self._share, self.tuning.warn),)
@@ -137,10 +139,7 @@ class RewardCollapse(Detector[Collapse]):
         self._near = self._last_good = 0
         """Last rows whose moving average, and whose value, were near the peak."""
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        value = self.READS.read(row)
-        if value is None:
-            return None
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         if self._ema.seen:
             self._noise.push(value - self._ema.value)
         else:
@@ -208,6 +207,7 @@ class RewardPlateau(Detector[Plateau]):
         "meanwhile, the policy drifts without improving."
     )
     ADVICE = "Check how many groups still give signal; change the tasks, or stop the run here."
+    HAS_LIMIT = False
 
     def __init__(self, tuning: Plateau) -> None:
         super().__init__(tuning)
@@ -215,15 +215,11 @@ class RewardPlateau(Detector[Plateau]):
         self._next, self._began, self._slope, self._moved = 2 * BLOCKS, 0, nan, nan
         self._places = array("q")
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        reward = REWARD.read(row)
-        if reward is None:
-            return None
-        self._rewards.append(reward)
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        self._rewards.append(value)
         self._places.append(row.place)
-        for role, column in ((ENTROPY, self._entropy), (KL_REFERENCE, self._kl)):
-            value = role.read(row)
-            column.append(nan if value is None else value)
+        self._entropy.append(ENTROPY.number(row))
+        self._kl.append(KL_REFERENCE.number(row))
         seen = len(self._rewards)
         if seen < self._next:
             return None
@@ -249,9 +245,6 @@ class RewardPlateau(Detector[Plateau]):
     def skipped(self) -> Skipped | None:
         return None if self._rewards else super().skipped()
 
-    def limit(self, context: Context) -> float | None:
-        return None  # the limit is on the slope
-
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
             Evidence("reward slope", self._slope),
@@ -274,22 +267,20 @@ class HeldoutGap(Detector[Limits]):
         "Read the rollouts with the highest reward; fix the grader, add tasks, and roll back to "
         "the last checkpoint before the gap opened."
     )
+    HAS_LIMIT = False
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
         self._gap = Ema(0.5)
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        if HELDOUT.read(row) is None or not context.reward.known:
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        if not context.reward.known:
             return None
         gap = self._gap.push(context.reward.value - context.heldout.value)
         severity = grade(gap, self.tuning)
         if context.heldout.climbing:  # the held-out reward is lower but improves
             return min(severity, BELOW_WARN)
         return severity
-
-    def limit(self, context: Context) -> float | None:
-        return None  # the limit is on the gap to the training reward, which changes
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
@@ -334,15 +325,24 @@ class ZeroVariance(Detector[Limits]):
         super().__init__(tuning)
         self._flat, self._good, self._bad = Ema(0.7), Ema(0.7), Ema(0.7)
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
+    def value(self, row: Row) -> float | None:
+        """Share of zero-variance groups, from any metric that gives it."""
+        flat, mixed, std = ZERO_VARIANCE.read(row), MIXED.read(row), REWARD_STD.read(row)
         good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
-        flat = _share(row)
-        if flat is None:
-            return None
+        if flat is not None:
+            return flat
+        if good is not None and bad is not None:
+            return good + bad
+        if mixed is not None:
+            return 1 - mixed
+        return None if std is None else float(std < RESIDUE)
+
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
         if good is not None and bad is not None:
             self._good.push(good)
             self._bad.push(bad)
-        severity = grade(self._flat.push(flat), self.tuning)
+        severity = grade(self._flat.push(value), self.tuning)
         return min(severity, BELOW_CRITICAL) if self._too_easy else severity
 
     @property
@@ -366,19 +366,6 @@ class ZeroVariance(Detector[Limits]):
         )
 
 
-def _share(row: Row) -> float | None:
-    """Share of zero-variance groups, from any metric that gives it."""
-    flat, mixed, std = ZERO_VARIANCE.read(row), MIXED.read(row), REWARD_STD.read(row)
-    good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
-    if flat is not None:
-        return flat
-    if good is not None and bad is not None:
-        return good + bad
-    if mixed is not None:
-        return 1 - mixed
-    return None if std is None else float(std < RESIDUE)
-
-
 class Truncation(Detector[Limits]):
     """Rollouts cut off at the token limit; no warning while their share falls."""
 
@@ -397,11 +384,8 @@ class Truncation(Detector[Limits]):
         super().__init__(tuning)
         self._share, self._lag = Ema(0.8), Lag(10)
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        share = TRUNCATED.read(row)
-        if share is None:
-            return None
-        smooth = self._share.push(share)
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        smooth = self._share.push(value)
         falling = smooth < 0.8 * self._lag.push(smooth)
         severity = grade(smooth, self.tuning)
         return min(severity, BELOW_WARN) if falling else severity
@@ -425,11 +409,11 @@ class ErroredRollouts(Detector[Limits]):
         super().__init__(tuning)
         self._share = nan
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        shares = [share for share in (ERRORED.read(row), _lost(row)) if share is not None]
-        if not shares:
-            return None
-        self._share = max(0.0, min(1.0, max(shares)))
+    def value(self, row: Row) -> float | None:
+        return max((s for s in (ERRORED.read(row), _lost(row)) if s is not None), default=None)
+
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        self._share = max(0.0, min(1.0, value))
         return grade(self._share, self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:

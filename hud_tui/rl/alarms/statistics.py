@@ -185,6 +185,11 @@ class Role:
         """The value if it is a finite number, else None."""
         return bounded(row.metrics.get(self.key))
 
+    def number(self, row: Row) -> float:
+        """As `read`, with NaN for None."""
+        found = self.read(row)
+        return nan if found is None else found
+
 
 REWARD, REWARD_STD, REWARD_MAX = Role("reward_mean"), Role("reward_std"), Role("reward_max")
 HELDOUT = Role("heldout_reward")

@@ -42,15 +42,12 @@ class LengthBlowUp(Detector[Length]):
         self._with_reward = Correlation(0.98)
         self._truncated = nan
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        length, reward = LENGTH.read(row), REWARD.read(row)
-        if length is None:
-            return None
-        truncated = TRUNCATED.read(row)
-        self._truncated = nan if truncated is None else truncated
-        smooth, start = self._length.push(length), self._start.push(length)
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        reward = REWARD.read(row)
+        self._truncated = TRUNCATED.number(row)
+        smooth, start = self._length.push(value), self._start.push(value)
         if reward is not None:
-            self._with_reward.push(length, reward)
+            self._with_reward.push(value, reward)
         if not start > 0:
             return 0.0
         severity = 2 * (smooth / start - 1) / self.tuning.growth
@@ -89,15 +86,7 @@ class Throughput(Detector[Limits]):
         self._early, self._recent = InitialMedian(20), Window(9)
         self._before: float | None = None
 
-    def evaluate(self, row: Row, context: Context) -> float | None:
-        step_s = self._seconds(row)
-        if step_s is None or step_s <= 0:
-            return None
-        self._recent.push(step_s)
-        ratio = self._recent.median / self._early.push(step_s)
-        return grade(ratio, self.tuning) if ratio == ratio else 0.0
-
-    def _seconds(self, row: Row) -> float | None:
+    def value(self, row: Row) -> float | None:
         """Step time as reported; otherwise the time since the previous step."""
         before, self._before = self._before, row.at if row.at is not None else self._before
         step_s = STEP_S.read(row)
@@ -107,6 +96,13 @@ class Throughput(Detector[Limits]):
         if rollout is not None and train is not None:
             return rollout + train
         return None if before is None or row.at is None else row.at - before
+
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        if value <= 0:
+            return None
+        self._recent.push(value)
+        ratio = self._recent.median / self._early.push(value)
+        return grade(ratio, self.tuning) if ratio == ratio else 0.0
 
     def limit(self, context: Context) -> float | None:
         return self._early.value * self.tuning.warn
@@ -147,8 +143,7 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
         severity = 3.0
     if severity < 2:
         return None
-    place, step = (0, 0) if last is None else (last.place, last.step)
-    checkpoint_id = None if last is None else last.checkpoint_id
+    at = last or Row(0, {}, 0)
     evidence = [Evidence("seconds without an event", silent_s)]
     if step_s:
         evidence.append(Evidence("median seconds per step", step_s))
@@ -158,13 +153,13 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
         title="stalled",
         level=Level.CRITICAL if severity >= 3 else Level.WARN,
         active=True,
-        row=place,
-        onset=step,
-        checkpoint_id=checkpoint_id,
-        before_id=checkpoint_id,
-        shown=step,
-        shown_id=checkpoint_id,
-        raised=step,
+        row=at.place,
+        onset=at.step,
+        checkpoint_id=at.checkpoint_id,
+        before_id=at.checkpoint_id,
+        shown=at.step,
+        shown_id=at.checkpoint_id,
+        raised=at.step,
         ended=None,
         evidence=tuple(evidence),
         meaning=MEANING,
