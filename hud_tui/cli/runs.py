@@ -33,7 +33,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
 from hud_tui.client.runs import RunList
-from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
+from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, measure, size_of
 from hud_tui.client.submit import (
     Submission,
     SweepDriver,
@@ -73,7 +73,7 @@ from hud_tui.rl.sweep import (
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables
-from hud_tui.rl.tasks.signal import Progress, SampleRequest, check_signal, document
+from hud_tui.rl.tasks.signal import Progress, check_signal, document
 from hud_tui.rl.tasks.task import Task, form_of
 from hud_tui.rl.text import age, one_line
 from hud_tui.settings import read_paths, set_variables

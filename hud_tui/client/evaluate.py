@@ -22,7 +22,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 
 from hud_tui.audit_log import UNNAMED, Change, TaskSource
-from hud_tui.client.signal import MOST, NOT_SAMPLED, sample
+from hud_tui.client.signal import MOST, NOT_SAMPLED, SampleRequest, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable, HudUsage
 from hud_tui.rl.evaluation import (
@@ -36,7 +36,7 @@ from hud_tui.rl.evaluation import (
 )
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.rl.tasks.signal import Progress, SampleRequest
+from hud_tui.rl.tasks.signal import Progress
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.storage import read_regular, write_atomic

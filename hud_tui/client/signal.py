@@ -12,10 +12,11 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
+from random import Random
 from time import monotonic
 from typing import Any
 from uuid import uuid4
@@ -26,7 +27,7 @@ from hud_tui.client.transport import together
 from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUnclear, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.json_tree import parse
-from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, SampleRequest, Size, TaskSignal, choose
+from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, Size, TaskSignal
 from hud_tui.rl.tasks.task import Task, digest
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_regular
@@ -106,6 +107,22 @@ ROWS_S = 2000
 PATIENCE_S = 600.0
 """Seconds without a finished rollout after which open ones are cancelled."""
 ENDED = frozenset({"completed", "error", "cancelled"})
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """A request to sample rollouts."""
+
+    model_id: str
+    model: str
+    """The model's slug."""
+    checkpoint: str | None
+    """Id of the head; None for the base weights."""
+    group_size: int
+    groups: int
+    """Number of groups, one per task; if more than tasks, it starts over with the first."""
+    sampling: dict[str, Any]
+    """completion_kwargs of the request, e.g. max_tokens and temperature."""
 
 
 async def sample(
@@ -418,6 +435,18 @@ def size_of(
         steps=parameters.steps or (defaults.steps if defaults else None),
         train_tasks=sum(not task.heldout for task in tasks),
     )
+
+
+def choose(tasks: Sequence[Task], groups: int) -> list[Task]:
+    """The tasks to roll out, one per group; always the same ones for a taskset.
+
+    Args:
+        tasks: Held-out tasks and rows up to v4 are skipped.
+        groups: Number of groups; if more than tasks, it starts over with the first.
+    """
+    able = [task for task in tasks if not task.heldout and not task.is_legacy]
+    Random(0).shuffle(able)
+    return [able[number % len(able)] for number in range(groups)] if able else []
 
 
 async def measure(

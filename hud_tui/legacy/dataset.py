@@ -21,7 +21,9 @@ from hud_tui.errors import (
 )
 from hud_tui.rl.json_tree import parse
 from hud_tui.rl.tasks.checks import (
+    SHORTEST_KEY,
     Finding,
+    bare_keys,
     check_fields,
     check_rows,
     check_slugs,
@@ -29,7 +31,7 @@ from hud_tui.rl.tasks.checks import (
     graded,
     names,
 )
-from hud_tui.rl.tasks.legacy import SHORTEST_KEY, bare_keys
+from hud_tui.rl.tasks.legacy import CALLS
 from hud_tui.rl.tasks.task import Task, form_of, places
 from hud_tui.rl.text import one_line
 from hud_tui.storage import check_regular
@@ -82,7 +84,6 @@ def _code(text: str) -> str:
 Row = dict[str, str | None]
 V4 = ("id", "prompt", "mcp_config", "setup_tool", "evaluate_tool", "metadata")
 """Columns of every data set of v4 tasks, which trainers of that time required."""
-CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
 TEXTS = frozenset({"id", "prompt", "slug", "name", "scenario", "task_id", "system_prompt"})
 """Columns with text that is never JSON."""
 EITHER = frozenset({"env", "gym", "description"})

@@ -13,6 +13,7 @@ from typing import Any
 from hud_tui.errors import HudUsage
 from hud_tui.legacy.yaml import MAX_BYTES, Document, KeyPath, library, read_yaml, round_trip
 from hud_tui.rl.tasks.checks import Finding, count, names
+from hud_tui.rl.tasks.legacy import CALLS
 from hud_tui.rl.tasks.task import Task, kind_of, places
 from hud_tui.rl.text import one_line
 from hud_tui.storage import check_regular, open_regular
@@ -497,9 +498,6 @@ def _docker_image(args: list[Any]) -> str | None:
 
 
 # Checking tasks against the lock file beside them.
-
-
-CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
 
 
 def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:

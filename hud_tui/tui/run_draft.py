@@ -18,6 +18,7 @@ from hud_tui.audit_log import TaskSource
 from hud_tui.client.preflight import place_of
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
+from hud_tui.rl.groups import histogram
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.progress import (
     UPDATE_DEFAULTS,
@@ -47,7 +48,7 @@ from hud_tui.rl.sweep import (
 )
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, verdict
-from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal, histogram
+from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.tui.keys import bindings

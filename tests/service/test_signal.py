@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.signal import SignalCache, ask_of, measure
+from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, choose, measure
 from hud_tui.errors import HudUnauthorized, HudUsage
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.rl.tasks.signal import Pace, Progress, SampleRequest, choose
+from hud_tui.rl.tasks.signal import Pace, Progress
 from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.service.service import Service
 from hud_tui.settings import Settings
@@ -97,7 +97,7 @@ async def test_what_was_sampled_is_kept_with_its_date_for_this_head(
 def test_a_spoilt_cache_is_as_good_as_none(tmp_path: Path) -> None:
     for spoil in ("", "{", "[]", '{"x": 1}', "\x00", '{"KEY": {"outcomes": 3}}', '{"pace": 3}'):
         cache = SignalCache(tmp_path)
-        asked = SampleRequest("m", "mine", None, 2, 1)
+        asked = SampleRequest("m", "mine", None, 2, 1, {})
         cache.write(asked, TASKS, (), Pace(2, 1.0))
         assert cache.pace(asked) is not None
         [file] = tmp_path.glob("*.json")
@@ -164,7 +164,7 @@ def platform(status: int = 201) -> Callable[[httpx.Request], httpx.Response]:
     return answer
 
 
-ASKED = SampleRequest("m-1", "mine", "c-1", 2, 3)
+ASKED = SampleRequest("m-1", "mine", "c-1", 2, 3, {})
 
 
 async def last_of(handler: Callable[[httpx.Request], httpx.Response], *more: Any) -> Progress:

@@ -211,8 +211,8 @@ def test_a_detector_without_its_data_says_what_it_needs(kind: type[Detector[Any]
 
 def test_a_detector_can_be_turned_off_and_its_limits_moved() -> None:
     off, high = {"enabled": False, "warn": 0.5}, {"info": 0.98, "warn": 0.99}
-    for given in (off, high):
-        limits = read_table(Thresholds(), {"zero_variance": {**given, "critical": 1.5}})
+    for table in (off, high):
+        limits = read_table(Thresholds(), {"zero_variance": {**table, "critical": 1.5}})
         assert inspect(PATHOLOGIES["zero-variance"].rows(), limits).alarms == ()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from hud_tui.rl.names import is_shared
-from hud_tui.rl.tasks.legacy import VARIABLE, bare_keys, find_variables, has_variable
+from hud_tui.rl.tasks.legacy import VARIABLE, find_variables, has_variable, server_texts
 from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
 from hud_tui.rl.text import command_line, count_unsafe, one_line, wrong_loss_config
 from hud_tui.wire import JobParameters, JobStatus, Model
@@ -306,6 +306,14 @@ def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
 
 PRIVATE = ("localhost", ".local", ".internal", ".localhost")
 """Suffixes of host names that are local to a machine or network."""
+_SECRET = "authorization|api.?key|token|secret|passw"
+SECRET = re.compile(_SECRET, re.IGNORECASE)
+ASSIGNED = re.compile(rf"[\w-]*(?:{_SECRET})[\w-]*[\"']?\s*[=:]\s*(?P<value>[^&]+)", re.IGNORECASE)
+"""A secret assigned by name within a text: in a URL's query, or an argument such as ``-e
+API_KEY=…``."""
+SCHEME = re.compile(r"^\s*(?:bearer|basic|token)\b", re.IGNORECASE)
+SHORTEST_KEY = 8
+"""Minimum characters of a key; shorter values under such a name are not reported."""
 
 
 def check_legacy(tasks: Sequence[Task], known: Collection[str], embedded: bool) -> list[Finding]:
@@ -378,6 +386,25 @@ def _keys(tasks: Sequence[Task]) -> list[Finding]:
         )
         for place, holders in bare_keys(tasks).items()
     ]
+
+
+def bare_keys(tasks: Iterable[Task]) -> dict[str, list[Task]]:
+    """Places in MCP servers that contain a plain-text key, each with its tasks."""
+    found: dict[str, list[Task]] = {}
+    for task in tasks:
+        for place, text in server_texts(task):
+            named = SECRET.search(place.rpartition(".")[2]) is not None
+            values = [text] if named else [match["value"] for match in ASSIGNED.finditer(text)]
+            if any(map(_is_key, values)):
+                found.setdefault(one_line(f"mcp_config{place}", 120), []).append(task)
+    return found
+
+
+def _is_key(value: str) -> bool:
+    """Whether the value of a secret is a literal; a variable's default counts as one."""
+    written = VARIABLE.sub(lambda match: match["default"] or match["dollar"] or "", value)
+    written = SCHEME.sub("", written).strip()
+    return len(written) >= SHORTEST_KEY and not written.isdecimal()
 
 
 def _remote(tasks: Sequence[Task]) -> list[Finding]:

@@ -63,10 +63,7 @@ def read_row(row: object, where: str = "row") -> Task:
     Raises:
         HudBadTasks: Invalid row; the message names the place and every invalid field.
     """
-    problems: list[Problem] = []
-    task = try_row(row, where, problems)
-    if task is None:
-        refuse(problems, hint_for(row))
+    [task] = _read_all([(where, row)])
     return task
 
 
@@ -76,18 +73,7 @@ def read_rows(rows: Iterable[object], name: str = "row") -> list[Task]:
     Raises:
         HudBadTasks: Invalid rows; all are named.
     """
-    problems: list[Problem] = []
-    tasks, hint = [], ""
-    for number, row in enumerate(rows, 1):
-        task = try_row(row, f"{name} {number}", problems)
-        if task is not None:
-            tasks.append(task)
-        hint = hint or (hint_for(row) if problems else "")
-        if len(problems) > MOST_PROBLEMS:
-            break
-    if problems:
-        refuse(problems, hint)
-    return tasks
+    return _read_all((f"{name} {number}", row) for number, row in enumerate(rows, 1))
 
 
 def try_row(row: object, where: str, problems: list[Problem], check: bool = True) -> Task | None:
@@ -424,7 +410,9 @@ def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
         return _read_placed(rows_of(name, text), complete, SURROGATE.search(text) is not None)
 
 
-def _read_placed(rows: Iterator[Placed], complete: Complete, check: bool) -> Read:
+def _read_placed(
+    rows: Iterable[Placed], complete: Complete = _as_it_is, check: bool = True
+) -> Read:
     problems: list[Problem] = []
     tasks, hint = [], ""
     for where, row in rows:
@@ -439,3 +427,10 @@ def _read_placed(rows: Iterator[Placed], complete: Complete, check: bool) -> Rea
         if len(problems) > MOST_PROBLEMS:
             break
     return Read(tasks, problems, hint)
+
+
+def _read_all(rows: Iterable[Placed]) -> list[Task]:
+    found = _read_placed(rows)
+    if found.problems:
+        refuse(found.problems, found.hint)
+    return found.tasks

@@ -90,10 +90,9 @@ def read_functions(fields: Fields, key: str) -> list[Call]:
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         parsed = parse(value)
         value = value if parsed.fault else parsed.value
-    if isinstance(value, list) and not _is_tuple(value):
-        found = (_function(fields, f"{key}[{i}]", part) for i, part in enumerate(value))
-        return [call for call in found if call]
-    return [call for call in (_function(fields, key, value),) if call]
+    several = isinstance(value, list) and not _is_tuple(value)
+    parts = [(f"{key}[{i}]", part) for i, part in enumerate(value)] if several else [(key, value)]
+    return [call for at, part in parts if (call := _function(fields, at, part))]
 
 
 def _is_tuple(value: list[Any]) -> bool:
@@ -124,9 +123,6 @@ def _function(fields: Fields, at: str, value: object) -> Call | None:
 
 
 # Rows up to v4: prompt, MCP servers or gym, setup and evaluate calls.
-#
-# Source: the ``hud`` SDK 0.4 (``prompt``, ``mcp_config``, ``setup_tool``, ``evaluate_tool``)
-# and 0.1 to 0.3 (``gym``, ``setup``, ``evaluate``).
 
 
 HINT_V4 = 'a v4 row is {"prompt": TEXT, "mcp_config": {SERVER: {"url": …}}, "evaluate_tool": CALL}'
@@ -142,7 +138,6 @@ KNOWN_V3 = frozenset(
 )
 LONGEST_KEPT, MOST_KEPT = 10_000, 64
 """Maximum length of a JSON string whose parsed value is cached, and size of that cache."""
-LOCATIONS = ("local", "remote")
 
 
 def read_v4(fields: Fields) -> Task:
@@ -153,15 +148,8 @@ def read_v4(fields: Fields) -> Task:
     objects = {key: _object(fields, key) for key in OBJECTS}
     tools = _tools(fields)
     name, system = fields.maybe_text("id"), fields.maybe_text("system_prompt")
-    row = {
-        "id": name,
-        "prompt": prompt,
-        "mcp_config": servers,
-        **calls,
-        **objects,
-        "agent_tools": tools,
-        "system_prompt": system,
-    }
+    row = {"id": name, "prompt": prompt, "mcp_config": servers, **calls, **objects}
+    row |= {"agent_tools": tools, "system_prompt": system}
     slug = fields.maybe_text("slug") or name
     return _task(fields, "v4", "+".join(servers), calls["evaluate_tool"], slug, row)
 
@@ -247,7 +235,7 @@ def _gym(fields: Fields) -> str:
     if not isinstance(gym, dict):
         fields.expected("gym", "its name, or {type, location, image_or_build_context}", gym)
         return ""
-    if gym.get("location") not in (None, *LOCATIONS):
+    if gym.get("location") not in (None, "local", "remote"):
         fields.wrong("gym.location", "expected local or remote")
     image = gym.get("image_or_build_context")
     if image is not None and not isinstance(image, str):
@@ -269,16 +257,6 @@ VARIABLE = re.compile(
     r"\$(?:(?P<dollar>\$)|\{(?P<braced>[^}:]+)(?::(?P<default>[^}]*))?\}"
     r"|(?P<plain>[_a-zA-Z][_a-zA-Z0-9]*))"
 )
-SECRET = re.compile(r"authorization|api.?key|token|secret|passw", re.IGNORECASE)
-ASSIGNED = re.compile(
-    r"[\w-]*(?:authorization|api.?key|token|secret|passw)[\w-]*[\"']?\s*[=:]\s*(?P<value>[^&]+)",
-    re.IGNORECASE,
-)
-"""A secret assigned by name within a text: in a URL's query, or an argument such as ``-e
-API_KEY=…``."""
-SCHEME = re.compile(r"^\s*(?:bearer|basic|token)\b", re.IGNORECASE)
-SHORTEST_KEY = 8
-"""Minimum characters of a key; shorter values under such a name are not reported."""
 
 
 @dataclass(frozen=True)
@@ -303,7 +281,7 @@ def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variab
     found: dict[str, list[bool]] = {}
     for task in tasks:
         asked: dict[str, bool] = {}
-        for _, text in _texts(task.more.get("mcp_config") if task.form == "v4" else None):
+        for _, text in server_texts(task):
             for match in VARIABLE.finditer(text):
                 if name := _name(match):
                     asked[name] = asked.get(name, True) and match["default"] is not None
@@ -315,28 +293,9 @@ def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variab
     ]
 
 
-def bare_keys(tasks: Iterable[Task]) -> dict[str, list[Task]]:
-    """Places in MCP servers that contain a plain-text key, each with its tasks."""
-    found: dict[str, list[Task]] = {}
-    for task in tasks:
-        for place, text in _texts(task.more.get("mcp_config") if task.form == "v4" else None):
-            named = SECRET.search(place.rpartition(".")[2]) is not None
-            values = [text] if named else [match["value"] for match in ASSIGNED.finditer(text)]
-            if any(map(_is_key, values)):
-                found.setdefault(one_line(f"mcp_config{place}", 120), []).append(task)
-    return found
-
-
 def has_variable(text: str) -> bool:
     """Whether a text contains a variable."""
     return any(_name(match) for match in VARIABLE.finditer(text))
-
-
-def _is_key(value: str) -> bool:
-    """Whether the value of a secret is a literal; a variable's default counts as one."""
-    written = VARIABLE.sub(lambda match: match["default"] or match["dollar"] or "", value)
-    written = SCHEME.sub("", written).strip()
-    return len(written) >= SHORTEST_KEY and not written.isdecimal()
 
 
 def _name(match: re.Match[str]) -> str:
@@ -372,8 +331,12 @@ def _value(match: re.Match[str], values: Mapping[str, str]) -> str:
     return values.get(_name(match)) or default
 
 
-def _texts(value: Any, place: str = "") -> Iterable[tuple[str, str]]:
-    """Every text nested in a value, with its place."""
+def server_texts(task: Task) -> Iterator[tuple[str, str]]:
+    """Every text in the MCP servers of a v4 row, with its place; none for other rows."""
+    return _texts(task.more.get("mcp_config") if task.form == "v4" else None)
+
+
+def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict):

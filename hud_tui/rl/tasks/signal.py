@@ -13,15 +13,13 @@ zero gradient, and are sampled again).
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
-from random import Random
 from statistics import fmean, pstdev
 from typing import Any, Literal
 
 from hud_tui.rl.tasks.checks import Finding, Level, count, names
-from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import command_line, one_line
 
 SIZES = (4, 8, 16)
@@ -155,19 +153,6 @@ def recommended_size(tasks: Sequence[TaskSignal]) -> int | None:
         return None
     reached = (size for size in SIZES if expected_share(known, size) >= ENOUGH * able / len(known))
     return next(reached, SIZES[-1])
-
-
-def histogram(rewards: Sequence[float], bins: int, low: float, high: float) -> list[int]:
-    """Counts of rewards in `bins` equal bins over [low, high], shape (bins,).
-
-    Rewards beyond the ends are counted in the outermost bins.
-    """
-    counts = [0] * bins
-    width = (high - low) / bins
-    for reward in rewards:
-        place = int((reward - low) / width) if width > 0 else 0
-        counts[max(0, min(place, bins - 1))] += 1
-    return counts
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -332,28 +317,9 @@ def _row(task: TaskSignal, group_size: int) -> dict[str, Any]:
     }
 
 
-# Sampling rollouts to measure a taskset's signal.
-
-
-@dataclass(frozen=True)
-class SampleRequest:
-    """A request to sample rollouts."""
-
-    model_id: str
-    model: str
-    """The model's slug."""
-    checkpoint: str | None
-    """Id of the head; None for the base weights."""
-    group_size: int
-    groups: int
-    """Number of groups, one per task; if more than tasks, it starts over with the first."""
-    sampling: dict[str, Any] = field(default_factory=dict)
-    """completion_kwargs of the request, e.g. max_tokens and temperature."""
-
-
 @dataclass(frozen=True)
 class Progress:
-    """Progress of the sampled rollouts."""
+    """Progress of the rollouts that are sampled to measure the signal."""
 
     done: int
     total: int
@@ -362,15 +328,3 @@ class Progress:
     pace: Pace
     trouble: str = ""
     """Error of the last rollout that failed."""
-
-
-def choose(tasks: Sequence[Task], groups: int) -> list[Task]:
-    """The tasks to roll out, one per group; always the same ones for a taskset.
-
-    Args:
-        tasks: Held-out tasks and rows up to v4 are skipped.
-        groups: Number of groups; if more than tasks, it starts over with the first.
-    """
-    able = [task for task in tasks if not task.heldout and not task.is_legacy]
-    Random(0).shuffle(able)
-    return [able[number % len(able)] for number in range(groups)] if able else []

@@ -25,7 +25,7 @@ from textual.worker import Worker
 
 from hud_tui.client.preflight import load_source, preflight, readiness
 from hud_tui.client.runs import RunList
-from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
+from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, measure, size_of
 from hud_tui.client.submit import SweepFiles, plan_sweep, start_name, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
@@ -34,7 +34,6 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.sweep import AT_ONCE, SweepSize
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, check_parameters
-from hud_tui.rl.tasks.signal import SampleRequest
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at, prepare
