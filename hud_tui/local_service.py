@@ -85,14 +85,14 @@ def _begin(paths: Paths) -> subprocess.Popen[bytes]:
     service = ["hud_tui.service", "--data-dir", str(paths.data), "--port", "0"]
     machine = machine_of(paths)
     if machine is None:
-        return daemon(paths, service)
+        return daemon(paths.service_log, service)
     environment = {
         "TINKER_BASE_URL": machine.url,
         "TINKER_API_KEY": machine.key,
         "HUD_TUI_TINKER_PLACE": machine.label,
         "HUD_TUI_TINKER_FILES": machine.files,
     }
-    return daemon(paths, [*service, "--engine", "tinker"], environment)
+    return daemon(paths.service_log, [*service, "--engine", "tinker"], environment)
 
 
 def _end_group(spawned: subprocess.Popen[bytes]) -> None:

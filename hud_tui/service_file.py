@@ -242,23 +242,23 @@ def keep_line(paths: Paths, name: str) -> None:
         for directory in (paths.state, paths.data):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         module = ["hud_tui.remote.keeper", str(paths.state), str(paths.data), name]
-        daemon(paths, module, stdout=subprocess.DEVNULL).wait()
+        daemon(paths.service_log, module, stdout=subprocess.DEVNULL).wait()
 
 
 def daemon(
-    paths: Paths,
+    log: Path,
     module: Sequence[str],
     environment: Mapping[str, str] = MappingProxyType({}),
     stdout: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Start one of this package's modules in the background; it logs to the service's log."""
-    with open(open_or_make(paths.service_log, os.O_APPEND), "ab") as log:
+    """Start one of this package's modules in the background; it works in the folder of its log."""
+    with open(open_or_make(log, os.O_APPEND), "ab") as logged:
         return subprocess.Popen(
             ["sh", "-c", '"$@" &', "sh", sys.executable, "-P", "-m", *module],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
-            stderr=log,
-            cwd=paths.state,
+            stderr=logged,
+            cwd=log.parent,
             start_new_session=True,
             env={**os.environ, **environment},
         )
@@ -426,7 +426,7 @@ def keep_budgets(paths: Paths, now: float) -> None:
         return
     names = {name: value for name, value in every_variable().items() if name[:6] == "PRIME_"}
     module = ["hud_tui.remote.budget", str(paths.state)]
-    daemon(paths, module, names, stdout=subprocess.DEVNULL).wait()
+    daemon(paths.service_log, module, names, stdout=subprocess.DEVNULL).wait()
 
 
 def budget_kept(state: Path, now: float) -> bool:

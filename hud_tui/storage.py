@@ -410,6 +410,31 @@ def open_or_make(file: Path, flags: int = 0) -> int:
     return descriptor
 
 
+@contextmanager
+def held(file: Path) -> Iterator[int | None]:
+    """Try to hold a lock file, which ends with this program at the latest; yields its descriptor,
+    None if another program holds it. Raises OSError: as `open_or_make`."""
+    lock = open_or_make(file)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield lock
+    finally:
+        os.close(lock)
+
+
+def is_held(file: Path) -> bool:
+    """Whether another program holds a lock file, which need not exist."""
+    with suppress(OSError):
+        if file.exists():
+            with held(file) as lock:
+                return lock is None
+    return False
+
+
 def _check(mode: int, file: Path) -> None:
     if stat.S_ISREG(mode):
         return

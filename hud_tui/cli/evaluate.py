@@ -39,7 +39,7 @@ from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts.control import order_of
-from hud_tui.rollouts.environment import check_runtime, environment_at
+from hud_tui.rollouts.environment import environment_at
 from hud_tui.rollouts.evaluate import (
     SAMPLED,
     environment_of,
@@ -50,7 +50,7 @@ from hud_tui.rollouts.evaluate import (
     tasks_of,
     with_own_tasks,
 )
-from hud_tui.rollouts.run_files import Options, Order
+from hud_tui.rollouts.run_files import Options, Order, check_runtime
 from hud_tui.wire import (
     Checkpoint,
     Estimate,

@@ -30,16 +30,22 @@ from hud_tui.rollouts.environment import (
     Loaded,
     Trial,
     check,
-    check_runtime,
     check_source,
     load,
-    policy_of,
     setting_of,
     try_once,
 )
-from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess, failure_text
-from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, run_folder
+from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess
+from hud_tui.rollouts.run_files import (
+    Order,
+    RunFolder,
+    check_runtime,
+    log_of_checks,
+    policy_of,
+    run_folder,
+)
 from hud_tui.rollouts.template import write_environment
+from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import JobParameters, Model
 
 LOOK_S = 0.5
@@ -271,9 +277,9 @@ def _check_text(document: Mapping[str, Any]) -> str:
 def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
     run = trial["run"]
     if run["error"] is not None:
-        why = failure_text(run["failure"]) if run.get("failure") else str(run["error"])
         phase = (run.get("failure") or {}).get("phase")
-        return [f"rollout      {trial['task']}: failed{f' in {phase}' if phase else ''}: {why}"]
+        failed = f"failed{f' in {phase}' if phase else ''}"
+        return [f"rollout      {trial['task']}: {failed}: {error_text(run)}"]
     parts = [f"reward {run['reward']:g}"]
     if run["turns"] is not None:
         parts += [counted(run[f"{what}s"], what.replace("_", " ")) for what in COUNTED]

@@ -7,9 +7,7 @@ without making a fork or submitting a run twice.
 """
 
 import asyncio
-import fcntl
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,7 +38,7 @@ from hud_tui.rl.tasks.legacy import fill_rows
 from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import one_line
 from hud_tui.settings import every_variable
-from hud_tui.storage import change_atomic, read_regular
+from hud_tui.storage import change_atomic, held, read_regular
 from hud_tui.wire import (
     Checkpoint,
     JobConfig,
@@ -240,16 +238,11 @@ class SweepFiles:
             HudUsage: Another process holds it.
         """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(self._file(sweep.id).with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+        with held(self._file(sweep.id).with_suffix(".lock")) as lock:
+            if lock is None:
                 hint = f"wait for it, or end it: {cancel}"
-                raise HudUsage(f"another process drives {sweep.name}", hint) from error
+                raise HudUsage(f"another process drives {sweep.name}", hint)
             yield
-        finally:
-            os.close(lock)
 
     def _file(self, id_: str) -> Path:
         plain = id_ if id_.isalnum() else sha256(id_.encode()).hexdigest()

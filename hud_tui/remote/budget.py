@@ -16,13 +16,13 @@ from pathlib import Path
 from time import time
 
 from hud_tui.errors import HudError, HudUsage
-from hud_tui.remote.machines import Machines, held, machines_in
+from hud_tui.remote.machines import Machines, machines_in
 from hud_tui.remote.pods import WORK, Pods
 from hud_tui.remote.prime import Prime, read_prime
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import BUDGET, Rental, read_rentals
 from hud_tui.settings import every_variable
-from hud_tui.storage import write_atomic
+from hud_tui.storage import held, write_atomic
 
 POLL_S = 10.0
 """Seconds between two checks of the clock."""
@@ -68,7 +68,7 @@ class Budgets:
         """Run until nothing is rented; returns at once if another process does this."""
         with held(self._machines.folder / "budget.lock") as ours:
             why, wait_s = "", 0.0
-            while ours and self._running():
+            while ours is not None and self._running():
                 self._write(why)
                 await asyncio.sleep(wait_s)
                 why, wait_s = "", self._poll_s

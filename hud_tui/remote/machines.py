@@ -5,7 +5,6 @@ key of its server, private to the user; ``setup.log`` is the output of its set-u
 the state of its tunnel.
 """
 
-import fcntl
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from hud_tui.remote.facts import Facts, facts_of
 from hud_tui.remote.ssh import Address, Ssh
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import KEY, LINE, REMOTES, Used, line_of, use_machine, used_machine
-from hud_tui.storage import open_or_make, read_private, read_regular, write_atomic
+from hud_tui.storage import held, is_held, read_private, read_regular, write_atomic
 
 MACHINE, LOG = "machine.json", "setup.log"
 MOST_BYTES = 4_000_000
@@ -199,32 +198,13 @@ class Machines:
         """
         self.place(name).mkdir(parents=True, exist_ok=True, mode=0o700)
         with held(self.place(name) / f"{what}.lock") as ours:
-            if not ours:
+            if ours is None:
                 raise HudUsage(f"another hud-tui is at work on {name}", "wait for it")
             yield
 
     def busy(self, name: str, what: str = "setup") -> bool:
         """Whether another program holds that lock."""
-        file = self.place(name) / f"{what}.lock"
-        if not file.exists():
-            return False
-        with held(file) as ours:
-            return not ours
-
-
-@contextmanager
-def held(file: Path) -> Iterator[bool]:
-    """Try to hold a lock, which ends with this program at the latest; yields whether it is held."""
-    lock = open_or_make(file)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(lock)
+        return is_held(self.place(name) / f"{what}.lock")
 
 
 def _read(found: dict[str, Any]) -> Machine:

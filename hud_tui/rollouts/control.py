@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
@@ -19,8 +17,9 @@ from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.environment import check_source, setting_of
-from hud_tui.rollouts.run_files import Order, RunFolder, State, known_runs, run_folder
-from hud_tui.storage import open_or_make, tail
+from hud_tui.rollouts.run_files import Order, RunFolder, known_runs, run_folder
+from hud_tui.service_file import daemon
+from hud_tui.storage import tail
 from hud_tui.wire import CancelJobResult, JobError, JobStatus, Model
 
 START_S = 30.0
@@ -115,7 +114,8 @@ async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
 async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus:
     """Start a driver, and wait until the service, or the run's state, shows that it works."""
     logged = len(tail(folder.driver_log))
-    _spawn(folder, state)
+    module = ["hud_tui.rollouts.driver", str(state), folder.path.name]
+    daemon(folder.driver_log, module, stdout=subprocess.DEVNULL).wait()
     until, job_id = monotonic() + START_S, folder.path.name
     while monotonic() < until:
         await asyncio.sleep(POLL_S)
@@ -130,24 +130,6 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
     logged_lines = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
     why = one_line(" · ".join(logged_lines[-LOG_LINES:]), 600)
     raise HudError(f"the run's driver did not begin: {why}", f"see {folder.driver_log}")
-
-
-def _spawn(folder: RunFolder, state: Path) -> None:
-    """Start the driver as a process that outlives this program and leaves no zombie."""
-    words = [sys.executable, "-P", "-m", "hud_tui.rollouts.driver", str(state)]
-    log = open_or_make(folder.driver_log, os.O_APPEND)
-    try:
-        shell = subprocess.Popen(
-            ["sh", "-c", '"$@" &', "sh", *words, folder.path.name],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folder.path,
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
-    shell.wait()
 
 
 async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobStatus:
@@ -209,17 +191,12 @@ async def cancel(client: HudClient, state: Path | None, job_id: str) -> CancelJo
         if not is_driven:
             raise
         result = CancelJobResult(cancelled=1, status="cancelled")
-    if folder is not None:
-        await _until_stopped(folder)
-    return result
-
-
-async def _until_stopped(folder: RunFolder) -> None:
     until = monotonic() + STOP_S
     while monotonic() < until:
-        if not folder.is_driven:
-            return
+        if folder is None or not folder.is_driven:
+            break
         await asyncio.sleep(POLL_S)
+    return result
 
 
 async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatus:
@@ -259,7 +236,7 @@ def require_absent_run(client: HudClient, state: Path, model_id: str) -> None:
 
 def report_of(folder: RunFolder) -> dict[str, Any]:
     """Fields of a document about a run driven here, in addition to its status."""
-    state: State = folder.state()
+    state = folder.state()
     return {
         "driven": folder.is_driven,
         "driver_pid": folder.driver_pid(),

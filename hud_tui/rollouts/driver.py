@@ -10,7 +10,6 @@ is sent. If an answer is lost, the service is asked by the key (`settle`). A ser
 such as HUD's, is asked for its tree: a new child of the batch's parent is the step.
 """
 
-import argparse
 import asyncio
 import logging
 import os
@@ -53,10 +52,10 @@ from hud_tui.rollouts.process import (
     Setting,
     WorkerGone,
     WorkerProcess,
-    failure_text,
 )
 from hud_tui.rollouts.run_files import Batch, RunFolder, run_folder
 from hud_tui.rollouts.service import RETRY_S, ServiceLink, connect_to
+from hud_tui.rollouts.watched import failure_text
 from hud_tui.settings import read_paths
 from hud_tui.wire import DriveReport, DriveRun, Group, JobEnter, JobError, KeepEvaluation
 from hud_tui.wire_training import ForwardBackward, OptimStep, Payload, Settled
@@ -108,12 +107,7 @@ class Driver:
         connect: Callable[[], HudClient | None],
         make_worker: MakeWorker = WorkerProcess,
     ) -> None:
-        """
-        Args:
-            folder: Of the run.
-            connect: Returns a client of its service; None if none runs now.
-            make_worker: Makes the process for rollouts.
-        """
+        """`connect` returns a client of the run's service; None if none runs now."""
         self._folder = folder
         self._order, self._state = folder.order(), folder.state()
         self._stopping = asyncio.Event()
@@ -167,12 +161,7 @@ class Driver:
 
     async def _begin(self) -> None:
         """Have the service know of the run; until then its state is ``queued``."""
-        await self._register()
-        self._state.status, self._state.error = "running", None
-        self._folder.save(self._state)
-
-    async def _register(self) -> None:
-        order = self._order
+        order, state = self._order, self._state
         body = DriveRun(
             model_id=order.model_id,
             name=order.name,
@@ -184,15 +173,20 @@ class Driver:
             await self._service.call(lambda client: client.drive(order.job_id, body))
             self._is_known = True
         except HudConflict:
-            if self._state.step < int(order.parameters["steps"]):
+            if state.step < self._steps:
                 raise
             self._is_known = True  # the driver was killed after it had reported success
         except HudRefused as error:
             if error.status not in (404, 405):
                 raise
-            entered = JobEnter(name=order.name, group=self._group_size)
-            job_id = order.job_id.replace("-", "")
-            await self._service.call(lambda client: client.enter_job(job_id, entered))
+            await self._enter(order.job_id, order.name, self._group_size)
+        state.status, state.error = "running", None
+        self._folder.save(state)
+
+    async def _enter(self, job_id: str, name: str, group: int) -> None:
+        """Have a service without driven runs know of a job."""
+        body = JobEnter(name=name, group=group)
+        await self._service.call(lambda c: c.enter_job(job_id.replace("-", ""), body))
 
     async def _beat(self) -> None:
         """Report regularly; the answer says whether to stop."""
@@ -230,11 +224,11 @@ class Driver:
         except HudNotFound:
             return False
 
-    def _report(self) -> DriveReport:
+    def _report(self, **end: Any) -> DriveReport:
         wasted, self._wasted = self._wasted, 0
         busy = self._state.busy_s + (monotonic() - self._began if self._began else 0.0)
         attempt = self._state.attempt
-        return DriveReport(busy_s=busy, attempt=attempt, wasted=wasted, note=self._note)
+        return DriveReport(busy_s=busy, attempt=attempt, wasted=wasted, note=self._note, **end)
 
     async def _end(self, end: Ended) -> None:
         """Stored here first, since the service may be gone."""
@@ -245,13 +239,16 @@ class Driver:
         self._folder.save(state)
         self._folder.forget_cancel()
         if self._is_known:
-            report = self._report().model_dump() | {"status": end.status}
-            body = DriveReport.model_validate(report | {"error": end.error, "reason": end.reason})
+            report = self._report(status=end.status, error=end.error, reason=end.reason)
             with suppress(HudError):
-                await self._service.client.report(self._order.job_id, body)
+                await self._service.client.report(self._order.job_id, report)
         await self._service.forget()
 
     # Steps.
+
+    @property
+    def _steps(self) -> int:
+        return int(self._order.parameters["steps"])
 
     @property
     def _group_size(self) -> int:
@@ -259,7 +256,7 @@ class Driver:
 
     async def _train(self) -> None:
         """Take the remaining steps. Raises Ended."""
-        while self._state.step < int(self._order.parameters["steps"]):
+        while self._state.step < self._steps:
             self._stop_if_asked()
             self._began = monotonic()
             try:
@@ -414,19 +411,16 @@ class Driver:
 
     async def _group(self, task: Task, place: Mapping[str, Any]) -> None:
         """Sample one group, repeatedly if the policy says so, and store it."""
-        times = RESAMPLED if self._order.failed == "resample" else 1
-        runs: list[dict[str, Any]] = []
-        for _ in range(times):
-            request = rollout_of(self._order, self._order.job_id, task, self._group_size)
+        request = rollout_of(self._order, self._order.job_id, task, self._group_size)
+        for _ in range(RESAMPLED if self._order.failed == "resample" else 1):
             runs = (await self._call_worker(request))["runs"]
             if any(run["error"] is not None for run in runs):
                 await self._see_service()
             self._deaths = 0
-            failed = self._count(runs, task)
-            if not failed:
+            is_lost = self._count(runs, task)
+            if not is_lost:
                 break
             self._wasted += len(runs)
-        is_lost = any(run["error"] is not None for run in runs)
         if is_lost:
             runs = [{**run, "samples": []} for run in runs]
         self._folder.add_group({**place, "task": task.slug, "lost": is_lost, "runs": runs})
@@ -454,26 +448,26 @@ class Driver:
         if run["error"] is not None:
             log.info("rollout %s failed: %s", run["trace_id"], one_line(run["error"]))
 
-    def _count(self, runs: Sequence[Mapping[str, Any]], task: Task) -> int:
-        """Count a group's rollouts; returns the number of failed ones. Raises Ended: too many
-        failed."""
+    def _count(self, runs: Sequence[Mapping[str, Any]], task: Task) -> bool:
+        """Count a group's rollouts; returns whether one failed. Raises Ended: too many failed."""
         failed = [run for run in runs if run["error"] is not None]
+        failures = [
+            one.get("failure") or {"type": "Error", "message": one["error"]} for one in failed
+        ]
         state = self._state
         state.rollouts += len(runs)
         state.failed += len(failed)
         state.groups_lost += bool(failed)
-        for number, run in enumerate(failed):
-            failure = run.get("failure") or {"type": "Error", "message": run["error"]}
+        for number, (run, failure) in enumerate(zip(failed, failures, strict=True)):
             lost = int(number == 0)
             self._folder.add_failure(self._failure(failure, run["trace_id"], task.slug, lost))
         if failed:
-            first = failed[0].get("failure") or {"type": "Error", "message": failed[0]["error"]}
             what = f"{state.failed} rollouts failed, {state.groups_lost} groups lost"
-            self._note = one_line(f"{what}; last: {failure_text(first)}", 600)
+            self._note = one_line(f"{what}; last: {failure_text(failures[0])}", 600)
             if self._order.failed == "stop" and state.failed >= self._order.stop_after:
-                state.error = {"code": "environment", "failure": dict(first)}
+                state.error = {"code": "environment", "failure": dict(failures[0])}
                 raise Ended("failed", JobError(code="environment", message=self._note))
-        return len(failed)
+        return bool(failed)
 
     def _failure(
         self, failure: Mapping[str, Any], trace_id: str | None, task: str | None, lost: int
@@ -709,9 +703,7 @@ class Driver:
             await self._service.call(lambda c: c.keep_evaluation(evaluation_id, body))
             return
         name = f"evaluation of step {self._state.step} of {self._order.name}"
-        entered = JobEnter(name=name[:200], group=body.samples)
-        job_id = evaluation_id.replace("-", "")
-        await self._service.call(lambda c: c.enter_job(job_id, entered))
+        await self._enter(evaluation_id, name[:200], body.samples)
 
 
 # The bodies of a step's gradient passes.
@@ -762,17 +754,14 @@ def pass_body(
 
 def main() -> int:
     """``python -m hud_tui.rollouts.driver STATE_DIR JOB_ID``; returns 0 if the run succeeded."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("state")
-    parser.add_argument("job_id")
-    args = parser.parse_args()
+    state, job_id = sys.argv[1:]
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    folder = run_folder(Path(args.state), args.job_id)
+    folder = run_folder(Path(state), job_id)
     order = folder.order()
-    paths = read_paths(args.state, order.data_dir or None)
+    paths = read_paths(state, order.data_dir or None)
     with folder.driving():
         status = asyncio.run(Driver(folder, lambda: connect_to(order, paths)).run())
     return 0 if status == "succeeded" else 1

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,11 @@ from hud_tui.rollouts.process import (
     EnvironmentFailed,
     Setting,
     WorkerProcess,
-    failure_text,
     find_interpreter,
     variables,
 )
-from hud_tui.rollouts.run_files import Options, Order, log_of_checks
-from hud_tui.rollouts.watched import UNGRADED
+from hud_tui.rollouts.run_files import Order, log_of_checks
+from hud_tui.rollouts.watched import UNGRADED, error_text
 from hud_tui.settings import Settings
 from hud_tui.wire import JobEnter, Model
 
@@ -46,7 +45,6 @@ LOAD_S = 120.0
 """Longest import of the environment, seconds."""
 CALLS_TOOLS = "tiny/agent-1M"
 """The embedded service's only tiny base that was taught to call tools."""
-RUNTIMES = ("subprocess", "local", "docker:IMAGE", "tcp://HOST:PORT", "hud", "hosted")
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,6 @@ class Loaded:
         """Of its environments, shortened."""
         return one_line(", ".join(str(one["name"]) for one in self.environments), 60)
 
-    def schemas(self, env: str) -> dict[str, Mapping[str, Any]] | None:
-        """The args of an environment's templates; None if the source has no such environment."""
-        for one in self.environments:
-            if one["name"] == env:
-                return {template["id"]: template["args"] for template in one["templates"]}
-        return None
-
 
 def check_source(text: str) -> Path:
     """The environment's file or directory. Raises HudUsage: there is none."""
@@ -89,76 +80,6 @@ def environment_at(text: str) -> Path | None:
     """The environment that a source names; None for a taskset, or a file of tasks."""
     path = Path(text).expanduser().absolute()
     return path if path.suffix == ".py" and path.is_file() else None
-
-
-def check_runtime(text: str) -> str:
-    """A runtime's name. Raises HudUsage: there is no such runtime."""
-    kind, _, more = text.partition(":")
-    if kind in ("subprocess", "local", "hud", "hosted") and not more:
-        return text
-    if kind == "docker" and not more.strip():
-        raise HudUsage(
-            f"--runtime {one_line(text)} has no image",
-            "write docker:IMAGE, or docker if its tasks name images",
-        )
-    if kind == "docker" or (kind == "tcp" and more.startswith("//") and ":" in more[2:]):
-        return text
-    raise HudUsage(f"--runtime {one_line(text)}: no such runtime", ", ".join(RUNTIMES))
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of how rollouts are made, as text."""
-
-    key: str
-    """Key of the command's flag."""
-    label: str
-    limits: str
-    """Valid values, as text."""
-    usual: str = ""
-
-    def read(self, text: str) -> dict[str, Any]:
-        """Fields of `Options`. Raises ValueError: invalid text."""
-        try:
-            match self.key:
-                case "failed":
-                    return policy_of(text)
-                case "runtime":
-                    return {"runtime": check_runtime(text)}
-        except HudUsage as error:
-            raise ValueError(self.limits) from error
-        match self.key:
-            case "env":
-                names = text.replace(",", " ").split()
-                if not all(name.isidentifier() for name in names):
-                    raise ValueError(self.limits)
-                return {"named": names}
-            case "python" | "tasks":
-                return {self.key: text or None}
-        return Options.model_validate({self.key: text}).model_dump(include={self.key})
-
-
-OPTIONS = (
-    Option("turns", "turns", "1 to 1000", "10"),
-    Option("rollout_timeout", "timeout, s", "> 0 to 86400", "300"),
-    Option("at_once", "at once", "1 to 1024", "8"),
-    Option("memory_mb", "memory, MB", "0: no limit", "4096"),
-    Option("failed", "on failure", "stop:N, resample or drop", "drop"),
-    Option("runtime", "runtime", "local, tcp://HOST:PORT, docker:IMAGE, hud, hosted", "subprocess"),
-    Option("python", "python", "– or a path"),
-    Option("env", "variables", "– or names, with commas"),
-    Option("tasks", "tasks", "– or a file, a taskset"),
-)
-
-
-def policy_of(text: str) -> dict[str, Any]:
-    """The policy for failed rollouts as fields of `Options`: ``drop``, ``resample``, ``stop``, or
-    ``stop:N`` after N failures. Raises HudUsage: none of these."""
-    policy, colon, after = text.partition(":")
-    is_count = policy == "stop" and after.isascii() and after.isdigit() and len(after) < 7
-    if policy not in ("drop", "resample", "stop") or (colon and not (is_count and int(after))):
-        raise HudUsage(f"--failed {one_line(text)}", "choose from drop, resample, stop, stop:N")
-    return {"failed": policy, "stop_after": int(after or 1)}
 
 
 def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
@@ -258,10 +179,14 @@ def check_tasks(loaded: Loaded) -> list[Finding]:
     """Whether the environments have the tasks' templates, and whether args fit."""
     tasks = list(loaded.tasks)
     found = [*check_rows(tasks), *check_slugs(tasks)]
+    known = {
+        str(one["name"]): {template["id"]: template["args"] for template in one["templates"]}
+        for one in loaded.environments
+    }
     for env, rows in by_environment(tasks).items():
-        schemas = loaded.schemas(env)
+        schemas = known.get(env)
         if schemas is None:
-            names = ", ".join(str(one["name"]) for one in loaded.environments)
+            names = ", ".join(known)
             found.append(missing_environment(env, rows, f"the source has {names}"))
             continue
         found += check_scenarios(env, list(schemas), rows)
@@ -294,15 +219,15 @@ class Trial:
     job_id: str
     run: Mapping[str, Any]
     """The worker's report: reward, subscores, info, turns, tokens, seconds, error, failure."""
-    capabilities: Sequence[str] = field(default_factory=tuple)
+    capabilities: Sequence[str] = ()
 
     def finding(self, log: Path) -> Finding:
         """The finding about the environment, which printed to `log`."""
         run, name = self.run, one_line(self.task)
         if run["error"] is not None:
-            why = failure_text(run["failure"]) if run.get("failure") else str(run["error"])
+            message = f"the rollout failed: {one_line(error_text(run))}"
             fix = f"correct it; what it printed is in {log}"
-            return Finding("rollout", "failure", f"the rollout failed: {one_line(why)}", name, fix)
+            return Finding("rollout", "failure", message, name, fix)
         if run["turns"] is None:
             what = f"reward {run['reward']:g} in {run['seconds']:.1f} s, made by the service"
             return Finding("rollout", "ok", what, name)

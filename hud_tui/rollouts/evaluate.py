@@ -15,8 +15,9 @@ from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, TaskSignal
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.environment import Loaded, check_tasks, load, rollout_of, setting_of
-from hud_tui.rollouts.process import WorkerProcess, failure_text
+from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import Order, known_runs, log_of_checks
+from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import EvaluationJob, EvaluationParameters, JobEnter, Json
 
 SAMPLED = ("max_tokens", "temperature")
@@ -181,8 +182,7 @@ class _Sampling:
         if run["error"] is None:
             outcomes = (*outcomes, Outcome(run["reward"], run["tokens"]))
         else:
-            failure = run.get("failure")
-            self._trouble = failure_text(failure) if failure else str(run["error"])
+            self._trouble = error_text(run)
             errors += 1
         self._signals[slug] = TaskSignal(slug, outcomes, errors=errors)
         self._news.set()

@@ -24,6 +24,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -326,7 +327,7 @@ class Host:
         self._children[number] = child
         for end, read in ((control, self._read_reports), (output, self._print)):
             os.set_blocking(end, False)
-            self._selector.register(end, selectors.EVENT_READ, _bound(read, child))
+            self._selector.register(end, selectors.EVENT_READ, partial(read, child))
 
     def _read_reports(self, child: Child) -> None:
         """Read what the process has reported by now."""
@@ -485,10 +486,6 @@ def _import_all(names: Iterable[str]) -> None:
     for name in names:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-
-
-def _bound(read: Callable[[Child], None], child: Child) -> Callable[[], None]:
-    return lambda: read(child)
 
 
 def _read_some(end: int) -> bytes | None:

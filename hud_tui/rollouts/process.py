@@ -15,7 +15,7 @@ from typing import Any
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.host import command
-from hud_tui.rollouts.watched import SECRETS
+from hud_tui.rollouts.watched import SECRETS, failure_text
 from hud_tui.rollouts.worker import LONGEST, PROTOCOL
 from hud_tui.settings import Settings
 from hud_tui.storage import open_or_make, tail
@@ -28,13 +28,8 @@ ALLOWED = frozenset(
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE"),
         *("TERM", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "XDG_CACHE_HOME"),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "XDG_RUNTIME_DIR"),
-        *(
-            "DOCKER_HOST",
-            "DOCKER_CONFIG",
-            "DOCKER_CONTEXT",
-            "DOCKER_CERT_PATH",
-            "DOCKER_TLS_VERIFY",
-        ),
+        *("DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_CERT_PATH"),
+        *("DOCKER_TLS_VERIFY", "HUD_RUNTIME_URL"),
         *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
         *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
     }
@@ -61,19 +56,6 @@ class WorkerGone(HudError):
     kind = "worker"
 
 
-def failure_text(failure: Mapping[str, Any]) -> str:
-    """A failure in one line: ``env.py:12 in add: ValueError: no``."""
-    where = ""
-    if failure.get("file"):
-        function = f" in {failure['function']}" if failure.get("function") else ""
-        line = f":{failure['line']}" if failure.get("line") else ""
-        where = f"{failure['file']}{line}{function}: "
-    kind = failure.get("type", "Error")
-    what = failure.get("message", "")
-    is_plain = kind in ("ProcessEnded", "NoSDK", "NotServed", "Cancelled")
-    return f"{where}{what}" if is_plain else f"{where}{kind}: {what}"
-
-
 # The interpreter.
 
 
@@ -97,12 +79,8 @@ SDK_PYTHONS = ("3.11", "3.12")
 
 
 def how_to_get_the_sdk(python: str, version: str | None) -> str:
-    """How to fix an interpreter without a usable SDK.
-
-    Args:
-        python: The interpreter.
-        version: Its version, e.g. 3.11.7; None if it cannot be run.
-    """
+    """How to fix an interpreter without a usable SDK. `version`: its own, e.g. 3.11.7; None if it
+    cannot be run."""
     if version is not None and version.rpartition(".")[0] in SDK_PYTHONS:
         return f"{python} -m pip install {SDK_WORDS}; or {ANOTHER_PYTHON}"
     has = f"hud needs Python 3.11 or 3.12, and this is {version}: " if version else ""
@@ -132,8 +110,10 @@ def find_interpreter(source: Path, chosen: str | None, ours: str) -> Interpreter
                 if _has_sdk(directory / name):
                     return found
                 without = without or found
-        uv = shutil.which("uv")
-        if uv and ((directory / "uv.lock").exists() or _is_uv_project(directory)):
+        is_uv = (directory / "uv.lock").exists() or "[tool.uv]" in tail(
+            directory / "pyproject.toml"
+        )
+        if is_uv and (uv := shutil.which("uv")):
             before = (uv, "run", "--quiet", "--project", str(directory))
             return Interpreter("python", f"uv run in {directory}", before)
     own = Interpreter(ours, "this program's own")
@@ -164,13 +144,6 @@ def _python_of(chosen: str) -> str:
     return str(Path(found).absolute())
 
 
-def _is_uv_project(directory: Path) -> bool:
-    project = directory / "pyproject.toml"
-    with suppress(OSError, UnicodeDecodeError):
-        return "[tool.uv]" in project.read_text()
-    return False
-
-
 def variables(
     settings: Settings, named: Sequence[str], environ: Mapping[str, str]
 ) -> dict[str, str]:
@@ -195,8 +168,6 @@ def variables(
         "PYTHONUNBUFFERED": "1",
         SECRETS: ",".join(named),
     }
-    if "HUD_RUNTIME_URL" in environ:
-        service["HUD_RUNTIME_URL"] = environ["HUD_RUNTIME_URL"]
     return allowed | {name: environ[name] for name in named} | service
 
 
@@ -237,7 +208,6 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process id."""
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
@@ -294,7 +264,6 @@ class WorkerProcess:
             raise EnvironmentFailed({"type": "NoSDK", "message": what}, hint) from error
 
     def words(self) -> list[str]:
-        """Its command line."""
         found = self.setting.interpreter
         return [*found.before, *command(found.python, "worker")]
 
@@ -363,7 +332,6 @@ class WorkerProcess:
         await self.kill()
 
     async def kill(self) -> None:
-        """Kill it."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -6,11 +6,11 @@ group, so that a killed driver loses none of them. ``failures.jsonl`` has the er
 code; ``environment.log`` and ``driver.log`` the output.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hud_tui.errors import HudUsage
-from hud_tui.storage import open_or_make, read_regular, write_atomic
+from hud_tui.rl.text import one_line
+from hud_tui.storage import held, is_held, open_or_make, read_regular, write_atomic
 
 FOLDER = "driven"
 MOST_BYTES = 256 << 20
@@ -58,6 +59,82 @@ class Options(BaseModel):
         found |= {"failed": failed, "runtime": self.runtime, "python": self.python}
         found |= {"tasks": self.tasks, "env": self.named}
         return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+# The options as a user writes them.
+
+
+RUNTIMES = ("subprocess", "local", "docker:IMAGE", "tcp://HOST:PORT", "hud", "hosted")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of how rollouts are made, as text."""
+
+    key: str
+    """Key of the command's flag."""
+    label: str
+    limits: str
+    """Valid values, as text."""
+    usual: str = ""
+
+    def read(self, text: str) -> dict[str, Any]:
+        """Fields of `Options`. Raises ValueError: invalid text."""
+        try:
+            match self.key:
+                case "failed":
+                    return policy_of(text)
+                case "runtime":
+                    return {"runtime": check_runtime(text)}
+        except HudUsage as error:
+            raise ValueError(self.limits) from error
+        match self.key:
+            case "env":
+                names = text.replace(",", " ").split()
+                if not all(name.isidentifier() for name in names):
+                    raise ValueError(self.limits)
+                return {"named": names}
+            case "python" | "tasks":
+                return {self.key: text or None}
+        return Options.model_validate({self.key: text}).model_dump(include={self.key})
+
+
+OPTIONS = (
+    Option("turns", "turns", "1 to 1000", "10"),
+    Option("rollout_timeout", "timeout, s", "> 0 to 86400", "300"),
+    Option("at_once", "at once", "1 to 1024", "8"),
+    Option("memory_mb", "memory, MB", "0: no limit", "4096"),
+    Option("failed", "on failure", "stop:N, resample or drop", "drop"),
+    Option("runtime", "runtime", "local, tcp://HOST:PORT, docker:IMAGE, hud, hosted", "subprocess"),
+    Option("python", "python", "– or a path"),
+    Option("env", "variables", "– or names, with commas"),
+    Option("tasks", "tasks", "– or a file, a taskset"),
+)
+
+
+def check_runtime(text: str) -> str:
+    """A runtime's name. Raises HudUsage: there is no such runtime."""
+    kind, _, more = text.partition(":")
+    if kind in ("subprocess", "local", "hud", "hosted") and not more:
+        return text
+    if kind == "docker" and not more.strip():
+        raise HudUsage(
+            f"--runtime {one_line(text)} has no image",
+            "write docker:IMAGE, or docker if its tasks name images",
+        )
+    if kind == "docker" or (kind == "tcp" and more.startswith("//") and ":" in more[2:]):
+        return text
+    raise HudUsage(f"--runtime {one_line(text)}: no such runtime", ", ".join(RUNTIMES))
+
+
+def policy_of(text: str) -> dict[str, Any]:
+    """The policy for failed rollouts as fields of `Options`: ``drop``, ``resample``, ``stop``, or
+    ``stop:N`` after N failures. Raises HudUsage: none of these."""
+    policy, colon, after = text.partition(":")
+    is_count = policy == "stop" and after.isascii() and after.isdigit() and len(after) < 7
+    if policy not in ("drop", "resample", "stop") or (colon and not (is_count and int(after))):
+        raise HudUsage(f"--failed {one_line(text)}", "choose from drop, resample, stop, stop:N")
+    return {"failed": policy, "stop_after": int(after or 1)}
 
 
 class Order(Options):
@@ -192,13 +269,10 @@ class RunFolder:
         return list(_lines(self.path / "failures.jsonl"))
 
     def _append(self, name: str, line: Mapping[str, Any]) -> None:
-        file = open_or_make(self.path / name, os.O_APPEND)
-        try:
-            with os.fdopen(os.dup(file), "ab") as opened:
-                opened.write(json.dumps(line).encode() + b"\n")
-            os.fsync(file)
-        finally:
-            os.close(file)
+        with open(open_or_make(self.path / name, os.O_APPEND), "ab") as file:
+            file.write(json.dumps(line).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     # The driver's lock.
 
@@ -209,17 +283,12 @@ class RunFolder:
         Raises:
             HudUsage: Another process drives it.
         """
-        held = open_or_make(self.path / "driver.lock")
-        try:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise HudUsage(f"the run is being driven by process {self.driver_pid()}") from None
-            os.ftruncate(held, 0)
-            os.pwrite(held, str(os.getpid()).encode(), 0)
+        with held(self.path / "driver.lock") as lock:
+            if lock is None:
+                raise HudUsage(f"the run is being driven by process {self.driver_pid()}")
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
             yield
-        finally:
-            os.close(held)
 
     def driver_pid(self) -> int | None:
         """Id of the process that drives it, or did last."""
@@ -231,17 +300,7 @@ class RunFolder:
     @property
     def is_driven(self) -> bool:
         """Whether a process drives it."""
-        try:
-            held = os.open(self.path / "driver.lock", os.O_RDWR)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(held)
-        return False
+        return is_held(self.path / "driver.lock")
 
     # Requests to the driver, for services that cannot pass them on.
 

@@ -18,7 +18,7 @@ import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from types import FrameType
@@ -40,34 +40,30 @@ CONTROL = 3
 Report = Callable[[dict[str, Any]], None]
 
 
-class Redactor:
-    """Replaces the values of some variables in all output."""
+_SECRET_VALUES = [
+    (value, f"<{name}>")
+    for name in os.environ.get(SECRETS, "").split(",")
+    if len(value := os.environ.get(name, "")) >= 4
+]
 
-    def __init__(self) -> None:
-        names = filter(None, os.environ.get(SECRETS, "").split(","))
-        found = [(name, os.environ.get(name, "")) for name in names]
-        self._values = [(value, f"<{name}>") for name, value in found if len(value) >= 4]
 
-    def __call__(self, value: Any) -> Any:
-        """The value, with secrets replaced in every text in it."""
-        if not self._values:
-            return value
-        if isinstance(value, str):
-            for secret, name in self._values:
-                value = value.replace(secret, name)
-            return value
-        if isinstance(value, dict):
-            return {self(key): self(one) for key, one in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self(one) for one in value]
-        if hasattr(value, "model_dump") and hasattr(type(value), "model_validate"):
-            dumped = value.model_dump()
-            cleaned = self(dumped)
-            return value if cleaned == dumped else type(value).model_validate(cleaned)
+def redact(value: Any) -> Any:
+    """The value, with secrets replaced in every text in it."""
+    if not _SECRET_VALUES:
         return value
-
-
-redact = Redactor()
+    if isinstance(value, str):
+        for secret, name in _SECRET_VALUES:
+            value = value.replace(secret, name)
+        return value
+    if isinstance(value, dict):
+        return {redact(key): redact(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact(one) for one in value]
+    if hasattr(value, "model_dump") and hasattr(type(value), "model_validate"):
+        dumped = value.model_dump()
+        cleaned = redact(dumped)
+        return value if cleaned == dumped else type(value).model_validate(cleaned)
+    return value
 
 
 def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
@@ -106,6 +102,24 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
         }
     )
     return failure
+
+
+def error_text(run: Mapping[str, Any]) -> str:
+    """Why a rollout failed, in one line."""
+    return failure_text(run["failure"]) if run.get("failure") else str(run["error"])
+
+
+def failure_text(failure: Mapping[str, Any]) -> str:
+    """A failure in one line: ``env.py:12 in add: ValueError: no``."""
+    where = ""
+    if failure.get("file"):
+        function = f" in {failure['function']}" if failure.get("function") else ""
+        line = f":{failure['line']}" if failure.get("line") else ""
+        where = f"{failure['file']}{line}{function}: "
+    kind = failure.get("type", "Error")
+    what = failure.get("message", "")
+    is_plain = kind in ("ProcessEnded", "NoSDK", "NotServed", "Cancelled")
+    return f"{where}{what}" if is_plain else f"{where}{kind}: {what}"
 
 
 def wrong_type(value: object, hint: str) -> str:

@@ -485,16 +485,12 @@ class Worker:
 
     def _agent(self, request: dict[str, Any]) -> Any:
         """The SDK's agent for a model; reads the service's catalog once."""
-        options = {key: request.get(key) for key in ("model", "max_steps", "max_tokens")}
-        options |= {key: request.get(key) for key in ("temperature", "checkpoint")}
-        name = json.dumps(options)
+        sampled = {key: request.get(key) for key in ("max_tokens", "temperature")}
+        options = {key: request.get(key) for key in ("model", "max_steps", "checkpoint")}
+        name = json.dumps({**options, **sampled})
         if name not in self._agents:
             kwargs: dict[str, Any] = {"extra_body": {"return_token_ids": True}}
-            kwargs |= {
-                key: options[key]
-                for key in ("max_tokens", "temperature")
-                if options[key] is not None
-            }
+            kwargs |= {key: value for key, value in sampled.items() if value is not None}
             more = {"checkpoint": options["checkpoint"]} if options["checkpoint"] else {}
             self._agents[name] = create_agent(
                 request["model"], max_steps=request["max_steps"], completion_kwargs=kwargs, **more

@@ -56,9 +56,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     asked: list[Sequence[str]] = []
     daemon = service_file.daemon
 
-    def noted(paths: Any, module: Sequence[str], *more: Any, **named: Any) -> Any:
+    def noted(log: Path, module: Sequence[str], *more: Any, **named: Any) -> Any:
         if module[0] != "hud_tui.remote.budget":
-            return daemon(paths, module, *more, **named)
+            return daemon(log, module, *more, **named)
         asked.append(module)
         return subprocess.Popen(["true"])
 

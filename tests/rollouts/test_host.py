@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.rollouts.environment import OPTIONS, Option
 from hud_tui.rollouts.host import keep_endings_out_of_the_log
-from hud_tui.rollouts.process import SDK, failure_text, find_interpreter, how_to_get_the_sdk
-from hud_tui.rollouts.run_files import Options
-from hud_tui.rollouts.watched import failure_of
+from hud_tui.rollouts.process import SDK, find_interpreter, how_to_get_the_sdk
+from hud_tui.rollouts.run_files import OPTIONS, Option, Options
+from hud_tui.rollouts.watched import failure_of, failure_text
 from hud_tui.rollouts.worker import Worker, not_served, probe
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"

@@ -40,8 +40,8 @@ from hud_tui.rl.runs import (
 from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
 from hud_tui.rollouts.control import driven_here
-from hud_tui.rollouts.process import failure_text
 from hud_tui.rollouts.run_files import RunFolder
+from hud_tui.rollouts.watched import failure_text
 from hud_tui.storage import tail
 from hud_tui.tui.job_actions import (
     RESUMABLE,

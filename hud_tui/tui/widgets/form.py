@@ -40,7 +40,7 @@ from hud_tui.rl.progress import (
 from hud_tui.rl.sweep import AT_ONCE, MOST_AT_ONCE
 from hud_tui.rl.tasks.checks import Finding, in_order
 from hud_tui.rl.text import one_line, read_loss_config
-from hud_tui.rollouts.environment import OPTIONS, Option
+from hud_tui.rollouts.run_files import OPTIONS, Option
 from hud_tui.tui.keys import ClickableText, bindings, clicked
 
 CHECKS = {
