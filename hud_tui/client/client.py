@@ -44,6 +44,7 @@ from hud_tui.wire import (
     Page,
     RegistryItem,
     RenameJob,
+    Request,
     RunPage,
     RunSteps,
     ScenarioRecord,
@@ -397,7 +398,7 @@ class HudClient:
 
         listed = self.settings.command("models")
         hint = f"check for a model of this name ({listed}) before you fork again"
-        lookup = Lookup(self._settle_url(source_id), find, hint)
+        lookup = Lookup(self.settle_url(source_id), find, hint)
         made = await self.wire.write("POST", url, Model, change, body, lookup=lookup)
         self.wire.writing.know({made.id: made.model_name})
         return made
@@ -459,7 +460,7 @@ class HudClient:
         match = {} if seen is UNSET else {"If-Match": f'"{seen or "none"}"'}
         left = was or (seen if isinstance(seen, str) else "") or ""
         change = Change("set head", model_id, before=left, after=checkpoint_id)
-        lookup = Lookup[Model](self._settle_url(model_id))
+        lookup = Lookup[Model](self.settle_url(model_id))
         await self.wire.write("PUT", url, Model, change, body, headers=match, lookup=lookup)
 
     async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
@@ -479,7 +480,7 @@ class HudClient:
         method = "PUT" if pinned else "DELETE"
         return await self.wire.write(method, url, Checkpoint, change, lookup=Lookup(find=find))
 
-    def _settle_url(self, model_id: str) -> str:
+    def settle_url(self, model_id: str) -> str:
         """URL that reports the outcome of a model's call by its key (embedded service)."""
         return self.rl("/v1/models/{}/train/calls/", model_id) + "{}/settle"
 
@@ -498,11 +499,8 @@ class HudClient:
         self, model_id: str, body: ForwardBackward, key: str | None = None, run: str | None = None
     ) -> ForwardBackwardResult:
         """Accumulate a batch's gradients for the next optim_step."""
-        url = self.rl("/v1/models/{}/train/forward-backward", model_id)
         change = Change("forward-backward", model_id, omitted=("inputs",))
-        write = self.wire.write
-        headers = _keyed(key, run)
-        return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, headers)
+        return await self._train(change, ForwardBackwardResult, body, key, run)
 
     async def forward(self, model_id: str, body: Forward) -> ForwardResult:
         """Current logprobs of a batch, for a custom loss."""
@@ -513,20 +511,23 @@ class HudClient:
         self, model_id: str, body: Backward, key: str | None = None
     ) -> ForwardBackwardResult:
         """Accumulate gradients from −dC/dlogprob for the batch of a `forward`."""
-        url = self.rl("/v1/models/{}/train/backward", model_id)
         change = Change("backward", model_id, omitted=("weights",))
-        write = self.wire.write
-        return await write("POST", url, ForwardBackwardResult, change, body, TRAIN_S, _keyed(key))
+        return await self._train(change, ForwardBackwardResult, body, key)
 
     async def optim_step(
         self, model_id: str, body: OptimStep, key: str | None = None, run: str | None = None
     ) -> OptimStepResult:
         """Step on the accumulated gradients; the new checkpoint becomes the head."""
-        url = self.rl("/v1/models/{}/train/optim-step", model_id)
         change = Change("optim step", model_id, made="checkpoint_id")
-        write = self.wire.write
-        headers = _keyed(key, run)
-        return await write("POST", url, OptimStepResult, change, body, TRAIN_S, headers)
+        return await self._train(change, OptimStepResult, body, key, run)
+
+    async def _train(
+        self, change: Change, kind: type[T], body: Request, key: str | None, run: str | None = None
+    ) -> T:
+        url = self.rl("/v1/models/{}/train/{}", change.model, change.verb.replace(" ", "-"))
+        sent = {"Idempotency-Key": key, "Hud-Tui-Run": run}
+        headers = {name: value for name, value in sent.items() if value is not None}
+        return await self.wire.write("POST", url, kind, change, body, TRAIN_S, headers)
 
     async def settle(self, model_id: str, key: str) -> Settled:
         """Outcome of a training write, by its key (embedded service). Safe to repeat.
@@ -575,8 +576,7 @@ class HudClient:
         url = self.rl("/v1/training/jobs")
         omitted = ("dataset",)
         change = Change("submit", body.model_id, made="job_id", omitted=omitted, source=source)
-        settle = self.rl("/v1/models/{}/train/calls/", body.model_id) + "{}/settle"
-        lookup = Lookup[SubmittedJob](settle)
+        lookup = Lookup[SubmittedJob](self.settle_url(body.model_id))
         write = self.wire.write
         return await write("POST", url, SubmittedJob, change, body, SUBMIT_S, lookup=lookup)
 
@@ -786,7 +786,7 @@ class HudClient:
             url = self.api("/v2/tasksets/by-name/{}", name)
             id_ = (await self.wire.get(url, TasksetRef)).taskset_id
         except HudNotFound:
-            id_ = _id(name)
+            id_ = canonical_id(name)
             if not id_:
                 raise
         return await self.wire.get(self.api("/v2/tasksets/{}/export", id_), TasksetExport)
@@ -815,9 +815,8 @@ class HudClient:
 
     async def scenarios(self, registry_id: str) -> list[ScenarioRecord]:
         """An environment's scenarios, with the schemas of their args."""
-        return await self.wire.get(
-            self.api("/v2/registry/{}/scenarios", registry_id), list[ScenarioRecord]
-        )
+        url = self.api("/v2/registry/{}/scenarios", registry_id)
+        return await self.wire.get(url, list[ScenarioRecord])
 
 
 def _fill(path: str, names: tuple[str, ...]) -> str:
@@ -828,13 +827,7 @@ def _same_name(one: str, other: str) -> bool:
     return " ".join(one.split()).casefold() == " ".join(other.split()).casefold()
 
 
-def _keyed(key: str | None, run: str | None = None) -> dict[str, str]:
-    """Headers of a training write. `run`: id of the run whose step this is (embedded service)."""
-    headers = {"Idempotency-Key": key, "Hud-Tui-Run": run}
-    return {name: value for name, value in headers.items() if value is not None}
-
-
-def _id(name: str) -> str:
+def canonical_id(name: str) -> str:
     """The canonical form of a name that is a UUID; else empty."""
     try:
         return str(UUID(name))

@@ -268,7 +268,6 @@ class Evaluations:
         if not is_offered:
             return self._begin(model, body, called)
         url = client.rl("/v1/models/{}/evaluations", model.id)
-        settle = client.rl("/v1/models/{}/train/calls/", model.id) + "{}/settle"
         before = body.checkpoint_id or ""
         omitted = () if body.tasks is None else ("tasks",)
         change = Change(
@@ -280,7 +279,9 @@ class Evaluations:
             source=source,
         )
         listed = client.settings.command("eval", "-m", model.model_name, "--list")
-        lookup = Lookup[EvaluationJob](settle, hint=f"look at {listed} before you repeat")
+        lookup = Lookup[EvaluationJob](
+            client.settle_url(model.id), hint=f"look at {listed} before you repeat"
+        )
         write = client.wire.write
         return await write("POST", url, EvaluationJob, change, body, SUBMIT_S, lookup=lookup)
 

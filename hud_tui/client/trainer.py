@@ -15,12 +15,12 @@ from importlib import import_module
 from math import isfinite
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from pydantic import ValidationError
 
 from hud_tui.audit_log import CommandLog
-from hud_tui.client.client import HudClient
+from hud_tui.client.client import HudClient, canonical_id
 from hud_tui.client.trainer_inputs import Input, Reports, Rollout, sample_group, to_inputs
 from hud_tui.errors import HudBadInput, HudRefused, HudUnclear, HudUsage
 from hud_tui.rl.names import find_checkpoint
@@ -330,7 +330,7 @@ class TrainingSession:
             HudUsage: No such model, or several; the hint names similar ones.
         """
         if self._entry is None:
-            self._entry = await self.client.model(_canonical(self.model))
+            self._entry = await self.client.model(canonical_id(self.model) or self.model)
         return self._entry
 
     async def available_losses(self) -> list[str]:
@@ -419,14 +419,6 @@ class TrainingSession:
             self._lost = Lost(call, asked, key)
             error.hint = advice(call)
             raise
-
-
-def _canonical(model: str) -> str:
-    """An id in the catalog's spelling; a name unchanged."""
-    try:
-        return str(UUID(model))
-    except ValueError:
-        return model
 
 
 class TrainingClient(TrainingSession):
