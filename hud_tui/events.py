@@ -11,15 +11,13 @@ CheckpointAdded for a known checkpoint is an update: its state or its own reward
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from hud_tui.wire import Checkpoint, EvaluationJob, Group, JobStatus
+from hud_tui.wire import Body, Checkpoint, EvaluationJob, Group, JobStatus
 
 
-class _Event(BaseModel):
-    model_config = ConfigDict(
-        extra="ignore", frozen=True, protected_namespaces=(), defer_build=True
-    )
+class _Event(Body):
+    model_config = ConfigDict(extra="ignore")
 
     at: float = 0.0
     """Time of the event, Unix seconds by the service's clock; 0 if unknown."""

@@ -25,6 +25,7 @@ from hud_tui.client.transport import is_not_listening
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
+    ServiceReady,
     Used,
     alive,
     daemon,
@@ -40,7 +41,6 @@ from hud_tui.service_file import (
 )
 from hud_tui.settings import Paths, Settings, local_settings
 from hud_tui.storage import open_or_make, open_regular
-from hud_tui.wire import ServiceReady
 
 # Starting a service and waiting until it is ready.
 

@@ -32,12 +32,22 @@ from hud_tui.storage import (
     read_regular,
     write_atomic,
 )
-from hud_tui.wire import ServiceReady
+from hud_tui.wire import Response
 
 LOCK = "service.lock"
 """File in the data directory that its service keeps locked; it contains the process id."""
 MOST_BYTES = 1 << 16
 """Maximum bytes of a service.json."""
+
+
+class ServiceReady(Response):
+    """The line that ``hud-tui serve`` prints when it is ready, and the content of service.json."""
+
+    url: str
+    api_key: str
+    telemetry_url: str
+    pid: int
+    data_dir: str
 
 
 @contextmanager

@@ -13,9 +13,6 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-# Base classes, pages, and the identity of user and service.
-
-
 T = TypeVar("T")
 COOLEST = 0.01
 """Minimum temperature above 0 for sampling and training."""
@@ -30,22 +27,22 @@ Many = Annotated[list[T], _FailFast()]
 Json = dict[str, Any]
 
 
-class Response(BaseModel):
-    model_config = ConfigDict(
-        extra="allow",
-        frozen=True,
-        protected_namespaces=(),
-        defer_build=True,
-    )
+class Body(BaseModel):
+    model_config = ConfigDict(frozen=True, protected_namespaces=(), defer_build=True)
 
 
-class Request(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        protected_namespaces=(),
-        defer_build=True,
-    )
+class Response(Body):
+    model_config = ConfigDict(extra="allow")
+
+
+class Request(Body):
+    model_config = ConfigDict(extra="forbid")
+
+
+class OpenRequest(Request):
+    """A request whose unknown fields are ignored: the SDK sends more than a service reads."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class Page(Response, Generic[T]):
@@ -62,16 +59,6 @@ class Identity(Response):
 
     user_id: str
     team_id: str
-
-
-class ServiceReady(Response):
-    """The line that ``hud-tui serve`` prints when it is ready, and the content of service.json."""
-
-    url: str
-    api_key: str
-    telemetry_url: str
-    pid: int
-    data_dir: str
 
 
 # Checkpoints, evaluations, and the head.
@@ -140,7 +127,8 @@ class Evaluation(Response):
 
 
 class EvaluationJob(Response):
-    """GET /v1/evaluations/{id}: an evaluation that is queued, active or ended (embedded)."""
+    """GET /v1/evaluations/{id}: an evaluation that is queued, active or ended (embedded). Fields
+    without a text are as in `Evaluation`."""
 
     id: str
     """Also the id of the job with its rollouts."""
@@ -149,7 +137,6 @@ class EvaluationJob(Response):
     checkpoint_id: str | None = None
     """None for the weights that the model started from."""
     checkpoint: str | None = None
-    """Name of the checkpoint."""
     job_id: str | None = None
     """The managed run that requested it; else equal to `id`."""
     status: str
@@ -180,7 +167,6 @@ class EvaluationParameters(Request):
     """How the rollouts of an evaluation are sampled."""
 
     samples: int = Field(default=4, ge=1, le=256)
-    """Rollouts per task."""
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float = Field(default=1.0, ge=COOLEST, le=5)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
@@ -194,7 +180,6 @@ class UsualTasks(Response):
     the model has had no managed run."""
 
     name: str | None = None
-    """Name of the tasks, e.g. the taskset's."""
     heldout: int = 0
     train: int = 0
 
@@ -203,13 +188,12 @@ class SubmitEvaluation(Request):
     """POST /v1/models/{id}/evaluations (embedded)."""
 
     checkpoint_id: str | None = None
-    """None for the weights that the model started from."""
+    """As in `EvaluationJob`."""
     split: Literal["heldout", "train", "all"] | None = None
     """None: the held-out tasks, or all if there are none."""
     tasks: Many[Json] | None = None
     """None: the tasks of the model's latest managed run."""
     name: str | None = Field(default=None, max_length=200)
-    """Name of the tasks."""
     parameters: EvaluationParameters = Field(default_factory=EvaluationParameters)
 
 
@@ -330,7 +314,6 @@ class Disk(Response):
     max_bytes: int
     """Limit beyond which the oldest checkpoints are thinned out."""
     free_bytes: int | None = None
-    """Free space of the disk."""
 
 
 class EngineState(Response):
@@ -505,15 +488,14 @@ class JobStatus(Response):
 
 class DriveRun(Request):
     """PUT /v1/training/jobs/{id}/drive (embedded): begin or continue a run whose steps a client
-    takes."""
+    takes. `driver` and `parameters` are as in `JobStatus`."""
 
     model_id: str
     name: str = Field(min_length=1, max_length=200)
     taskset: str = Field(default="", max_length=200)
     driver: str = Field(min_length=1, max_length=200)
-    """As in `JobStatus`."""
     parameters: Json
-    """Every parameter, as in `JobStatus`; includes ``steps`` and ``group_size``."""
+    """Includes ``steps`` and ``group_size``."""
 
 
 class DriveReport(Request):
@@ -524,7 +506,7 @@ class DriveReport(Request):
     busy_s: float | None = Field(default=None, ge=0)
     """Seconds spent on its steps so far."""
     attempt: int | None = Field(default=None, ge=1)
-    """Number of the next sampling of the next step."""
+    """As in `JobStatus`; so is `note`."""
     wasted: int = Field(default=0, ge=0, le=1_000_000)
     """Rollouts without a gradient since the last report, which are not trained on."""
     note: str | None = Field(default=None, max_length=2000)
@@ -534,26 +516,22 @@ class DriveReport(Request):
 
 class KeepEvaluation(Request):
     """PUT /v1/evaluations/{id} (embedded): state of an evaluation whose rollouts a client makes,
-    under a job of the same id."""
+    under a job of the same id. Fields are as in `EvaluationJob`."""
 
     model_id: str
     checkpoint_id: str | None = None
-    """None for the weights that the model started from."""
     run_id: str | None = None
     """The run, driven by a client, that requested it; None if none did."""
     status: Literal["running", "succeeded", "failed", "cancelled"] = "running"
     split: Literal["heldout", "train", "all"] = "heldout"
     name: str | None = Field(default=None, max_length=200)
-    """Name of the tasks."""
     samples: int = Field(ge=1, le=256)
-    """Rollouts per task."""
     num_tasks: int = Field(ge=1, le=1_000_000)
     parameters: Json = Field(default_factory=dict)
-    """max_tokens, temperature and solved_at, as in `EvaluationJob`."""
     seconds: float | None = Field(default=None, ge=0)
     error: JobError | None = None
     groups: Many[Group] = Field(default_factory=list)
-    """Rewards by task; complete if it has succeeded."""
+    """Complete if it has succeeded."""
 
 
 class RunRecord(Response):
@@ -579,10 +557,9 @@ class RunRecord(Response):
     parameters: Json | None = None
     """As in `JobStatus`; for a loop only group_size, if it reports that."""
     learning_rate: float | None = None
-    """Of its newest step; so is `loss_fn`."""
+    """Of its newest step; so are `loss_fn` and `step`."""
     loss_fn: str | None = None
     step: int = 0
-    """Steps taken."""
     steps: int | None = None
     created_at: float | None = None
     """Unix seconds; so are the two below."""
@@ -641,16 +618,11 @@ class RunSteps(Response):
     metrics: dict[str, list[float | None]] = Field(default_factory=dict)
     """By key; null if a step does not report the metric."""
     total: int = 0
-    """Steps of the run."""
     evaluations: dict[str, list[Evaluation]] = Field(default_factory=dict)
     """Evaluations of its checkpoints, by checkpoint id; only if ``heldout_reward`` is requested."""
 
 
 # Tasksets.
-
-
-TaskRow = Json
-"""A task row in any of the wire's formats; `hud_tui.rl.tasks.formats` reads them."""
 
 
 class TasksetRef(Response):
@@ -675,18 +647,17 @@ class TasksetExport(Response):
 
     taskset_id: str | None = None
     name: str
-    tasks: list[TaskRow]
+    tasks: list[Json]
+    """Rows in any of the wire's formats; `hud_tui.rl.tasks.formats` reads them."""
 
 
-class UploadTasks(Request):
+class UploadTasks(OpenRequest):
     """POST /v2/tasks/upload."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     taskset_name: str | None = None
     taskset_id: str | None = None
     project_id: str | None = None
-    tasks: Many[TaskRow] = Field(min_length=1)
+    tasks: Many[Json] = Field(min_length=1)
 
 
 class UploadResult(Response):
@@ -698,9 +669,7 @@ class UploadResult(Response):
 # Jobs, traces, and hosted rollouts.
 
 
-class JobEnter(Request):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
+class JobEnter(OpenRequest):
     name: str | None = None
     group: int | None = None
     taskset_id: str | None = None
@@ -715,9 +684,7 @@ class RenameJob(Request):
     name: str = Field(min_length=1, max_length=200)
 
 
-class TraceEnter(Request):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
+class TraceEnter(OpenRequest):
     job_id: str | None = None
     group_id: str | None = None
     task_slug: str | None = None
@@ -725,9 +692,7 @@ class TraceEnter(Request):
     parent_trace_id: str | None = None
 
 
-class TraceExit(Request):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
+class TraceExit(OpenRequest):
     status: str = "completed"
     reward: float | None = None
     error: str | None = None
@@ -792,10 +757,8 @@ class RolloutAgent(Request):
     """Its keys model, checkpoint, system_prompt and completion_kwargs are read."""
 
 
-class SubmitRollout(Request):
+class SubmitRollout(OpenRequest):
     """POST /v2/rollouts/submit."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     trace_id: str
     """Chosen by the client, as is `job_id`."""

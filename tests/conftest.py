@@ -22,7 +22,7 @@ from hypothesis import settings
 
 from hud_tui.service.app import KEEP_ALIVE_S, MOST, bounded, create_app
 from hud_tui.service.service import Service
-from hud_tui.wire import ServiceReady
+from hud_tui.service_file import ServiceReady
 from tests import bounds
 from tests.toy_engine import ToyEngine
 

@@ -24,11 +24,10 @@ from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.progress import retention_text
 from hud_tui.rl.text import counted, one_line, size
-from hud_tui.service_file import alive, named
+from hud_tui.service_file import ServiceReady, alive, named
 from hud_tui.settings import Paths, Place, Settings, local_settings
 from hud_tui.storage import Directory, look_at, used_bytes
 from hud_tui.terminal import Terminal, print_rows, shortcomings, this_terminal
-from hud_tui.wire import ServiceReady
 
 Level = Literal["failure", "warning", "ok"]
 NEEDED = {"api": "HUD_API_URL", "rl": "HUD_RL_URL", "gateway": "HUD_GATEWAY_URL"}

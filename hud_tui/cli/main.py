@@ -23,7 +23,7 @@ from hud_tui.settings import Start, has_key, read_max_disk, read_paths
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
-    from hud_tui.wire import ServiceReady
+    from hud_tui.service_file import ServiceReady
 
 
 READER_LEFT = 141

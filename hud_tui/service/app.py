@@ -52,10 +52,9 @@ from hud_tui.service.routes import (
 from hud_tui.service.routes.gateway import PREFIX
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import TooNew
-from hud_tui.service_file import LOCK, forget, read_ready, register, serving_pid
+from hud_tui.service_file import LOCK, ServiceReady, forget, read_ready, register, serving_pid
 from hud_tui.settings import BadOption, read_options
 from hud_tui.storage import open_or_make
-from hud_tui.wire import ServiceReady
 
 # Connections: how many there may be, and how long one may stay silent.
 #

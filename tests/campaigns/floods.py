@@ -20,7 +20,7 @@ from time import monotonic
 import httpx
 
 from hud_tui.service.app import raise_open_files
-from hud_tui.wire import ServiceReady
+from hud_tui.service_file import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.conftest import bearer, fork, serve_process, submit, until
 from tests.service.calls import Json

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import httpx
 
-from hud_tui.wire import ServiceReady
+from hud_tui.service_file import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.conftest import bearer, fork, submit
 from tests.service.calls import Json, leftovers, optim, pass_, payloads, saved_steps, set_head, tree

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.wire import ServiceReady
+from hud_tui.service_file import ServiceReady
 from tests.conftest import PATIENCE_S, bearer, fork
 from tests.engines.skyrl import SkyRL
 from tests.service.calls import chat, step

@@ -14,8 +14,8 @@ from hud_tui.client.client import HudClient
 from hud_tui.rollouts import driver as driver_module
 from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import RunFolder
+from hud_tui.service_file import ServiceReady
 from hud_tui.settings import local_settings
-from hud_tui.wire import ServiceReady
 from tests.conftest import PATIENCE_S, serve_process, until
 from tests.rollouts.drive import MOMENTS, driving
 from tests.rollouts.driving import Driven, begun, check_tree, order_for, write_sums

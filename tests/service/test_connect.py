@@ -16,9 +16,8 @@ from hud_tui import local_service
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.local_service import connect_local, stop
-from hud_tui.service_file import alive, forget, offer, read_ready, register
+from hud_tui.service_file import ServiceReady, alive, forget, offer, read_ready, register
 from hud_tui.settings import Paths, read_paths
-from hud_tui.wire import ServiceReady
 from tests.conftest import until
 from tests.service.clients import documents, fork_of
 

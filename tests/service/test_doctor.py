@@ -8,9 +8,8 @@ import httpx
 import pytest
 
 from hud_tui.client.transport import probe
-from hud_tui.service_file import register
+from hud_tui.service_file import ServiceReady, register
 from hud_tui.settings import Settings, local_settings, read_paths
-from hud_tui.wire import ServiceReady
 from tests.conftest import Served
 from tests.service.headless import Command, Text
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hud_tui.service_file import register
+from hud_tui.service_file import ServiceReady, register
 from hud_tui.settings import Paths
-from hud_tui.wire import ServiceReady
 from tests.conftest import Served, until
 from tests.tui.cockpit import grown
 from tests.tui.conftest import caller
