@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from hud_tui.service.data_dir import Retention
@@ -188,7 +188,7 @@ def trainable(model: ModelRow) -> ModelRow:
 # Runs and evaluations are tasks that a stop interrupts, and that a full disk keeps from ending.
 
 
-async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+async def unless_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
     """The result of `work`. Raises Stopped as soon as the event is set; the work is then
     cancelled."""
     task = asyncio.ensure_future(work)

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from functools import partial
 from shlex import quote
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
@@ -37,7 +37,7 @@ from hud_tui.service.managed_run import (
 )
 from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.db import Db
+from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.evaluations import NewEvaluation
 from hud_tui.service.store.jobs import End, Stopped, failed
 from hud_tui.service.store.models import ModelRow
@@ -49,7 +49,6 @@ from hud_tui.wire import (
     UsualTasks,
 )
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Keep = Callable[[Db, EvaluationJob], object]
@@ -107,11 +106,12 @@ class Evaluator:
             title=one_line(f"evaluation of {of} of {model.slug} on {name}", 200),
             name=name,
             split=split,
-            tasks=[rows[task.index] for task in planned],
             samples=asked.samples,
+            num_tasks=len(planned),
             parameters=asked.model_dump(exclude={"samples"}),
         )
-        status = await store.write(_submit, new, keep)
+        chosen = [rows[task.index] for task in planned]
+        status = await store.write(kept, evaluations.submit, keep, new, chosen)
         self._start(Work(self._parts, model, node, new.id, asked, planned))
         return status
 
@@ -137,7 +137,7 @@ class Evaluator:
         planned = await self._plan(model, json.loads(row["tasks"] or "[]"))
         parameters = json.loads(row["parameters"])
         asked = EvaluationParameters(samples=row["samples"], **parameters)
-        status = await store.write(_requeue, row["id"], keep)
+        status = await store.write(kept, evaluations.requeue, keep, row["id"])
         self._start(Work(self._parts, model, node, row["id"], asked, planned))
         return status
 
@@ -239,7 +239,7 @@ class Evaluator:
         """Wait for the turn to sample. Raises Stopped, without holding the turn."""
         turn = asyncio.ensure_future(self._turn.acquire())
         try:
-            await unless_stopped(work.stopping, _of(turn))
+            await unless_stopped(work.stopping, turn)
         except BaseException:
             if turn.done() and not turn.cancelled():  # the turn arrived together with the stop
                 self._turn.release()
@@ -296,10 +296,11 @@ class Work:
 
     async def finish(self, end: End) -> None:
         """Store how it ended, with its results if it succeeded."""
-        found = None
+        found = groups = None
         if end.status == "succeeded":
-            found = await asyncio.to_thread(summarize, self._made, self._asked.solved_at)
-        await self._parts.store.write(evaluations.finish, self.id, end, found, self._made)
+            groups = self._made
+            found = await asyncio.to_thread(summarize, groups, self._asked.solved_at)
+        await self._parts.store.write(evaluations.finish, self.id, end, found, groups)
 
     async def _missing(self) -> list[Planned]:
         self._made = await self._parts.store.read(evaluations.made, self.id)
@@ -349,7 +350,7 @@ class Work:
             for tasks in parts:
                 hand_over()
                 start = perf_counter()
-                sampled = await unless_stopped(self.stopping, _of(coming[0]))
+                sampled = await unless_stopped(self.stopping, coming[0])
                 coming.popleft()
                 hand_over()
                 yield tasks, sampled, perf_counter() - start
@@ -369,10 +370,6 @@ class Work:
         self._made += groups_of(rollouts.heldout)
 
 
-async def _of(coming: "asyncio.Future[T]") -> T:
-    return await coming
-
-
 def _split(planned: Sequence[Planned], asked: str | None) -> tuple[list[Planned], str]:
     """The tasks of a split, and the split's name. Raises Refused, 422: there are none."""
     held = [task for task in planned if task.task.heldout]
@@ -382,15 +379,3 @@ def _split(planned: Sequence[Planned], asked: str | None) -> tuple[list[Planned]
     if not chosen:
         raise bad_field("split", f"none of the {len(planned)} tasks is in {split}")
     return chosen, split
-
-
-def _submit(db: Db, new: NewEvaluation, keep: Keep) -> EvaluationJob:
-    status = evaluations.submit(db, new)
-    keep(db, status)
-    return status
-
-
-def _requeue(db: Db, evaluation_id: str, keep: Keep) -> EvaluationJob:
-    status = evaluations.requeue(db, evaluation_id)
-    keep(db, status)
-    return status

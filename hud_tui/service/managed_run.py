@@ -49,7 +49,6 @@ from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollout_id
 from hud_tui.service.store import checkpoints, evaluations, jobs, runs
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.evaluations import RunEvaluation
 from hud_tui.service.store.jobs import Solved, ZeroVariance
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_rollouts
@@ -581,11 +580,8 @@ class Run:
         except EngineError as error:
             raise EngineError(self._unscored(what, error)) from error
         found = await asyncio.to_thread(summarize, rewards)
-        model_id, parameters = self.model.id, asked.model_dump(exclude={"samples"})
-        evaluation = RunEvaluation(
-            model_id, self.job_id, node, asked.samples, parameters, rewards, found
-        )
-        await store.write(evaluations.record, evaluation)
+        job = (self.model.id, self.job_id)
+        await store.write(evaluations.record, job, node, asked, rewards, found)
 
     def _unscored(self, what: str, error: EngineError) -> str:
         over = self._solved is not None or self._step >= self._plan.parameters["steps"]

@@ -27,7 +27,7 @@ from hud_tui.service.managed_run import (
     planned_before,
 )
 from hud_tui.service.store import jobs, models, traces
-from hud_tui.service.store.db import Db, Store
+from hud_tui.service.store.db import Db, Store, kept
 from hud_tui.service.store.jobs import End, Solved, Stopped, ZeroVariance, failed, stopped
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import (
@@ -67,10 +67,8 @@ async def log_waits(engine: Engine, store: Store, job_id: str) -> None:
 
 log = logging.getLogger(__name__)
 
-Also = Callable[[Db, str], object]
-"""A change in the same transaction as a submission, given the run's id."""
 Keep = Callable[[Db, JobStatus], object]
-"""A change in the same transaction as a resume, given the run's status."""
+"""Stores the reply, in the same transaction as the change."""
 STOP_S = 10
 """Longest wait for a cancelled run to end, seconds."""
 
@@ -85,14 +83,13 @@ class Runner:
         self._closing = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
 
-    async def submit(self, model: ModelRow, body: SubmitJob, also: Also) -> str:
-        """Check everything, queue the run and start it; returns its id. Hold `submitting` around
-        it.
+    async def submit(self, model: ModelRow, body: SubmitJob, keep: Keep) -> JobStatus:
+        """Check everything, queue the run and start it. Hold `submitting` around it.
 
         Args:
             model: The fork to train.
             body: The request.
-            also: A change in the same transaction, given the run's id.
+            keep: Stores the reply, in the same transaction.
 
         Raises:
             Refused: 409, another run trains it; 422, invalid parameters or rows; 507, the disk
@@ -109,9 +106,9 @@ class Runner:
         job_id, taskset = new_id(), await self._taskset(rows)
         name = f"{taskset} on {model.slug}"
         submission = jobs.Submission(job_id, model.id, name, parameters, rows, taskset)
-        await store.write(_submit, submission, also)
+        status = await store.write(kept, jobs.submit, keep, submission)
         self._start(Run(self._parts, model, job_id, plan))
-        return job_id
+        return status
 
     async def resume(self, job_id: str, keep: Keep) -> JobStatus:
         """Resume a run that ended before its last step, from the model's head.
@@ -127,11 +124,12 @@ class Runner:
         job = await store.read(jobs.training, job_id)
         await self._settle(job["id"])
         if job["driver"] is not None:
-            return await store.write(_requeue, job["id"], keep)  # stores where it is resumed
+            # which refuses, and says where it is resumed
+            return await store.write(kept, jobs.requeue, keep, job["id"])
         model = await store.read(models.find, job["model_id"])
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(_plan_again, job, base, tokens)
-        status = await store.write(_requeue, job["id"], keep)
+        status = await store.write(kept, jobs.requeue, keep, job["id"])
         done = (job["step"], job["iteration"], job["attempt"], job["solved"])
         run = Run(self._parts, model, job["id"], plan, *done)
         self._start(run)
@@ -281,12 +279,6 @@ def _plan_again(job: sqlite3.Row, base: Base, tokens: Tokenizer) -> Plan:
     )
 
 
-def _requeue(db: Db, job_id: str, keep: Keep) -> JobStatus:
-    status = jobs.requeue(db, job_id)
-    keep(db, status)
-    return status
-
-
 def _check_loss(parameters: Mapping[str, Any]) -> None:
     """Raises Refused, 422: no such loss, or config, among the parameters of a driven run."""
     loss = {name: parameters.get(name) for name in ("loss_fn", "loss_fn_config")}
@@ -296,11 +288,6 @@ def _check_loss(parameters: Mapping[str, Any]) -> None:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise bad_field(f"parameters.{first['loc'][0]}", first["msg"]) from error
     checked_config(asked.loss_fn or LOSSES[0], asked.loss_fn_config, "parameters")
-
-
-def _submit(db: Db, submission: jobs.Submission, also: Also) -> None:
-    jobs.submit(db, submission)
-    also(db, submission.job_id)
 
 
 # Hosted rollouts: a client names a task and a model, the service samples and grades.

@@ -63,17 +63,16 @@ async def submit(request: Request) -> Response:
     runner = service_of(request).runner
 
     async def act(keep: Keep) -> dict[str, Any]:
-        def also(db: Db, job_id: str) -> None:
-            keep(db, _submitted(job_id, model))
-
         async with runner.submitting:
-            return _submitted(await runner.submit(model, body, also), model)
+            return _submitted(
+                await runner.submit(model, body, lambda db, run: keep(db, _submitted(run)))
+            )
 
     return await once(request, model.id, act, 201)
 
 
-def _submitted(job_id: str, model: ModelRow) -> dict[str, Any]:
-    return {"job_id": job_id, "model": {"id": model.id}}
+def _submitted(run: JobStatus) -> dict[str, Any]:
+    return {"job_id": run.id, "model": {"id": run.model_id}}
 
 
 async def raw_status(request: Request) -> Response:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
-from hud_tui.rl.own_numbers import heldout_rollouts_of
 from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, insert
@@ -195,7 +194,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     )
     link = "UPDATE trace SET checkpoint_id = ? WHERE id = ?"
     db.executemany(link, [(row.id, trace_id) for trace_id in new.trace_ids])
-    _count(db, new.model_id, row, new.trace_ids)
+    runs.stepped(db, new.model_id, row, new.trace_ids, now())
     db.touch(new.model_id, row.id, parent_id)
     _log(db, new.model_id, row)
     return Node(row.id, step, name, row.checkpoint_name or "", new.state_path)
@@ -217,29 +216,6 @@ def _insert(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
         sha256=new.sha256,
         reward=row.mean_reward,
         body=row.model_dump_json(exclude=UNKEPT),
-    )
-
-
-def _count(db: Db, model_id: str, row: Checkpoint, trace_ids: Sequence[str]) -> None:
-    """Add the step to its run."""
-    runs.stepped(
-        db,
-        runs.Step(
-            checkpoint_id=row.id,
-            model_id=model_id,
-            parent_id=row.prev_model_checkpoint_id,
-            job_id=row.job_id,
-            trace_ids=trace_ids,
-            at=now(),
-            reward=row.mean_reward or 0.0,
-            learning_rate=row.learning_rate,
-            loss_fn=row.loss_fn,
-            tokens=row.num_tokens or 0,
-            rollouts=row.num_traces or 0,
-            groups=row.groups,
-            heldout=row.metrics.get("heldout_reward"),
-            heldout_traces=heldout_rollouts_of(row) or None,
-        ),
     )
 
 

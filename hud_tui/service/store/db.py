@@ -10,7 +10,11 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from pydantic import BaseModel
+
+from hud_tui.service.http import not_found
 
 # The tables. Constraints exclude what must never be: two heads, an orphan, two runs on a model.
 
@@ -427,7 +431,7 @@ class Store:
         return self._db
 
 
-def insert(db: Db, table: str, verb: str = "INSERT", **columns: object) -> None:
+def insert(db: Db, table: str, verb: str = "INSERT", /, **columns: object) -> None:
     """Insert one row; table and column names are the schema's."""
     insert_all(db, table, [columns], verb)
 
@@ -439,6 +443,29 @@ def insert_all(
     if rows:
         names, marks = ", ".join(rows[0]), ", ".join(f":{name}" for name in rows[0])
         db.executemany(f"{verb} INTO {table} ({names}) VALUES ({marks})", rows)
+
+
+def one(
+    db: Db, kind: str, ref: str, query: str, values: Sequence[object] | Mapping[str, object]
+) -> sqlite3.Row:
+    """The row of a query. Raises Refused, 404: there is no such `kind`, called `ref`."""
+    row: sqlite3.Row | None = db.execute(query, values).fetchone()
+    if row is None:
+        raise not_found(kind, ref)
+    return row
+
+
+def fields_of(row: sqlite3.Row, model: type[BaseModel]) -> dict[str, Any]:
+    """A row's columns as the fields of a wire's model, in their order; None for the others."""
+    known = row.keys()
+    return {name: row[name] if name in known else None for name in model.model_fields}
+
+
+def kept(db: Db, change: Callable[..., T], keep: Callable[[Db, T], object], *args: object) -> T:
+    """Make a change, and store its reply in the same transaction."""
+    reply = change(db, *args)
+    keep(db, reply)
+    return reply
 
 
 def connect(path: Path, id_: str | None = None) -> Db:

@@ -9,13 +9,20 @@ from typing import Any
 
 from hud_tui.events import EvaluationChanged
 from hud_tui.rl.evaluation import summarize
-from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, not_found, now
+from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
 from hud_tui.service.store import checkpoints, events, jobs, models
 from hud_tui.service.store.checkpoints import STATE, Node
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, fields_of, insert, one
 from hud_tui.service.store.jobs import RESUMABLE, End
 from hud_tui.service.store.traces import TraceRow, cancel_running, keep_rollouts
-from hud_tui.wire import Evaluation, EvaluationJob, Group, JobError, KeepEvaluation
+from hud_tui.wire import (
+    Evaluation,
+    EvaluationJob,
+    EvaluationParameters,
+    Group,
+    JobError,
+    KeepEvaluation,
+)
 
 INTERRUPTED = JobError(
     code="interrupted",
@@ -28,7 +35,7 @@ _SELECT = """SELECT evaluation.*, model.slug, checkpoint.name AS checkpoint_name
 
 @dataclass(frozen=True)
 class NewEvaluation:
-    """An evaluation to queue."""
+    """An evaluation whose rollouts have a job of their own."""
 
     id: str
     model_id: str
@@ -38,19 +45,25 @@ class NewEvaluation:
     name: str | None
     """Name of the tasks."""
     split: str
-    tasks: Sequence[dict[str, Any]]
-    """Rows of the sampled tasks."""
     samples: int
+    num_tasks: int
     parameters: dict[str, Any]
     """max_tokens, temperature, seed and solved_at."""
 
 
-def submit(db: Db, new: NewEvaluation) -> EvaluationJob:
-    """Queue an evaluation, with its job."""
+def submit(db: Db, new: NewEvaluation, tasks: Sequence[dict[str, Any]]) -> EvaluationJob:
+    """Queue an evaluation of these rows of tasks."""
+    _begin(db, new, status="queued", job_id=new.id, tasks=json.dumps(tasks))
+    return _changed(db, new.id)
+
+
+def _begin(db: Db, new: NewEvaluation, **more: object) -> None:
+    """Add an evaluation, with more of its columns, and its job unless a client has begun that."""
     at = now()
     insert(
         db,
         "job",
+        "INSERT OR IGNORE",
         id=new.id,
         kind="reported",
         name=new.title,
@@ -58,32 +71,15 @@ def submit(db: Db, new: NewEvaluation) -> EvaluationJob:
         group_size=new.samples,
         model_id=new.model_id,
     )
-    insert(
-        db,
-        "evaluation",
-        id=new.id,
-        model_id=new.model_id,
-        checkpoint_id=new.checkpoint_id,
-        job_id=new.id,
-        status="queued",
-        split=new.split,
-        name=new.name,
-        samples=new.samples,
-        num_tasks=len(new.tasks),
-        parameters=json.dumps(new.parameters),
-        tasks=json.dumps(new.tasks),
-        created_at=at,
-    )
-    return _changed(db, new.id)
+    columns = {name: value for name, value in vars(new).items() if name != "title"}
+    columns |= {"parameters": json.dumps(new.parameters), "created_at": at}
+    insert(db, "evaluation", **columns, **more)
 
 
 def get(db: Db, ref: str) -> sqlite3.Row:
     """One evaluation by either spelling of its id. Raises Refused, 404."""
-    row = db.execute(f"{_SELECT} WHERE evaluation.id = ?", (canonical(ref),)).fetchone()
-    if row is None:
-        raise not_found("evaluation", ref[:100])
-    found: sqlite3.Row = row
-    return found
+    query = f"{_SELECT} WHERE evaluation.id = ?"
+    return one(db, "evaluation", ref[:100], query, (canonical(ref),))
 
 
 def known(db: Db, ref: str) -> str | None:
@@ -146,7 +142,7 @@ def finish(
     evaluation_id: str,
     end: End,
     found: Evaluation | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[Group] | None = None,
 ) -> EvaluationJob:
     """Store how an evaluation ended.
 
@@ -155,25 +151,16 @@ def finish(
         evaluation_id: Its id.
         end: Its final status.
         found: Its result if it succeeded, also added to the checkpoint.
-        groups: The rewards that the result is of.
+        groups: Its rewards by task; None if its rollouts have them.
     """
-    row, at = get(db, evaluation_id), now()
-    result = None if found is None else _with_origin(row["id"], row["job_id"], row, found, at)
+    at, error = now(), end.error.model_dump_json() if end.error else None
     db.execute(
-        "UPDATE evaluation SET status = ?, finished_at = ?, error = ?, result = ?, groups = ?"
-        " WHERE id = ?",
-        (
-            end.status,
-            at,
-            end.error.model_dump_json() if end.error else None,
-            result and result.model_dump_json(exclude_none=True),
-            result and _dump(groups),
-            row["id"],
-        ),
+        "UPDATE evaluation SET status = ?, finished_at = ?, error = ?, groups = ? WHERE id = ?",
+        (end.status, at, error, None if groups is None else _dump(groups), evaluation_id),
     )
-    if result is not None and row["checkpoint_id"] is not None:
-        _add_to_checkpoint(db, row["model_id"], row["checkpoint_id"], result)
-    return _changed(db, row["id"])
+    if found is not None:
+        _keep_result(db, evaluation_id, found, at)
+    return _changed(db, evaluation_id)
 
 
 def stopped(ends_as: str) -> End:
@@ -193,25 +180,15 @@ def status(row: sqlite3.Row, groups: Sequence[Group] = ()) -> EvaluationJob:
     """An evaluation in the wire's format."""
     done = row["done"]
     return EvaluationJob.model_validate(
-        {
-            "id": row["id"],
-            "model_id": row["model_id"],
+        fields_of(row, EvaluationJob)
+        | {
             "model": row["slug"],
-            "checkpoint_id": row["checkpoint_id"],
             "checkpoint": row["checkpoint_name"],
-            "job_id": row["job_id"],
-            "status": row["status"],
-            "split": row["split"],
-            "name": row["name"],
-            "samples": row["samples"],
-            "num_tasks": row["num_tasks"],
-            "done": done,
             "total": row["samples"] * row["num_tasks"],
             "mean_reward": row["reward_sum"] / done if done else None,
             "parameters": json.loads(row["parameters"]),
             "created_at": iso(row["created_at"]),
             "finished_at": iso(row["finished_at"]) if row["finished_at"] else None,
-            "seconds": row["seconds"],
             "error": json.loads(row["error"]) if row["error"] else None,
             "result": json.loads(row["result"]) if row["result"] else None,
             "groups": groups,
@@ -229,22 +206,23 @@ def whole(db: Db, ref: str) -> EvaluationJob:
     return status(row, list(groups))
 
 
-def _with_origin(
-    id_: str, job_id: str, asked: sqlite3.Row, found: Evaluation, at: float
-) -> Evaluation:
-    more = {"id": id_, "job_id": job_id, "split": asked["split"], "name": asked["name"]}
-    parameters = json.loads(asked["parameters"])
-    more |= {name: parameters.get(name) for name in ("max_tokens", "temperature", "seed")}
-    return found.model_copy(update={**more, "created_at": iso(at)})
-
-
-def _add_to_checkpoint(db: Db, model_id: str, checkpoint_id: str, found: Evaluation) -> None:
-    db.execute(
-        "UPDATE checkpoint SET evaluations ="
-        " json_insert(coalesce(evaluations, '[]'), '$[#]', json(?)) WHERE id = ?",
-        (found.model_dump_json(exclude_none=True), checkpoint_id),
-    )
-    checkpoints.announce(db, model_id, checkpoint_id)
+def _keep_result(db: Db, evaluation_id: str, found: Evaluation, at: float) -> None:
+    """Store what it found, also with its checkpoint."""
+    row = get(db, evaluation_id)
+    parameters = json.loads(row["parameters"])
+    origin = {name: row[name] for name in ("id", "job_id", "split", "name")}
+    origin |= {name: parameters.get(name) for name in ("max_tokens", "temperature", "seed")}
+    result = found.model_copy(update={**origin, "created_at": iso(at)})
+    text = result.model_dump_json(exclude_none=True)
+    db.execute("UPDATE evaluation SET result = ? WHERE id = ?", (text, row["id"]))
+    db.execute("UPDATE job SET note = NULL WHERE id = ?", (row["job_id"],))
+    if row["checkpoint_id"] is not None:
+        db.execute(
+            "UPDATE checkpoint SET evaluations ="
+            " json_insert(coalesce(evaluations, '[]'), '$[#]', json(?)) WHERE id = ?",
+            (text, row["checkpoint_id"]),
+        )
+        checkpoints.announce(db, row["model_id"], row["checkpoint_id"])
 
 
 def _changed(db: Db, evaluation_id: str) -> EvaluationJob:
@@ -281,45 +259,44 @@ def has_baseline(db: Db, job_id: str) -> bool:
     return db.execute("SELECT 1 FROM evaluation WHERE job_id = ?", (job_id,)).fetchone() is not None
 
 
-@dataclass(frozen=True)
-class RunEvaluation:
-    """A managed run's evaluation of its own weights."""
+def record(
+    db: Db,
+    job: tuple[str, str],
+    node: Node | None,
+    asked: EvaluationParameters,
+    groups: Sequence[Group],
+    found: Evaluation,
+) -> EvaluationJob:
+    """Store what a managed run's own weights scored.
 
-    model_id: str
-    job_id: str
-    node: Node | None
-    """None for the weights that the model started from."""
-    samples: int
-    parameters: dict[str, Any]
-    groups: Sequence[Group]
-    """Rewards by held-out task."""
-    found: Evaluation
-    """The result."""
-
-
-def record(db: Db, new: RunEvaluation) -> EvaluationJob:
-    """Store what weights scored on the held-out tasks of a run."""
-    at, id_ = now(), new_id()
-    checkpoint_id = None if new.node is None else new.node.id
+    Args:
+        db: The store's.
+        job: Ids of the model and of the run.
+        node: The checkpoint; None for the weights that the model started from.
+        asked: How the rollouts were sampled.
+        groups: Rewards by held-out task.
+        found: The result.
+    """
+    at, id_, (model_id, job_id) = now(), new_id(), job
     insert(
         db,
         "evaluation",
         id=id_,
-        model_id=new.model_id,
-        checkpoint_id=checkpoint_id,
-        job_id=new.job_id,
+        model_id=model_id,
+        checkpoint_id=None if node is None else node.id,
+        job_id=job_id,
         status="succeeded",
         split="heldout",
-        samples=new.samples,
-        num_tasks=len(new.groups),
-        done=sum(len(group.rewards) for group in new.groups),
-        reward_sum=sum(sum(group.rewards) for group in new.groups),
-        parameters=json.dumps(new.parameters),
-        groups=_dump(new.groups),
+        samples=asked.samples,
+        num_tasks=len(groups),
+        done=sum(len(group.rewards) for group in groups),
+        reward_sum=sum(sum(group.rewards) for group in groups),
+        parameters=json.dumps(asked.model_dump(exclude={"samples"})),
+        groups=_dump(groups),
         created_at=at,
         finished_at=at,
     )
-    _keep_result(db, id_, new.found)
+    _keep_result(db, id_, found, at)
     return _changed(db, id_)
 
 
@@ -346,28 +323,19 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
         raise Refused(409, f"evaluation {evaluation_id} is made by the service itself")
     if row["status"] == "succeeded":
         return status(row)
-    at = None if body.status == "running" else now()
     error = body.error.model_dump_json() if body.error else None
     db.execute(
-        "UPDATE evaluation SET status = ?, done = ?, reward_sum = ?, seconds = ?, finished_at = ?,"
-        " error = ?, groups = ? WHERE id = ?",
-        (
-            body.status,
-            len(rewards),
-            sum(rewards),
-            body.seconds,
-            at,
-            error,
-            _dump(body.groups),
-            evaluation_id,
-        ),
+        "UPDATE evaluation SET status = 'running', finished_at = NULL, error = ?, done = ?,"
+        " reward_sum = ?, seconds = ?, groups = ? WHERE id = ?",
+        (error, len(rewards), sum(rewards), body.seconds, _dump(body.groups), evaluation_id),
     )
-    if body.status != "running":
-        cancel_running(db, evaluation_id)
+    if body.status == "running":
+        return _changed(db, evaluation_id)
+    cancel_running(db, evaluation_id)
+    found = None
     if body.status == "succeeded":
         found = summarize(body.groups, body.parameters.get("solved_at", 1.0))
-        _keep_result(db, evaluation_id, found)
-    return _changed(db, evaluation_id)
+    return finish(db, evaluation_id, End(body.status, body.error), found, body.groups)
 
 
 def _checked_rewards(body: KeepEvaluation) -> list[float]:
@@ -383,41 +351,21 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
     model, node = models.find(db, body.model_id), None
     if body.checkpoint_id is not None:
         node = checkpoints.find(db, model.id, body.checkpoint_id)
-    run_id = None if body.run_id is None else jobs.driven(db, body.run_id)["id"]
+    job_id = evaluation_id if body.run_id is None else jobs.driven(db, body.run_id)["id"]
     of = "base" if node is None else node.name
     title = f"evaluation of {of} of {model.slug}" + (f" on {body.name}" if body.name else "")
-    at = now()
-    db.execute(
-        "INSERT OR IGNORE INTO job (id, kind, name, created_at, group_size, model_id)"
-        " VALUES (?, 'reported', ?, ?, ?, ?)",
-        (evaluation_id, title[:200], at, body.samples, model.id),
-    )
-    insert(
-        db,
-        "evaluation",
+    new = NewEvaluation(
         id=evaluation_id,
         model_id=model.id,
         checkpoint_id=None if node is None else node.id,
-        job_id=run_id or evaluation_id,
-        status="running",
-        split=body.split,
+        title=title[:200],
         name=body.name,
+        split=body.split,
         samples=body.samples,
         num_tasks=body.num_tasks,
-        parameters=json.dumps(body.parameters),
-        created_at=at,
+        parameters=body.parameters,
     )
-
-
-def _keep_result(db: Db, evaluation_id: str, found: Evaluation) -> None:
-    """What it found; the checkpoint says so too."""
-    row = get(db, evaluation_id)
-    evaluation = _with_origin(row["id"], row["job_id"], row, found, now())
-    text = evaluation.model_dump_json(exclude_none=True)
-    db.execute("UPDATE evaluation SET result = ? WHERE id = ?", (text, row["id"]))
-    db.execute("UPDATE job SET note = NULL WHERE id = ?", (row["job_id"],))
-    if row["checkpoint_id"] is not None:
-        _add_to_checkpoint(db, row["model_id"], row["checkpoint_id"], evaluation)
+    _begin(db, new, status="running", job_id=job_id)
 
 
 def count(db: Db, evaluation_id: str, reward: float | None) -> None:

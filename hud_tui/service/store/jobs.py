@@ -9,7 +9,7 @@ from hud_tui.events import JobChanged
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, canonical, not_found, now, refusal
 from hud_tui.service.store import events, runs, traces
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, fields_of, insert, one
 from hud_tui.wire import DriveReport, DriveRun, JobError, JobStatus
 
 # How a managed run can end, and what is stored of it.
@@ -62,12 +62,9 @@ def failed(error: Exception) -> End:
         case Refused():
             code = "refused"
         case _:
-            return End("failed", JobError(code="internal", message=_bug(error)))
+            message = f"{type(error).__name__}: {error}"
+            return End("failed", JobError(code="internal", message=message))
     return End("failed", JobError(code=code, message=str(error)))
-
-
-def _bug(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 _STATUS = """CASE WHEN job.kind = 'training' THEN job.status
@@ -168,11 +165,7 @@ def rename(db: Db, job_id: str, name: str) -> None:
 
 
 def _one(db: Db, select: str, job_id: str) -> sqlite3.Row:
-    row = db.execute(f"{select} WHERE job.id = ?", (canonical(job_id),)).fetchone()
-    if row is None:
-        raise not_found("job", job_id[:100])
-    found: sqlite3.Row = row
-    return found
+    return one(db, "job", job_id[:100], f"{select} WHERE job.id = ?", (canonical(job_id),))
 
 
 # Managed runs: jobs that this service carries out.
@@ -201,22 +194,27 @@ def submit(db: Db, new: Submission) -> JobStatus:
         Refused: 409, the model is in another run.
     """
     refuse_busy(db, new.model_id)
+    _begin(db, new.job_id, new, tasks=json.dumps(new.tasks))
+    return _changed(db, new.job_id)
+
+
+def _begin(db: Db, job_id: str, new: Submission | DriveRun, **more: object) -> None:
+    """Add a run, with more of its job's columns."""
     insert(
         db,
         "job",
-        id=new.job_id,
+        id=job_id,
         kind="training",
         name=new.name,
         status="queued",
         created_at=now(),
-        group_size=new.parameters["group_size"],
+        group_size=new.parameters.get("group_size"),
         model_id=new.model_id,
-        steps=new.parameters["steps"],
+        steps=new.parameters.get("steps"),
         parameters=json.dumps(new.parameters),
-        tasks=json.dumps(new.tasks),
+        **more,
     )
-    runs.begin(db, new.job_id, new.model_id, new.taskset or None)
-    return _changed(db, new.job_id)
+    runs.begin(db, job_id, new.model_id, new.taskset or None)
 
 
 def refuse_busy(db: Db, model_id: str, driven_by: str | None = None) -> None:
@@ -251,11 +249,7 @@ def training(db: Db, ref: str) -> sqlite3.Row:
     """
     query = f"""{SELECT} WHERE job.kind = 'training' AND (job.id = :ref OR job.model_id = :ref)
         ORDER BY job.id = :ref DESC, job.rowid DESC LIMIT 1"""
-    row = db.execute(query, {"ref": canonical(ref)}).fetchone()
-    if row is None:
-        raise not_found("training job", ref[:200])
-    found: sqlite3.Row = row
-    return found
+    return one(db, "training job", ref[:200], query, {"ref": canonical(ref)})
 
 
 def requeue(db: Db, job_id: str) -> JobStatus:
@@ -343,29 +337,15 @@ def status(row: sqlite3.Row) -> JobStatus:
     done, steps = row["step"], row["steps"] or 0
     left = (steps - done) * row["busy_s"] / done if done else None
     running = row["status"] == "running"
-    model = row["slug"]
     return JobStatus.model_validate(
-        {
-            "status": row["status"],
-            "model": model,
-            "fine_tuned_model": model if done else None,
-            "created_at": row["created_at"],
-            "finished_at": row["finished_at"],
+        fields_of(row, JobStatus)
+        | {
+            "model": row["slug"],
+            "fine_tuned_model": row["slug"] if done else None,
             "estimated_finish": now() + left if running and left else None,
-            "trained_tokens": row["trained_tokens"],
             "error": json.loads(row["error"]) if row["error"] else None,
-            "id": row["id"],
-            "name": row["name"],
-            "model_id": row["model_id"],
-            "step": done,
             "steps": steps,
             "parameters": json.loads(row["parameters"]),
-            "reason": row["reason"],
-            "note": row["note"],
-            "attempt": row["attempt"],
-            "waits": row["waits"],
-            "driver": row["driver"],
-            "asked": row["asked"],
         }
     )
 
@@ -393,7 +373,7 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
     if row is None or row["status"] != "running":
         refuse_busy(db, body.model_id)
     if row is None:
-        _begin_driven(db, job_id, body)
+        _begin(db, job_id, body, driver=body.driver)
     traces.cancel_running(db, job_id)
     db.execute(
         "UPDATE job SET status = 'running', finished_at = NULL, error = NULL, reason = NULL,"
@@ -402,24 +382,6 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
         (body.driver, now(), json.dumps(body.parameters), body.parameters.get("steps"), job_id),
     )
     return _changed(db, job_id)
-
-
-def _begin_driven(db: Db, job_id: str, body: DriveRun) -> None:
-    insert(
-        db,
-        "job",
-        id=job_id,
-        kind="training",
-        name=body.name,
-        status="queued",
-        created_at=now(),
-        group_size=body.parameters.get("group_size"),
-        model_id=body.model_id,
-        steps=body.parameters.get("steps"),
-        parameters=json.dumps(body.parameters),
-        driver=body.driver,
-    )
-    runs.begin(db, job_id, body.model_id, body.taskset or None)
 
 
 def driven(db: Db, job_id: str) -> sqlite3.Row:

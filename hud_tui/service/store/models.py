@@ -3,13 +3,13 @@
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from hud_tui.rl.checkpoint_tree import slug_of
 from hud_tui.service.http import Refused, canonical, named_id, new_id, not_found, now
 from hud_tui.service.store import checkpoints
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, insert, one
 
 
 @dataclass(frozen=True)
@@ -134,17 +134,8 @@ def _free_slug(db: Db, name: str, id_: str) -> str:
 
 
 def _row(row: sqlite3.Row) -> ModelRow:
-    return ModelRow(
-        id=row["id"],
-        slug=row["slug"],
-        name=row["name"],
-        is_base=bool(row["is_base"]),
-        base=row["base"],
-        state_path=row["state_path"],
-        forked_from=row["forked_from"],
-        created_at=row["created_at"],
-        checkpoint_count=row["checkpoint_count"],
-    )
+    columns = {field.name: row[field.name] for field in fields(ModelRow)}
+    return ModelRow(**{**columns, "is_base": bool(row["is_base"])})
 
 
 # Tasksets: named lists of task rows, returned exactly as they were uploaded.
@@ -205,11 +196,7 @@ def get(db: Db, taskset_id: str) -> sqlite3.Row:
     Raises:
         Refused: 404.
     """
-    row = db.execute(f"{_SELECT_TASKSET} WHERE id = ?", (taskset_id,)).fetchone()
-    if row is None:
-        raise not_found("taskset", taskset_id)
-    found: sqlite3.Row = row
-    return found
+    return one(db, "taskset", taskset_id, f"{_SELECT_TASKSET} WHERE id = ?", (taskset_id,))
 
 
 def rows(db: Db, taskset_id: str) -> list[tuple[str, dict[str, Any]]]:

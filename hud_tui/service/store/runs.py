@@ -18,9 +18,9 @@ from hud_tui.rl.alarms.statistics import row_of
 from hud_tui.rl.groups import has_signal
 from hud_tui.rl.own_numbers import heldout_rollouts_of
 from hud_tui.rl.text import seconds
-from hud_tui.service.http import canonical, not_found, now
-from hud_tui.service.store.db import Db, Store, insert
-from hud_tui.wire import Checkpoint, Group
+from hud_tui.service.http import canonical, now
+from hud_tui.service.store.db import Db, Store, insert, one
+from hud_tui.wire import Checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -31,35 +31,6 @@ MOST_POINTS = 32
 LOOKED_AT = 64
 """Rollouts of a step that are looked at for the job they belong to."""
 CROSS_ENTROPY = "cross_entropy"
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step, as it is added to its run."""
-
-    checkpoint_id: str
-    model_id: str
-    parent_id: str | None
-    job_id: str | None
-    """Job of the managed run that took it."""
-    trace_ids: Sequence[str]
-    at: float
-    reward: float
-    learning_rate: float | None
-    loss_fn: str | None
-    tokens: int
-    rollouts: int
-    groups: Sequence[Group]
-    heldout: float | None
-    heldout_traces: int | None
-    """Rollouts of that; None if the step does not say."""
-
-    @property
-    def idle(self) -> int:
-        """Rollouts without a gradient."""
-        if self.loss_fn == CROSS_ENTROPY:
-            return sum(not reward for group in self.groups for reward in group.rewards)
-        return sum(len(g.rewards) for g in self.groups if not has_signal(g.rewards))
 
 
 def begin(db: Db, run_id: str, model_id: str, taskset: str | None) -> None:
@@ -77,20 +48,28 @@ def taskset(db: Db, run_id: str) -> str | None:
     return row["taskset"] if row else None
 
 
-def stepped(db: Db, step: Step) -> None:
-    """Add a step of the tree to its run."""
-    run_id = step.job_id or _loop(db, step)
+def stepped(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], at: float) -> None:
+    """Add a step of the tree to its run.
+
+    Args:
+        db: The store's.
+        model_id: The trained model.
+        node: The step's row.
+        trace_ids: Rollouts that it was trained on.
+        at: When it was taken, Unix seconds.
+    """
+    run_id = node.job_id or _loop(db, model_id, trace_ids)
     row = db.execute("SELECT steps, rewards FROM run WHERE id = ?", (run_id,)).fetchone()
     if row is None or not row["steps"]:
         name = "SELECT name FROM checkpoint WHERE id = ?"
-        parent = db.execute(name, (step.parent_id,)).fetchone()
+        parent = db.execute(name, (node.prev_model_checkpoint_id,)).fetchone()
         start = parent["name"] if parent else None
         if row is None:
-            _insert(db, run_id, step.model_id, start, None)
+            _insert(db, run_id, model_id, start, None)
         else:  # the head may have been set elsewhere while it waited
             db.execute("UPDATE run SET start = ? WHERE id = ?", (start, run_id))
-    rewards = grown(json.loads(row["rewards"]) if row else {}, step.reward)
-    db.execute("UPDATE checkpoint SET run_id = ? WHERE id = ?", (run_id, step.checkpoint_id))
+    rewards = grown(json.loads(row["rewards"]) if row else {}, node.mean_reward or 0.0)
+    db.execute("UPDATE checkpoint SET run_id = ? WHERE id = ?", (run_id, node.id))
     db.execute(
         "UPDATE run SET steps = steps + 1, first_at = coalesce(first_at, :at), last_at = :at,"
         " learning_rate = :lr, loss_fn = :loss_fn, tokens = tokens + :tokens,"
@@ -99,17 +78,24 @@ def stepped(db: Db, step: Step) -> None:
         f" heldout = coalesce(:heldout, heldout), revision = {NEXT} WHERE id = :id",
         {
             "id": run_id,
-            "at": step.at,
-            "lr": step.learning_rate,
-            "loss_fn": step.loss_fn,
-            "tokens": step.tokens,
-            "rollouts": step.rollouts,
-            "idle": step.idle,
+            "at": at,
+            "lr": node.learning_rate,
+            "loss_fn": node.loss_fn,
+            "tokens": node.num_tokens or 0,
+            "rollouts": node.num_traces or 0,
+            "idle": _idle(node),
             "rewards": json.dumps(rewards),
-            "heldout": step.heldout,
-            "heldout_traces": step.heldout_traces,
+            "heldout": node.metrics.get("heldout_reward"),
+            "heldout_traces": heldout_rollouts_of(node) or None,
         },
     )
+
+
+def _idle(node: Checkpoint) -> int:
+    """Rollouts of a step without a gradient."""
+    if node.loss_fn == CROSS_ENTROPY:
+        return sum(not reward for group in node.groups for reward in group.rewards)
+    return sum(len(g.rewards) for g in node.groups if not has_signal(g.rewards))
 
 
 def wasted(db: Db, run_id: str, rollouts: int) -> None:
@@ -216,17 +202,17 @@ def _insert(db: Db, run_id: str, model_id: str, start: str | None, taskset: str 
     insert(db, "run", id=run_id, model_id=model_id, start=start, taskset=taskset, revision=revision)
 
 
-def _loop(db: Db, step: Step) -> str:
+def _loop(db: Db, model_id: str, trace_ids: Sequence[str]) -> str:
     """The job of a loop's rollouts, where one is known and trains this model; else the model."""
-    ids = list(step.trace_ids[:LOOKED_AT])
+    ids = list(trace_ids[:LOOKED_AT])
     marks = ", ".join("?" * len(ids))
     query = f"""SELECT job.id FROM trace JOIN job ON job.id = trace.job_id
         WHERE trace.id IN ({marks}) AND job.kind = 'reported' LIMIT 1"""
     row = db.execute(query, ids).fetchone() if ids else None
     if row is None:
-        return step.model_id
+        return model_id
     known = db.execute("SELECT model_id FROM run WHERE id = ?", (row["id"],)).fetchone()
-    return row["id"] if known is None or known["model_id"] == step.model_id else step.model_id
+    return row["id"] if known is None or known["model_id"] == model_id else model_id
 
 
 def backfill(db: Db) -> None:
@@ -244,32 +230,12 @@ def backfill(db: Db) -> None:
 
 
 def _count_again(db: Db, row: sqlite3.Row) -> None:
-    node = Checkpoint.model_validate_json(row["body"])
+    place = {"prev_model_checkpoint_id": row["parent_id"], "job_id": row["job_id"]}
+    node = Checkpoint.model_validate_json(row["body"]).model_copy(update=place)
     query = "SELECT id FROM trace WHERE checkpoint_id = ? LIMIT ?"
     traces = [] if row["job_id"] else db.execute(query, (node.id, LOOKED_AT)).fetchall()
-    stepped(
-        db,
-        Step(
-            checkpoint_id=node.id,
-            model_id=row["model_id"],
-            parent_id=row["parent_id"],
-            job_id=row["job_id"],
-            trace_ids=[trace["id"] for trace in traces],
-            at=_seconds(node.created_at),
-            reward=node.mean_reward or 0.0,
-            learning_rate=node.learning_rate,
-            loss_fn=node.loss_fn,
-            tokens=node.num_tokens or 0,
-            rollouts=node.num_traces or 0,
-            groups=node.groups,
-            heldout=node.metrics.get("heldout_reward"),
-            heldout_traces=heldout_rollouts_of(node) or None,
-        ),
-    )
-
-
-def _seconds(stamp: str | None) -> float:
-    return seconds(stamp) or now()
+    trace_ids = [trace["id"] for trace in traces]
+    stepped(db, row["model_id"], node, trace_ids, seconds(node.created_at) or now())
 
 
 # The table.
@@ -301,11 +267,7 @@ def page(db: Db, since: int, limit: int, offset: int) -> tuple[list[sqlite3.Row]
 
 def get(db: Db, run_id: str) -> sqlite3.Row:
     """One run. Raises Refused, 404."""
-    row = db.execute(f"{_SELECT} WHERE run.id = ?", (canonical(run_id),)).fetchone()
-    if row is None:
-        raise not_found("run", run_id[:100])
-    found: sqlite3.Row = row
-    return found
+    return one(db, "run", run_id[:100], f"{_SELECT} WHERE run.id = ?", (canonical(run_id),))
 
 
 def steps(

@@ -12,9 +12,9 @@ import orjson
 from pydantic import ValidationError
 
 from hud_tui.events import RolloutDone
-from hud_tui.service.http import not_found, now
+from hud_tui.service.http import now
 from hud_tui.service.store import checkpoints, events
-from hud_tui.service.store.db import Db, insert_all
+from hud_tui.service.store.db import Db, insert_all, one
 from hud_tui.wire import TraceEnter, TraceExit
 from hud_tui.wire_training import Sample
 
@@ -165,6 +165,7 @@ def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
     query = "SELECT ended_at FROM trace WHERE id = ?"
     row = db.execute(query, (trace_id,)).fetchone()
     _begin(db, trace_id, now())
+    result = None if body.evaluation_result is None else json.dumps(body.evaluation_result)
     db.execute(
         "UPDATE trace SET status = :status, reward = :reward, error = :error,"
         " evaluation_result = :result, stop_reason = :stop_reason,"
@@ -173,7 +174,7 @@ def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
             "status": body.status,
             "reward": body.reward,
             "error": body.error,
-            "result": _dump(body.evaluation_result),
+            "result": result,
             "stop_reason": body.stop_reason,
             "now": now(),
             "id": trace_id,
@@ -194,11 +195,7 @@ def get(db: Db, trace_id: str) -> sqlite3.Row:
     Raises:
         Refused: 404.
     """
-    row = db.execute("SELECT * FROM trace WHERE id = ?", (trace_id,)).fetchone()
-    if row is None:
-        raise not_found("trace", trace_id)
-    found: sqlite3.Row = row
-    return found
+    return one(db, "trace", trace_id, "SELECT * FROM trace WHERE id = ?", (trace_id,))
 
 
 def place(db: Db, trace: sqlite3.Row) -> int | None:
@@ -277,16 +274,12 @@ def cancel(db: Db, trace_id: str) -> str:
     return str(get(db, trace_id)["status"])
 
 
-def _dump(value: Any) -> str | None:
-    return None if value is None else json.dumps(value)
-
-
 # Finished rollouts of managed runs, stored as traces like any other.
 
 
 @dataclass(frozen=True)
 class TraceRow:
-    """A finished rollout of a managed run."""
+    """A finished rollout of a managed run: columns of its trace, and its turns."""
 
     id: str
     job_id: str
@@ -330,23 +323,12 @@ def keep_rollouts(db: Db, rows: Sequence[TraceRow], at: float) -> None:
 
 def _finished(row: TraceRow, at: float) -> dict[str, object]:
     return {
-        "id": row.id,
-        "job_id": row.job_id,
+        **{name: value for name, value in vars(row).items() if name != "turns"},
         "status": "completed",
         "created_at": row.turns[0].started_at,
         "ended_at": at,
-        "task_slug": row.task_slug,
-        "group_id": row.group_id,
-        "model": row.model,
-        "reward": row.reward,
-        "stop_reason": row.stop_reason,
-        "step": row.step,
-        "attempt": row.attempt,
-        "rollout": row.rollout,
         "completion": row.turns[-1].completion[:COMPLETION_SHOWN],
         "num_tokens": _tokens(row.turns),
-        "heldout": int(row.heldout),
-        "evaluates": row.evaluates,
     }
 
 
