@@ -6,6 +6,7 @@ cross_entropy, which does not compare rollouts, it gets the reward itself.
 """
 
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,7 +17,6 @@ from typing import TypeVar
 from hud_tui.rl.groups import group_advantages, has_signal
 from hud_tui.service.engines.base import KNOWN, LOSSES, Base, Datum, fold
 from hud_tui.service.http import Refused, bad_field, canonical
-from hud_tui.service.policies import Temperatures
 from hud_tui.service.store import traces
 from hud_tui.service.store.db import Db
 from hud_tui.wire import Group
@@ -49,6 +49,11 @@ class Trajectory:
     trace_id: str | None = None
     errored: bool = False
     """Whether the agent failed: the reward then does not grade the policy alone."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Generated tokens."""
+        return sum(len(turn.output) for turn in self.turns)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Batch:
                 task_slug=part[0].task_slug or f"group {number}",
                 rewards=[t.reward for t in part],
                 trace_ids=[t.trace_id for t in part if t.trace_id],
-                num_tokens=[sum(len(turn.output) for turn in t.turns) for t in part],
+                num_tokens=[t.num_tokens for t in part],
             )
             for number, part in enumerate(_parts(self.trajectories, self.group_size), 1)
         ]
@@ -256,6 +261,42 @@ def _problem(turn: Turn, base: Base, loss_fn: str) -> tuple[str, str] | None:
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+# Temperatures of recent answers, with or without a trace.
+#
+# A rollout that a client sends inline has tokens and logprobs, but not its temperature. Without it
+# the current logprobs would be computed at another temperature, and every importance ratio would be
+# wrong.
+
+
+MOST_ANSWERS = 65_536
+"""Most answers kept, about 200 bytes each; the oldest is dropped first."""
+
+
+class Temperatures:
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, float] = OrderedDict()
+
+    def keep(
+        self,
+        prompt: Sequence[int],
+        output: Sequence[int],
+        logprobs: Sequence[float],
+        temperature: float,
+    ) -> None:
+        """Remember a sampled answer."""
+        key = traces.digest(prompt, output, logprobs)
+        self._kept[key] = temperature
+        self._kept.move_to_end(key)
+        while len(self._kept) > MOST_ANSWERS:
+            self._kept.popitem(last=False)
+
+    def find(
+        self, prompt: Sequence[int], output: Sequence[int], logprobs: Sequence[float]
+    ) -> float | None:
+        """The temperature of an answer; None if it was not sampled here, or too long ago."""
+        return self._kept.get(traces.digest(prompt, output, logprobs))
 
 
 # Training inputs as trajectories: inline payloads, and trace ids with stored tokens.
@@ -468,7 +509,7 @@ def left_out(batch: Batch) -> dict[str, float]:
 def of_completions(batches: Sequence[Batch]) -> dict[str, float]:
     """Length and logprob metrics of a step's batches; lengths are per trajectory."""
     trajectories = [t for batch in batches for t in batch.trajectories]
-    lengths = [_length(trajectory) for trajectory in trajectories]
+    lengths = [trajectory.num_tokens for trajectory in trajectories]
     logprobs = list(chain.from_iterable(turn.logprobs for t in trajectories for turn in t.turns))
     metrics = {
         "completion_length_mean": fmean(lengths),
@@ -480,10 +521,6 @@ def of_completions(batches: Sequence[Batch]) -> dict[str, float]:
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
     """The finite metrics: JSON has no NaN and no infinity."""
     return {key: float(value) for key, value in metrics.items() if isfinite(value)}
-
-
-def _length(trajectory: Trajectory) -> int:
-    return sum(len(turn.output) for turn in trajectory.turns)
 
 
 def of_step(

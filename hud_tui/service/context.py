@@ -11,10 +11,11 @@ from secrets import token_hex
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from hud_tui.service.batches import Temperatures
 from hud_tui.service.data_dir import Retention
 from hud_tui.service.engines.base import Base, Engine, Tokenizer
 from hud_tui.service.http import Refused
-from hud_tui.service.policies import Policies, Temperatures, Weights
+from hud_tui.service.policies import Policies, Weights
 from hud_tui.service.session import Session
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.db import Store
@@ -188,20 +189,33 @@ def trainable(model: ModelRow) -> ModelRow:
 # Runs and evaluations are tasks that a stop interrupts, and that a full disk keeps from ending.
 
 
-async def unless_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T:
-    """The result of `work`. Raises Stopped as soon as the event is set; the work is then
-    cancelled."""
-    task = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if stop.is_set():
-            raise Stopped
-        return task.result()
-    finally:
-        for one in (task, stopping):
-            one.cancel()
-        await asyncio.gather(task, stopping, return_exceptions=True)
+class Stop:
+    """Whether a run or an evaluation is to end, and as what."""
+
+    def __init__(self) -> None:
+        self.requested = asyncio.Event()
+        self.ends_as = "cancelled"
+        """Status after the stop."""
+
+    def request(self, ends_as: str) -> None:
+        """Request that it ends as soon as no step, or part, is in progress."""
+        self.ends_as = ends_as
+        self.requested.set()
+
+    async def unless(self, work: Awaitable[T]) -> T:
+        """The result of `work`. Raises Stopped as soon as a stop is requested; the work is then
+        cancelled."""
+        task = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self.requested.wait())
+        try:
+            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if self.requested.is_set():
+                raise Stopped
+            return task.result()
+        finally:
+            for one in (task, stopping):
+                one.cancel()
+            await asyncio.gather(task, stopping, return_exceptions=True)
 
 
 RETRY_S = (0.5, 30.0)

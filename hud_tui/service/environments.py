@@ -310,33 +310,11 @@ def rows(env: str, scenario: str, draw: Draw, train: int, heldout: int = 0) -> I
         seen.add(slug)
 
 
-def arith_rows(train: int, heldout: int) -> list[TaskRow]:
-    """`train` and `heldout` tasks of each scenario of arith."""
-    return [
-        row
-        for scenario in ("add", "subtract", "compare")
-        for row in rows("arith", scenario, _pair, train, heldout)
-    ]
-
-
-def text_rows(train: int, heldout: int) -> list[TaskRow]:
-    """`train` and `heldout` tasks of each scenario of text."""
-    draws = {"reverse": _text, "count_letter": _counted, "uppercase": _text}
-    return [
-        row
-        for scenario, draw in draws.items()
-        for row in rows("text", scenario, draw, train, heldout)
-    ]
-
-
-def long_rows(train: int, heldout: int) -> list[TaskRow]:
-    """`train` and `heldout` tasks of each scenario of letters."""
-    draws = {"reverse": _letters(8, 10), "uppercase": _letters(11, 13)}
-    return [
-        row
-        for scenario, draw in draws.items()
-        for row in rows("letters", scenario, draw, train, heldout)
-    ]
+def each(env: str, draws: Mapping[str, Draw], train: int, heldout: int) -> tuple[TaskRow, ...]:
+    """`train` and `heldout` tasks of each of these scenarios."""
+    return tuple(
+        row for scenario, draw in draws.items() for row in rows(env, scenario, draw, train, heldout)
+    )
 
 
 def hopeless_rows() -> list[TaskRow]:
@@ -382,24 +360,33 @@ def _counted(random: Random) -> dict[str, Any]:
     return {"letter": random.choice(word), "text": word}
 
 
+PAIRS = dict.fromkeys(ARITH.scenarios, _pair)
+SHORT = {"reverse": _text, "count_letter": _counted, "uppercase": _text}
+LONG = {"reverse": _letters(8, 10), "uppercase": _letters(11, 13)}
+
 TASKSETS: dict[str, BuiltIn] = {
     taskset.name: taskset
     for taskset in (
         BuiltIn(
             "arith",
             "Sums, differences and comparisons below 100; learned in seconds",
-            tuple(arith_rows(32, 12)),
+            each("arith", PAIRS, 32, 12),
         ),
-        BuiltIn("text", "Reversing, counting and capitalising words", tuple(text_rows(24, 8))),
+        BuiltIn("text", "Reversing, counting and capitalising words", each("text", SHORT, 24, 8)),
         BuiltIn(
             "mixed",
             "All six scenarios with a few hopeless and a few saturated tasks; a minute or two",
-            (*arith_rows(28, 8), *text_rows(24, 8), *hopeless_rows(), *saturated_rows()),
+            (
+                *each("arith", PAIRS, 28, 8),
+                *each("text", SHORT, 24, 8),
+                *hopeless_rows(),
+                *saturated_rows(),
+            ),
         ),
         BuiltIn(
             "long",
             "Unsolved at first: reversing and capitalising more letters than the bases were taught",
-            tuple(long_rows(160, 40)),
+            each("letters", LONG, 160, 40),
         ),
     )
 }

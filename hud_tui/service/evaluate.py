@@ -10,8 +10,8 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from shlex import quote
 from time import perf_counter
@@ -20,7 +20,7 @@ from typing import Any
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
-from hud_tui.service.context import ServiceContext, unless_stopped, until_written
+from hud_tui.service.context import ServiceContext, Stop, until_written
 from hud_tui.service.engines.base import EngineError, EngineLost, Handle, Sampled
 from hud_tui.service.http import Refused, bad_field, canonical, new_id, now, refusal, rollout_id
 from hud_tui.service.managed_run import (
@@ -88,11 +88,8 @@ class Evaluator:
             Refused: 404, no such checkpoint; 410, its weights were deleted; 422, tasks that
                 cannot be rolled out, or none in the split.
         """
-        store, ref = self._parts.store, body.checkpoint_id
-        node = None
-        if ref is not None:
-            node = await store.read(checkpoints.find, model.id, canonical(ref) or ref)
-            node.refuse_expired()
+        ref = body.checkpoint_id
+        node = await self._node(model, ref and (canonical(ref) or ref))
         rows, name = await self._rows(model, body)
         planned, split = _split(await self._plan(model, rows), body.split)
         asked = self._filled(model, body.parameters)
@@ -111,7 +108,7 @@ class Evaluator:
             parameters=asked.model_dump(exclude={"samples"}),
         )
         chosen = [rows[task.index] for task in planned]
-        status = await store.write(kept, evaluations.submit, keep, new, chosen)
+        status = await self._parts.store.write(kept, evaluations.submit, keep, new, chosen)
         self._start(Work(self._parts, model, node, new.id, asked, planned))
         return status
 
@@ -130,10 +127,7 @@ class Evaluator:
         store = self._parts.store
         row = await store.read(evaluations.get, evaluation_id)
         model = await store.read(models.find, row["model_id"])
-        node = None
-        if row["checkpoint_id"] is not None:
-            node = await store.read(checkpoints.find, model.id, row["checkpoint_id"])
-            node.refuse_expired()
+        node = await self._node(model, row["checkpoint_id"])
         planned = await self._plan(model, json.loads(row["tasks"] or "[]"))
         parameters = json.loads(row["parameters"])
         asked = EvaluationParameters(samples=row["samples"], **parameters)
@@ -147,7 +141,7 @@ class Evaluator:
         if found is None:
             return False
         work, task = found
-        work.stop("cancelled")
+        work.stop.request("cancelled")
         await asyncio.wait({task}, timeout=STOP_S)
         return True
 
@@ -156,12 +150,17 @@ class Evaluator:
         self._closing.set()
         tasks = [task for _, task in self._tasks.values()]
         for work, _ in self._tasks.values():
-            work.stop("interrupted")
+            work.stop.request("interrupted")
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=STOP_S)
             for task in late:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _node(self, model: ModelRow, ref: str | None) -> Node | None:
+        if ref is None:
+            return None
+        return await self._parts.store.read(checkpoints.loadable, model.id, ref)
 
     async def _rows(
         self, model: ModelRow, body: SubmitEvaluation
@@ -218,32 +217,28 @@ class Evaluator:
 
     async def _outcome(self, work: "Work") -> End:
         try:
-            await self._take_turn(work)
+            async with self._in_turn(work):
+                await work.sample()
         except Stopped:
-            return evaluations.stopped(work.ends_as)
-        try:
-            await work.sample()
-        except Stopped:
-            return evaluations.stopped(work.ends_as)
+            return evaluations.stopped(work.stop.ends_as)
         except (EngineError, Refused) as error:
             return failed(error)
         except Exception as error:
             if refusal(error) is None:
                 log.exception("evaluation %s failed", work.id)
             return failed(error)
-        finally:
-            self._turn.release()
         return End("succeeded")
 
-    async def _take_turn(self, work: "Work") -> None:
-        """Wait for the turn to sample. Raises Stopped, without holding the turn."""
+    @asynccontextmanager
+    async def _in_turn(self, work: "Work") -> AsyncIterator[None]:
+        """Wait for the turn to sample, and hold it. Raises Stopped."""
         turn = asyncio.ensure_future(self._turn.acquire())
         try:
-            await unless_stopped(work.stopping, turn)
-        except BaseException:
-            if turn.done() and not turn.cancelled():  # the turn arrived together with the stop
+            await work.stop.unless(turn)
+            yield
+        finally:
+            if turn.done() and not turn.cancelled():  # it may have arrived together with a stop
                 self._turn.release()
-            raise
 
 
 class Work:
@@ -259,20 +254,13 @@ class Work:
         planned: Sequence[Planned],
     ) -> None:
         self.id = id_
-        self.stopping = asyncio.Event()
-        self.ends_as = "cancelled"
-        """Status after a stop."""
+        self.stop = Stop()
         self._parts = parts
         self._model, self._node = model, node
         self._asked = asked
         self._planned = planned
         self._made: list[Group] = []
         """Rewards of the stored rollouts, by task."""
-
-    def stop(self, ends_as: str) -> None:
-        """Request that it ends after the current part."""
-        self.ends_as = ends_as
-        self.stopping.set()
 
     async def sample(self) -> None:
         """Sample all missing rollouts.
@@ -292,7 +280,7 @@ class Work:
                 if lost > LOST_IN_A_ROW or refusal(error) is not None:
                     raise
                 log.info("evaluation %s goes on after: %s", self.id, error)
-                await unless_stopped(self.stopping, asyncio.sleep(lost))
+                await self.stop.unless(asyncio.sleep(lost))
 
     async def finish(self, end: End) -> None:
         """Store how it ended, with its results if it succeeded."""
@@ -312,14 +300,13 @@ class Work:
         model, tokens = self._model, await self._parts.tokenizer(self._model)
         node = self._node
         if node is not None:  # retention may have moved the state to another file
-            node = await self._parts.store.read(checkpoints.find, model.id, node.id)
-            node.refuse_expired()
+            node = await self._parts.store.read(checkpoints.loadable, model.id, node.id)
         keeping: asyncio.Future[Any] | None = None
         async with self._parts.policies.borrow(model, node, pinned=True) as handle:
             try:
                 async with aclosing(self._sampled(handle, missing)) as parts:
                     async for tasks, sampled, seconds in parts:
-                        graded = grade_all(tasks, sampled, tokens, self._name)
+                        graded = grade_all(tasks, sampled, tokens, partial(rollout_id, self.id))
                         if keeping is not None:
                             await keeping
                         rollouts = Rollouts((), graded, now() - seconds, seconds)
@@ -336,21 +323,18 @@ class Work:
         engine, asked = self._parts.engine, self._asked
         most = AT_ONCE if (asked.max_tokens or context) < LONG else AT_ONCE // 2
         parts = in_turns(missing, asked.samples, most)
-
-        async def sample(tasks: Sequence[Planned]) -> Sequence[Sampled]:
-            return await engine.sample(handle, evaluation_requests(tasks, asked, context))
-
-        waiting, coming = deque(parts), deque[asyncio.Future[Sequence[Sampled]]]()
+        waiting, coming = deque(parts), deque[asyncio.Future[list[Sampled]]]()
 
         def hand_over() -> None:
             while waiting and len(coming) <= AHEAD:
-                coming.append(asyncio.ensure_future(sample(waiting.popleft())))
+                requests = evaluation_requests(waiting.popleft(), asked, context)
+                coming.append(asyncio.ensure_future(engine.sample(handle, requests)))
 
         try:
             for tasks in parts:
                 hand_over()
                 start = perf_counter()
-                sampled = await unless_stopped(self.stopping, coming[0])
+                sampled = await self.stop.unless(coming[0])
                 coming.popleft()
                 hand_over()
                 yield tasks, sampled, perf_counter() - start
@@ -359,13 +343,10 @@ class Work:
                 one.cancel()
             await asyncio.gather(*coming, return_exceptions=True)
 
-    def _name(self, slug: str, j: int) -> str:
-        return rollout_id(self.id, slug, j)
-
     async def _keep(self, rollouts: Rollouts) -> None:
         step, id_ = (self._node.step, self._node.id) if self._node else (0, None)
-        place, model = (self.id, step, None), self._model
-        rows = trace_rows(rollouts, place, model.slug, model.base, self._asked.temperature, id_)
+        place = (self.id, step, None)
+        rows = trace_rows(rollouts, place, self._model, self._asked.temperature, id_)
         await self._parts.store.write(evaluations.advance, self.id, rows, rollouts.seconds)
         self._made += groups_of(rollouts.heldout)
 

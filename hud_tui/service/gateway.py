@@ -449,28 +449,20 @@ async def _sample(
 
     Sampling changes nothing, so it is safe to repeat.
     """
-    for _ in range(REPEATS):
+    lost = 0
+    while True:
         try:
-            return await _ask(parts, model, node, pinned, requests)
+            async with parts.policies.borrow(model, node, pinned) as handle:
+                return await parts.engine.sample(handle, requests)
+        except EngineRefused as error:
+            raise Refused(400, str(error)) from error
         except EngineLost as error:
+            lost += 1
+            if lost > REPEATS:
+                raise
             log.info("sampling is repeated: %s", error)
             if node is not None:  # retention may have moved the state to another file
                 node = await parts.store.read(checkpoints.find, model.id, node.id)
-    return await _ask(parts, model, node, pinned, requests)
-
-
-async def _ask(
-    parts: ServiceContext,
-    model: ModelRow,
-    node: Node | None,
-    pinned: bool,
-    requests: Sequence[SampleRequest],
-) -> Sequence[Sampled]:
-    async with parts.policies.borrow(model, node, pinned) as handle:
-        try:
-            return await parts.engine.sample(handle, requests)
-        except EngineRefused as error:
-            raise Refused(400, str(error)) from error
 
 
 def _trace_id(header: str | None) -> str | None:
@@ -484,9 +476,7 @@ async def _node(parts: ServiceContext, model: ModelRow, pin: str | None) -> Node
         return await parts.store.read(checkpoints.head, model.id)
     if pin == BASE:
         return None
-    node = await parts.store.read(checkpoints.find, model.id, canonical(pin) or pin)
-    node.refuse_expired()
-    return node
+    return await parts.store.read(checkpoints.loadable, model.id, canonical(pin) or pin)
 
 
 def _requests(

@@ -7,7 +7,7 @@ solved, which is success, or rewards do not differ within any group.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from hashlib import blake2b
@@ -32,7 +32,7 @@ from hud_tui.service.batches import (
     make_batch,
     name_flat,
 )
-from hud_tui.service.context import ServiceContext, unless_stopped
+from hud_tui.service.context import ServiceContext, Stop
 from hud_tui.service.engines.base import (
     Adam,
     Base,
@@ -282,8 +282,7 @@ class Rollouts:
 def trace_rows(
     rollouts: Rollouts,
     place: tuple[str, int, int | None],
-    model: str,
-    base: str,
+    model: ModelRow,
     temperature: float,
     evaluates: str | None = None,
 ) -> list[TraceRow]:
@@ -292,33 +291,31 @@ def trace_rows(
     Args:
         rollouts: One iteration's.
         place: The job's id, the step, and the attempt at that step; both from 1.
-        model, base: Slug and base of the sampled model.
+        model: The sampled model.
         temperature: Sampling temperature.
         evaluates: Id of the checkpoint that they evaluate.
     """
     job_id, step, attempt = place
     groups: defaultdict[int, str] = defaultdict(new_id)
     times = (rollouts.started_at, now())
-    rows = []
-    for rollout in (*rollouts.train, *rollouts.heldout):
-        task = rollout.planned.task
-        row = TraceRow(
+    return [
+        TraceRow(
             id=rollout.trace_id,
             job_id=job_id,
-            model=model,
-            task_slug=task.slug,
+            model=model.slug,
+            task_slug=rollout.planned.task.slug,
             group_id=groups[rollout.planned.index],
             step=step,
             attempt=attempt,
             rollout=rollout.index,
             reward=rollout.reward,
             stop_reason="done" if rollout.sampled.finish_reason == "stop" else "length",
-            heldout=task.heldout,
+            heldout=rollout.planned.task.heldout,
             evaluates=evaluates,
-            turns=[_turn_row(rollout, base, temperature, times)],
+            turns=[_turn_row(rollout, model.base, temperature, times)],
         )
-        rows.append(row)
-    return rows
+        for rollout in (*rollouts.train, *rollouts.heldout)
+    ]
 
 
 def _turn_row(
@@ -462,25 +459,18 @@ class Run:
         """
         self.model = model
         self.job_id = job_id
-        self.ends_as = "cancelled"
-        """Status after a stop."""
+        self.stop = Stop()
         self._parts = parts
         self._plan = plan
         tasks = (one.task.slug for one in (*plan.train, *plan.heldout))
         self._tasks_digest = tasks_digest(list(tasks))
         self._step = step
         self._iteration = iteration
-        self._stop = asyncio.Event()
         self._attempt = attempt
         self._solved = solved
         self._flats = ZeroVarianceStreak()
         self._alarms = runs.RunAlarms(parts.store, job_id, plan.parameters["steps"])
         self._session = parts.session(model)
-
-    def stop(self, ends_as: str) -> None:
-        """Request that it ends as soon as no step is in progress."""
-        self.ends_as = ends_as
-        self._stop.set()
 
     async def train(self) -> None:
         """Take all remaining steps, then evaluate the last checkpoint.
@@ -524,7 +514,7 @@ class Run:
                 note = f"{what}: {error}: sampled again from {place}"
                 await self._parts.store.write(jobs.note, self.job_id, note)
                 if isinstance(error, OSError):  # too many open files: this may pass
-                    await self._unless_stopped(asyncio.sleep(lost))
+                    await self.stop.unless(asyncio.sleep(lost))
         return await work()
 
     async def _iterate(self) -> None:
@@ -532,10 +522,10 @@ class Run:
         node = await self._parts.store.read(checkpoints.head, self.model.id)
         plan, last = self._plan, self._step + 1 == self._plan.parameters["steps"]
         train, heldout = plan.tasks_of(self._iteration), plan.heldout_of(self._iteration, last)
-        rollouts = await self._unless_stopped(self._sample(node, train, heldout))
+        rollouts = await self.stop.unless(self._sample(node, train, heldout))
         async with self._session.lock:
             now = await self._parts.store.read(checkpoints.head_id, self.model.id)
-            if self._stop.is_set() or now != (node.id if node else None):
+            if self.stop.requested.is_set() or now != (node.id if node else None):
                 return
             await self._keep(rollouts)
             batch = self._batch(rollouts)
@@ -601,7 +591,7 @@ class Run:
         self, node: Node | None, tasks: Sequence[Planned], asked: EvaluationParameters
     ) -> list[Group]:
         """Rewards of some held-out tasks, sampled from a checkpoint and stored."""
-        found = await self._unless_stopped(self._sample_part(node, tasks, asked))
+        found = await self.stop.unless(self._sample_part(node, tasks, asked))
         await self._keep_scored(found, node)
         return groups_of(found.heldout)
 
@@ -614,7 +604,7 @@ class Run:
             sampled = await parts.engine.sample(handle, requests)
         place = (self.job_id, "evaluation", node.id if node else "start")
         tokens = await parts.tokenizer(self.model)
-        rollouts = grade_all(tasks, sampled, tokens, lambda slug, j: rollout_id(*place, slug, j))
+        rollouts = grade_all(tasks, sampled, tokens, partial(rollout_id, *place))
         return Rollouts((), rollouts, started_at, perf_counter() - start)
 
     async def _sample(
@@ -656,8 +646,8 @@ class Run:
     def _rows(
         self, rollouts: Rollouts, place: tuple[str, int, int | None], evaluates: str | None = None
     ) -> list[TraceRow]:
-        temperature, model = self._plan.parameters["temperature"], self.model
-        return trace_rows(rollouts, place, model.slug, model.base, temperature, evaluates)
+        temperature = self._plan.parameters["temperature"]
+        return trace_rows(rollouts, place, self.model, temperature, evaluates)
 
     def _batch(self, rollouts: Rollouts) -> Batch:
         parameters = self._plan.parameters
@@ -711,9 +701,6 @@ class Run:
             await self._parts.store.write(jobs.solved, self.job_id, self._solved)
         elif self._flats.is_end:
             raise ZeroVariance(f"{self._flats.verdict} ({note})")
-
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        return await unless_stopped(self._stop, work)
 
 
 def _evaluation(node: Node | None) -> str:

@@ -30,7 +30,6 @@ from hud_tui.service.store import checkpoints
 from hud_tui.service.store.checkpoints import File, Node, Row
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.traces import digest
 
 # Weights: a checkpoint's file is loaded only if its checksum is the one that was saved.
 #
@@ -178,17 +177,13 @@ class Policy:
     """Set whenever its last user is done."""
 
 
-async def _nothing(source: str) -> None:
-    return None
-
-
 class Policies:
     def __init__(
         self,
         engine: Engine,
         data_dir: Path,
         weights: Weights,
-        on_gone: Callable[[str], Awaitable[object]] = _nothing,
+        on_gone: Callable[[str], Awaitable[object]],
     ) -> None:
         """
         Args:
@@ -240,7 +235,7 @@ class Policies:
             return Policy(await self._opened(target), generation)
         except EngineLost as error:
             if not isinstance(error, PolicyLost):
-                self._forget(generation)
+                self.lost(generation)
             raise
         except StateDamaged as error:
             await self._weights.unreadable(source, str(error))
@@ -313,7 +308,7 @@ class Policies:
             self._leave(policy)
             raise
         except EngineLost:
-            self.lost(policy)
+            self.lost(policy.generation)
             raise
         except StateGone:
             self._leave(policy)
@@ -358,10 +353,6 @@ class Policies:
         """Whether the engine still knows the policy's handle."""
         return policy.generation == self._generation and not policy.retired
 
-    def lost(self, policy: Policy) -> None:
-        """Record that the engine stopped: all handles opened so far are invalid."""
-        self._forget(policy.generation)
-
     def _leave(self, policy: Policy) -> None:
         """Stop lending a policy; it is closed when its last user is done."""
         policy.retired = True
@@ -370,44 +361,9 @@ class Policies:
         for model_id in [id_ for id_, (_, open_) in self._training.items() if open_ is policy]:
             del self._training[model_id]
 
-    def _forget(self, generation: int) -> None:
+    def lost(self, generation: int) -> None:
+        """Record that the engine stopped: all handles of this generation are invalid."""
         if generation == self._generation:
             self._generation += 1
             self._sampling.clear()
             self._training.clear()
-
-
-# Temperatures of recent answers, with or without a trace.
-#
-# A rollout that a client sends inline has tokens and logprobs, but not its temperature. Without it
-# the current logprobs would be computed at another temperature, and every importance ratio would be
-# wrong.
-
-
-MOST_ANSWERS = 65_536
-"""Most answers kept, about 200 bytes each; the oldest is dropped first."""
-
-
-class Temperatures:
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, float] = OrderedDict()
-
-    def keep(
-        self,
-        prompt: Sequence[int],
-        output: Sequence[int],
-        logprobs: Sequence[float],
-        temperature: float,
-    ) -> None:
-        """Remember a sampled answer."""
-        key = digest(prompt, output, logprobs)
-        self._kept[key] = temperature
-        self._kept.move_to_end(key)
-        while len(self._kept) > MOST_ANSWERS:
-            self._kept.popitem(last=False)
-
-    def find(
-        self, prompt: Sequence[int], output: Sequence[int], logprobs: Sequence[float]
-    ) -> float | None:
-        """The temperature of an answer; None if it was not sampled here, or too long ago."""
-        return self._kept.get(digest(prompt, output, logprobs))

@@ -141,7 +141,7 @@ class Runner:
         if found is None or job_id in self._unwritten:
             return False
         run, task = found
-        run.stop("cancelled")
+        run.stop.request("cancelled")
         await asyncio.wait({task}, timeout=STOP_S)
         return True
 
@@ -195,7 +195,7 @@ class Runner:
             self._listening.cancel()
         tasks = [task for _, task in self._runs.values()]
         for run, _ in self._runs.values():
-            run.stop("interrupted")
+            run.stop.request("interrupted")
         if tasks:
             late = await self._wait_for(tasks)
             for task in late:
@@ -244,7 +244,7 @@ class Runner:
             await self._parts.store.write(jobs.start, run.job_id)
             await self._train(run)
         except Stopped:
-            return stopped(run.ends_as)
+            return stopped(run.stop.ends_as)
         except Solved as why:
             return End("succeeded", reason=str(why))
         except (ZeroVariance, EngineError, Refused) as error:

@@ -352,7 +352,7 @@ class Session:
 
     def _lose(self, policy: Policy) -> None:
         """Discard everything after the engine stopped."""
-        self._policies.lost(policy)
+        self._policies.lost(policy.generation)
         self._forget()
 
     def _forget(self) -> None:
@@ -517,7 +517,7 @@ class Accumulated:
             loss_fn=self.loss_fn,
             num_traces=len(trajectories),
             num_datums=self.num_datums,
-            num_tokens=sum(len(turn.output) for t in trajectories for turn in t.turns),
+            num_tokens=sum(t.num_tokens for t in trajectories),
             mean_reward=fmean(t.reward for t in trajectories),
             metrics=of_step(self.batches, self.passes, adam.learning_rate, figures),
             groups=[group for batch in self.batches for group in batch.groups()],

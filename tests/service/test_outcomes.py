@@ -98,7 +98,7 @@ async def test_cancel_during_a_step_lets_it_land_whole(
     await held.begun.wait()
     cancelling = asyncio.create_task(cancel(http, job_id))
     run, _ = service.runner._runs[job_id]
-    await until(run._stop.is_set)
+    await until(run.stop.requested.is_set)
     held.go_on.set()
     assert (await cancelling).json() == {"cancelled": 1, "status": "cancelled"}
     status = await ended(http, job_id)

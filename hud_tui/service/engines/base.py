@@ -439,6 +439,23 @@ def read_frame(stream: BinaryIO) -> bytes | None:
     return body if len(head) == 4 and len(body) == size else None
 
 
+async def next_frame(stream: asyncio.StreamReader) -> bytes:
+    """The next frame. Raises IncompleteReadError at the end of the stream."""
+    size = int.from_bytes(await stream.readexactly(4), "big")
+    return await stream.readexactly(size)
+
+
+async def end_process(process: asyncio.subprocess.Process, patience_s: float) -> None:
+    """Close a process's stdin, and kill it if it does not exit within this time."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), patience_s)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
 def frame(value: Any) -> bytes:
     """A value as one frame."""
     body = orjson.dumps(value)

@@ -35,9 +35,9 @@ from hud_tui.service.http import (
 from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.runner import Runner
 from hud_tui.service.store import evaluations, events, jobs, models, runs, traces
-from hud_tui.service.store.db import Db
+from hud_tui.service.store.db import Db, fields_of
 from hud_tui.service.store.traces import payload
-from hud_tui.wire import JobEnter, RenameJob, TraceEnter, TraceExit
+from hud_tui.wire import JobEnter, RenameJob, RunRecord, TraceEnter, TraceExit
 from hud_tui.wire_training import content_text
 
 # Traces in the wire's format: a row, and the conversation as events.
@@ -456,32 +456,24 @@ def record(row: sqlite3.Row, runner: Runner, bases: set[str], about: About) -> d
     ends = ends_of(row["steps"])
     rewards = orjson.loads(row["rewards"])
     points, part = rewards.get("points", []), rewards.get("part", [0.0, 0])
-    managed, slug = row["kind"] == "training", row["slug"]
+    managed = row["kind"] == "training"
     busy = row["busy_s"] if managed else (row["last_at"] or 0.0) - (row["first_at"] or 0.0)
     evaluation = row["evaluation"]
     heldout, of = _heldout(row)
-    return {
-        "id": row["id"],
+    return fields_of(row, RunRecord) | {
         "kind": row["kind"] or "reported",
-        "name": row["name"] or f"loop on {slug}",
+        "name": row["name"] or f"loop on {row['slug']}",
         "status": None if row["shown_status"] is None else runner.shown(row),
-        "model_id": row["model_id"],
-        "model": slug,
-        "base": row["base"],
+        "model": row["slug"],
         "engine": about.engine if row["base"] in bases else None,
-        "forked_from": row["forked_from"],
-        "start": row["start"],
         "taskset": row["taskset"] or row["taskset_name"],
         "parameters": orjson.Fragment(row["parameters"])
         if row["parameters"]
         else {"group_size": row["group_size"]},
-        "learning_rate": row["learning_rate"],
-        "loss_fn": row["loss_fn"],
         "step": row["steps"],
         "steps": row["wanted"] if managed else row["loop_steps"],
         "created_at": row["created_at"] or row["first_at"],
         "stepped_at": row["last_at"],
-        "finished_at": row["finished_at"],
         "busy_s": busy,
         "reward_first": _mean(rewards.get("first", [])[:ends]),
         "reward_last": _mean(rewards.get("last", [])[-ends:]),
@@ -490,13 +482,7 @@ def record(row: sqlite3.Row, runner: Runner, bases: set[str], about: About) -> d
         "heldout": heldout,
         "num_heldout_traces": of,
         "evaluation": orjson.Fragment(evaluation) if evaluation else None,
-        "rollouts": row["rollouts"],
         "no_gradient": row["idle"] / row["rollouts"] if row["rollouts"] else None,
-        "tokens": row["tokens"],
-        "alarms": row["alarms"],
-        "alarm": row["alarm"],
-        "alarm_title": row["alarm_title"],
-        "revision": row["revision"],
     }
 
 

@@ -51,19 +51,14 @@ async def catalog(request: Request) -> Response:
 
 
 async def get_model(request: Request) -> Response:
-    parts = parts_of(request)
-    model = await find_model(request)
-    base = parts.bases().get(model.base)
-    disk = await parts.retention.disk(base)
-    return reply(record(model, base, parts.engine.about(), disk))
+    return reply(await _record(parts_of(request), await find_model(request)))
 
 
 async def resolve(request: Request) -> Response:
     """Looks a name up, as older clients do."""
     parts = parts_of(request)
     model = await parts.store.read(models.find, request.query_params.get("model", ""))
-    base = parts.bases().get(model.base)
-    return reply(record(model, base, parts.engine.about(), await parts.retention.disk(base)))
+    return reply(await _record(parts, model))
 
 
 async def fork(request: Request) -> Response:
@@ -141,8 +136,7 @@ async def set_head(request: Request) -> Response:
     if id_ is None:
         raise not_found("checkpoint", body.checkpoint_id[:200])
     session, seen = parts.session(model), _seen(request)
-    base = parts.bases().get(model.base)
-    shown = record(model, base, parts.engine.about(), await parts.retention.disk(base))
+    shown = await _record(parts, model)
 
     def answer(node: Node) -> dict[str, Any]:
         return {**shown, "note": FRESH_MOMENTS if node.state == "weights" else None}
@@ -166,9 +160,12 @@ def _seen(request: Request) -> Seen | None:
     return Seen([None if tag == "none" else canonical(tag) or tag for tag in tags])
 
 
-def record(
-    model: ModelRow, base: Base | None, about: About, disk: Disk | None = None
-) -> dict[str, Any]:
+async def _record(parts: ServiceContext, model: ModelRow) -> dict[str, Any]:
+    base = parts.bases().get(model.base)
+    return record(model, base, parts.engine.about(), await parts.retention.disk(base))
+
+
+def record(model: ModelRow, base: Base | None, about: About, disk: Disk | None) -> dict[str, Any]:
     """One row of the catalog.
 
     Args:

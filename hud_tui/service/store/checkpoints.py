@@ -55,6 +55,13 @@ def find(db: Db, model_id: str, ref: str) -> Node:
     raise not_found("checkpoint", ref[:200])
 
 
+def loadable(db: Db, model_id: str, ref: str) -> Node:
+    """`find`, for one whose weights are needed. Raises Refused, 404; 410, they were deleted."""
+    node = find(db, model_id, ref)
+    node.refuse_expired()
+    return node
+
+
 STATE = "iif(damage IS NOT NULL AND state != 'expired', 'damaged', state)"
 """SQL for a checkpoint's `state`."""
 _SELECT = f"SELECT id, step, name, sampler_path, state_path, {STATE} FROM checkpoint"
@@ -98,7 +105,7 @@ def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None
             head was set elsewhere since it was seen. Steps taken from there do not
             count as a move.
     """
-    find(db, model_id, checkpoint_id).refuse_expired()
+    loadable(db, model_id, checkpoint_id)
     if seen is not None:
         _refuse_moved(db, model_id, seen)
     previous = head_id(db, model_id)
@@ -429,9 +436,7 @@ def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
     Raises:
         Refused: 404; 410, its weights are gone already.
     """
-    node = find(db, model_id, ref)
-    if pinned:
-        node.refuse_expired()
+    node = (loadable if pinned else find)(db, model_id, ref)
     db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))
     return announce(db, model_id, node.id)
 

@@ -114,8 +114,7 @@ def start(db: Db, source: ModelRow, checkpoint: str | None) -> tuple[str | None,
         Refused: 404, the source has no such checkpoint; 410, that has expired.
     """
     if checkpoint is not None:
-        node = checkpoints.find(db, source.id, checkpoint)
-        node.refuse_expired()
+        node = checkpoints.loadable(db, source.id, checkpoint)
         return node.state_path, f"{source.slug}@{node.name}"
     head = db.execute(
         "SELECT name, state_path FROM head JOIN checkpoint ON id = checkpoint_id"

@@ -125,9 +125,6 @@ def _number(config: Mapping[str, Any], key: str) -> int | None:
 # Offer: the server's models when it last answered, so that trees can be read while it is away.
 
 
-"""Maximum size of the file, bytes."""
-
-
 class Offer:
     def __init__(self, path: Path, url: str) -> None:
         self._path = path

@@ -22,8 +22,10 @@ from hud_tui.service.engines.base import (
     EngineRefused,
     Silent,
     StateDamaged,
+    end_process,
     frame,
     in_time,
+    next_frame,
     not_written,
     raised,
 )
@@ -120,16 +122,11 @@ class Link:
     async def stop(self) -> None:
         """Stop the process, which releases its runs first; waiting requests raise EngineLost."""
         process, reader = self._process, self._reader
-        if process is None or process.stdin is None:
+        if process is None:
             return
         if self._watcher is not None:
             self._watcher.cancel()
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), PATIENCE_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        await end_process(process, PATIENCE_S)
         if reader is not None:
             await reader
 
@@ -153,9 +150,8 @@ class Link:
         assert stdout is not None
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
-                size = int.from_bytes(await stdout.readexactly(4), "big")
-                body = await stdout.readexactly(size)
-                large = size > LARGE
+                body = await next_frame(stdout)
+                large = len(body) > LARGE
                 self._settle(await asyncio.to_thread(orjson.loads, body) if large
                              else orjson.loads(body))  # fmt: skip
         self._process = None

@@ -47,7 +47,10 @@ def explain(error: BaseException, server: str) -> EngineError:
         return _refused(answer, server)
     if status >= 500:
         return PolicyLost(f"{server} failed ({status}): {answer}")
-    return _STATUSES.get(status, _other)(answer, server)
+    if status == 404:
+        return _gone(answer, server)
+    kind, message = _STATUSES.get(status, (PolicyLost, "{server}: {answer}"))
+    return kind(message.format(server=server, answer=answer))
 
 
 def detail(error: BaseException) -> str:
@@ -92,33 +95,25 @@ def _refused(answer: str, server: str) -> EngineError:
     return EngineRefused(answer)
 
 
-def _other(answer: str, server: str) -> EngineError:
-    return PolicyLost(f"{server}: {answer}")
-
-
-def _key(answer: str, server: str) -> EngineError:
-    return EngineError(f"{server} refused the key: set TINKER_API_KEY to one it takes ({answer})")
-
-
-def _billing(answer: str, server: str) -> EngineError:
-    return EngineError(
-        f"{server} asks for payment (402): settle it, then resume the run ({answer})"
-    )
-
-
 def _gone(answer: str, server: str) -> EngineError:
     if not any(word in answer.casefold() for word in ("checkpoint", "weights", "expired")):
         return EngineError(f"{server}: {answer} (404)")
     return StateGone(f"{server} no longer has this checkpoint ({answer}): choose one that is kept")
 
 
-def _busy(answer: str, server: str) -> EngineError:
-    return EngineError(
-        f"{server} takes no more requests now (429): resume the run later ({answer})"
-    )
-
-
-_STATUSES = {401: _key, 402: _billing, 403: _key, 404: _gone, 429: _busy}
+_KEY = "{server} refused the key: set TINKER_API_KEY to one it takes ({answer})"
+_STATUSES: dict[int, tuple[type[EngineError], str]] = {
+    401: (EngineError, _KEY),
+    402: (
+        EngineError,
+        "{server} asks for payment (402): settle it, then resume the run ({answer})",
+    ),
+    403: (EngineError, _KEY),
+    429: (
+        EngineError,
+        "{server} takes no more requests now (429): resume the run later ({answer})",
+    ),
+}
 
 
 # Calls: the SDK's requests, each with a time limit.

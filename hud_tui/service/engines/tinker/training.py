@@ -28,6 +28,9 @@ from hud_tui.service.engines.tiny.training import Floats, Tally, token_weights
 # A turn of P prompt and T output tokens becomes P + T − 1 inputs and targets; the last T targets
 # are the output. Tinker's losses have no mask: weights and advantages of 0 serve as one.
 
+Row = Sequence[float] | Floats
+"""A value per output token, shape (T,)."""
+
 
 def weighted(datums: Sequence[Datum], weights: Sequence[Sequence[float]]) -> list[Any]:
     """Datums for cross_entropy: a weight per output token, shape (T,) per datum."""
@@ -36,8 +39,8 @@ def weighted(datums: Sequence[Datum], weights: Sequence[Sequence[float]]) -> lis
 
 def compared(
     datums: Sequence[Datum],
-    logprobs: Sequence[Sequence[float]],
-    advantages: Sequence[Sequence[float]],
+    logprobs: Sequence[Row],
+    advantages: Sequence[Row],
     averaged: bool,
 ) -> list[Any]:
     """Datums for the losses with importance ratios; shapes (T,) per datum.
@@ -55,18 +58,8 @@ def compared(
     return found
 
 
-def output_logprobs(datums: Sequence[Datum], outputs: Sequence[Any]) -> list[Floats]:
-    """Logprobs of the output tokens from a pass's answer, shape (T,) per datum.
-
-    Raises:
-        ValueError: The server returned fewer, or none.
-    """
-    if len(outputs) != len(datums):
-        raise ValueError(f"{len(outputs)} outputs for {len(datums)} datums")
-    return [_tail(datum, output) for datum, output in zip(datums, outputs, strict=True)]
-
-
 def _tail(datum: Datum, output: Any) -> Floats:
+    """Logprobs of the output tokens. Raises ValueError: the server returned fewer, or none."""
     found = output.get("logprobs")
     row = np.asarray(getattr(found, "data", ()), np.float64).reshape(-1)
     if len(row) != len(datum.prompt) + len(datum.output) - 1:
@@ -74,7 +67,7 @@ def _tail(datum: Datum, output: Any) -> Floats:
     return row[-len(datum.output) :]
 
 
-def _row(datum: Datum, **outputs: Sequence[float]) -> Any:
+def _row(datum: Datum, **outputs: Row) -> Any:
     types = sdk().types
     tokens, zeros = [*datum.prompt, *datum.output], [0.0] * (len(datum.prompt) - 1)
     inputs: dict[str, Any] = {"target_tokens": np.array(tokens[1:], np.int64)}
@@ -90,9 +83,6 @@ def _row(datum: Datum, **outputs: Sequence[float]) -> Any:
 # that these weights sampled at temperature 1. The server's own metrics are kept beside them.
 
 
-SERVER = "server/"
-
-
 def of_loss(
     loss_fn: str, config: Mapping[str, float], datums: Sequence[Datum], logprobs: Sequence[Floats]
 ) -> tuple[dict[str, float], list[Floats]]:
@@ -102,8 +92,7 @@ def of_loss(
     counts = [len(datum.output) for datum in datums]
     advantages = np.repeat([datum.advantage for datum in datums], counts)
     weights, cost = token_weights(loss_fn, config, lp, lp if q is None else q, advantages)
-    rows = np.split(np.asarray(weights, np.float64), np.cumsum(counts)[:-1])
-    return _figures(lp, q, cost, config), rows
+    return _figures(lp, q, cost, config), np.split(weights, np.cumsum(counts)[:-1])
 
 
 def of_weights(
@@ -129,7 +118,7 @@ def of_server(metrics: Mapping[str, Any] | None, turns: int = 1) -> dict[str, fl
         for key, value in (metrics or {}).items()
         if isinstance(value, int | float) and isfinite(value)
     }
-    named = {f"{SERVER}{key}": value for key, value in finite.items()}
+    named = {f"server/{key}": value for key, value in finite.items()}
     norm = next((value for key, value in finite.items() if "grad_norm" in key), None)
     return named if norm is None else {"grad_norm": norm * turns, **named}
 
@@ -264,11 +253,8 @@ async def optim_step(server: Server, run: Run, adam: Adam, name: str, ttl_s: int
         named = await server.call(lambda: sampler)
     except PolicyLost as error:
         return await _look_for(server, run, name, error)
-    return Stepped(
-        str(saved.path),
-        str(named.path),
-        of_server(metrics, turns if server.averages else 1),
-    )
+    figures = of_server(metrics, turns if server.averages else 1)
+    return Stepped(str(saved.path), str(named.path), figures)
 
 
 async def _look_for(server: Server, run: Run, name: str, error: PolicyLost) -> Stepped:
@@ -313,12 +299,10 @@ async def _push(
     run: Run,
     datums: Sequence[Datum],
     logprobs: Sequence[Floats],
-    weights: Sequence[Sequence[float] | Floats],
+    weights: Sequence[Row],
 ) -> Passed:
     """Accumulate given −dC/dlogprob at the current logprobs; shapes (T,) per datum."""
-    current = [row.tolist() for row in logprobs]
-    gradients = [[float(value) for value in row] for row in weights]
-    data = compared(datums, current, gradients, bool(server.averages))
+    data = compared(datums, logprobs, weights, bool(server.averages))
     return await _pass(server, run, datums, data, EXACT, None)
 
 
@@ -351,8 +335,12 @@ def _averages(passed: Any) -> bool:
 
 
 def _logprobs(datums: Sequence[Datum], passed: Any) -> list[Floats]:
+    """Logprobs of the output tokens in a pass's answer, shape (T,) per datum."""
     try:
-        found = output_logprobs(datums, passed.loss_fn_outputs)
+        outputs = passed.loss_fn_outputs
+        if len(outputs) != len(datums):
+            raise ValueError(f"{len(outputs)} outputs for {len(datums)} datums")
+        found = [_tail(datum, output) for datum, output in zip(datums, outputs, strict=True)]
     except (ValueError, AttributeError) as error:
         raise PolicyLost(f"the server's answer to a pass cannot be read: {error}") from error
     if not all(np.isfinite(row).all() for row in found):

@@ -31,8 +31,10 @@ from hud_tui.service.engines.base import (
     Silent,
     StateDamaged,
     Tokenizer,
+    end_process,
     frame,
     in_time,
+    next_frame,
     raised,
 )
 from hud_tui.service.engines.tiny.tokenizer import VOCABULARY, BpeTokenizer, CharTokenizer
@@ -165,19 +167,12 @@ class WorkerProcess:
         stdout = self.process.stdout
         if stdout is None:
             raise EOFError("the worker has no pipes")
-        size = int.from_bytes(await stdout.readexactly(4), "big")
-        reply: dict[str, Any] = orjson.loads(await stdout.readexactly(size))
+        reply: dict[str, Any] = orjson.loads(await next_frame(stdout))
         return reply
 
     async def close(self) -> None:
         """Close the worker's stdin, and kill the worker if it does not exit."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        try:
-            await asyncio.wait_for(self.process.wait(), PATIENCE_S)
-        except TimeoutError:
-            self.process.kill()
-            await self.process.wait()
+        await end_process(self.process, PATIENCE_S)
 
 
 # Dispatch: the queue of requests to the worker, and their failure when it dies.

@@ -173,10 +173,8 @@ def _step(
     each = [[datum.advantage] * len(datum.output) for datum in datums]
 
     def weigh(chunk: Chunk, lp: Floats) -> Floats:
-        start = 0
-        for i in chunk.which:
-            logprobs[i] = lp[start : start + len(datums[i].output)].tolist()
-            start += len(datums[i].output)
+        for i, part in zip(chunk.which, chunk.split(lp, datums), strict=True):
+            logprobs[i] = part.tolist()
         return flat(chunk, each)
 
     grads, _ = gradients(weights, config, datums, weigh, offsets)
@@ -212,8 +210,7 @@ def _greedy(weights: Weights, config: Config, datums: list[Datum]) -> list[bool]
     for chunk in chunks(datums):
         logits, _ = forward(weights, config, chunk.tokens, chunk.rows)
         hits = logits.argmax(axis=1) == chunk.targets
-        ends = np.cumsum([len(datums[i].output) for i in chunk.which])[:-1]
-        found += [bool(part.all()) for part in np.split(hits, ends)]
+        found += [bool(part.all()) for part in chunk.split(hits, datums)]
     return found
 
 

@@ -150,6 +150,10 @@ class Chunk:
     offsets: Ids | None = None
     """First position of each sequence, shape (B,)."""
 
+    def split(self, values: NDArray[Any], datums: Sequence[Datum]) -> list[NDArray[Any]]:
+        """Values of the output tokens, shape (R,), as one array of shape (T,) per datum."""
+        return np.split(values, np.cumsum([len(datums[i].output) for i in self.which])[:-1])
+
 
 def chunks(datums: Sequence[Datum], offsets: Ids | None = None) -> Iterator[Chunk]:
     """Cut datums into chunks, short ones first."""
@@ -226,17 +230,15 @@ def logprobs(
     """Current tempered logprobs of every datum's output, and the policy's entropy in nats at each
     token: one array of shape (T,) per datum each."""
     found = [np.zeros(len(datum.output)) for datum in datums]
-    entropies = [np.zeros(len(datum.output)) for datum in datums]
+    entropies = list(found)
     for chunk in chunks(datums):
         logits, _ = forward(weights, config, chunk.tokens, chunk.rows)
         logp = log_probabilities(logits, chunk.temperature)
         picked = logp[np.arange(len(logp)), chunk.targets].astype(np.float64)
         entropy = -np.einsum("rv,rv->r", np.exp(logp), logp).astype(np.float64)
-        start = 0
-        for i in chunk.which:
-            end = start + len(datums[i].output)
-            found[i], entropies[i] = picked[start:end], entropy[start:end]
-            start = end
+        parts = zip(chunk.split(picked, datums), chunk.split(entropy, datums), strict=True)
+        for i, part in zip(chunk.which, parts, strict=True):
+            found[i], entropies[i] = part
     return found, entropies
 
 
@@ -253,8 +255,7 @@ def gradients(
         The gradient, or None if every weight is 0; and the entropy of the policy, in nats,
         summed over output tokens.
     """
-    grads, entropy = zeros(weights), 0.0
-    moved = False
+    grads, entropy = None, 0.0
     for chunk in chunks(datums, offsets):
         logits, tape = forward(weights, config, chunk.tokens, chunk.rows, chunk.offsets)
         logp = log_probabilities(logits, chunk.temperature)
@@ -264,11 +265,11 @@ def gradients(
         entropy -= float(np.einsum("rv,rv->", d_logits, logp))
         if not w.any():
             continue
-        moved = True
+        grads = zeros(weights) if grads is None else grads
         d_logits[here, chunk.targets] -= 1
         d_logits *= (w[:, None] / chunk.temperature).astype(logits.dtype)
         backward(weights, d_logits, tape, grads)
-    return (grads if moved else None), entropy
+    return grads, entropy
 
 
 def flat(chunk: Chunk, per_datum: Sequence[Sequence[float]]) -> Floats:
@@ -330,20 +331,16 @@ def save_base(path: Path, weights: Weights, config: Config) -> None:
     write_atomic(path, save(half, _metadata(config)))
 
 
-def save_state(directory: Path, weights: Weights, moments: Moments, config: Config) -> Path:
-    """Write a state under a new name; complete and fsynced on return."""
-    tensors: Weights = {**weights, "t": np.array(moments.t)}
-    for prefix, part in (("m", moments.m), ("v", moments.v)):
-        tensors |= {f"{prefix}.{name}": values for name, values in part.items()}
+def save_state(directory: Path, weights: Weights, moments: Moments | None, config: Config) -> Path:
+    """Write a full state, or a thinned one without moments, under a new name; complete and fsynced
+    on return."""
+    tensors = dict(weights)
+    if moments is not None:
+        tensors["t"] = np.array(moments.t)
+        for prefix, part in (("m", moments.m), ("v", moments.v)):
+            tensors |= {f"{prefix}.{name}": values for name, values in part.items()}
     path = directory / f"{uuid4().hex}.safetensors"
     write_atomic(path, save(tensors, _metadata(config)))
-    return path
-
-
-def save_weights(directory: Path, weights: Weights, config: Config) -> Path:
-    """Write fp32 weights without moments under a new name; complete and fsynced on return."""
-    path = directory / f"{uuid4().hex}.safetensors"
-    write_atomic(path, save(weights, _metadata(config)))
     return path
 
 
@@ -361,8 +358,8 @@ def load(path: Path) -> tuple[Weights, Moments | None, Config]:
         weights = _part(tensors, config, "")
         if "t" not in tensors:
             return weights, None, config
-        moments = Moments(_part(tensors, config, "m."), _part(tensors, config, "v."))
-        moments.t = int(tensors["t"])
+        m, v = _part(tensors, config, "m."), _part(tensors, config, "v.")
+        moments = Moments(m, v, int(tensors["t"]))
     except FileNotFoundError as error:
         raise EngineError(f"no such state: {path.name}") from error
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

@@ -61,7 +61,6 @@ from hud_tui.service.engines.tiny.training import (
     load,
     log_probabilities,
     save_state,
-    save_weights,
     token_weights,
 )
 
@@ -629,7 +628,6 @@ class Worker:
 
     def open(self, handle: str, path: Path) -> dict[str, int]:
         """Open a policy under a handle; returns its sizes and the worker's process id."""
-
         learner = self.learners[handle] = Learner(path)
         config = learner.config
         return {
@@ -641,10 +639,9 @@ class Worker:
 
     def slim(self, path: Path, directory: Path) -> str:
         """Write a state's weights without moments into a directory; returns the new file's path."""
-
         weights, _, config = load(path)
         try:
-            return str(save_weights(directory, weights, config))
+            return str(save_state(directory, weights, None, config))
         except OSError as error:
             raise not_written("the weights", error) from error
 
