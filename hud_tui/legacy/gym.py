@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -50,6 +50,11 @@ class _Part(BaseModel):
     """Base of all parts. Unknown fields are kept, because later versions have more."""
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True, strict=True)
+
+    @classmethod
+    def written(cls) -> Self:
+        """The defaults as if they were set, so that the file shows them."""
+        return cls.model_validate(cls().model_dump())
 
 
 class Job(_Part):
@@ -104,14 +109,11 @@ class Parser(_Part):
     action_weight: float = Field(default=0.4, ge=0)
 
 
+WEIGHTS = {"task_completion": 0.8, "tool_execution": 0.1, "format_compliance": 0.1}
+
+
 class Rubric(_Part):
-    weights: dict[str, float] = Field(
-        default_factory=lambda: {
-            "task_completion": 0.8,
-            "tool_execution": 0.1,
-            "format_compliance": 0.1,
-        }
-    )
+    weights: dict[str, float] = Field(default_factory=WEIGHTS.copy)
 
 
 class GymConfig(_Part):
@@ -173,19 +175,14 @@ def _problems(document: Document, error: ValidationError) -> Iterator[str]:
     messages: dict[KeyPath, str] = {}
     for one in found:
         path = _real(document.value, one["loc"], one["type"] == "missing")
-        messages.setdefault(path, _expectation(one["msg"]))
+        text = one_line(one["msg"]).replace("Input should be ", "expected ")
+        messages.setdefault(path, MAPPING.sub("a mapping", text))
     # pydantic reports an invalid union once for each member; the deepest error is the useful one.
     inner = [p for p in messages if not any(q[: len(p)] == p and q != p for q in messages)]
     for path in inner[:MOST_PROBLEMS]:
         yield f"{document.where(path)}: field {field_name(path)}: {messages[path]}"
     if len(inner) > MOST_PROBLEMS:
         yield f"and {len(inner) - MOST_PROBLEMS} more"
-
-
-def _expectation(message: str) -> str:
-    """A message of pydantic in the wording of this program's other errors."""
-    text = one_line(message).replace("Input should be ", "expected ")
-    return MAPPING.sub("a mapping", text)
 
 
 def _real(value: Any, loc: tuple[str | int, ...], missing: bool) -> KeyPath:
@@ -207,15 +204,14 @@ def _warnings(document: Document, config: GymConfig) -> Iterator[str]:
         at = document.where(("rubric", "weights"))
         yield f"{at}: the rubric's weights sum to {total:g}, not to 1"
     for name, action in config.action_mappings.items():
-        path: KeyPath = ("action_mappings", name)
         made = [a for a in action.arguments.values() if isinstance(a, Argument)]
         taken = {argument.from_arg for argument in made if argument.from_arg}
         unused = [arg for arg in action.parser.positional if arg not in taken]
         with_context = any(argument.use_context for argument in made)
         if action.tool and unused and not with_context:
             dropped = ", ".join(map(one_line, unused))
-            where = document.where(path)
-            yield f"{where}: {one_line(name)} takes {dropped}, which no argument uses"
+            at = document.where(("action_mappings", name))
+            yield f"{at}: {one_line(name)} takes {dropped}, which no argument uses"
     if not config.action_mappings and config.allowed_tools is None:
         yield f"{document.name}: it has no actions"
 
@@ -228,7 +224,6 @@ def _warnings(document: Document, config: GymConfig) -> Iterator[str]:
 
 HIDDEN = ("setup", "evaluate")
 DONE = "done"
-MAX_TURNS = 30
 WORD = re.compile(r"\w+", re.ASCII)
 """Names that hud-vf-gym accepts for actions."""
 MAX_ABOUT = 2000
@@ -264,25 +259,23 @@ def new_gym(env: Described) -> tuple[GymConfig, list[str]]:
     actions = {tool.name: _action(tool) for tool in tools}
     actions.setdefault(DONE, Action(_tool=None, _parser=ActionParser(positional=[])))
     metadata = {"environment": env.name, "image": env.image, "dataset": env.dataset}
-    metadata["experiment"] = "baseline"
     config = GymConfig(
         job=Job(
             name=f"RL Training - {one_line(env.name)}",
-            metadata={key: one_line(value, 400) for key, value in metadata.items() if value},
+            metadata={key: one_line(value, 400) for key, value in metadata.items() if value}
+            | {"experiment": "baseline"},
         ),
         system_prompt="\n".join(_prompt(tools, env.scenarios)),
-        defaults=Defaults(max_turns=MAX_TURNS),
+        defaults=Defaults.written(),
         action_mappings=actions,
-        parser=Parser(use_thinking=True, xml_weight=0.6, action_weight=0.4),
-        rubric=Rubric(
-            weights={"task_completion": 0.8, "tool_execution": 0.1, "format_compliance": 0.1}
-        ),
+        parser=Parser.written(),
+        rubric=Rubric.written(),
     )
     return config, list(_unclear(tools))
 
 
 def _action(tool: Tool) -> Action:
-    properties, required = _schema(tool)
+    properties, required = tool.parameters
     arguments: dict[str, Any] = {}
     for name, schema in properties.items():
         if name in ("_tool", "_parser"):
@@ -302,25 +295,21 @@ def _prompt(tools: Sequence[Tool], scenarios: Sequence[tuple[str, str]]) -> Iter
             yield f"- {one_line(name)}" + (f": {one_line(about, MAX_ABOUT)}" if about else "")
     yield "\nYou have these tools:\n"
     for tool in tools:
-        properties, required = _schema(tool)
-        signature = ", ".join(_parameter(name, properties[name], required) for name in properties)
+        properties, required = tool.parameters
+        signature = ", ".join(
+            f"{one_line(name)}{'' if name in required else '?'}: {_type(schema)}"
+            for name, schema in properties.items()
+        )
         if tool.input_schema is None:
             signature = "..."
-        yield f"- {one_line(tool.name)}({signature}): {_about(tool)}"
+        about = clean(tool.description.strip() or "no description", MAX_ABOUT)
+        indented = about.replace("\n", "\n  ")
+        yield f"- {one_line(tool.name)}({signature}): {indented}"
         brackets = ", ".join(_example(name, properties.get(name)) for name in required)
         yield f"  Usage: <tool>{one_line(tool.name)}({brackets})</tool>"
     if DONE not in (tool.name for tool in tools):
         yield f"- {DONE}(): Say that the task is complete.\n  Usage: <tool>{DONE}()</tool>"
     yield "\nThink step by step within <think>...</think>, then call one tool in exactly that form."
-
-
-def _about(tool: Tool) -> str:
-    text = clean(tool.description.strip() or "no description", MAX_ABOUT)
-    return text.replace("\n", "\n  ")
-
-
-def _parameter(name: str, schema: object, required: Sequence[str]) -> str:
-    return f"{one_line(name)}{'' if name in required else '?'}: {_type(schema)}"
 
 
 def _type(schema: object) -> str:
@@ -338,16 +327,6 @@ def _type(schema: object) -> str:
 def _example(name: str, schema: object) -> str:
     text = isinstance(schema, Mapping) and "string" in str(schema.get("type", ""))
     return f'"{one_line(name)}"' if text else one_line(name)
-
-
-def _schema(tool: Tool) -> tuple[dict[str, Any], list[str]]:
-    """A tool's parameters with their schemas, and the names of the required ones."""
-    schema = tool.input_schema or {}
-    properties = schema.get("properties")
-    known = dict(properties) if isinstance(properties, Mapping) else {}
-    required = schema.get("required")
-    names = required if isinstance(required, list) else []
-    return known, [name for name in names if isinstance(name, str) and name in known]
 
 
 def _unclear(tools: Sequence[Tool]) -> Iterator[str]:

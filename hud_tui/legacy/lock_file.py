@@ -3,10 +3,11 @@ it."""
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ class Tool:
     """JSON Schema of its arguments; None if the lock file has none (version 1.0)."""
     internal: tuple[str, ...] = ()
     """Functions that it calls by name, e.g. those of ``setup`` and ``evaluate``."""
+
+    @property
+    def parameters(self) -> tuple[dict[str, Any], list[str]]:
+        """Its parameters with their schemas, and the names of the required ones."""
+        schema = self.input_schema or {}
+        properties, required = schema.get("properties"), schema.get("required")
+        known = dict(properties) if isinstance(properties, Mapping) else {}
+        names = required if isinstance(required, list) else []
+        return known, [name for name in names if isinstance(name, str) and name in known]
 
 
 @dataclass(frozen=True)
@@ -195,7 +205,7 @@ class _Reader:
     def variables(self) -> tuple[str, ...]:
         path: KeyPath = ("environment", "variables")
         kinds = [self.names((*path, kind)) for kind in ("required", "optional", "provided")]
-        return tuple(dict.fromkeys(_flat(kinds)))
+        return tuple(dict.fromkeys(chain.from_iterable(kinds)))
 
     def dataset(self) -> PrimaryDataset | None:
         path: KeyPath = ("primary_dataset",)
@@ -222,10 +232,6 @@ def _has_registry(image: str) -> bool:
 
 def _is_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(part, str) for part in value)
-
-
-def _flat(lists: Iterable[Iterable[str]]) -> list[str]:
-    return [part for one in lists for part in one]
 
 
 # Replacing ``primary_dataset`` in a lock file's text without changing anything else.
