@@ -1,5 +1,4 @@
-"""Layout of the checkpoint tree as ``git log --graph`` draws it: row by row, newest first; and the
-cursor in it.
+"""Layout of the checkpoint tree as ``git log --graph`` draws it, newest first; and its cursor.
 
 The branch that grew last stays in the left lane from its tip to the base weights. Every other
 branch is one lane to the right of the one that it left, above its fork point. So a chain never
@@ -28,7 +27,6 @@ from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.filter import Predicate
 
 # Rows of the drawing, and the pieces of a segment that are shown or folded.
-
 
 NEAR = 8
 """Number of steps shown on each side of the head."""
@@ -98,11 +96,8 @@ def cut_pieces(length: int, shown: Iterable[tuple[int, int]]) -> list[Piece]:
     return pieces
 
 
-# Segments: a checkpoint tree cut at its forks into chains without forks.
-#
-# Training produces long chains, so a tree of a hundred thousand checkpoints has a handful of
-# segments. Layout is computed by segment, and a step that extends a branch is O(1): it is
-# appended to one list.
+# Segments: a checkpoint tree cut at its forks into chains without forks. Training produces long
+# chains, so a tree of a hundred thousand checkpoints has a handful of segments.
 #
 # A fork in the middle of a segment cuts it in two. The shorter part gets the new number,
 # so that a node changes its segment at most O(log N) times.
@@ -347,8 +342,7 @@ class Unfolded:
 
     def fold(self, position: int) -> set[int] | None:
         """Fold the runs that contain a node; None if no run does."""
-        segment, index = self._segments.of(position), self._segments.index(position)
-        rest = [run for run in self._runs if not self._spans(run, segment, index)]
+        rest = [run for run in self._runs if not self._spans(run, position)]
         return self._set(rest) if len(rest) < len(self._runs) else None
 
     def hold(self, head: int | None) -> set[int]:
@@ -374,24 +368,25 @@ class Unfolded:
 
     def _cut(self) -> dict[int, list[Part]]:
         parts: dict[int, list[Part]] = {}
-        for oldest, newest in self._runs:
-            end, low = self._segments.of(oldest), self._segments.index(oldest)
-            for segment, high in self._segments.lineage(newest):
-                parts.setdefault(segment, []).append((low if segment == end else 0, high))
-                if segment == end:
-                    break
+        for run in self._runs:
+            for segment, part in self._parts_of(run):
+                parts.setdefault(segment, []).append(part)
         return parts
 
-    def _spans(self, run: Run, segment: int, index: int) -> bool:
-        """Whether a run contains this node."""
+    def _parts_of(self, run: Run) -> Iterator[tuple[int, Part]]:
+        """Each segment that a run goes through, and the part of it that is the run's."""
         oldest, newest = run
-        for part, high in self._segments.lineage(newest):
-            end = part == self._segments.of(oldest)
-            if part == segment:
-                return (self._segments.index(oldest) if end else 0) <= index <= high
-            if end:
-                return False
-        return False
+        end = self._segments.of(oldest)
+        for segment, high in self._segments.lineage(newest):
+            yield segment, (self._segments.index(oldest) if segment == end else 0, high)
+            if segment == end:
+                return
+
+    def _spans(self, run: Run, position: int) -> bool:
+        """Whether a run contains this node."""
+        segment, index = self._segments.of(position), self._segments.index(position)
+        parts = self._parts_of(run)
+        return any(part == segment and low <= index <= high for part, (low, high) in parts)
 
 
 class Lanes:
@@ -464,11 +459,6 @@ class Lanes:
                 break
             height += piece.rows
         return len(self) - 1 - height
-
-    def served(self, position: int) -> bool:
-        """Whether a node is the head or one of its ancestors."""
-        segment = self.segments.of(position)
-        return self._served(self._strands[self._place[segment]], self.segments.index(position))
 
     def select(self, position: int | None) -> None:
         """Keep this node visible instead of the previously selected one."""
@@ -606,10 +596,9 @@ class Lanes:
 
 
 class Matches:
-    """The checkpoints that match a filter, as rows without lanes, newest first.
+    """The checkpoints that match a filter, as rows without lanes, newest first; nothing is folded.
 
-    It has the interface of `Lanes`. A new step is tested once, together with the checkpoint that
-    sampled it.
+    A new step is tested once, together with the checkpoint that sampled it.
     """
 
     def __init__(self, keep: Predicate) -> None:
@@ -665,23 +654,6 @@ class Matches:
         """The row of a checkpoint; if it does not match, of the next older match, else 0."""
         rank = max(0, bisect_right(self._found, position) - 1)
         return max(0, len(self) - 1 - rank)
-
-    def select(self, position: int | None) -> None:
-        """Nothing to do: every row is visible."""
-
-    def unfold(self, number: int) -> bool:
-        """False: nothing is folded."""
-        return False
-
-    def fold(self, position: int) -> bool:
-        """False: nothing can be folded."""
-        return False
-
-    def unfold_all(self) -> None:
-        """Nothing to do: nothing is folded."""
-
-    def fold_all(self) -> None:
-        """Nothing to do: nothing can be folded."""
 
 
 NOTHING = Row(Kind.BASE, "", (), ROOT, ROOT)
@@ -775,7 +747,8 @@ class TreeCursor:
         if position >= len(self.tree):
             position = ROOT
         self._anchor = None if position == ROOT else self.tree[position].id
-        self.rows.select(None if fold or position == ROOT else position)
+        if self.matches is None:
+            self.lanes.select(None if fold or position == ROOT else position)
         self._on_fold = fold and self.row.kind is Kind.FOLD
 
     def go_to_head(self) -> None:
@@ -795,7 +768,7 @@ class TreeCursor:
 
     def unfold(self) -> bool:
         """Unfold the fold under the cursor; False if there is none."""
-        if not len(self.rows) or not self.rows.unfold(self.number):
+        if self.matches is not None or not self.lanes.unfold(self.number):
             return False
         self.go(self.position)
         return True
@@ -813,7 +786,13 @@ class TreeCursor:
 
     def fold(self) -> bool:
         """Fold the unfolded run under the cursor; False if there is none."""
-        if not self.rows.fold(self.position):
+        if self.matches is not None or not self.lanes.fold(self.position):
             return False
         self.go(self.position, fold=True)
         return True
+
+    def fold_all(self) -> None:
+        """Unfold every run; fold them all if none is folded."""
+        if self.matches is None:
+            fold = self.lanes.fold_all if self.lanes.all_open else self.lanes.unfold_all
+            fold()

@@ -684,8 +684,7 @@ class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
 
     def fold_all(self) -> None:
         """Unfold every straight run; fold them all again if none is folded."""
-        rows = self.rows
-        self._change(rows.fold_all if self.lanes.all_open else rows.unfold_all)
+        self._change(self.cursor.fold_all)
 
     def action_move(self, rows: int) -> None:
         """Move the cursor; rows that only join lanes are skipped."""
