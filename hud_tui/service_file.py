@@ -328,7 +328,7 @@ class Rental:
     key: str = ""
     """Identity file for ssh; empty: that of the ``prime`` CLI."""
     wish: Mapping[str, str] = field(default_factory=dict)
-    """How to set it up, see `Wish` of the set-up; empty: only rent it."""
+    """How to set it up, a `Wish` of remote.engines; empty: only rent it."""
     watched: bool = False
     """Whether the watcher that terminates it is running on it."""
     done: bool = False

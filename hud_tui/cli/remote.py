@@ -21,10 +21,10 @@ from hud_tui.cli.connect import (
 from hud_tui.cli.output import confirm, emit, print_notice, require_consent, show
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote import keeper
-from hud_tui.remote.engines import ENGINES
+from hud_tui.remote.engines import ENGINES, Wish, describe
 from hud_tui.remote.facts import fetch_facts
 from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
-from hud_tui.remote.setup import Setup, StepReport, Wish, describe, secret_values
+from hud_tui.remote.setup import Setup, StepReport, secret_values
 from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, clean, one_line, size
 from hud_tui.service_file import REMOTES, line_text

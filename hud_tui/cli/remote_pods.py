@@ -30,7 +30,7 @@ from hud_tui.cli.remote import (
     set_up,
 )
 from hud_tui.errors import HudError, HudNotFound, HudProtected, HudUsage
-from hud_tui.remote.engines import find_engine
+from hud_tui.remote.engines import Wish, find_engine
 from hud_tui.remote.machines import LOG, MACHINE
 from hud_tui.remote.pods import (
     WORK,
@@ -47,7 +47,7 @@ from hud_tui.remote.pods import (
     totals,
 )
 from hud_tui.remote.prime import Offer, Prime, read_prime
-from hud_tui.remote.setup import Wish, secret_values
+from hud_tui.remote.setup import secret_values
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import Rental, keep_budgets, read_rentals, write_rental
 from hud_tui.settings import every_variable

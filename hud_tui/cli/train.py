@@ -5,6 +5,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -19,7 +20,7 @@ from hud_tui.cli.watch import AlarmPrinter, Follower, result_at, result_text
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
 from hud_tui.client.submit import Submission
-from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.progress import check_room
 from hud_tui.rl.run import SUCCEEDED, reason
@@ -185,7 +186,18 @@ class _Command:
     async def _begin(self, order: Order) -> Submission:
         before = await self._client.known_job(order.model_id)
         await control.begin(self._client, order, self._paths.state)
+        folder = run_folder(self._paths.state, order.job_id)
+        self._ending = asyncio.create_task(self._see_to_end(folder, order))
         return Submission(order.job_id, before=before)
+
+    async def _see_to_end(self, folder: RunFolder, order: Order) -> None:
+        """Have the service know at once where the driver was killed."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not folder.is_driven:
+                break
+        with suppress(HudError):
+            await control.status_of(self._client, folder, order.job_id)
 
     async def _follow(self, folder: RunFolder, order: Order) -> int:
         """Print each step until the run ends, from its files."""

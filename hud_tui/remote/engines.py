@@ -1,4 +1,5 @@
-"""Engines that can be set up on a machine: how each is installed, started and checked.
+"""Engines that can be set up on a machine: how each is installed, started and checked, and which
+of them a machine gets.
 
 SkyRL's commands are those of its own documentation (docs/content/docs/tinker of its repository),
 for one pinned version. ``skyrl-cpu`` and ``hud-tui`` run in this project's tests; the engines for
@@ -6,15 +7,19 @@ GPUs do not (docs/gpus.md says how to try them).
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from time import time
 from typing import Literal
 
 from hud_tui import __version__
 from hud_tui.errors import HudUsage
-from hud_tui.remote.facts import Facts
-from hud_tui.remote.machines import Machine
-from hud_tui.remote.ssh import quote
+from hud_tui.remote.facts import Facts, fetch_facts
+from hud_tui.remote.machines import MACHINE, Machine, Machines
+from hud_tui.remote.ssh import Address, quote
+from hud_tui.rl.text import one_line
 
 SKYRL = "0.4.0"
 GB = 10**9
@@ -187,3 +192,114 @@ def find_engine(name: str) -> Engine:
     if name not in ENGINES:
         raise HudUsage(f"no engine named {name[:40]!r}", f"choose from {', '.join(ENGINES)}")
     return ENGINES[name]
+
+
+# What a machine is to be: chosen by its facts, where nobody wishes otherwise.
+
+
+def choose_supervisor(tools: Mapping[str, str]) -> str:
+    """What will keep the server running there, chosen by the available tools."""
+    return "tmux" if tools.get("tmux") else "systemd" if tools.get("systemd") else "nohup"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a machine is to be set up; empty fields are chosen to fit the machine."""
+
+    name: str = ""
+    engine: str = ""
+    model: str = ""
+    root: str = ""
+    env: str = ""
+    pod: str = ""
+
+
+async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
+    """A machine as it is to be set up: as known, or as found there.
+
+    Nothing is changed there. A known machine keeps its engine, model and folder, and its Python
+    environment once that is made or found.
+
+    Raises:
+        HudUsage: A wish does not fit it.
+        HudError: It cannot be reached or read.
+    """
+    name = wish.name or name_of(address)
+    place = machines.place(name)
+    ssh = machines.ssh_to(address)
+    facts = await fetch_facts(ssh)
+    if (place / MACHINE).exists():
+        known = machines.get(name)
+        _same(known, address, wish)
+        env = known.env if has_env(known) else _absolute(wish.env, facts.home) or known.env
+        return replace(known, facts=facts, env=env)
+    engine = _fitting_engine(wish, address, facts)
+    return Machine(
+        name,
+        address,
+        engine.name,
+        wish.model or choose_model(engine, facts),
+        root=_absolute(wish.root, facts.home) or f"{facts.home}/.hud-tui/{name}",
+        env=_absolute(wish.env, facts.home),
+        local_port=free_port(),
+        supervisor=choose_supervisor(facts.tools),
+        facts=facts,
+        added_at=time(),
+        pod=wish.pod,
+    )
+
+
+def _fitting_engine(wish: Wish, address: Address, facts: Facts) -> Engine:
+    """The wished engine, or the best one for the machine. Raises HudUsage: it does not fit."""
+    if facts.os not in ("Linux", "Darwin") or not facts.home.startswith("/"):
+        raise HudUsage(f"{address}: neither Linux nor macOS ({facts.os or 'no answer'})")
+    engine = find_engine(wish.engine or choose_engine(facts))
+    if engine.needs_gpu and not facts.gpus:
+        raise HudUsage(
+            f"{engine.name} needs an NVIDIA GPU, and {address} has none that nvidia-smi shows",
+            "--engine skyrl-cpu, for small models",
+        )
+    return engine
+
+
+def _same(known: Machine, address: Address, wish: Wish) -> None:
+    """Raises HudUsage: the known machine of this name is another one, or set up differently."""
+    fix = f"choose another --name, or hud-tui remote remove {known.name} first"
+    if known.address != address and not known.pod:
+        raise HudUsage(f"{known.name} is {known.address} already", fix)
+    for what in ("engine", "model", "root", "env"):
+        wished, has = getattr(wish, what), getattr(known, what)
+        if what == "env" and not has_env(known):
+            continue
+        if wished and wished.rstrip("/") != has and not wished.startswith("~"):
+            difference = f"has the {what} {has}" if has else "makes its own Python environment"
+            raise HudUsage(f"{known.name} {difference} already", fix)
+
+
+def has_env(machine: Machine) -> bool:
+    """Whether its Python environment is made, or found with the engine in it."""
+    return bool({"python", "engine"} & {*machine.done, *machine.job})
+
+
+def _absolute(path: str, home: str) -> str:
+    """An absolute path there. Raises HudUsage: it is relative, or has characters that are special
+    in shells."""
+    whole = f"{home}{path[1:]}" if path[:2] in ("~", "~/") else path
+    bare = whole.rstrip("/")
+    if path and (not bare.startswith("/") or not bare.isprintable() or "'" in bare):
+        raise HudUsage(f"not a folder's absolute path on the machine: {one_line(path, 80)}")
+    return bare
+
+
+def name_of(address: Address) -> str:
+    """A machine's name from its address, e.g. ``gpubox`` for ``me@gpubox.lab``."""
+    bare = address.host.rpartition("@")[2].strip("[]")
+    name = bare if re.fullmatch(r"[\d.:]+", bare) else bare.partition(".")[0]
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:63] or "machine"
+
+
+def free_port() -> int:
+    """An unused port on this machine's loopback."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])

@@ -256,18 +256,15 @@ async def unuse(machines: Machines, paths: Paths) -> None:
 async def end(machines: Machines, name: str) -> None:
     """End the process that keeps a machine's tunnel, if one does, and wait for it."""
     pid, until = machines.line(name).get("pid"), monotonic() + END_S
-    if isinstance(pid, int) and pid > 1 and name in machines.names() and busy(machines, name):
+    if not (isinstance(pid, int) and pid > 1 and name in machines.names()):
+        return
+    if machines.busy(name, "keeper"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
         while monotonic() < until:
-            if not busy(machines, name):
+            if not machines.busy(name, "keeper"):
                 return
             await asyncio.sleep(0.02)
-
-
-def busy(machines: Machines, name: str) -> bool:
-    """Whether a process keeps a machine's tunnel now."""
-    return machines.busy(name, "keeper")
 
 
 def is_needed(machines: Machines, data: Path, name: str) -> bool:

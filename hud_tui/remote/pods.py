@@ -73,11 +73,12 @@ class Filter:
     """Minimum disk, GB."""
 
     def takes(self, offer: Offer) -> bool:
-        """Whether an offer meets the conditions."""
+        """Whether an offer is in stock, and meets the conditions."""
         price, most = offer.price(self.disk), self.disk
         room = offer.disk.max_count
         return (
-            (self.count is None or offer.gpu_count == self.count)
+            "unavailable" not in offer.stock_status.lower()
+            and (self.count is None or offer.gpu_count == self.count)
             and is_gpu(self.gpu, offer.gpu_type)
             and (not self.provider or (offer.provider or "").lower() == self.provider.lower())
             and (self.spot is None or bool(offer.is_spot) is self.spot)
@@ -140,8 +141,7 @@ async def available(prime: Prime, conditions: Filter) -> list[Offer]:
     offers = await prime.offers(
         conditions.count, regions if len(regions) == len(conditions.regions) else ()
     )
-    found = [one for one in offers if conditions.takes(one) and "unavailable" not in _stock(one)]
-    return sorted(found, key=lambda one: _price(one, conditions.disk))
+    return sorted(filter(conditions.takes, offers), key=lambda one: _price(one, conditions.disk))
 
 
 FLAGS: Mapping[str, Callable[[Filter], Filter]] = {
@@ -173,10 +173,6 @@ async def loosened(prime: Prime, conditions: Filter) -> list[str]:
             asked = one_line(conditions.gpu, 40)
             advice.append(f"no {asked} fits; types that there are: {', '.join(types)}")
     return advice or ["no single flag is the cause: hud-tui pods shows everything there is"]
-
-
-def _stock(offer: Offer) -> str:
-    return offer.stock_status.lower()
 
 
 def _price(offer: Offer, disk: int | None) -> float:
@@ -274,8 +270,7 @@ class Pods:
             state: The state directory.
             report: Called with a line about what is being waited for.
             keep: Starts the process that enforces budgets; called after a rental is stored and
-                before
-                it is requested.
+                before it is requested.
         """
         self._prime, self._state, self._report, self._keep = prime, state, report, keep
 

@@ -233,12 +233,7 @@ class Prime:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: object,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self._http.aclose()
 
     async def offers(self, count: int | None = None, regions: Sequence[str] = ()) -> list[Offer]:
@@ -268,7 +263,14 @@ class Prime:
 
     async def pods(self) -> list[Pod]:
         """All pods."""
-        return await self._listed("/pods")
+        found: list[Pod] = []
+        for _ in range(MOST_PAGES):
+            answer = await self._read("/pods", {"offset": len(found), "limit": PAGE})
+            items = _list(answer, "data")
+            found += [_as(Pod, item) for item in items]
+            if not items or len(found) >= int(answer.get("total_count") or 0):
+                break
+        return found
 
     async def history(self) -> list[Pod]:
         """The newest pods that have ended."""
@@ -282,16 +284,6 @@ class Prime:
         """
         answer = await self._read("/ssh_keys/", {"offset": 0, "limit": PAGE})
         return [_as(SshKey, item).public_key for item in _list(answer, "data")]
-
-    async def _listed(self, path: str) -> list[Pod]:
-        found: list[Pod] = []
-        for _ in range(MOST_PAGES):
-            answer = await self._read(path, {"offset": len(found), "limit": PAGE})
-            items = _list(answer, "data")
-            found += [_as(Pod, item) for item in items]
-            if not items or len(found) >= int(answer.get("total_count") or 0):
-                break
-        return found
 
     async def status(self, pod_id: str) -> PodStatus:
         """Progress of a pod. Raises HudNotFound: there is no such pod."""

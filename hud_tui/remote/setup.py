@@ -11,20 +11,17 @@ import base64
 import os
 import re
 import secrets
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUsage
-from hud_tui.remote.engines import Engine, choose_engine, choose_model, find_engine
-from hud_tui.remote.facts import Facts, fetch_facts
-from hud_tui.remote.machines import LOG, MACHINE, Machine, Machines
+from hud_tui.remote.engines import Engine, find_engine
+from hud_tui.remote.machines import LOG, Machine, Machines
 from hud_tui.remote.ssh import (
     PATIENCE_S,
-    Address,
     Output,
     ScriptFailed,
     patient,
@@ -263,114 +260,6 @@ def _weights(model: str) -> Step:
     return Step("weights", about, HUB_THERE, HUB, job=True, timeout_s=1800)
 
 
-def choose_supervisor(tools: Mapping[str, str]) -> str:
-    """What will keep the server running there, chosen by the available tools."""
-    return "tmux" if tools.get("tmux") else "systemd" if tools.get("systemd") else "nohup"
-
-
-@dataclass(frozen=True)
-class Wish:
-    """How a machine is to be set up; empty fields are chosen to fit the machine."""
-
-    name: str = ""
-    engine: str = ""
-    model: str = ""
-    root: str = ""
-    env: str = ""
-    pod: str = ""
-
-
-async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
-    """A machine as it is to be set up: as known, or as found there.
-
-    Nothing is changed there. A known machine keeps its engine, model and folder, and its Python
-    environment once that is made or found.
-
-    Raises:
-        HudUsage: A wish does not fit it.
-        HudError: It cannot be reached or read.
-    """
-    name = wish.name or name_of(address)
-    place = machines.place(name)
-    ssh = machines.ssh_to(address)
-    facts = await fetch_facts(ssh)
-    if (place / MACHINE).exists():
-        known = machines.get(name)
-        _same(known, address, wish)
-        env = known.env if has_env(known) else _absolute(wish.env, facts.home) or known.env
-        return replace(known, facts=facts, env=env)
-    engine = _fitting_engine(wish, address, facts)
-    return Machine(
-        name,
-        address,
-        engine.name,
-        wish.model or choose_model(engine, facts),
-        root=_absolute(wish.root, facts.home) or f"{facts.home}/.hud-tui/{name}",
-        env=_absolute(wish.env, facts.home),
-        local_port=free_port(),
-        supervisor=choose_supervisor(facts.tools),
-        facts=facts,
-        added_at=time(),
-        pod=wish.pod,
-    )
-
-
-def _fitting_engine(wish: Wish, address: Address, facts: Facts) -> Engine:
-    """The wished engine, or the best one for the machine. Raises HudUsage: it does not fit."""
-    if facts.os not in ("Linux", "Darwin") or not facts.home.startswith("/"):
-        raise HudUsage(f"{address}: neither Linux nor macOS ({facts.os or 'no answer'})")
-    engine = find_engine(wish.engine or choose_engine(facts))
-    if engine.needs_gpu and not facts.gpus:
-        raise HudUsage(
-            f"{engine.name} needs an NVIDIA GPU, and {address} has none that nvidia-smi shows",
-            "--engine skyrl-cpu, for small models",
-        )
-    return engine
-
-
-def _same(known: Machine, address: Address, wish: Wish) -> None:
-    """Raises HudUsage: the known machine of this name is another one, or set up differently."""
-    fix = f"choose another --name, or hud-tui remote remove {known.name} first"
-    if known.address != address and not known.pod:
-        raise HudUsage(f"{known.name} is {known.address} already", fix)
-    for what in ("engine", "model", "root", "env"):
-        wished, has = getattr(wish, what), getattr(known, what)
-        if what == "env" and not has_env(known):
-            continue
-        if wished and wished.rstrip("/") != has and not wished.startswith("~"):
-            difference = f"has the {what} {has}" if has else "makes its own Python environment"
-            raise HudUsage(f"{known.name} {difference} already", fix)
-
-
-def has_env(machine: Machine) -> bool:
-    """Whether its Python environment is made, or found with the engine in it."""
-    return bool({"python", "engine"} & {*machine.done, *machine.job})
-
-
-def _absolute(path: str, home: str) -> str:
-    """An absolute path there. Raises HudUsage: it is relative, or has characters that are special
-    in shells."""
-    whole = f"{home}{path[1:]}" if path[:2] in ("~", "~/") else path
-    bare = whole.rstrip("/")
-    if path and (not bare.startswith("/") or not bare.isprintable() or "'" in bare):
-        raise HudUsage(f"not a folder's absolute path on the machine: {one_line(path, 80)}")
-    return bare
-
-
-def name_of(address: Address) -> str:
-    """A machine's name from its address, e.g. ``gpubox`` for ``me@gpubox.lab``."""
-    bare = address.host.rpartition("@")[2].strip("[]")
-    name = bare if re.fullmatch(r"[\d.:]+", bare) else bare.partition(".")[0]
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:63] or "machine"
-
-
-def free_port() -> int:
-    """An unused port on this machine's loopback."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
-
-
 def secret_values(names: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:
     """The secrets to send, by name.
 
@@ -529,7 +418,8 @@ class Setup:
     async def _write_files(self, values: Mapping[str, str]) -> str:
         """Write all files that jobs and the server read there."""
         await self._agree_on_key()
-        files = {"names": self._names(), "serve.sh": SERVE, "server.sh": self._server()}
+        server = f'. "$(dirname "$0")/names"\nPORT=$1\nexec {self.engine.serve(self.machine)}\n'
+        files = {"names": self._names(), "serve.sh": SERVE, "server.sh": server}
         if self.engine.name.startswith("skyrl"):
             files["skyrl_server.py"] = Path(__file__).with_name("skyrl_server.py").read_text()
         if values:
@@ -549,10 +439,6 @@ class Setup:
         found = (await self._direct('cat "$R/key" 2>/dev/null || true')).strip()
         if found.startswith(tuple(KEYS.values())) and found.isascii() and found.isprintable():
             self._machines.set_key(self.machine.name, found[:200])
-
-    def _server(self) -> str:
-        """The script of the server's process."""
-        return f'. "$(dirname "$0")/names"\nPORT=$1\nexec {self.engine.serve(self.machine)}\n'
 
     def _names(self) -> str:
         """Variables of every script there."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from hud_tui.rollouts.environment import check_source, setting_of
 from hud_tui.rollouts.run_files import Order, RunFolder, known_runs, run_folder
 from hud_tui.service_file import daemon
 from hud_tui.storage import tail
-from hud_tui.wire import CancelJobResult, JobError, JobStatus, Model
+from hud_tui.wire import CancelJobResult, DriveReport, JobError, JobStatus, Model
 
 START_S = 30.0
 """Longest wait for a driver to begin, seconds; usually it takes one."""
@@ -133,8 +134,8 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
 
 
 async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobStatus:
-    """A run's status from the service; from its files if the service does not know such runs, or
-    has not noticed that the driver is gone."""
+    """A run's status from the service; from its files if the service does not know such runs. One
+    that has not noticed that the driver is gone is told, since nobody else can know."""
     is_driven = folder.is_driven  # asked first: a driver reports its end before it exits
     known = await client.known_job(job_id)
     if known is None:
@@ -142,6 +143,10 @@ async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobSta
     if is_driven or has_ended(known.status):
         return known
     own = status_from_files(client, folder)
+    if own.status == "interrupted" and not client.wire.guard.shut:
+        with suppress(HudError):  # else the driver's reports are overdue soon
+            body = DriveReport.model_validate(own.model_dump(include={"status", "error"}))
+            return await client.report(job_id, body)
     return known.model_copy(update={"status": own.status, "error": own.error})
 
 

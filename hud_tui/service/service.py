@@ -77,5 +77,6 @@ def _recover(db: Db, bases: list[str]) -> None:
         models.offer(db, builtin.name, builtin.description, rows)
     runs.backfill(db)
     jobs.interrupt_all(db)
+    jobs.end_abandoned(db)
     evaluations.interrupt_all(db)
     traces.end_queued(db)

@@ -13,9 +13,8 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
-from hud_tui.remote.engines import Engine
+from hud_tui.remote.engines import Engine, Wish, _same, has_env
 from hud_tui.remote.machines import Machine, Machines
-from hud_tui.remote.setup import Wish, _same, has_env
 from hud_tui.remote.ssh import Address
 from tests.remote.far import Far
 from tests.service.clients import documents

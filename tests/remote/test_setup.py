@@ -16,15 +16,11 @@ import httpx
 import pytest
 
 from hud_tui.errors import HudUsage
-from hud_tui.remote.engines import ENGINES, Engine
+from hud_tui.remote.engines import ENGINES, Engine, Wish, _same, describe, name_of
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import (
     Setup,
     StepReport,
-    Wish,
-    _same,
-    describe,
-    name_of,
     secret_values,
     weight_bytes,
 )

@@ -19,8 +19,9 @@ from hud_tui import local_service
 from hud_tui.client.client import HudClient
 from hud_tui.client.transport import Failures
 from hud_tui.errors import BY_ITSELF, START_AGAIN
+from hud_tui.remote.engines import Wish, describe
 from hud_tui.remote.machines import Machine, Machines
-from hud_tui.remote.setup import Setup, Wish, describe
+from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import Address
 from hud_tui.service_file import alive, machine_of, used_machine, with_machine
 from hud_tui.settings import Paths, local_settings, read_options, read_paths

@@ -6,6 +6,7 @@ import re
 import signal
 from contextlib import aclosing
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -22,6 +23,7 @@ from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rollouts.control import known_runs, require_absent_run
 from hud_tui.rollouts.environment import Trial, setting_of
 from hud_tui.service.routes import training
+from hud_tui.service.store import jobs
 from hud_tui.wire import Model
 from tests.conftest import Served, until
 from tests.rollouts.driving import SUMS, begun, check_tree, order_for, settings_of, write_sums
@@ -276,11 +278,21 @@ async def test_one_that_cannot_be_resumed_says_why_and_stays_as_it_is(
     assert "clip_low_threshold must not exceed" in said
 
 
+@pytest.mark.parametrize("is_headless", [False, True])
 async def test_a_driver_that_is_killed_is_told_with_how_to_go_on(
-    hud: Command, text: Text, tmp_path: Path, source: Path
+    hud: Command,
+    text: Text,
+    tmp_path: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_headless: bool,
 ) -> None:
+    """At once, to the service too: it need not wait until its reports are overdue."""
+    monkeypatch.setattr(jobs, "LEASE_S", inf)
+    monkeypatch.setattr(_Command, "_has_driven_runs", _has_driven_runs)
     flags = ("-y", "--no-trial", "--steps", "400", *FLAGS, "--lr", "1e-6", "--follow")
-    following = asyncio.create_task(text("train", str(source), "-m", "arith-rl", *flags))
+    train: Any = hud if is_headless else text
+    following = asyncio.create_task(train("train", str(source), "-m", "arith-rl", *flags))
 
     def stepped() -> bool:
         return any(folder.state().step for folder in known_runs(tmp_path / "state").values())
@@ -290,15 +302,23 @@ async def test_a_driver_that_is_killed_is_told_with_how_to_go_on(
     pid = folder.driver_pid()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    code, said, _ = await following
-    assert code == 1
-    assert re.search(rf"^job {job_id}  interrupted  step \d+ of 400$", said, re.MULTILINE)
-    again = f"jobs {job_id} --resume"
-    assert "why  its driver ended; finished rollouts are kept; resume: hud-tui" in said
-    assert again in said
+    done = await following
+    why = "its driver ended; finished rollouts are kept; resume: hud-tui"
+    if is_headless:
+        assert (done.code, done.data["status"]["status"]) == (1, "interrupted")
+    else:
+        code, said, _ = done
+        assert code == 1
+        assert re.search(rf"^job {job_id}  interrupted  step \d+ of 400$", said, re.MULTILINE)
+        assert f"why  {why}" in said
     status = (await hud("jobs", job_id)).data["status"]
     assert status["status"] == "interrupted"
-    assert again in status["error"]["message"]
+    assert why in status["error"]["message"]
+    assert f"jobs {job_id} --resume" in status["error"]["message"]
+    listed = [one for one in (await hud("runs")).data["runs"] if one["id"] == job_id]
+    assert [one["status"] for one in listed] == ["interrupted"]
+    traces = (await hud("traces", job_id)).data["traces"]
+    assert "running" not in {one["status"] for one in traces}
 
 
 async def test_what_cannot_be_is_refused_by_name(hud: Command, source: Path) -> None:

@@ -99,18 +99,23 @@ async def test_a_step_that_finds_no_open_file_is_taken_again(
 
 
 async def test_a_run_whose_driver_is_gone_says_how_it_is_resumed(
-    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+    service: Service, http: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "LEASE_S", 0.0)
-    model, job_id = await fork(http), str(uuid4())
+    """Its rollouts end later: a driver that was only asleep still reports theirs."""
+    model, job_id, trace_id = await fork(http), str(uuid4()), uuid4().hex
     body = {"model_id": model["id"], "name": "n", "driver": "laptop:1"}
     body["parameters"] = {"steps": 1, "group_size": 2}
     await http.put(f"/v1/training/jobs/{job_id}/drive", json=body)
-    status = await ended(http, job_id)
-    assert status["status"] == "interrupted"
-    assert status["error"]["message"].endswith(
-        f": hud-tui --headless --local jobs {job_id} --resume"
-    )
+    await http.post(f"/v2/trace/{trace_id}/enter", json={"job_id": job_id, "task_slug": "add"})
+    for silence, rollout in (("LEASE_S", "running"), ("ABANDONED_S", "cancelled")):
+        monkeypatch.setattr(jobs, silence, 0.0)
+        await service.parts.store.write(jobs.end_abandoned)
+        status = await ended(http, job_id)
+        assert status["status"] == "interrupted"
+        assert status["error"]["message"].endswith(
+            f": hud-tui --headless --local jobs {job_id} --resume"
+        )
+        assert (await http.get(f"/v2/trace/{trace_id}")).json()["status"] == rollout
 
 
 # A run whose end cannot be written down has ended all the same.

@@ -241,7 +241,7 @@ async def test_set_up_a_machine_step_by_step_and_remove_it(
         f'for last; do :; done; mkdir -p "$last/bin"; printf \'{python}\' > "$last/bin/python"\n'
         'chmod +x "$last/bin/python"',
     )
-    monkeypatch.setattr("hud_tui.remote.setup.choose_engine", lambda facts: "hud-tui")
+    monkeypatch.setattr("hud_tui.remote.engines.choose_engine", lambda facts: "hud-tui")
     async with shown(served, state) as app:
         await app.open(InputDialog, "i")
         field = app.screen.query_one(Input)

@@ -355,6 +355,8 @@ def status(row: sqlite3.Row) -> JobStatus:
 
 LEASE_S = 30.0
 """Seconds without a report after which a driver counts as gone."""
+ABANDONED_S = 600.0
+"""The same, after which its rollouts do, too: until then it may only be asleep."""
 
 
 def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
@@ -451,15 +453,24 @@ def ask_to_cancel(db: Db, job_id: str) -> bool:
 
 
 def end_abandoned(db: Db) -> int:
-    """Interrupt the runs without a report for `LEASE_S`; returns the number of the others."""
-    query = "SELECT id, heard_at FROM job WHERE driver IS NOT NULL AND status = 'running'"
-    rows = db.execute(query).fetchall()
-    gone = [row["id"] for row in rows if now() - (row["heard_at"] or 0.0) > LEASE_S]
-    for job_id in gone:
+    """Interrupt the runs without a report for `LEASE_S`, and cancel the rollouts of those without
+    one for `ABANDONED_S`; returns how many are left to be looked at."""
+    rows = db.execute(
+        "SELECT id, status, heard_at FROM job WHERE driver IS NOT NULL AND (status = 'running' OR"
+        " status = 'interrupted' AND EXISTS (SELECT 1 FROM trace WHERE job_id = job.id"
+        " AND trace.status IN ('running', 'queued')))"
+    ).fetchall()
+    silent = {row["id"]: now() - (row["heard_at"] or 0.0) for row in rows}
+    for row in rows:
+        job_id = row["id"]
+        if silent[job_id] > ABANDONED_S:
+            traces.cancel_running(db, job_id)
+        if silent[job_id] <= LEASE_S or row["status"] != "running":
+            continue
         resume = f"hud-tui --headless --local jobs {job_id} --resume"
         why = f"its driver does not answer: resume the run where it was begun: {resume}"
         finish(db, job_id, End("interrupted", JobError(code="interrupted", message=why)))
-    return len(rows) - len(gone)
+    return sum(seconds <= ABANDONED_S for seconds in silent.values())
 
 
 def waits(db: Db, job_id: str, why: str | None) -> JobStatus:

@@ -26,7 +26,7 @@ from textual.widgets import Static
 from hud_tui.audit_log import CommandLog, command_entry
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, key
-from hud_tui.remote.engines import find_engine
+from hud_tui.remote.engines import Wish, describe, find_engine
 from hud_tui.remote.facts import fetch_facts
 from hud_tui.remote.keeper import unuse, use
 from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
@@ -43,7 +43,7 @@ from hud_tui.remote.pods import (
     totals,
 )
 from hud_tui.remote.prime import Prime, read_prime
-from hud_tui.remote.setup import Setup, StepReport, Wish, describe
+from hud_tui.remote.setup import Setup, StepReport
 from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, counted, one_line, size
 from hud_tui.service_file import (
