@@ -191,11 +191,16 @@ def liveness(
         state = State.RECONNECTING
     elif source == "connecting" or age_s is None:
         state = State.CONNECTING
-    elif silent_s is not None and silent_s > max(STALL_FLOOR_S, STALL_FACTOR * (step_s or 0)):
+    elif silent_s is not None and is_stalled(silent_s, step_s):
         state = State.STALLED
     else:
         state = State.LIVE
     return Liveness(state, source, age_s, trouble, retry_s)
+
+
+def is_stalled(silent_s: float, step_s: float | None) -> bool:
+    """Whether a run whose steps take `step_s` has been silent for too long."""
+    return silent_s > max(STALL_FLOOR_S, STALL_FACTOR * (step_s or 0))
 
 
 def download_text(size: int, total: int | None) -> str:

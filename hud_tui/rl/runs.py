@@ -1,8 +1,7 @@
 """The table of all runs, whichever model they trained and whoever took their steps.
 
 A row is what a run was given (model, starting checkpoint, taskset, parameters) and its results
-(reward, held-out reward, evaluation, alarms). Rows are sorted, filtered and grouped by any column.
-Marked runs are drawn in one chart, beside a table of the settings in which they differ.
+(reward, held-out reward, evaluation, alarms). Rows are sorted and filtered by any column.
 """
 
 import json
@@ -10,24 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import isfinite
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import finite, metrics_of, short
-from hud_tui.rl.names import (
-    close_names,
-    find_by_id,
-    setting_label,
-    short_label,
-    short_prefix,
-)
-from hud_tui.rl.own_numbers import heldout_evaluation, heldout_rollouts_of
-from hud_tui.rl.progress import STALL_FACTOR, STALL_FLOOR_S
+from hud_tui.rl.names import close_names, find_by_id, setting_label, short_prefix
+from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_rollouts_of
+from hud_tui.rl.progress import Progress, is_stalled
 from hud_tui.rl.run import has_ended, job_model_id
-from hud_tui.rl.text import age, counted, one_line, seconds
+from hud_tui.rl.text import age, one_line, seconds
 from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model, RunRecord
 
 # Rows.
@@ -87,9 +80,14 @@ class RunRow:
     def title(self) -> str:
         """Its name; without one, the model for a loop outside the service, else the beginning of
         the id."""
-        if not self.name and self.kind != "training" and self.model:
+        if not self.name and self.outside and self.model:
             return f"loop on {self.model}"
         return self.name or self.id[:8]
+
+    @property
+    def outside(self) -> bool:
+        """Whether it is a loop outside the service, of which only what it reports is known."""
+        return self.kind != "training"
 
     @property
     def active(self) -> bool:
@@ -104,9 +102,7 @@ class RunRow:
     @property
     def eta_s(self) -> float | None:
         """Seconds until its last step; None if it has ended or that is unknown."""
-        if not self.active or self.steps is None or self.step_s is None:
-            return None
-        return max(0, self.steps - self.step) * self.step_s
+        return Progress(self.step, self.steps, self.step_s).eta_s if self.active else None
 
     def silent_s(self, now: float) -> float | None:
         """Seconds since the newest step of an active loop outside the service, if a step is
@@ -115,10 +111,10 @@ class RunRow:
         Args:
             now: Unix seconds.
         """
-        if not self.active or not _drives_itself(self) or not self.stepped_at:
+        if not self.active or not self.outside or not self.stepped_at:
             return None
         silent = now - self.stepped_at
-        return silent if silent > max(STALL_FLOOR_S, STALL_FACTOR * (self.step_s or 0)) else None
+        return silent if is_stalled(silent, self.step_s) else None
 
 
 @lru_cache(4096)
@@ -135,7 +131,6 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         notes: The user's notes, by run id.
     """
     parameters = _flat(record.parameters or {})
-    sweep = parameters.pop("sweep", None)
     return RunRow(
         id=record.id,
         model_id=record.model_id,
@@ -144,6 +139,7 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         kind=record.kind,
         taskset=_one_line(record.taskset or "", 100),
         start=_one_line(record.start or record.forked_from or record.base or "", 100),
+        sweep=_one_line((record.parameters or {}).get("sweep") or "", 100),
         parameters=parameters,
         loss=_one_line(record.loss_fn or parameters.get("loss_fn") or "", 40),
         lr=_number(parameters.get("learning_rate"), record.learning_rate),
@@ -167,11 +163,11 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         status=_one_line(record.status or "", 20),
         created_at=record.created_at,
         stepped_at=record.stepped_at,
-        sweep=_one_line(sweep or "", 100),
         note=(notes or {}).get(record.id, ""),
     )
 
 
+IDLE = "frac_reward_zero_std"
 ENDS = 5
 """Number of steps averaged for a run's reward at its beginning and at its end."""
 MOST_POINTS = 32
@@ -181,6 +177,9 @@ def ends_of(steps: int) -> int:
     """Number of steps averaged at each end of a run: ENDS, or half of the steps of a shorter
     run."""
     return min(ENDS, max(1, steps // 2))
+
+
+UNREAD = JobStatus(status="")
 
 
 def row_of_job(
@@ -199,31 +198,28 @@ def row_of_job(
         steps: The checkpoints that it made, oldest first; None if they were not read.
         parent: The checkpoint that the first of them was made from.
     """
-    parameters = _flat((status.parameters if status is not None else None) or {})
-    sweep = parameters.pop("sweep", None)
-    metadata = job.metadata or {}
-    model_id = (model.id if model is not None else None) or job_model_id(job) or ""
-    created = seconds(job.created_at)
+    status, metadata = status or UNREAD, job.metadata or {}
+    parameters = _flat(status.parameters or {})
     row = RunRow(
         id=job.id,
-        model_id=model_id,
+        model_id=(model.id if model is not None else None) or job_model_id(job) or "",
         model=one_line(model.model_name if model is not None else metadata.get("model") or "", 100),
         name=one_line(job.name or "", 200),
         kind=one_line(metadata.get("kind") or "training", 20),
         taskset=one_line(job.taskset_name or "", 100),
         start=one_line(model.forked_from or "", 100) if model is not None else "",
+        sweep=one_line((status.parameters or {}).get("sweep") or "", 100),
         parameters=parameters,
         lr=_number(parameters.get("learning_rate"), None),
         loss=one_line(parameters.get("loss_fn") or "", 40),
         group_size=_whole(parameters.get("group_size")) or job.group_size,
         seed=_whole(parameters.get("seed")),
         engine=one_line(model.engine.engine, 20) if model is not None and model.engine else "",
-        step=_whole(metadata.get("step")) or (status.step if status is not None else None) or 0,
-        steps=_whole(metadata.get("steps")) or (status.steps if status is not None else None),
-        tokens=(status.trained_tokens if status is not None else None) or 0,
+        step=_whole(metadata.get("step")) or status.step or 0,
+        steps=_whole(metadata.get("steps")) or status.steps,
+        tokens=status.trained_tokens or 0,
         status=one_line(job.status or "", 20),
-        created_at=created,
-        sweep=one_line(sweep or "", 100),
+        created_at=seconds(job.created_at),
         whole=False,
     )
     return row if steps is None else _with_steps(row, steps, parent)
@@ -232,15 +228,15 @@ def row_of_job(
 def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | None) -> RunRow:
     if not steps:
         return replace(row, whole=True)
-    rewards = [r for r in map(_reward, steps) if r is not None]
+    rewards = [r for r in (_metric(node, REWARD) for node in steps) if r is not None]
     ends = ends_of(len(rewards))
     times = [at for at in (seconds(node.created_at) for node in steps) if at is not None]
     newest = steps[-1]
-    scored = next((node for node in reversed(steps) if _heldout(node) is not None), None)
+    scored = next((node for node in reversed(steps) if _metric(node, HELDOUT) is not None), None)
     evaluations = (heldout_evaluation(node.evaluations) for node in reversed(steps))
     evaluation = next((each for each in evaluations if each is not None), None)
     rollouts = sum(node.num_traces or 0 for node in steps)
-    idle = sum((_idle(node) or 0.0) * (node.num_traces or 0) for node in steps)
+    idle = sum((_metric(node, IDLE) or 0.0) * (node.num_traces or 0) for node in steps)
     found = replace(
         row,
         whole=True,
@@ -250,33 +246,22 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
         reward_first=fmean(rewards[:ends]) if rewards else None,
         reward=fmean(rewards[-ends:]) if rewards else None,
         points=tuple(thinned(rewards)),
-        heldout=_heldout(scored) if scored is not None else None,
+        heldout=_metric(scored, HELDOUT) if scored is not None else None,
         heldout_rollouts=(heldout_rollouts_of(scored) or None) if scored is not None else None,
-        no_gradient=idle / rollouts if rollouts and _idle(newest) is not None else None,
+        no_gradient=idle / rollouts if rollouts and _metric(newest, IDLE) is not None else None,
         step=max(row.step, len(steps)),
         tokens=sum(node.num_tokens or 0 for node in steps) or row.tokens,
         duration_s=times[-1] - (row.created_at or times[0]) if times else None,
         stepped_at=times[-1] if times else None,
     )
-    return found if evaluation is None else _evaluated(found, evaluation)
+    if evaluation is None:
+        return found
+    mean, of = evaluation.mean_reward, evaluation.num_traces
+    return replace(found, heldout=mean, heldout_rollouts=of, evaluation=evaluation)
 
 
-def _evaluated(row: RunRow, evaluation: Evaluation) -> RunRow:
-    """A row whose held-out reward is that of an evaluation."""
-    mean, rollouts = evaluation.mean_reward, evaluation.num_traces
-    return replace(row, heldout=mean, heldout_rollouts=rollouts, evaluation=evaluation)
-
-
-def _reward(node: Checkpoint) -> float | None:
-    return finite(metrics_of(node).get("reward_mean"))
-
-
-def _heldout(node: Checkpoint) -> float | None:
-    return finite(metrics_of(node).get("heldout_reward"))
-
-
-def _idle(node: Checkpoint) -> float | None:
-    return finite(metrics_of(node).get("frac_reward_zero_std"))
+def _metric(node: Checkpoint, key: str) -> float | None:
+    return finite(metrics_of(node).get(key))
 
 
 def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
@@ -286,8 +271,9 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
 
 
 def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters without those that are None; the loss's own ones become entries of their own."""
-    found = {key: value for key, value in parameters.items() if value is not None}
+    """Parameters without the sweep and those that are None; the loss's own ones become entries of
+    their own."""
+    found = {k: value for k, value in parameters.items() if value is not None and k != "sweep"}
     config = found.pop("loss_fn_config", None)
     if isinstance(config, Mapping):
         found |= {f"loss_fn_config.{key}": value for key, value in config.items()}
@@ -422,10 +408,6 @@ def _trend_text(row: RunRow) -> str:
     return "–" if len(row.points) == 1 else sparkline(row.points)
 
 
-def _count(value: float) -> str:
-    return f"{value:.0f}"
-
-
 def _heldout_text(row: RunRow, now: float) -> str:
     """With the number of its rollouts, unless it is the evaluation's, which says that itself."""
     if row.heldout is None:
@@ -466,8 +448,6 @@ def meaning_of(key: str, row: RunRow) -> str:
 
 
 BARS = "▁▂▃▄▅▆▇█"
-
-
 SPARK_BARS = 12
 
 
@@ -490,8 +470,8 @@ COLUMNS: Mapping[str, Column] = {
         _text_column("start", "from", lambda row: row.start),
         _text_column("loss", "loss", lambda row: row.loss),
         _number_column("lr", "lr", lambda row: row.lr, _rate),
-        _number_column("group", "group", lambda row: row.group_size, _count),
-        _number_column("seed", "seed", lambda row: row.seed, _count),
+        _number_column("group", "group", lambda row: row.group_size, "{:.0f}".format),
+        _number_column("seed", "seed", lambda row: row.seed, "{:.0f}".format),
         _text_column("engine", "engine", lambda row: row.engine),
         Column("reward", "reward", lambda row: row.reward, _reward_text),
         Column("spark", "trend", lambda row: _gain(row), lambda row, now: _trend_text(row), False),
@@ -516,7 +496,9 @@ COLUMNS: Mapping[str, Column] = {
             lambda row, now: age(row.created_at, now),
         ),
         _text_column("sweep", "sweep", lambda row: row.sweep),
-        _number_column("heldout_n", "held-out rollouts", lambda row: row.heldout_rollouts, _count),
+        _number_column(
+            "heldout_n", "held-out rollouts", lambda row: row.heldout_rollouts, "{:.0f}".format
+        ),
         _text_column("id", "id", lambda row: row.id),
         _text_column("note", "note", lambda row: row.note),
     )
@@ -617,16 +599,10 @@ def sort_rows(rows: Iterable[RunRow], by: str) -> list[RunRow]:
     for word in reversed([word.strip() for word in by.split(",") if word.strip()]):
         down = word.startswith("-")
         value = column(word.removeprefix("-")).value
-        known: list[tuple[tuple[int, Any], RunRow]] = []
-        missing: list[RunRow] = []
-        for row in found:
-            key = value(row)
-            if key is None:
-                missing.append(row)
-            else:
-                known.append((_key(key), row))
+        keyed = [(value(row), row) for row in found]
+        known = [(_key(key), row) for key, row in keyed if key is not None]
         known.sort(key=lambda pair: pair[0], reverse=down)  # reverse keeps the order of equals
-        found = [*(row for _, row in known), *missing]
+        found = [*(row for _, row in known), *(row for key, row in keyed if key is None)]
     return found
 
 
@@ -635,20 +611,18 @@ def _key(value: str | float) -> tuple[int, Any]:
     return (1, value.casefold()) if isinstance(value, str) else (0, value)
 
 
-def _text_fields() -> dict[str, Callable[[RunRow], str]]:
-    found: dict[str, Callable[[RunRow], str]] = {}
-    for key in ("name", "model", "taskset", "loss", "engine", "state", "sweep", "id", "note"):
-        found[key] = _text_of(COLUMNS[key])
-    found["from"] = found["start"] = _text_of(COLUMNS["start"])
-    found["kind"] = lambda row: row.kind
-    found["alarm"] = lambda row: f"{row.alarm} {row.alarm_title}"
-    return found
+def _text_of(key: str) -> Callable[[RunRow], str]:
+    return lambda row: str(COLUMNS[key].value(row) or "")
 
 
-def _text_of(one: Column) -> Callable[[RunRow], str]:
-    return lambda row: str(one.value(row) or "")
-
-
+TEXTS: Mapping[str, Callable[[RunRow], str]] = {
+    **{key: _text_of(key) for key in ("name", "model", "taskset", "loss", "engine", "state")},
+    **{key: _text_of(key) for key in ("sweep", "id", "note")},
+    "from": _text_of("start"),
+    "start": _text_of("start"),
+    "kind": lambda row: row.kind,
+    "alarm": lambda row: f"{row.alarm} {row.alarm_title}",
+}
 NUMBERS: Mapping[str, Callable[[RunRow], float | None]] = {
     "lr": lambda row: row.lr,
     "group": lambda row: row.group_size,
@@ -705,192 +679,9 @@ def parse_filter(expression: str, now: float | None = None) -> Callable[[RunRow]
         return NUMBERS.get(key)
 
     names = [*NUMBERS, "age", f"{PARAMETER}NAME"]
-    return parse_terms(expression, Fields("run", words, _text_fields(), TRAITS, number, names))
+    return parse_terms(expression, Fields("run", words, TEXTS, TRAITS, number, names))
 
 
 def words(row: RunRow) -> str:
     """The text that a bare word of a filter is searched in."""
     return " ".join((row.name, row.model, row.taskset, row.sweep, row.note, row.id))
-
-
-# Settings in which runs differ, and groups of runs with equal settings.
-
-IDENTITY = ("taskset", "model", "start", "engine")
-"""Settings of a run beside its parameters."""
-REPEATS = frozenset({"seed", "param.seed"})
-"""Settings in which repetitions of one run differ."""
-
-
-def setting(row: RunRow, key: str) -> object:
-    """A setting of a run: one of `IDENTITY`, or a parameter by its name."""
-    match key:
-        case "learning_rate":
-            return row.parameters.get(key, row.lr)
-        case "loss_fn":
-            return row.parameters.get(key, row.loss or None)
-        case "group_size":
-            return row.parameters.get(key, row.group_size)
-    return getattr(row, key) or None if key in IDENTITY else row.parameters.get(key)
-
-
-@dataclass(frozen=True)
-class Differences:
-    """The settings of several runs: the table beside their curves."""
-
-    keys: tuple[str, ...]
-    """Settings in which they differ; taskset, model and start come first."""
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """Id of each run, and its values in the order of `keys`."""
-    same: tuple[tuple[str, str], ...]
-    """Settings that all have in common, as key and value."""
-
-
-def differences(rows: Sequence[RunRow]) -> Differences:
-    """The settings in which runs differ, and those that they share."""
-    keys = differing(rows)
-    shared = [key for key in _settings(rows) if key not in keys]
-    table = tuple((r.id, tuple(value_text(setting(r, key)) for key in keys)) for r in rows)
-    same = tuple((key, value_text(setting(rows[0], key))) for key in shared if rows)
-    return Differences(tuple(keys), table, same)
-
-
-def differing(rows: Sequence[RunRow]) -> list[str]:
-    """The settings in which runs differ."""
-    return [key for key in _settings(rows) if len({_hashed(setting(r, key)) for r in rows}) > 1]
-
-
-def _settings(rows: Sequence[RunRow]) -> list[str]:
-    named = dict.fromkeys(key for row in rows for key in row.parameters)
-    usual = dict.fromkeys(("learning_rate", "loss_fn", "group_size"))
-    first, last = IDENTITY[:-1], IDENTITY[-1:]
-    return [*first, *{**usual, **named}, *last]
-
-
-def _hashed(value: object) -> object:
-    """A hashable stand-in that is equal for equal values; numbers compare across types."""
-    if isinstance(value, float | int | str | None):
-        return value
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-@dataclass(frozen=True)
-class RunGroup:
-    """Runs with equal values in the columns they are grouped by."""
-
-    keys: tuple[tuple[str, str], ...]
-    """The common values, as column and value."""
-    rows: tuple[RunRow, ...]
-    mean: float | None
-    """Mean of their rewards; None if none has one, or if they have no common taskset: rewards of
-    different tasks have no common scale."""
-    std: float | None
-    """Standard deviation between the runs; None for fewer than two with a reward."""
-
-    @property
-    def title(self) -> str:
-        """E.g. ``4 runs · reward .81 ± .02 between runs · lr 3e-4 · group 8``; the rewards come
-        first, since the end may be cut."""
-        parts = [
-            counted(len(self.rows), "run"),
-            self._reward,
-            *(_shared(*key) for key in self.keys if self._tells(*key)),
-        ]
-        return " · ".join(text for text in parts if text)
-
-    @property
-    def _reward(self) -> str:
-        """Their mean reward, or why there is none; empty without rewards."""
-        of = sum(row.reward is not None for row in self.rows)
-        if self.mean is None:
-            why = "tasksets differ" if len(_tasksets(self.rows)) > 1 else "tasksets unknown"
-            return f"{why}: no mean reward" if of else ""
-        every = of == len(self.rows)
-        if self.std is None:
-            return f"reward {short(self.mean)}{'' if every else ' of 1 run'}"
-        among = "runs" if every else f"{of} runs"
-        return f"reward {short(self.mean)} ± {short(self.std)} between {among}"
-
-    def _tells(self, key: str, value: str) -> bool:
-        """Whether a value belongs in the title: not a parameter that loops outside the service did
-        not report."""
-        return value != "–" or _is_column(key) or not all(map(_drives_itself, self.rows))
-
-
-def _tasksets(rows: Sequence[RunRow]) -> set[str]:
-    return {row.taskset for row in rows}
-
-
-def _drives_itself(row: RunRow) -> bool:
-    """Whether it is a loop outside the service, of which only what it reports is known."""
-    return row.kind != "training"
-
-
-def _shared(key: str, value: str) -> str:
-    """A value that the runs of a group have in common, as text."""
-    if value != "–":
-        return f"{short_label(key)} {value}"
-    return f"no {key}" if _is_column(key) else f"{short_label(key)} not set"
-
-
-def _is_column(key: str) -> bool:
-    return any(key in (one.key, one.title) for one in COLUMNS.values())
-
-
-DIFFERS = "differs"
-
-
-def group_rows(rows: Sequence[RunRow], by: str) -> list[RunGroup]:
-    """Group rows; groups and the rows in them keep their order.
-
-    Args:
-        rows: Sorted.
-        by: Columns or ``param.NAME``, separated by commas; ``differs`` for all settings in which
-            these rows differ except the seed, so that a group is a setting with its repetitions.
-
-    Raises:
-        HudUsage: No such column.
-    """
-    get = _differing_values(rows) if by.strip() == DIFFERS else _column_values(by)
-    found: dict[tuple[tuple[str, str], ...], list[RunRow]] = {}
-    for row in rows:
-        found.setdefault(get(row), []).append(row)
-    return [_group(keys, alike) for keys, alike in found.items()]
-
-
-def _known(rows: Sequence[RunRow], key: str) -> set[object]:
-    """A parameter's different values, without the unknown ones."""
-    values = ((row, setting(row, key)) for row in rows)
-    return {_hashed(one) for row, one in values if one is not None or not _drives_itself(row)}
-
-
-Keys = Callable[[RunRow], tuple[tuple[str, str], ...]]
-
-
-def _differing_values(rows: Sequence[RunRow]) -> Keys:
-    """The service records all parameters of its own runs. One that a loop outside it did not
-    report is unknown, which is no difference."""
-    apart = [k for k in differing(rows) if k not in REPEATS and k != "model"]
-    keys = [k for k in apart if k in IDENTITY or len(_known(rows, k)) > 1]
-    return lambda row: tuple((key, value_text(setting(row, key))) for key in keys)
-
-
-def _named(one: Column) -> str:
-    """A parameter's wire name; another column's title."""
-    return one.key.removeprefix(PARAMETER) if one.key.startswith(PARAMETER) else one.title
-
-
-def _column_values(by: str) -> Keys:
-    chosen = [column(word) for word in by.split(",") if word.strip()]
-
-    def get(row: RunRow) -> tuple[tuple[str, str], ...]:
-        return tuple((_named(one), value_text(one.value(row))) for one in chosen)
-
-    return get
-
-
-def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[RunRow]) -> RunGroup:
-    unknown = len(rows) > 1 and any(_drives_itself(row) and not row.taskset for row in rows)
-    of_one = len(_tasksets(rows)) < 2 and not unknown
-    rewards = [row.reward for row in rows if row.reward is not None and of_one]
-    std = stdev(rewards) if len(rewards) > 1 else None
-    return RunGroup(keys, tuple(rows), fmean(rewards) if rewards else None, std)

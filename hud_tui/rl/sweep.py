@@ -1,18 +1,23 @@
-"""Sweeps: several runs that differ in some parameters, each on its own fork.
+"""Sweeps: several runs that differ in some parameters, each on its own fork; settings in which
+runs differ, and groups of runs with equal settings.
 
 A managed run trains one model, so each combination gets a fork, named after its parameters, and all
 forks start at the same checkpoint. A limited number of runs is active at the same time; the others
 wait.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
+from statistics import fmean, stdev
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.metrics import short
 from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.progress import (
     RunSize,
@@ -23,7 +28,7 @@ from hud_tui.rl.progress import (
     write,
 )
 from hud_tui.rl.run import SUCCEEDED, has_ended
-from hud_tui.rl.runs import RunRow, value_text
+from hud_tui.rl.runs import COLUMNS, PARAMETER, Column, RunRow, column, value_text
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.wire import Model
@@ -429,3 +434,169 @@ def paced_like(rows: Sequence[RunRow], model: Model, taskset: str) -> RunRow | N
     own = (row for row in known if row.model_id == model.id)
     like = (row for row in known if row.engine == engine and row.taskset == taskset)
     return next(own, None) or next(like, None)
+
+
+# Settings in which runs differ, and groups of runs with equal settings.
+
+
+IDENTITY = ("taskset", "model", "start", "engine")
+"""Settings of a run beside its parameters."""
+
+
+def setting(row: RunRow, key: str) -> object:
+    """A setting of a run: one of `IDENTITY`, or a parameter by its name."""
+    if key in IDENTITY:
+        return getattr(row, key) or None
+    known = {"learning_rate": row.lr, "loss_fn": row.loss or None, "group_size": row.group_size}
+    return row.parameters.get(key, known.get(key))
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The settings of several runs: the table beside their curves."""
+
+    keys: tuple[str, ...]
+    """Settings in which they differ; taskset, model and start come first."""
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    """Id of each run, and its values in the order of `keys`."""
+    same: tuple[tuple[str, str], ...]
+    """Settings that all have in common, as key and value."""
+
+
+def differences(rows: Sequence[RunRow]) -> Differences:
+    """The settings in which runs differ, and those that they share."""
+    keys = differing(rows)
+    shared = [key for key in _settings(rows) if key not in keys]
+    table = tuple((r.id, tuple(value_text(setting(r, key)) for key in keys)) for r in rows)
+    same = tuple((key, value_text(setting(rows[0], key))) for key in shared if rows)
+    return Differences(tuple(keys), table, same)
+
+
+def differing(rows: Sequence[RunRow]) -> list[str]:
+    """The settings in which runs differ."""
+    return [key for key in _settings(rows) if len({_hashed(setting(r, key)) for r in rows}) > 1]
+
+
+def _settings(rows: Sequence[RunRow]) -> list[str]:
+    named = dict.fromkeys(key for row in rows for key in row.parameters)
+    usual = dict.fromkeys(("learning_rate", "loss_fn", "group_size"))
+    first, last = IDENTITY[:-1], IDENTITY[-1:]
+    return [*first, *{**usual, **named}, *last]
+
+
+def _hashed(value: object) -> object:
+    """A hashable stand-in that is equal for equal values; numbers compare across types."""
+    if isinstance(value, float | int | str | None):
+        return value
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs with equal values in the columns they are grouped by."""
+
+    keys: tuple[tuple[str, str], ...]
+    """The common values, as column and value."""
+    rows: tuple[RunRow, ...]
+    mean: float | None
+    """Mean of their rewards; None if none has one, or if they have no common taskset: rewards of
+    different tasks have no common scale."""
+    std: float | None
+    """Standard deviation between the runs; None for fewer than two with a reward."""
+
+    @property
+    def title(self) -> str:
+        """E.g. ``4 runs · reward .81 ± .02 between runs · lr 3e-4 · group 8``; the rewards come
+        first, since the end may be cut."""
+        parts = [
+            counted(len(self.rows), "run"),
+            self._reward,
+            *(_shared(*key) for key in self.keys if self._tells(*key)),
+        ]
+        return " · ".join(text for text in parts if text)
+
+    @property
+    def _reward(self) -> str:
+        """Their mean reward, or why there is none; empty without rewards."""
+        of = sum(row.reward is not None for row in self.rows)
+        if self.mean is None:
+            apart = len({row.taskset for row in self.rows}) > 1
+            why = "tasksets differ" if apart else "tasksets unknown"
+            return f"{why}: no mean reward" if of else ""
+        every = of == len(self.rows)
+        if self.std is None:
+            return f"reward {short(self.mean)}{'' if every else ' of 1 run'}"
+        among = "runs" if every else f"{of} runs"
+        return f"reward {short(self.mean)} ± {short(self.std)} between {among}"
+
+    def _tells(self, key: str, value: str) -> bool:
+        """Whether a value belongs in the title: not a parameter that loops outside the service did
+        not report."""
+        return value != "–" or _is_column(key) or not all(row.outside for row in self.rows)
+
+
+def _shared(key: str, value: str) -> str:
+    """A value that the runs of a group have in common, as text."""
+    if value != "–":
+        return f"{short_label(key)} {value}"
+    return f"no {key}" if _is_column(key) else f"{short_label(key)} not set"
+
+
+def _is_column(key: str) -> bool:
+    return any(key in (one.key, one.title) for one in COLUMNS.values())
+
+
+DIFFERS = "differs"
+
+
+def group_rows(rows: Sequence[RunRow], by: str) -> list[RunGroup]:
+    """Group rows; groups and the rows in them keep their order.
+
+    Args:
+        rows: Sorted.
+        by: Columns or ``param.NAME``, separated by commas; ``differs`` for all settings in which
+            these rows differ except the seed, so that a group is a setting with its repetitions.
+
+    Raises:
+        HudUsage: No such column.
+    """
+    chosen: list[tuple[str, Callable[[RunRow], object]]]
+    if by.strip() == DIFFERS:
+        chosen = [(key, partial(setting, key=key)) for key in _apart(rows)]
+    else:
+        columns = [column(word) for word in by.split(",") if word.strip()]
+        chosen = [(_named(one), one.value) for one in columns]
+    found: dict[tuple[tuple[str, str], ...], list[RunRow]] = {}
+    for row in rows:
+        keys = tuple((name, value_text(get(row))) for name, get in chosen)
+        found.setdefault(keys, []).append(row)
+    return [_group(keys, alike) for keys, alike in found.items()]
+
+
+def _apart(rows: Sequence[RunRow]) -> list[str]:
+    """The settings whose groups are not repetitions of each other.
+
+    The service records all parameters of its own runs. One that a loop outside it did not report is
+    unknown, which is no difference.
+    """
+    apart = [k for k in differing(rows) if k not in ("seed", "model")]
+    return [k for k in apart if k in IDENTITY or len(_known(rows, k)) > 1]
+
+
+def _known(rows: Sequence[RunRow], key: str) -> set[object]:
+    """A parameter's different values, without the unknown ones."""
+    values = ((row, setting(row, key)) for row in rows)
+    return {_hashed(one) for row, one in values if one is not None or not row.outside}
+
+
+def _named(one: Column) -> str:
+    """A parameter's wire name; another column's title."""
+    return one.key.removeprefix(PARAMETER) if one.key.startswith(PARAMETER) else one.title
+
+
+def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[RunRow]) -> RunGroup:
+    unknown = len(rows) > 1 and any(row.outside and not row.taskset for row in rows)
+    of_one = len({row.taskset for row in rows}) < 2 and not unknown
+    rewards = [row.reward for row in rows if row.reward is not None and of_one]
+    std = stdev(rewards) if len(rewards) > 1 else None
+    return RunGroup(keys, tuple(rows), fmean(rewards) if rewards else None, std)

@@ -20,10 +20,8 @@ from hud_tui.rl.runs import (
     RunRow,
     column,
     columns,
-    differences,
     ends_of,
     evaluation_text,
-    group_rows,
     meaning_of,
     parse_filter,
     row_of,
@@ -32,6 +30,7 @@ from hud_tui.rl.runs import (
     sparkline,
     thinned,
 )
+from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.tui.screens.base import loop_left
 from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model, RunRecord

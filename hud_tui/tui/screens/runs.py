@@ -28,7 +28,6 @@ from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.run import Run, reason, trouble
 from hud_tui.rl.runs import (
     COLUMNS,
-    DIFFERS,
     PARAMETER,
     RunRow,
     column,
@@ -37,7 +36,7 @@ from hud_tui.rl.runs import (
     parse_filter,
     value_text,
 )
-from hud_tui.rl.sweep import Sweep
+from hud_tui.rl.sweep import DIFFERS, Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
 from hud_tui.rollouts.control import driven_here
 from hud_tui.rollouts.run_files import RunFolder

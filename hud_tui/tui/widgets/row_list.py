@@ -24,15 +24,9 @@ from textual.strip import Strip
 from textual.visual import Visual
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.runs import (
-    COLUMNS,
-    RunGroup,
-    RunRow,
-    columns,
-    group_rows,
-    sort_rows,
-)
+from hud_tui.rl.runs import COLUMNS, RunRow, columns, sort_rows
 from hud_tui.rl.runs import Column as RunColumn
+from hud_tui.rl.sweep import RunGroup, group_rows
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 

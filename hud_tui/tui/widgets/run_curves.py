@@ -33,7 +33,8 @@ from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, metric, most_of, short, title
 from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
-from hud_tui.rl.runs import COLUMNS, Differences, RunRow, differences, value_text
+from hud_tui.rl.runs import COLUMNS, RunRow, value_text
+from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import one_line
 from hud_tui.tui.theme import BRAILLE
 from hud_tui.tui.widgets import chart
