@@ -4,17 +4,15 @@ with it."""
 import argparse
 import asyncio
 import os
-import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from os.path import abspath
 from time import monotonic, time
 
 from hud_tui import local_service
 from hud_tui.audit_log import AuditEntry, CommandLog
-from hud_tui.cli.output import changes, emit_error, print_notice, show
+from hud_tui.cli.output import changes, emit_error, flags_of, print_notice, show, with_flags
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
@@ -72,13 +70,6 @@ def connector_of(args: argparse.Namespace) -> Connector:
     return Connector(paths, partial(guard_of, args), observe, flags_of(args))
 
 
-def flags_of(args: argparse.Namespace) -> str:
-    """The flags for directories, as words of a shell."""
-    directories = {"--state-dir": args.state_dir, "--data-dir": args.data_dir}
-    words = [word for name, path in directories.items() if path for word in (name, abspath(path))]
-    return shlex.join(words)
-
-
 def command_of(args: argparse.Namespace, *words: object) -> str:
     """A command for the service that the flags choose, to paste into a shell; one about machines
     needs no service."""
@@ -122,7 +113,7 @@ def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
     try:
         return asyncio.run(run_connected(run, args, connect))
     except HudError as error:
-        return emit_error(error, document=args.headless)
+        return emit_error(error, args.headless, flags_of(args))
     except KeyboardInterrupt:
         print_notice("interrupted")
         return 130
@@ -137,7 +128,7 @@ def print_costs(args: argparse.Namespace) -> None:
     except HudError as error:
         message = error.message
     if message:
-        print_notice(message)
+        print_notice(with_flags(message, flags_of(args)))
 
 
 async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) -> int:

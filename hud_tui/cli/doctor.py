@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from hud_tui import settings as configured
 from hud_tui.cli.connect import paths_of
-from hud_tui.cli.output import emit
+from hud_tui.cli.output import emit, flags_of, with_flags
 from hud_tui.client.transport import Host, origin_of, probe, probe_url
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudError, HudNoKey, HudUsage
@@ -66,6 +66,11 @@ def doctor(args: argparse.Namespace) -> int:
     With ``--local``: checks the embedded service, and needs no key; else HUD's hosts.
     """
     report = examine(paths_of(args), args.local)
+    flags = flags_of(args)
+    report["findings"] = [
+        replace(one, message=with_flags(one.message, flags), fix=with_flags(one.fix, flags))
+        for one in report["findings"]
+    ]
     if args.headless:
         emit("doctor", report)
     else:

@@ -13,12 +13,13 @@ from time import time
 from typing import Any, TypeVar
 
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text, document, matching
-from hud_tui.cli.connect import connector_of, flags_of, guard_of, paths_of
+from hud_tui.cli.connect import connector_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest, silent_s
 from hud_tui.cli.output import (
     alarm_report,
     confirm,
     emit,
+    flags_of,
     print_notice,
     require_consent,
     show,

@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     headless = "--headless" in argv
+    args = argparse.Namespace(state_dir=None, data_dir=None)
     try:
         _check_text(argv)
         args = build_parser().parse_args(argv)
@@ -60,7 +61,7 @@ def _main(argv: Sequence[str]) -> int:
         _fill_in(args)
         return _app(args)
     except HudError as error:
-        return _fail(error, headless)
+        return _fail(error, args, headless)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -68,7 +69,7 @@ def _main(argv: Sequence[str]) -> int:
     except Exception as error:  # headless always ends with a document
         if not headless:
             raise
-        return _fail_internally(error)
+        return _fail_internally(error, args)
 
 
 COLLECT_EVERY = 50_000
@@ -222,13 +223,13 @@ def _check_text(argv: Sequence[str]) -> None:
             raise HudUsage(f"argument {number} is not UTF-8: {one_line(word)}")
 
 
-def _fail_internally(error: Exception) -> int:
+def _fail_internally(error: Exception, args: argparse.Namespace) -> int:
     print(clean("".join(format_exception(error))), file=sys.stderr)
     what = f"{type(error).__name__}: {error}"
-    return _fail(HudInternal(what, "a bug of hud-tui; see the traceback on stderr"), headless=True)
+    return _fail(HudInternal(what, "a bug of hud-tui; see the traceback on stderr"), args, True)
 
 
-def _fail(error: HudError, headless: bool) -> int:
-    from hud_tui.cli.output import emit_error
+def _fail(error: HudError, args: argparse.Namespace, headless: bool) -> int:
+    from hud_tui.cli.output import emit_error, flags_of
 
-    return emit_error(error, document=headless)
+    return emit_error(error, headless, flags_of(args))

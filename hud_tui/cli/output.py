@@ -8,13 +8,16 @@ import asyncio
 import json
 import math
 import os
+import re
+import shlex
 import sys
 from dataclasses import fields, is_dataclass
+from os.path import abspath
 from typing import Any, TextIO
 
 from pydantic import BaseModel, ValidationError
 
-from hud_tui.cli.parser import flag
+from hud_tui.cli.parser import COMMANDS, flag
 from hud_tui.client.client import HudClient
 from hud_tui.config import config_dir, read_config
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
@@ -48,8 +51,27 @@ def show(args: argparse.Namespace, kind: str, data: object, *lines: str) -> None
         print(one_line(line, 400), flush=True)
 
 
-def emit_error(error: HudError, document: bool = True) -> int:
-    """Report an error on stdout (document) and stderr (one line); returns the exit code."""
+def flags_of(args: argparse.Namespace) -> str:
+    """The flags for directories, as words of a shell."""
+    directories = {"--state-dir": args.state_dir, "--data-dir": args.data_dir}
+    words = [word for name, path in directories.items() if path for word in (name, abspath(path))]
+    return shlex.join(words)
+
+
+_BEGINNING = re.compile(rf"\bhud-tui (?=--headless |--local\b|(?:{'|'.join(COMMANDS)})\b)")
+
+
+def with_flags(text: str, flags: str) -> str:
+    """A text whose commands have these flags, unless they have them already."""
+    if not flags or flags in text:
+        return text
+    return _BEGINNING.sub(lambda found: f"{found[0]}{flags} ", text)
+
+
+def emit_error(error: HudError, document: bool = True, flags: str = "") -> int:
+    """Report an error on stdout (document) and stderr (one line); returns the exit code. `flags`:
+    of the commands in its hint."""
+    error.hint = with_flags(error.hint, flags)
     if document:
         failure: dict[str, Any] = {
             "type": error.kind,

@@ -13,12 +13,11 @@ from typing import Any
 from hud_tui.audit_log import CommandLog, command_entry
 from hud_tui.cli.connect import (
     command_of,
-    flags_of,
     guard_of,
     print_costs,
     progress,
 )
-from hud_tui.cli.output import confirm, emit, print_notice, require_consent, show
+from hud_tui.cli.output import confirm, emit, flags_of, print_notice, require_consent, show
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote import keeper
 from hud_tui.remote.engines import ENGINES, Wish, describe

@@ -145,3 +145,14 @@ async def test_endless_bodies_and_lost_connections_are_answers() -> None:
     hosts = await asked(answer)
     assert (hosts["api"].status, hosts["api"].reachable) == (500, True)
     assert (hosts["rl"].reachable, hosts["rl"].detail) == (False, "closed early")
+
+
+async def test_commands_in_hints_have_the_flags_for_directories(bare: Command, home: Path) -> None:
+    given = ("--state-dir", f"{home}/my state", "--data-dir", f"{home}/data")
+    program = f"hud-tui --state-dir '{home}/my state' --data-dir {home}/data"
+    found = (await bare(*given, "doctor", "--local")).data["findings"]
+    [machines] = [one["message"] for one in found if "no machines" in one["message"]]
+    assert machines.endswith(f": {program} remote add HOST")
+    refused = await bare(*given, "remote", "use", "nope")
+    assert refused.error["hint"] == f"known: none; {program} remote add HOST"
+    assert refused.err.count(program) == 1
