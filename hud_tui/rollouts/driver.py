@@ -55,7 +55,7 @@ from hud_tui.rollouts.process import (
 )
 from hud_tui.rollouts.run_files import Batch, RunFolder, run_folder
 from hud_tui.rollouts.service import RETRY_S, ServiceLink, connect_to
-from hud_tui.rollouts.watched import failure_text
+from hud_tui.rollouts.watched import error_text, failure_text
 from hud_tui.settings import read_paths
 from hud_tui.wire import DriveReport, DriveRun, Group, JobEnter, JobError, KeepEvaluation
 from hud_tui.wire_training import ForwardBackward, OptimStep, Payload, Settled
@@ -446,7 +446,7 @@ class Driver:
     def _log_failure(self, event: Mapping[str, Any]) -> None:
         run = event["run"]
         if run["error"] is not None:
-            log.info("rollout %s failed: %s", run["trace_id"], one_line(run["error"]))
+            log.info("rollout %s failed: %s", run["trace_id"], one_line(error_text(run)))
 
     def _count(self, runs: Sequence[Mapping[str, Any]], task: Task) -> bool:
         """Count a group's rollouts; returns whether one failed. Raises Ended: too many failed."""

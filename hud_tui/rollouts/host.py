@@ -86,7 +86,7 @@ def command(python: str, module: str, *arguments: str) -> list[str]:
     return [python, "-P", "-c", BEGIN.format(module), here, *arguments]
 
 
-# Log messages of the SDK at the end of a rollout that are no errors.
+# Log messages of the SDK at the end of a rollout that are no errors, or repeat one.
 
 
 class _HungUp(logging.Filter):
@@ -97,8 +97,24 @@ class _HungUp(logging.Filter):
         return raised is None or raised.__name__ not in ("ClosedResourceError", "CancelledError")
 
 
+class _Once(logging.Filter):
+    """Drops what was logged before: where an environment ended, each of its rollouts fails alike,
+    and the run's failures have the cause."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = message not in self._logged
+        self._logged.add(message)
+        return is_new
+
+
 def keep_endings_out_of_the_log() -> None:
     """Log no traceback for connections that are cut because their rollout ended."""
+    logging.getLogger("hud.eval.run").addFilter(_Once())
     logging.getLogger("mcp.server.streamable_http").addFilter(_HungUp())
     asyncio.get_running_loop().set_exception_handler(_log_unless_cancelled)
 

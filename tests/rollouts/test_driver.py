@@ -50,8 +50,9 @@ async def test_the_last_checkpoint_is_evaluated_on_the_held_out_tasks(driven: Dr
 
 
 async def test_the_group_of_a_failed_rollout_is_dropped_and_the_failure_kept(
-    driven: Driven,
+    driven: Driven, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "hud_tui.driver")
     folder = driven.begin(BROKEN, parameters={"steps": 2, "tasks_per_step": 4})
     assert await driven.drive(folder) == "succeeded"
     await driven.check(2)
@@ -60,7 +61,8 @@ async def test_the_group_of_a_failed_rollout_is_dropped_and_the_failure_kept(
     assert state.groups_lost == state.failed // 4
     assert sum(one["groups_lost"] for one in failures) == state.groups_lost
     assert (failures[0]["file"], failures[0]["line"]) == ("sums.py", 12)
-    assert failures[0]["trace_id"]
+    cause = f"rollout {failures[0]['trace_id']} failed: sums.py:12 in add: KeyError: 'shelf'"
+    assert cause in caplog.text
 
 
 @pytest.mark.parametrize(

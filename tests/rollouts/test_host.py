@@ -76,8 +76,16 @@ async def test_connections_that_end_with_their_rollout_are_not_logged(
         "the user's",
         "another",
     ]
-    for one in list(sdk.filters):
-        sdk.removeFilter(one)
+    caplog.clear()
+    run = logging.getLogger("hud.eval.run")
+    for error in ("EOFError", "EOFError", "OSError"):
+        run.warning("rollout failed mid-run (%s): %s", "agent loop", error)
+    assert [one.args for one in caplog.records] == [
+        ("agent loop", "EOFError"),
+        ("agent loop", "OSError"),
+    ]
+    for one in (sdk, run):
+        one.filters.clear()
 
 
 def test_how_to_get_the_sdk() -> None:
