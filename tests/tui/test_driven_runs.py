@@ -15,6 +15,7 @@ from hud_tui.service.store.events import after
 from hud_tui.settings import Start
 from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.runs import RunDetails
+from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.wire import EvaluationJob
 from tests.conftest import Served, until
 from tests.rollouts.driving import (
@@ -52,7 +53,7 @@ async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
         view: Any = flown.view
         await flown.until(lambda: view.table.row is not None)
         await flown.open(RunDetails, "d")
-        pane: Any = flown.screen.query_one("#run-details")
+        pane: Any = flown.screen.query_one(TextPane)
         await flown.until(lambda: "hello from the garden" in pane.plain)
         for word in ("failed rollouts", "sums.py:12 in add: KeyError", "lost", "steps", "500"):
             assert word in pane.plain

@@ -15,7 +15,8 @@ from hud_tui.rl.tasks.checks import Check
 from hud_tui.rl.text import size
 from hud_tui.settings import Start
 from hud_tui.tui.keys import KeyLine
-from hud_tui.tui.screens.launch import FindingsPanel, LaunchScreen
+from hud_tui.tui.screens.base import TextPanel
+from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.widgets.form import CHECKS, Field, Picker, complete
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList
@@ -229,7 +230,7 @@ async def test_d_shows_all_that_was_found_failures_first_in_the_order_of_the_fil
     served: Served, tmp_path: Path
 ) -> None:
     async def all_found() -> str:
-        await app.open(FindingsPanel, "d")
+        await app.open(TextPanel, "d")
         pane = app.app.screen.query_one(TextPane)
         await app.until(lambda: pane.lines)
         await app.press("escape")

@@ -116,10 +116,10 @@ async def test_a_tree_s_filter_holds_for_the_next_model_too(
 
 async def test_the_panes_of_live(served: Served, model: Any, state: Path) -> None:
     async with session(served, state, Start("status", model="mine")) as app:
-        await app.until(lambda: follows(app, "mine") and len(live(app).keys) > 2)
+        await app.until(lambda: follows(app, "mine") and len(live(app).charts.keys) > 2)
         await app.until(lambda: live(app).focused is live(app).metrics)
         await app.press("l")
-        await app.until(lambda: live(app).focus_key == live(app).keys[1])
+        await app.until(lambda: live(app).focus_key == live(app).charts.keys[1])
         chart = live(app).focus_key
         await app.press("enter", "tab")
         await app.until(lambda: live(app).focused is live(app).query_one(GroupGrid))
@@ -127,7 +127,7 @@ async def test_the_panes_of_live(served: Served, model: Any, state: Path) -> Non
         await app.until(lambda: live(app).full)
     async with session(served, state) as app:
         await app.until_view("live")
-        await app.until(lambda: follows(app, "mine") and len(live(app).keys) > 2)
+        await app.until(lambda: follows(app, "mine") and len(live(app).charts.keys) > 2)
         groups = live(app).query_one(GroupGrid)
         await app.until(lambda: live(app).focused is groups)
         assert (live(app).pane, live(app).full) == ("groups", True)

@@ -199,17 +199,17 @@ async def test_charts_are_hidden_and_put_in_order_and_stay_so(tmp_path: Path) ->
             "space", "down", "greater_than_sign", "shift+down", "less_than_sign", "down", "enter"
         )
         await until(lambda: stage.screen is stage.live)
-        assert stage.live.keys[:2] == ["reward_std", "heldout_reward"]
+        assert stage.live.charts.keys[:2] == ["reward_std", "heldout_reward"]
         assert stage.live.focus_key == "loss:sum"
         assert "1 hidden" in text_of(stage.live.metrics)
         await pilot.press("L", "s")
     again = Stage(runs.run_of(30), state=lambda: tmp_path)
     async with again.run_test(size=(120, 40)) as pilot:
-        assert again.live.keys[:2] == ["reward_std", "heldout_reward"]
+        assert again.live.charts.keys[:2] == ["reward_std", "heldout_reward"]
         assert again.live.chart_view.log
         assert again.live.chart_view.smoothing == 3
         await pilot.press("a", "0", "escape")
-        assert again.live.keys[0] == "reward_mean"
+        assert again.live.charts.keys[0] == "reward_mean"
         assert "hidden" not in text_of(again.live.metrics)
 
 

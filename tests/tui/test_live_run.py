@@ -7,8 +7,8 @@ from typing import Any
 
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.settings import Start
+from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.chart_settings import OverlayList
-from hud_tui.tui.screens.live import RunPanel
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.run_status import status_line
@@ -107,7 +107,7 @@ async def test_d_says_what_the_run_was_started_with(served: Served) -> None:
     model_id, _ = await training(served)
     async with watched(served, model_id) as flown:
         await flown.until(lambda: is_now(flown, "running"))
-        pane = (await flown.open(RunPanel, "d")).query_one(TextPane)
+        pane = (await flown.open(TextPanel, "d")).query_one(TextPane)
         await flown.until(lambda: "starts from" in pane.plain)
         lines = [line.split() for line in pane.plain.splitlines()]
         size = str(flown.run.job.parameters["group_size"])

@@ -12,6 +12,7 @@ from hud_tui.rl.compare import branches
 from hud_tui.rl.tasks.checks import Finding
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.connect import ConnectScreen
@@ -19,7 +20,6 @@ from hud_tui.tui.screens.dialogs import ConfirmDialog, Dialog, HelpScreen, Over,
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.json import JsonScreen, JsonView
-from hud_tui.tui.screens.launch import FindingsPanel
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
@@ -249,7 +249,7 @@ async def test_all_findings_are_a_click_away() -> None:
         findings.findings = (*findings.findings, *[trouble] * 9)
         await hand.until(lambda: "shows all findings" in "".join(hand.lines))
         await hand.click("d shows all findings")
-        await hand.until_screen(FindingsPanel)
+        await hand.until_screen(TextPanel)
 
 
 async def test_jobs_go_in_by_two_clicks_and_siblings_by_one() -> None:

@@ -85,7 +85,7 @@ def port_of(url: str) -> int:
 
 
 async def test_an_outage_is_dated_and_ends_by_itself(
-    served: Served, model: Any, tmp_path: Path
+    served: Served, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncExitStack() as line:
         url = await line.enter_async_context(on_socket(served.service))
@@ -93,8 +93,17 @@ async def test_an_outage_is_dated_and_ends_by_itself(
             await app.until_view("checkpoints")
             await app.until(lambda: app.run.series.length == 3)
             assert not app.screen.has_class("-offline")
-            await line.aclose()
+            with monkeypatch.context() as unnoticed:
+                unnoticed.setattr(live_session, "LOST_S", 3600.0)
+                await line.aclose()
+                await app.press("5", then="runs")
+                await app.until_notice("no answer from")
+                assert "reading the runs" in app.said("#runs-empty")
             await app.until(lambda: is_offline(app))
+            unread = "were not read before the connection was lost: ^r reconnects."
+            await app.until(lambda: unread in app.drawn)
+            assert "0 runs" not in app.said("#runs-title")
+            await app.press("4", then="checkpoints")
             assert len(app.run.tree) == 3
             await app.until_notice("offline: the service does not answer, so nothing can be", "b")
             with pytest.raises(HudReadOnly):
@@ -102,12 +111,8 @@ async def test_an_outage_is_dated_and_ends_by_itself(
             assert app.net.sent == []
             await app.press("2", then="launch")
             assert "lists no tasksets" not in app.said("#lead")
-            await app.press("5", then="runs")
-            await app.until(lambda: "were not read before" in app.said("#runs-empty"))
-            assert "0 runs" not in app.said("#runs-title")
-            await app.press("6")
-            await app.until_view("jobs")
-            await app.until(lambda: "were not read before" in app.said("#jobs-empty"))
+            await app.press("6", then="jobs")
+            await app.until(lambda: unread in app.drawn)
             await line.enter_async_context(on_socket(served.service, port=port_of(url)))
             await app.until(lambda: not app.screen.has_class("-offline"))
             await app.until(lambda: "were not read" not in app.said("#jobs-empty"))

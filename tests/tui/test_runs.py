@@ -22,6 +22,7 @@ from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import MetricList, RunComparison
 from hud_tui.tui.screens.runs import EditDialog, RunDetails, RunsScreen
+from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RunTable
 from hud_tui.tui.widgets.run_curves import letter, shared_ends
 from hud_tui.wire import RunPage
@@ -235,7 +236,7 @@ async def test_details_say_every_parameter_and_a_name_and_a_note_are_given_in_pl
 ) -> None:
     async with runs(served, state=lambda: tmp_path) as (flown, view):
         await flown.open(RunDetails, "d")
-        pane: Any = flown.screen.query_one("#run-details")
+        pane: Any = flown.screen.query_one(TextPane)
         await flown.until(lambda: pane.lines)
         for word in (three[2], "learning rate", "2e-6", "tasks per step", "no gradient"):
             assert word in pane.plain
@@ -264,7 +265,7 @@ async def test_details_say_why_a_run_failed_and_what_to_press(
     assert (await ended(http, job))["status"] == "failed"
     async with runs(served) as (flown, view):
         await flown.open(RunDetails, "d")
-        pane: Any = flown.screen.query_one("#run-details")
+        pane: Any = flown.screen.query_one(TextPane)
         await flown.until(lambda: "the card is [red]gone[/]" in pane.plain)
         assert pane.plain.startswith("failed: ")
         assert "R in Runs resumes it, from the start on." in pane.plain

@@ -129,7 +129,8 @@ async def test_what_a_sweep_costs_is_in_sight_when_it_is_asked(
         for label in ("per", "in", "time"):
             assert lines[label].region.bottom <= box.bottom
         assert str(lines["time"].render()).split()[1] != "time"
-        assert app.screen.query_one("#confirm").region.bottom < size[1]
+        dialog = app.screen.query_one("#dialog").region
+        assert app.screen.query_one("#confirm").region.bottom == dialog.bottom - 1, "the last line"
 
 
 async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(

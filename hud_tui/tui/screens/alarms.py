@@ -11,11 +11,11 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from hud_tui.errors import HudError, HudUsage
+from hud_tui.errors import HudUsage
 from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report, Skipped
 from hud_tui.rl.export import Sheet, alarms_sheet
-from hud_tui.rl.head import HeadMove, Outcome, name, to_before
+from hud_tui.rl.head import HeadMove, to_before
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted
@@ -143,7 +143,7 @@ class AlarmsScreen(HudScreen):
         try:
             move = to_before(self.run, alarm)
         except HudUsage as error:
-            self._show_outcome(Outcome(False, error.message))
+            self.note.update(Content.styled(f"⚠ {error.message}", "bold $warning"))
             return
         self._steering = True
         self._steer(move)
@@ -151,18 +151,9 @@ class AlarmsScreen(HudScreen):
     @work(group="steer")
     async def _steer(self, move: HeadMove) -> None:
         try:
-            became = await steer(self, move, self.note.update)
-        except HudError as error:
-            self.show_error(error)
-            became = Outcome(False, f"refused: the head is {name(self.run.head)}")
+            await steer(self, move, self.note.update)
         finally:
             self._steering = False
-        if became is not None:
-            self._show_outcome(became)
-
-    def _show_outcome(self, became: Outcome) -> None:
-        mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
-        self.note.update(Content.styled(f"{mark} {became.text}", style))
 
 
 # Rows of the list, and the text of one alarm.

@@ -9,9 +9,9 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import time
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
-from textual import work
+from textual import on, work
 from textual.actions import ActionParseResult, parse
 from textual.app import App, ComposeResult
 from textual.content import Content
@@ -31,6 +31,7 @@ from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.export import Sheet, csv_pieces, json_pieces
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import plain_name
+from hud_tui.rl.own_numbers import Own
 from hud_tui.rl.progress import Liveness, State, engine_place, progress
 from hud_tui.rl.report import LocalFacts, allowed, report_files
 from hud_tui.rl.run import Run
@@ -40,9 +41,18 @@ from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
 from hud_tui.tui.layout import LayoutStore
-from hud_tui.tui.screens.dialogs import ChoiceDialog, InputDialog, make_way, show_error, show_notice
-from hud_tui.tui.session import RunSession
+from hud_tui.tui.screens.dialogs import (
+    ChoiceDialog,
+    InputDialog,
+    Panel,
+    T,
+    make_way,
+    show_error,
+    show_notice,
+)
+from hud_tui.tui.session import CONNECTING, RunSession
 from hud_tui.tui.theme import LOCK
+from hud_tui.tui.widgets.lines import TextPane
 
 
 class WritePolicy:
@@ -164,9 +174,7 @@ OLDER_S = 10.0
 class OfflineLine(Static):
     """Hidden while the service answers."""
 
-    freshness: reactive[Liveness] = reactive(
-        Liveness(State.CONNECTING, "connecting", None), repaint=False
-    )
+    freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` gives Unix seconds."""
@@ -224,9 +232,7 @@ class TopLine(Widget):
     ALLOW_SELECT = False
 
     run: reactive[Run] = reactive(Run, repaint=False)
-    freshness: reactive[Liveness] = reactive(
-        Liveness(State.CONNECTING, "connecting", None), repaint=False
-    )
+    freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
     aside: reactive[Aside] = reactive(lambda: Aside(), repaint=False)
     loop: reactive[RunRow | None] = reactive[RunRow | None](None, repaint=False)
     """The loop that trains the model from outside."""
@@ -244,28 +250,13 @@ class TopLine(Widget):
         self.view, self.service, self.read_only = view, service, read_only
         self.auto_links = False
 
-    def watch_run(self) -> None:
-        self._write()
-
-    def watch_freshness(self) -> None:
-        self._write()
-
-    def watch_aside(self) -> None:
-        self._write()
-
-    def watch_loop(self) -> None:
-        self._write()
-
     def on_resize(self) -> None:
-        self._write()
-
-    def _write(self) -> None:
-        width = self.size.width
-        text = top_line(
-            *(self.view, self.service, self.run, self.freshness, width),
+        self.line = top_line(
+            *(self.view, self.service, self.run, self.freshness, self.size.width),
             *(self.read_only, self.aside, self.loop),
         )
-        self.line = text
+
+    watch_run = watch_freshness = watch_aside = watch_loop = on_resize
 
     def render(self) -> Content:
         return self.line
@@ -342,17 +333,20 @@ def _scored(run: Run) -> str:
     tree = run.tree
     if tree.head is None:
         return ""
-    own, step = tree.own(tree.head), tree[tree.head].mean_reward
-    if own.heldout is not None:
-        return f"held-out {short(own.heldout)}{_of(own.over_briefly)}"
-    if own.reward is not None:
-        return f"reward {short(own.reward)}{_of(str(own.sampled or ''))}"
-    return "" if step is None else f"trained on reward {short(step)}"
+    step = tree[tree.head].mean_reward
+    trained = "" if step is None else f"trained on reward {short(step)}"
+    return scored(tree.own(tree.head)) or trained
 
 
-def _of(size: str) -> str:
-    """What a mean is of: rollouts, or tasks × rollouts."""
-    return f" ({size})" if size else ""
+def scored(own: Own) -> str:
+    """Reward of a checkpoint's own weights, and how many rollouts, or tasks × rollouts, it is of,
+    e.g. ``held-out .41 (12×4)``; empty if none were sampled."""
+    title, mean, of = "held-out", own.heldout, own.over_briefly
+    if mean is None:
+        title, mean, of = "reward", own.reward, str(own.sampled or "")
+    if mean is None:
+        return ""
+    return f"{title} {short(mean)} ({of})" if of else f"{title} {short(mean)}"
 
 
 def _alarms(run: Run) -> list[Part]:
@@ -479,7 +473,6 @@ class Aside:
     """A broken tunnel, or what is rented."""
 
 
-T = TypeVar("T")
 WIDTHS = [(0, "-slim"), (60, "-narrow"), (110, "-wide")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 """Style classes of a view by its number of lines."""
@@ -510,9 +503,7 @@ class HudScreen(Screen[None]):
     VERTICAL_BREAKPOINTS = HEIGHTS
 
     run: reactive[Run] = reactive(Run, repaint=False)
-    freshness: reactive[Liveness] = reactive(
-        Liveness(State.CONNECTING, "connecting", None), repaint=False
-    )
+    freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
     """Neither repaints the screen: that would redraw every line of every pane."""
 
     _edition = 0
@@ -567,11 +558,10 @@ class HudScreen(Screen[None]):
         if self.is_built and (line := self.query_one_optional(TopLine)):
             line.loop = loop
 
-    def watch_focused(self) -> None:
-        self.call_after_refresh(make_way, self)
-
     def on_resize(self) -> None:
         self.call_after_refresh(make_way, self)
+
+    watch_focused = on_resize
 
     def on_mount(self) -> None:
         """Called after `on_mount` of subclasses."""
@@ -641,10 +631,30 @@ class HudScreen(Screen[None]):
 
     @work(exclusive=True, group="export")
     async def action_export(self) -> None:
-        """Write the screen's content to a new file."""
-
         await export(self)
 
     def copy(self, text: str) -> None:
         """Copy the selection, else this text."""
         self.app.copy_to_clipboard(self.get_selected_text() or text)
+
+
+class TextPanel(Panel[None]):
+    """A text over the view, to scroll through."""
+
+    FOOT = "↑ ↓ scroll   {panel.close} back"
+
+    def __init__(self, title: str, lines: Callable[[int], Sequence[Content]]) -> None:
+        """`lines`: the text, for a width in cells."""
+        super().__init__(title)
+        self.pane, self.lines = TextPane(), lines
+
+    def body(self) -> Iterable[Widget]:
+        yield self.pane
+
+    def on_mount(self) -> None:
+        self.pane.focus()
+
+    @on(TextPane.Resized)
+    def lay_out(self) -> None:
+        """Draw the text as it is now."""
+        self.pane.show(self.lines(self.pane.width))

@@ -12,12 +12,10 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
-from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.checkpoint_tree import Kind, Tree, kind
 from hud_tui.rl.compare import Branch, Overlay, branch_overlay, branches, model_overlay
-from hud_tui.rl.metrics import healthy, metric, outside, short, title
-from hud_tui.rl.names import is_shared
+from hud_tui.rl.metrics import ChartOrder, healthy, metric, outside, short, title
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import MEANINGS, column
 from hud_tui.rl.runs import Column as RunColumn
@@ -25,66 +23,78 @@ from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import Choices
 from hud_tui.tui.screens.base import ViewContext
-from hud_tui.tui.screens.dialogs import Over
+from hud_tui.tui.screens.dialogs import Over, T
 from hud_tui.tui.widgets.row_list import NAME, Arrangement, Column, Row, RowList, RunTable
 from hud_tui.wire import Model
+
+
+class ListBox(Over[T]):
+    """A list in a box over the view, with its keys at the foot."""
+
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+    HEADING: ClassVar[str]
+    COLUMNS: ClassVar[Sequence[Column]]
+    FOOT: ClassVar[str]
+    """Names keys by their ids, see `FootLine`."""
+    BOX, NOTE = "charts", ""
+    """Ids of the box, and of the text beneath the list, if there is one."""
+    LEAST = 20
+    """Least width of the flexible column, cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = RowList(self.COLUMNS, id=f"{self.BOX}-list", least=self.LEAST)
+        self.note = Static("", id=self.NOTE or None, markup=False)
+        self.foot = FootLine(self.FOOT, id=f"{self.BOX}-foot")
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id=self.BOX) as box:
+            box.border_title = self.HEADING
+            yield self.rows
+            if self.NOTE:
+                yield self.note
+            yield self.foot
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
 
 
 class ChartedView(Protocol):
     """What the lists need of the view whose charts they configure."""
 
     choices: Choices
+    charts: ChartOrder
     focus_key: str
-
-    @property
-    def keys(self) -> Sequence[str]: ...
-
-    @property
-    def client(self) -> HudClient: ...
-
-    @property
-    def shown(self) -> Run: ...
+    shown: Run
+    context: ViewContext
 
     def enlarge(self, key: str) -> None: ...
 
     def compare(self, overlay: Overlay | None) -> None: ...
 
 
-CHART_COLUMNS = (
-    Column("", 1),
-    Column("metric", 18),
-    Column("newest", 7, right=True, rank=2),
-    Column("healthy", 9, rank=3),
-    Column("what it means"),
-)
-CHART_FOOT = (
-    "{charts.show_or_hide} show or hide  {charts.place.1} {charts.place.-1} move  "
-    "{charts.enlarge} enlarge  {charts.reset} reset  {charts.leave} back"
-)
-
-
-class ChartList(Over[None]):
+class ChartList(ListBox[None]):
     """Changes apply at once, and are stored."""
 
     VIEW: ClassVar = "charts"
     BINDINGS: ClassVar[list[BindingType]] = bindings("charts")
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+    HEADING = "charts"
+    COLUMNS = (
+        Column("", 1),
+        Column("metric", 18),
+        Column("newest", 7, right=True, rank=2),
+        Column("healthy", 9, rank=3),
+        Column("what it means"),
+    )
+    FOOT = (
+        "{charts.show_or_hide} show or hide  {charts.place.1} {charts.place.-1} move  "
+        "{charts.enlarge} enlarge  {charts.reset} reset  {charts.leave} back"
+    )
+    NOTE = "charts-note"
 
     def __init__(self, below: ChartedView) -> None:
-        """`below` is the screen whose charts these are."""
         super().__init__()
         self.below = below
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="charts") as box:
-            box.border_title = "charts"
-            yield RowList(CHART_COLUMNS, id="charts-list", least=20)
-            yield Static("", id="charts-note", markup=False)
-            yield FootLine(CHART_FOOT, id="charts-foot")
-
-    @property
-    def rows(self) -> RowList:
-        return self.query_one(RowList)
 
     def on_mount(self) -> None:
         self._show()
@@ -109,8 +119,8 @@ class ChartList(Over[None]):
         return Row(key, cells)
 
     def on_row_list_moved(self, event: RowList.Moved) -> None:
-        if (note := self.query_one_optional("#charts-note", Static)) and event.key is not None:
-            note.update(_note(event.key))
+        if event.key is not None:
+            self.note.update(_note(event.key))
 
     def action_show_or_hide(self) -> None:
         if (key := self.rows.key) is not None:
@@ -129,15 +139,10 @@ class ChartList(Over[None]):
         self.below.choices = self.below.choices.unchosen()
         self._show()
 
+    @on(RowList.Opened)
     def action_enlarge(self) -> None:
-        if (key := self.rows.key) is not None and key in self.below.keys:
+        if (key := self.rows.key) is not None and key in self.below.charts.keys:
             self.below.enlarge(key)
-        self.dismiss()
-
-    def on_row_list_opened(self) -> None:
-        self.action_enlarge()
-
-    def action_leave(self) -> None:
         self.dismiss()
 
 
@@ -150,44 +155,30 @@ def _note(key: str) -> Content:
     return Content.assemble((f"{one_line(key, 60)}  ", "bold"), *text)
 
 
-OVERLAY_COLUMNS = (
-    Column("compare with"),
-    Column("steps", 6, right=True),
-    Column("reward", 7, right=True, rank=1),
-    Column("diverged at", 14, rank=2),
-)
 NONE, BRANCH, MODEL = "none", "branch:", "model:"
-OVERLAY_FOOT = "{overlays.choose} compare   {overlays.leave} back"
 ALONE = "No other branch, and no other model with steps, to compare with."
 
 
-class OverlayList(Over[None]):
+class OverlayList(ListBox[None]):
     """Closes once the overlay is shown; Esc keeps the current one."""
 
     VIEW: ClassVar = "overlays"
     BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+    HEADING = "compare"
+    COLUMNS = (
+        Column("compare with"),
+        Column("steps", 6, right=True),
+        Column("reward", 7, right=True, rank=1),
+        Column("diverged at", 14, rank=2),
+    )
+    FOOT = "{overlays.choose} compare   {overlays.leave} back"
+    BOX = "overlays"
 
     def __init__(self, below: ChartedView) -> None:
-        """`below` is the screen whose curves are compared."""
         super().__init__()
-        self.below = below
+        self.below, self.client = below, below.context.session.client
         self.branches: Sequence[Branch] = branches(below.shown)
         self.models: Sequence[Model] = ()
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="overlays") as box:
-            box.border_title = "compare"
-            yield RowList(OVERLAY_COLUMNS, id="overlays-list", least=20)
-            yield FootLine(OVERLAY_FOOT, id="overlays-foot")
-
-    @property
-    def rows(self) -> RowList:
-        return self.query_one(RowList)
-
-    @property
-    def foot(self) -> FootLine:
-        return self.query_one(FootLine)
 
     def on_mount(self) -> None:
         self._show()
@@ -196,22 +187,20 @@ class OverlayList(Over[None]):
     @work(exclusive=True, group="read")
     async def read_models(self) -> None:
         try:
-            models = await self.below.client.models()
+            models = await self.client.models()
         except HudError as error:
-            self._show_error(error)
+            self.foot.update(one_line(error.message))
             return
         own = self.below.shown.model
         self.models = [
             model
             for model in models
-            if model.is_trainable
-            and not is_shared(model)
-            and model.checkpoint_count != 0
-            and (own is None or model.id != own.id)
+            if kind(model) is Kind.OWN and model.checkpoint_count != 0
+            if own is None or model.id != own.id
         ]
         self._show()
         if not self.models and not self.branches:
-            self.foot.show_text(f"{ALONE}\n{OVERLAY_FOOT}")
+            self.foot.show_text(f"{ALONE}\n{self.FOOT}")
 
     def _show(self) -> None:
         rows = [Row(NONE, (Content("nothing"), Content(), Content(), Content()))]
@@ -223,6 +212,7 @@ class OverlayList(Over[None]):
         rows += [_model(one) for one in self.models]
         self.rows.show(rows)
 
+    @on(RowList.Opened)
     def action_choose(self) -> None:
         key = self.rows.key or ""
         if key == NONE:
@@ -233,28 +223,19 @@ class OverlayList(Over[None]):
             [model] = [one for one in self.models if one.id == key.removeprefix(MODEL)]
             self.lay_model(model)
 
-    def on_row_list_opened(self) -> None:
-        self.action_choose()
-
     @work(exclusive=True, group="read")
     async def lay_model(self, model: Model) -> None:
         """Read the other model's tree, then overlay its curves."""
         self.foot.show_text("reading its steps …")
         try:
-            nodes = await self.below.client.checkpoints(model.id)
+            nodes = await self.client.checkpoints(model.id)
         except HudError as error:
-            self._show_error(error)
+            self.foot.update(one_line(error.message))
             return
         self._lay(model_overlay(self.below.shown, model, Tree.of(nodes)))
 
-    def _show_error(self, error: HudError) -> None:
-        self.foot.update(one_line(error.message))
-
     def _lay(self, overlay: Overlay | None) -> None:
         self.below.compare(overlay)
-        self.dismiss()
-
-    def action_leave(self) -> None:
         self.dismiss()
 
 
@@ -267,23 +248,6 @@ def _model(one: Model) -> Row:
     steps = short(one.checkpoint_count) if one.checkpoint_count is not None else ""
     cells = (one_line(one.model_name, 60), steps, "", "")
     return Row(f"{MODEL}{one.id}", tuple(map(Content, cells)))
-
-
-# The list of columns: which are shown, their order, sorting and grouping.
-
-
-ARRANGE_COLUMNS = (
-    Column("", 1),
-    Column("column", 24),
-    Column("sorted", 14),
-    Column("grouped", 7),
-    Column("under the cursor", rank=1),
-)
-ARRANGE_FOOT = (
-    "{columns.choose} sort  {columns.show_or_hide} show or hide  "
-    "{columns.place.-1} {columns.place.1} move  {columns.next_view} group  "
-    "{columns.reset} reset  {columns.leave} back"
-)
 
 
 class ArrangedView(Protocol):
@@ -300,28 +264,29 @@ class ArrangedView(Protocol):
     ) -> None: ...
 
 
-class ColumnList(Over[None]):
+class ColumnList(ListBox[None]):
     """Changes apply at once, and are stored."""
 
     VIEW: ClassVar = "columns"
     BINDINGS: ClassVar[list[BindingType]] = bindings("columns")
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+    HEADING = "columns"
+    COLUMNS = (
+        Column("", 1),
+        Column("column", 24),
+        Column("sorted", 14),
+        Column("grouped", 7),
+        Column("under the cursor", rank=1),
+    )
+    FOOT = (
+        "{columns.choose} sort  {columns.show_or_hide} show or hide  "
+        "{columns.place.-1} {columns.place.1} move  {columns.next_view} group  "
+        "{columns.reset} reset  {columns.leave} back"
+    )
+    NOTE, LEAST = "columns-note", 12
 
     def __init__(self, below: ArrangedView) -> None:
-        """`below` is the screen whose columns these are."""
         super().__init__()
         self.below = below
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="charts") as box:
-            box.border_title = "columns"
-            yield RowList(ARRANGE_COLUMNS, id="charts-list", least=12)
-            yield Static("", id="columns-note", markup=False)
-            yield FootLine(ARRANGE_FOOT, id="charts-foot")
-
-    @property
-    def rows(self) -> RowList:
-        return self.query_one(RowList)
 
     @property
     def arrangement(self) -> Arrangement:
@@ -351,16 +316,13 @@ class ColumnList(Over[None]):
 
     @on(RowList.Moved)
     def _show_meaning(self) -> None:
-        meaning = MEANINGS.get(self.rows.key or "", "")
-        self.query_one("#columns-note", Static).update(meaning)
+        self.note.update(MEANINGS.get(self.rows.key or "", ""))
 
+    @on(RowList.Opened)
     def action_choose(self) -> None:
         if (key := self.rows.key) is not None:
             self.below.rearrange(sort=self.arrangement.sorting(column(key)))
         self.dismiss()
-
-    def on_row_list_opened(self) -> None:
-        self.action_choose()
 
     def action_show_or_hide(self) -> None:
         key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
@@ -387,6 +349,3 @@ class ColumnList(Over[None]):
     def action_reset(self) -> None:
         self.below.rearrange(shown=[], sort="", group="")
         self._show()
-
-    def action_leave(self) -> None:
-        self.dismiss()

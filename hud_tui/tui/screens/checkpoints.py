@@ -24,7 +24,6 @@ from hud_tui.rl.export import Sheet, tree_sheet
 from hud_tui.rl.filter import Predicate, parse
 from hud_tui.rl.head import (
     HeadMove,
-    Outcome,
     name,
     refusal,
     to_known,
@@ -109,8 +108,6 @@ class CheckpointsScreen(HudScreen):
 
     VIEW = "checkpoints"
     BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")
-    AUTO_FOCUS: ClassVar[str | None] = "CheckpointTree"
-    """Not the hidden filter input: the first key would be typed into it."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
@@ -319,16 +316,12 @@ class CheckpointsScreen(HudScreen):
         self.filter_field.focus()
 
     def action_leave(self) -> None:
-        """Esc: leave the filter's input, then the filter, then the details."""
-        if self.focused is self.filter_field:
-            self.tree_list.focus()
-        elif self.filter_field.value:
-            self.filter_field.value = ""
-            self._filter()
-        else:
-            self.tree_list.focus()
+        """Esc: leave the filter's input, then the filter, then the message."""
+        typing = self.filter_field.has_focus
+        if not self.filter_field.leave(self.tree_list):
             self.show_note(Content())
-        self.filter_field.display = bool(self.filter_field.value)
+        elif not typing:
+            self._filter()
 
     @on(Input.Changed, "#tree-filter")
     def _typed(self) -> None:
@@ -390,8 +383,7 @@ class CheckpointsScreen(HudScreen):
 
     def _lay_out_tree(self, model_id: str) -> None:
         layout = self.context.layout.now
-        self.filter_field.value = layout.tree_filter
-        self.filter_field.display = bool(layout.tree_filter)
+        self.filter_field.fill(layout.tree_filter)
         self._filter()
         self.tree_list.unfold_only(layout.unfolded.get(model_id, ()))
 
@@ -674,20 +666,9 @@ class CheckpointsScreen(HudScreen):
     @work(group="steer")
     async def _steer(self, move: HeadMove) -> None:
         try:
-            became = await steer(self, move, self.show_note)
-        except HudError as error:
-            self.show_error(error)
-            self._became(Outcome(False, f"refused: the head is {name(self.run.head)}"))
-        else:
-            if became is not None:
-                self._became(became)
+            await steer(self, move, self.show_note)
         finally:
             self._steering = False
-
-    def _became(self, became: Outcome) -> None:
-        """Show the outcome below the tree."""
-        mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
-        self.show_note(Content.styled(f"{mark} {became.text}", style))
         self.renew_hints()  # what can be undone and redone has changed
 
     # The view: widgets, cursor, copying.
@@ -795,9 +776,8 @@ class CheckpointsScreen(HudScreen):
         """Move the cursor to a checkpoint; a filter that hides it is cleared."""
         cursor = self.tree_list.cursor
         if cursor.matches is not None and not cursor.matches.has(position):
-            self.filter_field.value = ""
+            self.filter_field.fill("")
             self._filter()
-            self.filter_field.display = False
         self.tree_list.go(position)
 
     def action_copy(self) -> None:

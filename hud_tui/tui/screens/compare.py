@@ -38,8 +38,10 @@ from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.tui.keys import OPENS, FootLine, bindings
 from hud_tui.tui.rollout_reader import StepGroups
+from hud_tui.tui.screens.chart_settings import ListBox
 from hud_tui.tui.screens.dialogs import Over, Panel, show_error
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.tui.widgets.run_curves import Compared, RunCurves, RunLegend
@@ -451,43 +453,27 @@ def _title(side: Tried) -> Content:
 # Runs laid over each other in one chart, and beside it what they differ in.
 
 
-METRIC_COLUMNS = (Column("metric", 22), Column("what it means"))
-METRIC_FOOT = "{overlays.choose} show  {overlays.leave} back"
-
-
-class MetricList(Over[str | None]):
-    """A list of metrics; closes with the chosen one."""
+class MetricList(ListBox[str | None]):
+    """Closes with the chosen metric."""
 
     VIEW: ClassVar = "overlays"
     BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+    HEADING = "metric"
+    COLUMNS = (Column("metric", 22), Column("what it means"))
+    FOOT = "{overlays.choose} show  {overlays.leave} back"
 
     def __init__(self, keys: Sequence[str], chosen: str) -> None:
         super().__init__()
         self.keys, self.chosen = keys, chosen
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="charts") as box:
-            box.border_title = "metric"
-            yield RowList(METRIC_COLUMNS, id="charts-list", least=20)
-            yield FootLine(METRIC_FOOT, id="charts-foot")
-
     def on_mount(self) -> None:
-        rows = self.query_one(RowList)
-        metrics = [(key, Content(metric_title(key)), metric(key).meaning) for key in self.keys]
-        rows.show(
-            [Row(key, (name_, Content.styled(meaning, MUTED))) for key, name_, meaning in metrics]
-        )
-        rows.select(self.chosen)
+        told = {key: Content.styled(metric(key).meaning, MUTED) for key in self.keys}
+        self.rows.show([Row(key, (Content(metric_title(key)), told[key])) for key in self.keys])
+        self.rows.select(self.chosen)
 
+    @on(RowList.Opened)
     def action_choose(self) -> None:
-        self.dismiss(self.query_one(RowList).key)
-
-    def on_row_list_opened(self) -> None:
-        self.action_choose()
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
+        self.dismiss(self.rows.key)
 
 
 AT_ONCE = 4
@@ -525,7 +511,7 @@ class RunComparison(Over[Destination | None]):
         self,
         rows: Callable[[], Sequence[RunRow]],
         source: RunList,
-        chosen_step: Callable[[str | None], str | None],
+        session: RunSession,
         first: Compared,
         names: Mapping[str, str],
     ) -> None:
@@ -533,13 +519,12 @@ class RunComparison(Over[Destination | None]):
         Args:
             rows: The runs.
             source: Reads their steps.
-            chosen_step: Returns the id of the checkpoint under the crosshair of all views. With an
-                argument it sets it; an empty text removes the crosshair.
+            session: Has the crosshair of all views.
             first: The initial display.
             names: Names of the runs, by id.
         """
         super().__init__()
-        self.rows_now, self.source, self.chosen_step = rows, source, chosen_step
+        self.rows_now, self.source, self.session = rows, source, session
         self.compared, self.names = first, names
         self.curves = RunCurves()
         self.legend = RunLegend(self.curves)
@@ -611,7 +596,7 @@ class RunComparison(Over[Destination | None]):
 
     def _find(self) -> None:
         """Move the crosshair to that of the other views, if one of the runs made that step."""
-        at = self.chosen_step(None)
+        at = self.session.at
         for place, (row, _) in enumerate(self.legend.rows):
             series = self.compared.series(row.id)
             if at is not None and at in series.ids:
@@ -641,11 +626,11 @@ class RunComparison(Over[Destination | None]):
         series = self.chosen
         if place is None or not len(series):
             self.change(at=None)
-            self.chosen_step("")
+            self.session.at = None
             return
         place = max(0, min(len(series) - 1, place))
         self.change(at=series.x(self.compared.axis)[place])
-        self.chosen_step(series.ids[place])
+        self.session.at = series.ids[place]
 
     # What the keys do.
 
@@ -665,7 +650,7 @@ class RunComparison(Over[Destination | None]):
         self.legend.move(by)
         self.change()
         if self.compared.at is not None and (id_ := self.checkpoint_id):
-            self.chosen_step(id_)
+            self.session.at = id_
 
     def action_axis(self) -> None:
         """Use the next x axis; the crosshair stays on its step."""

@@ -6,7 +6,7 @@ Enter goes one level in, Esc one level out. Active jobs are refreshed.
 from __future__ import annotations
 
 from asyncio import gather, sleep
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from time import time
 from typing import ClassVar
@@ -23,6 +23,7 @@ from textual.widgets import Input, Static
 from hud_tui.errors import HudConflict, HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
+from hud_tui.rl.progress import Liveness
 from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import (
     Run,
@@ -38,7 +39,14 @@ from hud_tui.rl.run import (
 )
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import LIMIT, one_line
-from hud_tui.tui.job_actions import RunRef, ask_cancel, ask_resume, why_no_cancel, why_no_resume
+from hud_tui.tui.job_actions import (
+    Ask,
+    RunRef,
+    ask_cancel,
+    ask_resume,
+    why_no_cancel,
+    why_no_resume,
+)
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.rollout_reader import (
     FORMS,
@@ -74,7 +82,7 @@ class Level(IntEnum):
 
 FILTER = "filter rows by text"
 SEARCH = "search the rollout; then n and N"
-UNREAD = "The jobs were not read before the connection was lost."
+UNREAD = "The jobs were not read before the connection was lost: {app.reconnect} reconnects."
 NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
 REPLAYED = "A replay has no jobs. {app.view.live} shows its run."
 NAME_LEAST = 34
@@ -133,15 +141,14 @@ class JobsBrowser(Vertical):
         self.field.placeholder = SEARCH if rollout else FILTER
         for one in Level:
             self.set_class(one is self.level, f"-{one.name.lower()}")
-        self.field.value = self.jobs_text if self.level is Level.JOBS else ""
-        self.field.display = bool(self.field.value)
+        self.field.fill(self.jobs_text if self.level is Level.JOBS else "")
         self.list.focus()
 
     def filter_jobs(self, text: str) -> None:
         """List only the jobs with this text."""
         self.jobs_text = text
         if self.level is Level.JOBS:
-            self.field.value, self.field.display = text, bool(text)
+            self.field.fill(text)
 
     def show_jobs(
         self, jobs: Sequence[Job] | None, now: float, instead: str, runs: Mapping[str, RunRow]
@@ -196,18 +203,6 @@ class JobsBrowser(Vertical):
         self._reason.display = bool(why)
         self._reason.update(one_line(why, LIMIT))
 
-    def begin_filter(self) -> None:
-        self.field.focus()
-
-    def end_filter(self) -> bool:
-        """Esc: leave the input, then clear it. Returns False if there was nothing to leave."""
-        typing, text = self.field.has_focus, self.field.value
-        if not typing:
-            self.field.value = ""
-        self.field.display = bool(self.field.value)
-        self.list.focus()
-        return typing or bool(text)
-
     @on(Input.Changed, "#jobs-filter")
     def _typed(self) -> None:
         if self.level is Level.JOBS:
@@ -216,7 +211,7 @@ class JobsBrowser(Vertical):
 
     @on(Input.Submitted, "#jobs-filter")
     def _submitted(self) -> None:
-        self.end_filter()
+        self.field.leave(self.list)
 
     def _title(self, title: Content, empty: str) -> None:
         self._title_line.update(title)
@@ -230,12 +225,7 @@ AGAIN_S = 2.0
 """Seconds between two refreshes of a running job."""
 
 
-NEXT = {
-    Shade.LOGPROB: Shade.RATIO,
-    Shade.RATIO: Shade.ADVANTAGE,
-    Shade.ADVANTAGE: Shade.LOGPROB,
-}
-
+NEXT = {Shade.LOGPROB: Shade.RATIO, Shade.RATIO: Shade.ADVANTAGE, Shade.ADVANTAGE: Shade.LOGPROB}
 NOT_SEARCHED = "No search yet: {jobs.filter} starts one."
 NOT_FOUND = "No match in this rollout."
 
@@ -277,7 +267,6 @@ class JobsScreen(HudScreen):
     VIEW = "jobs"
     BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
     AUTO_FOCUS: ClassVar[str | None] = "RowList"
-    """Not the hidden filter input: the first key would be typed into it."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
@@ -299,9 +288,9 @@ class JobsScreen(HudScreen):
         self._asked: set[tuple[str, str | None]] = set()
         self.shade = Shade.LOGPROB
         self._now: dict[str, dict[int, list[float]]] = {}
+        """Logprobs under the current policy, by trace and turn."""
         self._waits = ""
         """What the importance ratios of the rollout wait for."""
-        """Logprobs under the current policy, by trace and turn; empty while being read."""
         self._opened = False
         self._requested: str | None = None
         """Id of the job to move the cursor to."""
@@ -329,6 +318,10 @@ class JobsScreen(HudScreen):
         """The selected model's job has changed, and so has its row."""
         if self.is_mounted and run.job is not before.job:
             self._again(changed=True)
+
+    def watch_freshness(self, before: Liveness, now: Liveness) -> None:
+        if self.jobs is None and before.offline != now.offline:
+            self.show()  # they are no longer being read
 
     def _again(self, changed: bool = False) -> None:
         """Refresh what still runs; finished jobs are not read again."""
@@ -442,29 +435,23 @@ class JobsScreen(HudScreen):
     @work(exclusive=True, group="ratios")
     async def _read_now(self, trace: Trace) -> None:
         """One forward pass over this rollout: it changes nothing."""
-        job = self.job
-        model_id = job_model_id(job) if job is not None else None
-        followed = self.run.model
-        if model_id is None and followed is not None:
-            model_id = followed.id
+        model_id = None if self.job is None else job_model_id(self.job)
+        if model_id is None and self.run.model is not None:
+            model_id = self.run.model.id
         if model_id is None:
             notice = keyed("No model selected to compare with: {app.view.models} chooses one.")
             self.notify(notice, markup=False)
             return
         try:
-            passed = await self._forward_in_turn(str(model_id), trace)
-        except HudError as error:
-            self.show_error(error)
-            return
+            passed = await self.attempt(self._forward_in_turn(model_id, trace))
         finally:
             self._waits = ""
-        if passed is None:
-            return
-        self._now[trace.id] = {
-            turn: [p for p, mask in zip(datum.logprobs, datum.mask, strict=False) if mask > 0]
-            for turn, datum in enumerate(passed.data)
-        }
-        self.redraw()
+        if passed is not None:
+            self._now[trace.id] = {
+                turn: [p for p, mask in zip(datum.logprobs, datum.mask, strict=False) if mask > 0]
+                for turn, datum in enumerate(passed.data)
+            }
+            self.redraw()
 
     async def _forward_in_turn(self, model_id: str, trace: Trace) -> ForwardResult | None:
         """The forward pass. While a run trains the model the service refuses it, so it then waits
@@ -601,12 +588,6 @@ class JobsScreen(HudScreen):
         self.show()
         self.refresh_bindings()
 
-    def watch_part(self) -> None:
-        self.show()
-
-    def watch_turns(self) -> None:
-        self.show()
-
     def lay_out(self) -> None:
         super().lay_out()
         self.browser.filter_jobs(self.context.layout.now.jobs_filter)
@@ -618,10 +599,6 @@ class JobsScreen(HudScreen):
 
     def show(self) -> None:
         """Draw this level from what is known."""
-        self._draw()
-        self.renew_hints()
-
-    def _draw(self) -> None:
         job = self.job
         if self.level is Level.JOBS:
             self.browser.show_jobs(self.jobs, self.context.clock(), self._instead, self.runs)
@@ -630,6 +607,9 @@ class JobsScreen(HudScreen):
         else:
             self.redraw()
         self.show_reason()
+        self.renew_hints()
+
+    watch_part = watch_turns = show
 
     @property
     def _instead(self) -> str:
@@ -637,10 +617,6 @@ class JobsScreen(HudScreen):
         if self.jobs is not None:
             return REPLAYED if self.session.replays else NO_JOBS
         return UNREAD if self.session.freshness.offline else "reading the jobs …"
-
-    @on(RowList.Opened)
-    def _clicked_twice(self) -> None:
-        self.action_open()
 
     @on(RowList.Moved)
     def _cursor_moved(self) -> None:
@@ -652,6 +628,7 @@ class JobsScreen(HudScreen):
             self.open_trace(key)
         self.show_reason()
 
+    @on(RowList.Opened)
     def action_open(self) -> None:
         """Enter: one level in."""
         key, job = self.browser.list.key, self.job
@@ -662,7 +639,7 @@ class JobsScreen(HudScreen):
 
     def action_leave(self) -> None:
         """Esc: out of the filter, else one level out."""
-        if self.browser.end_filter() or self.level is Level.JOBS:
+        if self.browser.field.leave(self.browser.list) or self.level is Level.JOBS:
             return
         shown = self.trace.id if self.trace is not None else ""
         self._go_to(Level(self.level - 1))
@@ -692,7 +669,7 @@ class JobsScreen(HudScreen):
         self.read()
 
     def action_filter(self) -> None:
-        self.browser.begin_filter()
+        self.browser.field.focus()
 
     def action_refresh(self) -> None:
         self.read()
@@ -705,20 +682,10 @@ class JobsScreen(HudScreen):
             self.copy(key)
 
     def action_cancel_job(self) -> None:
-        if (job := self.job) is not None and self._may(self._why_no_cancel(job)):
-            run = self._run_of(job)
-            self._act(ask_cancel(self.app, self.session, self.context.writes, run))
+        self._act(ask_cancel, self._why_no_cancel)
 
     def action_resume_job(self) -> None:
-        if (job := self.job) is not None and self._may(self._why_no_resume(job)):
-            run = self._run_of(job)
-            self._act(ask_resume(self.app, self.session, self.context.writes, run))
-
-    def _run_of(self, job: Job) -> RunRef:
-        """The job; or the evaluation behind it, which the service does not know if this app samples
-        it."""
-        made = self.run.evaluations.get(job.id)
-        return RunRef.of_row(job) if made is None else RunRef.of_evaluation(made)
+        self._act(ask_resume, self._why_no_resume)
 
     def _why_no_cancel(self, job: Job) -> str:
         made = self.run.evaluations.get(job.id)
@@ -728,24 +695,21 @@ class JobsScreen(HudScreen):
         made = self.run.evaluations.get(job.id)
         return "" if made is not None and is_cut_short(made) else why_no_resume(job)
 
-    def _may(self, why_not: str) -> bool:
-        """Whether there is no objection; else shows it."""
-        if why_not:
-            self.notify(why_not, severity="warning", markup=False)
-        return not why_not
-
     @work(exclusive=True, group="act")
-    async def _act(self, action: Awaitable[str | None]) -> None:
-        """Ask and act, show the new status, then read again."""
-        job = self.job
-        what = "The evaluation" if job is not None and job_evaluates(job) else "The run"
-        try:
-            status = await action
-        except HudError as error:
-            self.show_error(error)
-        else:
-            if status is not None:
-                self.notify(f"{what} is {status}.", markup=False)
+    async def _act(self, ask: Ask, objection: Callable[[Job], str]) -> None:
+        """Cancel or resume the job unless there is an objection, show its new status, then read
+        again."""
+        if (job := self.job) is None:
+            return
+        if why_not := objection(job):
+            self.notify(why_not, severity="warning", markup=False)
+            return
+        made = self.run.evaluations.get(job.id)  # the service does not know what this app samples
+        run = RunRef.of_row(job) if made is None else RunRef.of_evaluation(made)
+        status = await self.attempt(ask(self.app, self.session, self.context.writes, run))
+        if status is not None:
+            what = "The evaluation" if job_evaluates(job) else "The run"
+            self.notify(f"{what} is {status}.", markup=False)
         self.read()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -14,14 +14,12 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
-from rich.text import Text
 from textual import on, work
 from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
-from textual.worker import Worker
 
 from hud_tui.client.preflight import load_source, preflight, readiness
 from hud_tui.client.runs import RunList
@@ -56,8 +54,8 @@ from hud_tui.tui.run_draft import (
     what_is_sent,
     with_baseline,
 )
-from hud_tui.tui.screens.base import WIDTHS, HudScreen, ViewContext
-from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel
+from hud_tui.tui.screens.base import WIDTHS, HudScreen, TextPanel, ViewContext
+from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.widgets.form import (
     FileSuggester,
     FilterField,
@@ -67,7 +65,6 @@ from hud_tui.tui.widgets.form import (
     RunForm,
     whole_lines,
 )
-from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RowList, fold
 from hud_tui.wire import JobParameters, Model, Taskset
 
@@ -79,29 +76,6 @@ LEAST_ABOUT = 30
 
 MOST_GROUPS = 48
 """Tasks sampled by default."""
-
-
-class FindingsPanel(Panel[None]):
-    """All findings of the checks, to scroll through."""
-
-    FOOT = "↑ ↓ scroll   {panel.close} back"
-
-    def __init__(self, title: str, findings: Sequence[Finding]) -> None:
-        super().__init__(title)
-        self.findings = findings
-        self.pane = TextPane(id="all-findings")
-
-    def body(self) -> Iterable[Widget]:
-        yield self.pane
-
-    def on_mount(self) -> None:
-        self.pane.focus()
-
-    @on(TextPane.Resized)
-    def _lay_out(self) -> None:
-        self.pane.show(list(whole_lines(self.findings, self.pane.width)))
-
-
 OUTDATED = "rollouts are made in another way now: submitting checks the environment again first"
 FIRST_TASKSET = "mixed"
 """Taskset of a first start, if the service has it."""
@@ -118,7 +92,6 @@ class LaunchScreen(HudScreen):
         self.sources = RowList(TASKSET_COLUMNS, id="tasksets", least=LEAST_ABOUT)
         self.tasks = RowList(TASK_COLUMNS, id="tasks", least=22)
         self.filter_field = FilterField("filter the tasks by slug, scenario or args", "task-filter")
-        self._trial: Worker[None] | None = None
         self._requested: str | None = None
         """Slug of the task to move the cursor to."""
         self.tasksets: list[Taskset] | None = None
@@ -150,31 +123,25 @@ class LaunchScreen(HudScreen):
         else:
             self.try_tasks(model, parameters(values))
 
-    def try_tasks(
-        self, model: Model, run_parameters: JobParameters, groups: int | None = None
-    ) -> None:
-        """Start sampling, unless the user declines."""
-        train = sum(not task.heldout for task in self.draft.tasks)
-        self._trial = self._try(model, run_parameters, groups or min(MOST_GROUPS, max(1, train)))
-
     def stop_trial(self) -> None:
         """Stop sampling; results so far are kept."""
-        if self._trial is not None:
-            self._trial.cancel()
-            self._trial = None
+        self.workers.cancel_group(self, "trial")
 
     @work(exclusive=True, group="trial")
-    async def _try(self, model: Model, parameters: JobParameters, groups: int) -> None:
+    async def try_tasks(self, model: Model, parameters: JobParameters, groups: int = 0) -> None:
+        """Sample so many groups, or the usual number, unless the user declines."""
+        tasks = self.draft.tasks
+        train = sum(not task.heldout for task in tasks)
         try:
-            request = await ask_of(self.client, model, parameters, groups)
+            most = groups or min(MOST_GROUPS, max(1, train))
+            request = await ask_of(self.client, model, parameters, most)
             if not (self.client.settings.local or await self._agreed(request)):
                 return
-            tasks = self.draft.tasks
             size = size_of(model, parameters, request, tasks)
             self._show(replace(self.draft.trial, signals={}, size=size, running=True))
-            measured = measure(
-                self.client, tasks, model, request, self._cache(), self.draft.taskset_id
-            )
+            directory, taskset_id = self.session.store.directory, self.draft.taskset_id
+            cache = None if directory is None else SignalCache(directory / "signal")
+            measured = measure(self.client, tasks, model, request, cache, taskset_id)
             async with aclosing(measured):
                 async for progress in measured:
                     self._show(self.draft.trial.observe(progress))
@@ -194,18 +161,12 @@ class LaunchScreen(HudScreen):
         machine."""
         count = request.groups * request.group_size
         lines = [
-            Text(
-                f"{request.groups} groups of {request.group_size}: {count} rollouts by the service"
-            ),
-            Text(f"of {one_line(request.model, 60)}, at its current head"),
-            Text("Results on record for this taskset are reused."),
+            f"{request.groups} groups of {request.group_size}: {count} rollouts by the service",
+            f"of {one_line(request.model, 60)}, at its current head",
+            "Results on record for this taskset are reused.",
         ]
         agreed: bool = await self.app.push_screen_wait(ConfirmDialog("Try the tasks", lines, "Try"))
         return agreed
-
-    def _cache(self) -> SignalCache | None:
-        directory = self.session.store.directory
-        return SignalCache(directory / "signal") if directory is not None else None
 
     def _show(self, trial: Trial) -> None:
         self.draft = replace(self.draft, trial=trial)
@@ -256,6 +217,7 @@ class LaunchScreen(HudScreen):
     def _list_sources(self) -> None:
         self.sources.show(taskset_rows(self.tasksets or (), self.draft.source))
 
+    @on(RowList.Opened, "#tasksets")
     def action_choose(self) -> None:
         """Enter on a taskset: check it, and go to the button; on a button: press it."""
         if isinstance(self.focused, Button):
@@ -291,10 +253,6 @@ class LaunchScreen(HudScreen):
         name = one_line(chosen.name, 60) if chosen is not None else ""
         about.update(Content.assemble((name, "bold"), (f"  {text}", "$text-muted")))
 
-    @on(RowList.Opened, "#tasksets")
-    def _opened(self, event: RowList.Opened) -> None:
-        self._take(event.key)
-
     @on(Input.Submitted, "#path")
     def _path_typed(self, event: Input.Submitted) -> None:
         if event.value.strip():
@@ -324,8 +282,7 @@ class LaunchScreen(HudScreen):
         key, slug, self._requested = str(slugs.index(self._requested)), self._requested, None
         for text in ("", slug):
             if all(row.key != key for row in self.tasks.rows):
-                self.filter_field.value = text
-                self.filter_field.display = bool(text)
+                self.filter_field.fill(text)
                 self._list_tasks()
         self.tasks.select(key)
         self.tasks.focus()
@@ -427,7 +384,8 @@ class LaunchScreen(HudScreen):
     def action_details(self) -> None:
         """Show all findings, for which the pane may not have enough room."""
         title = f"Findings of the checks: {self.draft.source or 'no taskset yet'}"
-        self.app.push_screen(FindingsPanel(title, self.draft.found_in_all))
+        findings = self.draft.found_in_all
+        self.app.push_screen(TextPanel(title, lambda width: [*whole_lines(findings, width)]))
 
     def action_filter(self) -> None:
         self.filter_field.focus()
@@ -523,7 +481,6 @@ class LaunchScreen(HudScreen):
         return self.run.model is not None and self.run.model.id == self.session.first_fork
 
     def on_mount(self) -> None:
-        self.filter_field.display = False
         self.sources.focus()
 
     def on_screen_resume(self) -> None:
@@ -594,7 +551,7 @@ class LaunchScreen(HudScreen):
         """Sample the tasks as requested on the command line."""
         model, values = self.run.model, self.form.read()
         if model is not None and values is not None:
-            self.try_tasks(model, parameters(values), self.context.start.sample)
+            self.try_tasks(model, parameters(values), self.context.start.sample or 0)
 
     @property
     def blocked(self) -> str:
@@ -736,16 +693,9 @@ class LaunchScreen(HudScreen):
         draft, files = self.draft, SweepFiles(directory)
         fixed = parameters({key: value for key, value in values.items() if key not in swept})
         tasks, out = draft.chosen, tuple(sorted(draft.trial.left_out))
-        planned = plan_sweep(
-            self.client,
-            files,
-            model,
-            (draft.source or "", tasks),
-            fixed.model_dump(exclude_none=True),
-            swept,
-            self.form.at_once,
-            out,
-        )
+        typed, source = fixed.model_dump(exclude_none=True), (draft.source or "", tasks)
+        at_once = self.form.at_once
+        planned = plan_sweep(self.client, files, model, source, typed, swept, at_once, out)
         sweep = await self.attempt(planned)
         if sweep is None:
             return
@@ -780,17 +730,15 @@ class LaunchScreen(HudScreen):
     def action_leave(self) -> None:
         """Stop the trial; withdraw a waiting submission; clear the filter; else go back to the
         tasksets."""
-        if self.focused is self.filter_field:
-            self.tasks.focus()
-            self.filter_field.display = bool(self.filter_field.value)
+        if self.filter_field.has_focus:
+            self.filter_field.leave(self.tasks)
         elif self.draft.trial.running:
             self.stop_trial()
         elif self.draft.waiting:
             self.draft = replace(self.draft, waiting=False)
             self.show_state()
         elif self.filter_field.value:
-            self.filter_field.value = ""
-            self.filter_field.display = False
+            self.filter_field.fill("")
         else:
             self.sources.focus()
 

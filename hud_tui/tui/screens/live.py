@@ -27,14 +27,14 @@ from hud_tui.rl.runs import RunRow
 from hud_tui.tui.job_actions import RESUMABLE, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
-from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
-from hud_tui.tui.screens.dialogs import InputDialog, Panel
+from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.chart import ChartData, MetricGrid
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
-from hud_tui.tui.widgets.lines import LinesView, TextPane
+from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus, run_facts
 
 REWARD = "reward_mean"
@@ -85,26 +85,6 @@ HINTS: dict[str, tuple[str, ...]] = {
     "events": ("open", "pane(1)", "follow", "cancel_run", "resume_run", "leave"),
 }
 """The most used keys of each pane."""
-
-
-class RunPanel(Panel[None]):
-    """Everything that the run was started with."""
-
-    FOOT = "↑ ↓ scroll   {panel.close} back"
-
-    def __init__(self, run: Run) -> None:
-        super().__init__("Run")
-        self.run, self.pane = run, TextPane(id="run-facts")
-
-    def body(self) -> Iterable[Widget]:
-        yield self.pane
-
-    def on_mount(self) -> None:
-        self.pane.focus()
-
-    @on(TextPane.Resized)
-    def _lay_out(self) -> None:
-        self.pane.show(run_facts(self.run))
 
 
 class LiveScreen(HudScreen):
@@ -163,11 +143,6 @@ class LiveScreen(HudScreen):
 
     def watch_cursor(self) -> None:
         self.renew_hints()
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The displayed metrics, in order."""
-        return self.charts.keys
 
     def _arrange(self) -> None:
         run = self.shown
@@ -284,7 +259,8 @@ class LiveScreen(HudScreen):
 
     def action_details(self) -> None:
         """Show the run's parameters, and its starting point."""
-        self.app.push_screen(RunPanel(self.run))
+        run = self.run
+        self.app.push_screen(TextPanel("Run", lambda width: run_facts(run)))
 
     def action_charts(self) -> None:
         """Choose which metrics are shown, and their order."""
@@ -534,7 +510,7 @@ class LiveScreen(HudScreen):
         """The groups if that pane has the focus; else all metrics, in the charts' order."""
         if self.pane == "groups":
             return groups_sheet(self.shown)
-        return metrics_sheet(self.shown, self.keys)
+        return metrics_sheet(self.shown, self.charts.keys)
 
     def action_follow(self) -> None:
         """Follow the newest step, or freeze the screen."""

@@ -144,8 +144,6 @@ NO_COMMAND = "hud-tui has no command for it: {log.copy_as} copies the request."
 class LogScreen(Leavable[None]):
     VIEW = "log"
     BINDINGS: ClassVar[list[BindingType]] = bindings("log")
-    AUTO_FOCUS: ClassVar[str | None] = "RowList"
-    """Not the hidden filter input: the first key would be typed into it."""
 
     def __init__(self, state: Path | None, clock: Callable[[], float], client: HudClient) -> None:
         """
@@ -172,7 +170,6 @@ class LogScreen(Leavable[None]):
         yield KeyLine(self.VIEW)
 
     def on_mount(self) -> None:
-        self.filter_field.display = False
         self.list.focus()
         self.read()
         self.set_interval(AGAIN_S, self._again)
@@ -295,11 +292,5 @@ class LogScreen(Leavable[None]):
         self.read()
 
     def action_leave(self) -> None:
-        """Leave the filter's input; then clear it; then return to the view."""
-        if self.filter_field.has_focus:
-            self.list.focus()
-        elif self.filter_field.value:
-            self.filter_field.value = ""
-        else:
+        if not self.filter_field.leave(self.list):
             self.dismiss()
-        self.filter_field.display = bool(self.filter_field.value)

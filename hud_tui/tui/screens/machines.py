@@ -526,7 +526,6 @@ class SetUps:
 class MachinesScreen(Leavable[None]):
     VIEW = "machines"
     BINDINGS: ClassVar[list[BindingType]] = bindings("machines")
-    AUTO_FOCUS: ClassVar[str | None] = "RowList"
 
     def __init__(
         self,

@@ -283,8 +283,6 @@ class ModelsScreen(HudScreen):
     """With the embedded service, before the user has a model."""
     VIEW = "models"
     BINDINGS: ClassVar[list[BindingType]] = bindings("models")
-    AUTO_FOCUS: ClassVar[str | None] = "RowList"
-    """Not the hidden filter input: the first key would be typed into it."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
@@ -421,8 +419,7 @@ class ModelsScreen(HudScreen):
         ):
             return
         if not any(row.key == self._requested for row in self.rows.rows):
-            self.filter_field.value = ""
-            self.filter_field.display = False
+            self.filter_field.fill("")
             self.show_rows()
         self.rows.select(self._requested)
         self._requested = None
@@ -572,8 +569,7 @@ class ModelsScreen(HudScreen):
 
     def lay_out(self) -> None:
         super().lay_out()
-        text = self.context.layout.now.models_filter
-        self.filter_field.value, self.filter_field.display = text, bool(text)
+        self.filter_field.fill(self.context.layout.now.models_filter)
 
     def action_filter(self) -> None:
         self.filter_field.focus()
@@ -588,12 +584,7 @@ class ModelsScreen(HudScreen):
         self.rows.focus()
 
     def action_leave(self) -> None:
-        """Esc: leave the filter's input; then clear it."""
-        if self.focused is self.filter_field:
-            self.rows.focus()
-        else:
-            self.filter_field.value = ""
-        self.filter_field.display = bool(self.filter_field.value)
+        self.filter_field.leave(self.rows)
 
     def action_refresh(self) -> None:
         self.read()

@@ -30,13 +30,12 @@ from hud_tui.errors import HudError
 from hud_tui.keys import VIEWS, WRITES, Action, of_view
 from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
 from hud_tui.rl.evaluation import size
-from hud_tui.rl.metrics import short
 from hud_tui.rl.run import job_model_id
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import doable, shows_view
 from hud_tui.tui.rollout_reader import StepGroups
-from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.base import HudScreen, scored
 from hud_tui.tui.screens.dialogs import LIST_KEYS, Over
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.launch import LaunchScreen
@@ -111,13 +110,15 @@ class Section:
 
     def add(
         self, names: Sequence[str], ids: Sequence[str] = (), descriptions: Sequence[str] = ()
-    ) -> None:
-        """Append places; `ids` and `descriptions` have one for each name, or are empty."""
+    ) -> Section:
+        """Append places; `ids` and `descriptions` have one for each name, or are empty. Returns the
+        section."""
         for at in range(0, len(names), BLOCK):
             part = slice(at, at + BLOCK)
             lines = map(_lines, (names[part], ids[part], descriptions[part]))
             self.blocks.append(Block(self.size + at, *lines))
         self.size += len(names)
+        return self
 
     def phrase_of(self, words: Sequence[str]) -> str:
         """The text to search for: the words without those that name the owner and, before others,
@@ -320,10 +321,6 @@ class Palette(Over[Place | None]):
             self._gather(self._service)
 
     @property
-    def text(self) -> str:
-        return self.field.value
-
-    @property
     def sections(self) -> list[Section]:
         return [*self._actions, *self._more.values(), *self._elsewhere]
 
@@ -333,8 +330,8 @@ class Palette(Over[Place | None]):
         self._gathering = True
         async for section in places.sections():
             self._more[section.kind, section.within] = section
-            if self.text and len(self._places) < MOST:
-                self._find(self.text)
+            if self.field.value and len(self._places) < MOST:
+                self._find(self.field.value)
         self._gathering = False
         self._show_no_match()
 
@@ -344,7 +341,7 @@ class Palette(Over[Place | None]):
         section = await places.within(text.casefold().split())
         if section is not None and section not in self._more.values():
             self._more[section.kind, section.within] = section
-            self._find(self.text)
+            self._find(self.field.value)
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -399,7 +396,7 @@ class Palette(Over[Place | None]):
 
     def _show_no_match(self) -> None:
         """Say that nothing matches, and what is searched."""
-        text = one_line(self.text.strip(), 60)
+        text = one_line(self.field.value.strip(), 60)
         message = f"nothing matches “{text}”" if text and not self._places else ""
         if message and self._gathering:
             message = f"{message} yet: names are being read …"
@@ -415,10 +412,10 @@ class Palette(Over[Place | None]):
         self.list.action_page(pages)
 
     def on_input_submitted(self) -> None:
-        if self._listed_for == self.text:
+        if self._listed_for == self.field.value:
             self._choose()
         else:  # the list is still of a shorter text
-            best = next((one for one in self._matches(self.text) if one is not None), None)
+            best = next((one for one in self._matches(self.field.value) if one is not None), None)
             self._show([] if best is None else [best])
             self._choose()
 
@@ -479,9 +476,7 @@ def action_sections(screen: Screen[object]) -> Iterator[Section]:
         yield _of_actions(title, places, [one.action for one in of_kind])
     wear = {name: partial(app.run_action, f"app.wear({name!r})") for name in TITLES}
     themes = [Place(f"Theme: {TITLES[name]}", wear[name]) for name in TITLES]
-    section = Section("theme", themes.__getitem__)
-    section.add([place.name for place in themes])
-    yield section
+    yield Section("theme", themes.__getitem__).add([place.name for place in themes])
 
 
 HIDDEN = frozenset({"command_palette", "interrupt"})
@@ -503,8 +498,7 @@ def _of_actions(
     """Actions are searched by their labels, then by what their help tells."""
     section = Section(kind, places.__getitem__, within, required=False)
     descriptions = ["" if one.name in UNTOLD else f"· {one.label}: {one.help}" for one in actions]
-    section.add([one.label for one in actions], descriptions=descriptions)
-    return section
+    return section.add([one.label for one in actions], descriptions=descriptions)
 
 
 # Places of the service, beside views and actions.
@@ -605,8 +599,7 @@ class Places:
         found = await self._session.client.tasksets()
         names = [one.name for one in found]
         section = Section("taskset", lambda at: Place(names[at], partial(self._launch, names[at])))
-        section.add(names, [one.id for one in found])
-        yield section
+        yield section.add(names, [one.id for one in found])
         self._tasks_of = {one: tasks for one, tasks in self._tasks_of.items() if one in found}
         listed = 0
         for one in found:
@@ -627,9 +620,7 @@ class Places:
         def place(at: int) -> Place:
             return Place(slugs[at], partial(self._launch, taskset, slugs[at]), f"of {taskset}")
 
-        section = Section(title, place, within=taskset, required=False)
-        section.add(slugs)
-        return section
+        return Section(title, place, within=taskset, required=False).add(slugs)
 
     async def _launch(self, taskset: str, slug: str | None = None) -> None:
         """Check a taskset in Launch, as Enter there does, with the cursor on a task."""
@@ -665,8 +656,7 @@ class Places:
             return Place(one.model_name, partial(self._open, one))
 
         section = Section("model", place)
-        section.add([one.model_name for one in models], [one.id for one in models])
-        return section
+        return section.add([one.model_name for one in models], [one.id for one in models])
 
     async def _open(self, model: Model) -> None:
         """What Enter does in Models; the user's own model is selected at once."""
@@ -697,9 +687,7 @@ class Places:
         def place(at: int) -> Place:
             return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), note)
 
-        section = Section("held-out task", place)
-        section.add(slugs)
-        return section
+        return Section("held-out task", place).add(slugs)
 
     async def _rollouts(self, found: Evaluation, node: Checkpoint | None, slug: str) -> None:
         """Show an evaluation's rollouts of a task."""
@@ -713,26 +701,16 @@ class Places:
         newest = (tree[at] for at in islice(tree.lineage(tree.head), TASK_STEPS))
         found = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
         slugs = sorted(slug for slug in found if slug)
-        section = Section("task", lambda at: Place(slugs[at], self._live(slugs[at]), IN_RUN))
-        section.add(slugs)
-        return section
 
-    def _live(self, slug: str) -> Callable[[], Awaitable[None]]:
-        return partial(self._show, "live", slug)
+        def place(at: int) -> Place:
+            return Place(slugs[at], partial(self._show, "live", slugs[at]), IN_RUN)
+
+        return Section("task", place).add(slugs)
 
     def _checkpoint(self, tree: Tree, position: int) -> Place:
-        node, own = tree[position], tree.own(position)
-        values = {
-            f"held-out {short(own.heldout)}": (own.heldout, own.over_briefly),
-            f"reward {short(own.reward)}": (own.reward, str(own.sampled or "")),
-        }
-        notes = (
-            f"{title} ({of})" if of else title
-            for title, (value, of) in values.items()
-            if value is not None
-        )
+        node = tree[position]
         go = partial(self._show, "checkpoints", node.id)
-        return Place(label(node), go, next(notes, ""))
+        return Place(label(node), go, scored(tree.own(position)))
 
     def _checkpoint_of(self, model: Model, nodes: Sequence[Checkpoint], at: int) -> Place:
         node = nodes[-1 - at]
@@ -756,8 +734,7 @@ class Places:
             return Place(one.name or one.id, go, f"{short} {one.status or ''}", id=short)
 
         section = Section(kind, place)
-        section.add([one.name or "" for one in jobs], [one.id for one in jobs])
-        return section
+        return section.add([one.name or "" for one in jobs], [one.id for one in jobs])
 
     async def _read_jobs(self) -> bool:
         """Read the jobs, after the first time only the newest. Returns whether any has changed."""
@@ -766,10 +743,8 @@ class Places:
             newest = {job.id: job for job in await self._session.client.jobs(most)}
         except HudError:
             return False
-        before, self._jobs = (
-            self._jobs,
-            newest | {id_: job for id_, job in self._jobs.items() if id_ not in newest},
-        )
+        before = self._jobs
+        self._jobs = newest | {id_: job for id_, job in before.items() if id_ not in newest}
         return self._jobs != before
 
     async def _show(self, view: str, name: str) -> None:

@@ -6,7 +6,7 @@ from asyncio import sleep
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.export import Sheet
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import REWARD
+from hud_tui.rl.progress import Liveness
 from hud_tui.rl.run import Run, reason, trouble
 from hud_tui.rl.runs import (
     COLUMNS,
@@ -52,12 +53,11 @@ from hud_tui.tui.job_actions import (
 )
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.layout import read_choices
-from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import RunComparison
-from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog, Panel
+from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import Arrangement, RunTable
 from hud_tui.tui.widgets.run_curves import Compared, RunPreview
 from hud_tui.wire import JobStatus
@@ -109,11 +109,9 @@ LOG_BYTES, LOG_LINES = 100_000, 500
 """Most bytes and lines of a log that are shown."""
 
 
-class RunDetails(Panel[None]):
+class RunDetails(TextPanel):
     """Every column and parameter of a run; for one driven from here also errors in the user's code,
     and the end of the environment's output."""
-
-    FOOT = "↑ ↓ scroll   {panel.close} back"
 
     def __init__(
         self,
@@ -129,20 +127,15 @@ class RunDetails(Panel[None]):
             state: The state directory, for the files of a run that is driven from here.
             ask: Reads its status, which says why it ended; None for a loop, which has none.
         """
-        super().__init__(f"run {row.title}")
+        super().__init__(f"run {row.title}", self._text)
         self.row, self.now, self._ask = row, now, ask
         self._why: list[Content] = []
         """Why it ended, and what to press."""
         self.driven = driven_here(state, row.id)
-        self.pane = TextPane(id="run-details")
-
-    def body(self) -> Iterable[Widget]:
-        yield self.pane
 
     def on_mount(self) -> None:
-        self.pane.focus()
         if self.driven is not None:
-            self.set_interval(AGAIN_S, self._lay_out)
+            self.set_interval(AGAIN_S, self.lay_out)
         if self._ask is not None:
             self._read_why(self._ask)
 
@@ -154,11 +147,10 @@ class RunDetails(Panel[None]):
             self._why = [Content.styled(f"its status cannot be read: {error.message}", "$warning")]
         else:
             self._why = list(_why_ended(self.row, status))
-        self._lay_out()
+        self.lay_out()
 
-    @on(TextPane.Resized)
-    def _lay_out(self) -> None:
-        width = max(LEAST_TOLD + LABELLED, self.pane.width)
+    def _text(self, room: int) -> list[Content]:
+        width = max(LEAST_TOLD + LABELLED, room)
         lines = [*self._why, *([Content()] if self._why else [])]
         listed = (one for one in COLUMNS.values() if one.key != "heldout_n")  # the held-out says it
         for one in listed:
@@ -174,7 +166,7 @@ class RunDetails(Panel[None]):
             lines += _failures(self.driven)
             lines += _log("environment's log", self.driven.environment_log)
             lines += _log("driver's log", self.driven.driver_log)
-        self.pane.show(_wrapped(lines, self.pane.width))
+        return _wrapped(lines, room)
 
 
 def _wrapped(lines: Sequence[Content], width: int) -> list[Content]:
@@ -249,7 +241,7 @@ NO_RUNS = (
     "No runs yet. Press {app.view.launch} to launch one; a loop of your own is listed\n"
     "once it has taken a step."
 )
-UNREAD = "The runs were not read before the connection was lost."
+UNREAD = "The runs were not read before the connection was lost: {app.reconnect} reconnects."
 NO_MATCH = "No run matches. {^runs.leave} shows all."
 REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
 RUN, SWEEP = "run", "sweep"
@@ -265,7 +257,7 @@ class Source:
     list: RunList
     client: object
     notes: Notebook
-    sweeps: SweepFiles | None = field(default=None)
+    sweeps: SweepFiles | None
 
 
 class RunsScreen(HudScreen):
@@ -318,7 +310,6 @@ class RunsScreen(HudScreen):
         return self._source
 
     def on_mount(self) -> None:
-        self.filter_field.display = bool(self.filter_field.value)
         self.set_interval(AGAIN_S, self._again)
 
     def on_screen_resume(self) -> None:
@@ -349,7 +340,7 @@ class RunsScreen(HudScreen):
         driven = [one.progress_text for one in self.session.sweeps.values()]
         if driven != self._driven and self.rows is not None:
             self._driven = driven
-            self._show_title(sum(isinstance(one, RunRow) for one in self.table.lines))
+            self._show_title()
         if rows is not self.rows and self.is_built:
             first = self.rows is None
             self.rows, self._titles = rows, Counter(row.title for row in rows)
@@ -377,8 +368,7 @@ class RunsScreen(HudScreen):
             return
         lines = self.table.lines
         if not any(isinstance(one, RunRow) and one.id == self._requested for one in lines):
-            self.filter_field.value = ""
-            self.filter_field.display = False
+            self.filter_field.fill("")
             self.show()
         self.table.select(self._requested)
         self._requested = None
@@ -392,13 +382,16 @@ class RunsScreen(HudScreen):
                 self._find()  # it was selected in another view
             self.table.redraw()
 
+    def watch_freshness(self, before: Liveness, now: Liveness) -> None:
+        if self.rows is None and before.offline != now.offline:
+            self.show()  # they are no longer being read
+
     # Drawing.
 
     def lay_out(self) -> None:
         super().lay_out()
         layout = self.context.layout.now
-        self.filter_field.value = layout.runs_filter
-        self.filter_field.display = bool(layout.runs_filter)
+        self.filter_field.fill(layout.runs_filter)
         self.table.lay(Arrangement.of(layout.runs_columns, layout.runs_sort, layout.runs_group))
         self.show()
 
@@ -442,7 +435,7 @@ class RunsScreen(HudScreen):
         empty = "" if rows else self._empty()
         self.set_class(bool(empty), "-empty")
         self.query_one("#runs-empty", Static).update(empty)
-        self._show_title(len(rows))
+        self._show_title()
         self._preview()
         self.renew_hints()
         if not empty and self.focused is None:  # a hidden widget cannot have the focus
@@ -452,16 +445,17 @@ class RunsScreen(HudScreen):
         if self.session.replays:
             return keyed(REPLAYED)
         if self.rows is None:
-            return UNREAD if self.session.freshness.offline else "reading the runs …"
+            return keyed(UNREAD) if self.session.freshness.offline else "reading the runs …"
         return keyed(NO_MATCH if self.rows else NO_RUNS)
 
-    def _show_title(self, shown: int | None = None) -> None:
+    def _show_title(self) -> None:
         title = self.query_one("#runs-title", Static)
         if self._wrong:
             title.update(Content.styled(f" {one_line(self._wrong, 300)}", "$warning"))
             return
         total, made = len(self.rows or ()), self.table.arrangement
-        count = counted(total, "run") if shown in (None, total) else f"{shown} of {spaced(total)}"
+        shown = sum(isinstance(one, RunRow) for one in self.table.lines)
+        count = counted(total, "run") if shown == total else f"{shown} of {spaced(total)}"
         parts = [] if self.rows is None else [count]
         if self.table.marked:
             parts.append(f"{len(self.table.marked)} marked")
@@ -563,7 +557,7 @@ class RunsScreen(HudScreen):
         first = Compared(axis=choices.axis, smoothing=choices.smoothing, log=choices.log)
         names = {row.id: self.table.name_of(row) for row in self._of(ids)}
         found = await self.app.push_screen_wait(
-            RunComparison(lambda: self._of(ids), self.source.list, self._chosen_step, first, names)
+            RunComparison(lambda: self._of(ids), self.source.list, self.session, first, names)
         )
         if found is not None:
             self.show_run(found.row, found.view, found.checkpoint_id)
@@ -573,20 +567,13 @@ class RunsScreen(HudScreen):
         known = {row.id: row for row in self.rows or ()}
         return [known[id_] for id_ in ids if id_ in known]
 
-    def _chosen_step(self, chosen: str | None) -> str | None:
-        """The checkpoint under the crosshair of all views; see `RunComparison`."""
-        if chosen is not None:
-            self.session.at = chosen or None
-        return self.session.at
-
     def action_unmark(self) -> None:
         self.table.marked.clear()
         self._marks_changed()
 
     def _marks_changed(self) -> None:
         self.table.redraw()
-        runs = sum(isinstance(one, RunRow) for one in self.table.lines)
-        self._show_title(runs)
+        self._show_title()
         self.renew_hints()
 
     def action_columns(self, by: int) -> None:
@@ -629,11 +616,15 @@ class RunsScreen(HudScreen):
 
     def action_cancel_run(self) -> None:
         if (row := self.table.row) is not None:
-            self._act(self._cancelled(row, self._sweep_of(row)))
+            sweep = self._sweep_of(row)
+            ended = sweep is None or all(member.ended for member in sweep.members)
+            self._cancel_or_resume("Cancel", row, why_no_cancel(row), None if ended else sweep)
 
     def action_resume_run(self) -> None:
         if (row := self.table.row) is not None:
-            self._act(self._resumed(row, self._sweep_of(row)))
+            sweep, driven = self._sweep_of(row), {one.name for one in self.session.sweeps.values()}
+            done = sweep is None or sweep.name in driven or sweep.status == "succeeded"
+            self._cancel_or_resume("Resume", row, why_no_resume(row), None if done else sweep)
 
     def _sweep_of(self, row: RunRow) -> Sweep | None:
         """The sweep of a run, if it was begun on this machine."""
@@ -641,36 +632,29 @@ class RunsScreen(HudScreen):
         known = sweeps.all() if row.sweep and sweeps is not None else ()
         return next((one for one in known if one.name == row.sweep), None)
 
-    async def _cancelled(self, row: RunRow, sweep: Sweep | None) -> str | None:
-        """Cancel the run, or its sweep; returns the new status, or None."""
-        why_not, where = why_no_cancel(row), (self.app, self.session, self.context.writes)
-        if sweep is not None and not all(member.ended for member in sweep.members):
-            chosen = await self._run_or_sweep("Cancel", sweep) if not why_not else SWEEP
-            if chosen != RUN:
-                files = self.source.sweeps
-                assert files is not None
-                return await ask_cancel_sweep(*where, sweep, files) if chosen else None
-        if why_not:
+    @work(exclusive=True, group="act")
+    async def _cancel_or_resume(
+        self, verb: str, row: RunRow, why_not: str, sweep: Sweep | None
+    ) -> None:
+        """Ask about a run, or its sweep if there is one to act on; show the new status, then read
+        again."""
+        cancels, files = verb == "Cancel", self.source.sweeps
+        where, status = (self.app, self.session, self.context.writes), None
+        chosen: str | None = RUN
+        if sweep is not None:
+            chosen = SWEEP if why_not else await self._run_or_sweep(verb, sweep)
+        if chosen == SWEEP and sweep is not None and files is not None:
+            ask_sweep = ask_cancel_sweep if cancels else ask_resume_sweep
+            status = await self.attempt(ask_sweep(*where, sweep, files))
+        elif chosen == RUN and why_not:
             self.notify(why_not, severity="warning", markup=False)
-            return None
-        status = await ask_cancel(*where, run_ref(row))
-        return status and f"The run is {status}."
-
-    async def _resumed(self, row: RunRow, sweep: Sweep | None) -> str | None:
-        """Resume the run, or its sweep; returns the new status, or None."""
-        why_not, where = why_no_resume(row), (self.app, self.session, self.context.writes)
-        driven = {one.name for one in self.session.sweeps.values()}
-        if sweep is not None and sweep.name not in driven and sweep.status != "succeeded":
-            chosen = await self._run_or_sweep("Resume", sweep) if not why_not else SWEEP
-            if chosen != RUN:
-                files = self.source.sweeps
-                assert files is not None
-                return await ask_resume_sweep(*where, sweep, files) if chosen else None
-        if why_not:
-            self.notify(why_not, severity="warning", markup=False)
-            return None
-        status = await ask_resume(*where, run_ref(row))
-        return status and f"The run is {status}."
+        elif chosen == RUN:
+            ask = ask_cancel if cancels else ask_resume
+            became = await self.attempt(ask(*where, run_ref(row)))
+            status = became and f"The run is {became}."
+        if status is not None:
+            self.notify(status, markup=False)
+        self.read()
 
     async def _run_or_sweep(self, verb: str, sweep: Sweep) -> str | None:
         """Ask whether the run or its sweep is meant; None if the user leaves."""
@@ -678,13 +662,6 @@ class RunsScreen(HudScreen):
         choices = [(RUN, "This run"), (SWEEP, "The sweep")]
         dialog = ChoiceDialog(f"{verb} the run or the sweep", lines, choices, RUN, "Neither")
         return await self.app.push_screen_wait(dialog)
-
-    @work(exclusive=True, group="act")
-    async def _act(self, action: Awaitable[str | None]) -> None:
-        """Ask and act, show the new status, then read again."""
-        if (status := await self.attempt(action)) is not None:
-            self.notify(status, markup=False)
-        self.read()
 
     def action_filter(self) -> None:
         self.filter_field.focus()
@@ -700,12 +677,7 @@ class RunsScreen(HudScreen):
         self.filter_field.display = bool(self.filter_field.value)
 
     def action_leave(self) -> None:
-        """Esc: leave the filter's input; then clear it."""
-        if self.focused is self.filter_field:
-            self.table.focus()
-        else:
-            self.filter_field.value = ""
-        self.filter_field.display = bool(self.filter_field.value)
+        self.filter_field.leave(self.table)
 
     def action_copy(self) -> None:
         if (row := self.table.row) is not None:

@@ -431,22 +431,29 @@ class Answer:
     refusal: HudError | None = None
 
 
-async def steer(
-    view: HudScreen, move: HeadMove, show: Callable[[Content], object]
-) -> Outcome | None:
-    """Preview, ask, set the head once, read the tree.
+async def steer(view: HudScreen, move: HeadMove, show: Callable[[Content], object]) -> None:
+    """Preview, ask, set the head once, read the tree, show the outcome.
 
     Args:
-        view: Shows the run, and the dialog.
+        view: Shows the run, the dialog, and an error.
         move: The target.
-        show: Called with the progress after the user has confirmed.
-
-    Returns:
-        The outcome; None if the user left.
-
-    Raises:
-        HudError: The tree cannot be read, or the service refused.
+        show: Called with the progress after the user has confirmed, then with the outcome.
     """
+    try:
+        became = await _until_set(view, move, show)
+    except HudError as error:
+        view.show_error(error)
+        became = Outcome(False, f"refused: the head is {name(view.run.head)}")
+    if became is not None:
+        mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
+        show(Content.styled(f"{mark} {became.text}", style))
+
+
+async def _until_set(
+    view: HudScreen, move: HeadMove, show: Callable[[Content], object]
+) -> Outcome | None:
+    """The outcome; None if the user left. Raises HudError: the tree cannot be read, or the service
+    refused."""
     seen = view.run
     while True:
         dialog = HeadDialog(view, move, partial(_preview, view, move, seen))

@@ -555,13 +555,25 @@ class FilterField(Input):
 
     def __init__(self, placeholder: str, id: str) -> None:
         super().__init__(placeholder=placeholder, id=id, compact=True)
-        self.can_focus = False
+        self.can_focus = self.display = False
 
     def focus(self, scroll_visible: bool = True) -> FilterField:
         """Take the focus until the user leaves it."""
         self.can_focus = self.display = True
         super().focus(scroll_visible)
         return self
+
+    def fill(self, text: str) -> None:
+        """Set the filter; it is in sight unless it is empty."""
+        self.value, self.display = text, bool(text)
+
+    def leave(self, rows: Widget) -> bool:
+        """Esc: go back to the rows; out of the input already, clear it. Returns False if there was
+        nothing to leave."""
+        typing, text = self.has_focus, self.value
+        self.fill(text if typing else "")
+        rows.focus()
+        return typing or bool(text)
 
     def on_click(self, event: Click) -> None:
         self.focus()
