@@ -274,7 +274,6 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
     """The ASGI app of a started service.
 
     Args:
-        service: The service.
         host: The address it is bound to; requests with another Host header are refused.
     """
     app = Starlette(

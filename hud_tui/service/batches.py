@@ -322,7 +322,6 @@ def resolve(
     """Look up trace ids. Traces without tokens are left out, in whole groups.
 
     Args:
-        db: The store's.
         inputs: Trace ids (either spelling) and payloads, in any mixture.
         base: Base of the trained model: tokens of another base mean nothing to it.
         temperatures: Of recently sampled turns, for turns without a trace.

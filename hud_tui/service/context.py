@@ -113,16 +113,12 @@ class ServiceContext:
         self.frames = Frames()
         self.store = Store(data_dir / "service.db", self.hub.grew, self.trees.touch)
         self.weights = Weights(self.store, data_dir)
-        self.policies = Policies(engine, data_dir, self.weights, self._gone)
+        self.policies = Policies(engine, data_dir, self.weights)
         self.retention = Retention(
             self.store, engine, self.policies, self.weights, data_dir, max_disk
         )
         self._sessions: dict[str, Session] = {}
         self._answering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-
-    async def _gone(self, state_path: str) -> None:
-        """Record in the tree that a server no longer has this state."""
-        await self.store.write(checkpoints.gone, state_path)
 
     def session(self, model: ModelRow) -> Session:
         """The model's training session; there is one per model."""

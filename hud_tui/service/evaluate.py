@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from shlex import quote
 from time import perf_counter
@@ -65,8 +66,6 @@ AHEAD = 1
 the store."""
 STOP_S = 10
 """Longest wait for a cancelled evaluation to end, seconds."""
-NO_RUN = 404
-"""Status of a refusal because the model has had no run."""
 
 
 class Evaluator:
@@ -77,12 +76,7 @@ class Evaluator:
         self._closing = asyncio.Event()
 
     async def submit(self, model: ModelRow, body: SubmitEvaluation, keep: Keep) -> EvaluationJob:
-        """Check everything, queue the evaluation and start it.
-
-        Args:
-            model: The model of the checkpoint, or a base.
-            body: The request.
-            keep: Stores the reply, in the same transaction.
+        """Check everything, queue the evaluation and start it; `model` may be a base.
 
         Raises:
             Refused: 404, no such checkpoint; 410, its weights were deleted; 422, tasks that
@@ -129,8 +123,7 @@ class Evaluator:
         model = await store.read(models.find, row["model_id"])
         node = await self._node(model, row["checkpoint_id"])
         planned = await self._plan(model, json.loads(row["tasks"] or "[]"))
-        parameters = json.loads(row["parameters"])
-        asked = EvaluationParameters(samples=row["samples"], **parameters)
+        asked = EvaluationParameters(samples=row["samples"], **json.loads(row["parameters"]))
         status = await store.write(kept, evaluations.requeue, keep, row["id"])
         self._start(Work(self._parts, model, node, row["id"], asked, planned))
         return status
@@ -171,7 +164,7 @@ class Evaluator:
         try:
             rows, name = await self._of_last_run(model)
         except Refused as refused:
-            if refused.status != NO_RUN:
+            if refused.status != 404:  # it had a run, whose tasks a client has
                 raise
             why = "the model has had no managed run whose tasks could be taken: say which"
             raise bad_field("tasks", why) from refused
@@ -241,26 +234,19 @@ class Evaluator:
                 self._turn.release()
 
 
+@dataclass(eq=False)
 class Work:
     """One evaluation that is queued or running."""
 
-    def __init__(
-        self,
-        parts: ServiceContext,
-        model: ModelRow,
-        node: Node | None,
-        id_: str,
-        asked: EvaluationParameters,
-        planned: Sequence[Planned],
-    ) -> None:
-        self.id = id_
-        self.stop = Stop()
-        self._parts = parts
-        self._model, self._node = model, node
-        self._asked = asked
-        self._planned = planned
-        self._made: list[Group] = []
-        """Rewards of the stored rollouts, by task."""
+    parts: ServiceContext
+    model: ModelRow
+    node: Node | None
+    id: str
+    asked: EvaluationParameters
+    planned: Sequence[Planned]
+    stop: Stop = field(default_factory=Stop)
+    made: list[Group] = field(default_factory=list)
+    """Rewards of the stored rollouts, by task."""
 
     async def sample(self) -> None:
         """Sample all missing rollouts.
@@ -270,7 +256,7 @@ class Work:
             Refused: The checkpoint's weights were deleted.
             EngineError: The engine failed, or stopped too often.
         """
-        await self._parts.store.write(evaluations.start, self.id)
+        await self.parts.store.write(evaluations.start, self.id)
         lost = 0
         while missing := await self._missing():
             try:
@@ -286,23 +272,23 @@ class Work:
         """Store how it ended, with its results if it succeeded."""
         found = groups = None
         if end.status == "succeeded":
-            groups = self._made
-            found = await asyncio.to_thread(summarize, groups, self._asked.solved_at)
-        await self._parts.store.write(evaluations.finish, self.id, end, found, groups)
+            groups = self.made
+            found = await asyncio.to_thread(summarize, groups, self.asked.solved_at)
+        await self.parts.store.write(evaluations.finish, self.id, end, found, groups)
 
     async def _missing(self) -> list[Planned]:
-        self._made = await self._parts.store.read(evaluations.made, self.id)
-        done = {group.task_slug for group in self._made}
-        return [task for task in self._planned if task.task.slug not in done]
+        self.made = await self.parts.store.read(evaluations.made, self.id)
+        done = {group.task_slug for group in self.made}
+        return [task for task in self.planned if task.task.slug not in done]
 
     async def _sample_missing(self, missing: Sequence[Planned]) -> None:
         """Sample part by part; one part is stored while the next is sampled."""
-        model, tokens = self._model, await self._parts.tokenizer(self._model)
-        node = self._node
+        model, tokens = self.model, await self.parts.tokenizer(self.model)
+        node = self.node
         if node is not None:  # retention may have moved the state to another file
-            node = await self._parts.store.read(checkpoints.loadable, model.id, node.id)
+            node = await self.parts.store.read(checkpoints.loadable, model.id, node.id)
         keeping: asyncio.Future[Any] | None = None
-        async with self._parts.policies.borrow(model, node, pinned=True) as handle:
+        async with self.parts.policies.borrow(model, node, pinned=True) as handle:
             try:
                 async with aclosing(self._sampled(handle, missing)) as parts:
                     async for tasks, sampled, seconds in parts:
@@ -319,8 +305,8 @@ class Work:
         self, handle: Handle, missing: Sequence[Planned]
     ) -> AsyncGenerator[tuple[Sequence[Planned], Sequence[Sampled], float], None]:
         """The parts as they are sampled, each with the seconds it took."""
-        context = self._parts.base(self._model).context
-        engine, asked = self._parts.engine, self._asked
+        context = self.parts.base(self.model).context
+        engine, asked = self.parts.engine, self.asked
         most = AT_ONCE if (asked.max_tokens or context) < LONG else AT_ONCE // 2
         parts = in_turns(missing, asked.samples, most)
         waiting, coming = deque(parts), deque[asyncio.Future[list[Sampled]]]()
@@ -344,11 +330,11 @@ class Work:
             await asyncio.gather(*coming, return_exceptions=True)
 
     async def _keep(self, rollouts: Rollouts) -> None:
-        step, id_ = (self._node.step, self._node.id) if self._node else (0, None)
+        step, id_ = (self.node.step, self.node.id) if self.node else (0, None)
         place = (self.id, step, None)
-        rows = trace_rows(rollouts, place, self._model, self._asked.temperature, id_)
-        await self._parts.store.write(evaluations.advance, self.id, rows, rollouts.seconds)
-        self._made += groups_of(rollouts.heldout)
+        rows = trace_rows(rollouts, place, self.model, self.asked.temperature, id_)
+        await self.parts.store.write(evaluations.advance, self.id, rows, rollouts.seconds)
+        self.made += groups_of(rollouts.heldout)
 
 
 def _split(planned: Sequence[Planned], asked: str | None) -> tuple[list[Planned], str]:

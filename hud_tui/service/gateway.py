@@ -150,14 +150,15 @@ def whole(answered: Answered) -> dict[str, Any]:
     """The body of the reply."""
     form = _form(answered)
     choices = [form.choice(number, one) for number, one in enumerate(answered.sampled)]
-    return {**form.head(form.kind), "choices": choices, "usage": _usage(answered)}
+    head = _head(answered, form.prefix, form.kind)
+    return {**head, "choices": choices, "usage": _usage(answered)}
 
 
 def chunks(answered: Answered) -> Iterator[dict[str, Any]]:
     """The chunks of the stream; the last one has the usage, if requested."""
     form, options = _form(answered), answered.body.stream_options
     usage = {"usage": None} if options and options.include_usage else {}
-    head = {**form.head(form.chunk_kind), **usage}
+    head = {**_head(answered, form.prefix, form.chunk_kind), **usage}
     for number, sampled in enumerate(answered.sampled):
         for choice in form.pieces(number, sampled):
             yield {**head, "choices": [choice]}
@@ -171,9 +172,6 @@ class _ChatForm:
 
     def __init__(self, answered: Answered, body: Chat) -> None:
         self._answered, self._body = answered, body
-
-    def head(self, kind: str) -> dict[str, Any]:
-        return _head(self._answered, self.prefix, kind)
 
     def choice(self, number: int, sampled: Sampled) -> dict[str, Any]:
         text, calls = self._text_and_calls(sampled)
@@ -247,9 +245,6 @@ class _TextForm:
 
     def __init__(self, answered: Answered, body: Completion) -> None:
         self._answered, self._body = answered, body
-
-    def head(self, kind: str) -> dict[str, Any]:
-        return _head(self._answered, self.prefix, kind)
 
     def choice(self, number: int, sampled: Sampled) -> dict[str, Any]:
         choice: dict[str, Any] = {

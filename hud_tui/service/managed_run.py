@@ -448,9 +448,7 @@ class Run:
     ) -> None:
         """
         Args:
-            parts: The service's.
             model: The fork to train.
-            job_id: The run's.
             plan: Its plan.
             step: Optimizer steps taken so far.
             iteration: Batches sampled so far, including zero-variance ones.

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import file_digest
@@ -68,6 +68,10 @@ class Weights:
     async def knows(self, state_path: str) -> bool:
         """Whether a checkpoint has its state in this file at present."""
         return await self._store.read(checkpoints.row, state_path) is not None
+
+    async def gone(self, state_path: str) -> None:
+        """Record that a server no longer has this state."""
+        await self._store.write(checkpoints.gone, state_path)
 
     async def unreadable(self, state_path: str, problem: str) -> None:
         """Record that the engine could not read a state.
@@ -183,16 +187,13 @@ class Policies:
         engine: Engine,
         data_dir: Path,
         weights: Weights,
-        on_gone: Callable[[str], Awaitable[object]],
     ) -> None:
         """
         Args:
             engine: Opens the policies.
             data_dir: State paths are relative to it.
             weights: Checks a state's file before it is opened.
-            on_gone: Called with a state that is no longer where it was saved.
         """
-        self._on_gone = on_gone
         self._engine = engine
         self._data_dir = data_dir
         self._weights = weights
@@ -296,7 +297,6 @@ class Policies:
         """A handle that samples exactly these weights, open until the block ends.
 
         Args:
-            model: The model.
             node: The checkpoint; None for the weights that the model started from.
             pinned: Whether later requests will sample the same checkpoint: its policy is then
                 separate from training, and stays open, and on disk, for a while.
@@ -324,7 +324,7 @@ class Policies:
     async def gone(self, model: ModelRow, node: Node | None) -> None:
         """Record that the state of these weights no longer exists."""
         if node is not None or model.state_path:
-            await self._on_gone(self.source(model, node))
+            await self._weights.gone(self.source(model, node))
 
     async def _take(self, model: ModelRow, source: str, pinned: bool) -> Policy:
         """The policy that samples these weights, with one more user."""

@@ -86,11 +86,6 @@ class Runner:
     async def submit(self, model: ModelRow, body: SubmitJob, keep: Keep) -> JobStatus:
         """Check everything, queue the run and start it. Hold `submitting` around it.
 
-        Args:
-            model: The fork to train.
-            body: The request.
-            keep: Stores the reply, in the same transaction.
-
         Raises:
             Refused: 409, another run trains it; 422, invalid parameters or rows; 507, the disk
                 has no room for a checkpoint.
@@ -113,10 +108,6 @@ class Runner:
     async def resume(self, job_id: str, keep: Keep) -> JobStatus:
         """Resume a run that ended before its last step, from the model's head.
 
-        Args:
-            job_id: The run's.
-            keep: Stores the reply, in the same transaction.
-
         Raises:
             Refused: 404; 409, it succeeded, is running, or another run trains the model.
         """
@@ -131,8 +122,7 @@ class Runner:
         plan = await asyncio.to_thread(_plan_again, job, base, tokens)
         status = await store.write(kept, jobs.requeue, keep, job["id"])
         done = (job["step"], job["iteration"], job["attempt"], job["solved"])
-        run = Run(self._parts, model, job["id"], plan, *done)
-        self._start(run)
+        self._start(Run(self._parts, model, job["id"], plan, *done))
         return status
 
     async def cancel(self, job_id: str) -> bool:

@@ -266,7 +266,6 @@ class Session:
         failure means for the session.
 
         Args:
-            policy: The policy that steps.
             directory: Directory of the step's files.
         """
         try:

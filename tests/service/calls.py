@@ -13,7 +13,8 @@ from hud_tui.service.data_dir import MARK
 from hud_tui.service.engines.base import Sampled, SampleRequest
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
-from tests.conftest import until
+from tests.conftest import calling, fork, until
+from tests.toy_engine import ToyEngine
 
 Json = dict[str, Any]
 QUESTION = "3 + 4 = ?"
@@ -70,6 +71,14 @@ async def step(http: AsyncClient, model: Json) -> Json:
     stepped = await optim(http, model["id"])
     assert stepped.status_code == 200, stepped.text
     return dict(stepped.json())
+
+
+async def trained_in(data: Path, steps: int) -> None:
+    """Make a data directory with a model that took some steps."""
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        for _ in range(steps):
+            await step(http, model)
 
 
 async def tree(http: AsyncClient, model_id: str) -> list[Json]:

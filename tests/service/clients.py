@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -19,14 +19,14 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 
 @asynccontextmanager
-async def in_process(service: Service, api_key: str = "", **more: Any) -> AsyncIterator[HudClient]:
+async def in_process(
+    service: Service, api_key: str = "", line: httpx.AsyncBaseTransport | None = None, **more: Any
+) -> AsyncIterator[HudClient]:
     """A client whose requests never leave this process; streams need `over_socket`."""
     settings = local_settings("http://127.0.0.1", api_key or service.api_key, "http://127.0.0.1/t")
-    client = HudClient(settings, httpx.ASGITransport(create_app(service)), **more)
-    try:
+    line = line or httpx.ASGITransport(create_app(service))
+    async with aclosing(HudClient(settings, line, **more)) as client:
         yield client
-    finally:
-        await client.aclose()
 
 
 @asynccontextmanager
@@ -34,11 +34,8 @@ async def over_socket(
     served: Served, transport: httpx.AsyncBaseTransport | None = None
 ) -> AsyncIterator[HudClient]:
     settings = local_settings(served.url, served.api_key, f"{served.url}/t")
-    client = HudClient(settings, transport)
-    try:
+    async with aclosing(HudClient(settings, transport)) as client:
         yield client
-    finally:
-        await client.aclose()
 
 
 @asynccontextmanager
@@ -47,11 +44,8 @@ async def answered(
 ) -> AsyncIterator[HudClient]:
     """A client of a server that does what no good server does."""
     settings = settings or local_settings("http://hud", KEY, "http://hud/t")
-    client = HudClient(settings, httpx.MockTransport(handler), **more)
-    try:
+    async with aclosing(HudClient(settings, httpx.MockTransport(handler), **more)) as client:
         yield client
-    finally:
-        await client.aclose()
 
 
 async def fork_of(client: HudClient, name: str = "arith rl") -> Model:

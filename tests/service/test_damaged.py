@@ -7,7 +7,7 @@ import pytest
 from httpx import AsyncClient, Response
 
 from hud_tui.service.service import Service
-from tests.conftest import calling, fork
+from tests.conftest import calling
 from tests.service.calls import (
     Json,
     ask,
@@ -21,6 +21,7 @@ from tests.service.calls import (
     set_head,
     step,
     told,
+    trained_in,
     tree,
 )
 from tests.toy_engine import ToyEngine
@@ -43,17 +44,20 @@ WAYS: list[Damage] = [Path.unlink, _cut, _flip]
 
 @pytest.fixture
 async def data(tmp_path: Path) -> Path:
-    async with Service(tmp_path / "data", ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        for _ in range(3):
-            await step(http, model)
+    """A data directory with three checkpoints of one model."""
+    await trained_in(tmp_path / "data", 3)
     return tmp_path / "data"
 
 
 @pytest.fixture
-async def http(data: Path) -> AsyncIterator[AsyncClient]:
-    async with Service(data, ToyEngine()) as service, calling(service) as http:
-        yield http
+async def service(data: Path) -> AsyncIterator[Service]:
+    async with Service(data, ToyEngine()) as service:
+        yield service
+
+
+@pytest.fixture
+async def model(http: AsyncClient) -> Json:
+    return (await catalog(http))[1]
 
 
 def _file(data: Path, row: Json) -> Path:
@@ -80,10 +84,10 @@ USES: list[Callable[[AsyncClient, Json, Json], Awaitable[Response]]] = [_sample,
 async def test_it_is_refused_until_its_file_is_back(
     http: AsyncClient,
     data: Path,
+    model: Json,
     damage: Damage,
     use: Callable[[AsyncClient, Json, Json], Awaitable[Response]],
 ) -> None:
-    model = (await catalog(http))[1]
     first, second, _ = await tree(http, model["id"])
     whole = _file(data, first).read_bytes()
     damage(_file(data, first))
@@ -101,27 +105,27 @@ async def test_it_is_refused_until_its_file_is_back(
     assert [row["state"] for row in await tree(http, model["id"])] == ["full"] * 3
 
 
-async def test_training_from_a_damaged_head_is_refused(http: AsyncClient, data: Path) -> None:
-    model = (await catalog(http))[1]
-    *_, head = await tree(http, model["id"])
+async def test_training_from_a_damaged_head_is_refused(
+    http: AsyncClient, data: Path, model: Json
+) -> None:
+    _, second, head = await tree(http, model["id"])
     _flip(_file(data, head))
     assert (await ask(http, model["id"])).status_code == 410
-    served = await set_head(http, model["id"], (await tree(http, model["id"]))[1]["id"])
+    served = await set_head(http, model["id"], second["id"])
     assert served.status_code == 200
     await chat(http, model["id"])
     await step(http, model)
 
 
-async def test_followers_hear_of_it(data: Path) -> None:
-
-    async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = (await catalog(http))[1]
-        first, *_ = await tree(http, model["id"])
-        before = await told(service, model["id"])
-        _flip(_file(data, first))
-        for _ in range(2):
-            await _sample(http, model, first)
-        [news] = (await told(service, model["id"]))[len(before) :]
+async def test_followers_hear_of_it(
+    http: AsyncClient, service: Service, data: Path, model: Json
+) -> None:
+    first, *_ = await tree(http, model["id"])
+    before = await told(service, model["id"])
+    _flip(_file(data, first))
+    for _ in range(2):
+        await _sample(http, model, first)
+    [news] = (await told(service, model["id"]))[len(before) :]
     assert news["checkpoint"]["state"] == "damaged"
 
 
@@ -146,18 +150,15 @@ async def test_a_start_looks_for_every_file_and_reads_the_heads(
 
 
 async def test_a_file_of_an_older_version_has_no_checksum_and_is_judged_by_the_engine(
-    data: Path,
+    http: AsyncClient, service: Service, data: Path, model: Json
 ) -> None:
-    async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = (await catalog(http))[1]
-        first, second, _ = await tree(http, model["id"])
-        forget = "UPDATE checkpoint SET sha256 = NULL"
-        await service.parts.store.write(lambda db: db.execute(forget))
-        await chat(http, model["id"], checkpoint=second["id"])
-        _cut(_file(data, first))
-        assert (await _sample(http, model, first)).status_code == 410
-        states = [row["state"] for row in await tree(http, model["id"])]
-        assert states == ["damaged", "full", "full"]
+    first, second, _ = await tree(http, model["id"])
+    forget = "UPDATE checkpoint SET sha256 = NULL"
+    await service.parts.store.write(lambda db: db.execute(forget))
+    await chat(http, model["id"], checkpoint=second["id"])
+    _cut(_file(data, first))
+    assert (await _sample(http, model, first)).status_code == 410
+    assert [row["state"] for row in await tree(http, model["id"])] == ["damaged", "full", "full"]
 
 
 async def test_a_damaged_state_is_not_thinned_into_one_that_looks_whole(data: Path) -> None:
@@ -173,9 +174,8 @@ async def test_a_damaged_state_is_not_thinned_into_one_that_looks_whole(data: Pa
 
 
 async def test_gradients_that_wait_are_kept_by_a_refused_head(
-    http: AsyncClient, data: Path
+    http: AsyncClient, data: Path, model: Json
 ) -> None:
-    model = (await catalog(http))[1]
     first, *_ = await tree(http, model["id"])
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     _flip(_file(data, first))

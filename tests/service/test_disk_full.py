@@ -24,6 +24,7 @@ from tests.service.calls import (
     Json,
     chat,
     detail,
+    fork_from,
     optim,
     pass_,
     payloads,
@@ -59,8 +60,7 @@ async def _step(http: AsyncClient, model: Json) -> Response:
 
 
 async def _fork(http: AsyncClient, model: Json) -> Response:
-    body = {"source_model_id": model["id"], "name": str(uuid4())}
-    return await http.post("/v2/models/fork", json=body)
+    return await fork_from(http, model["id"], str(uuid4()))
 
 
 async def _forks(http: AsyncClient, model: Json) -> Response:

@@ -7,8 +7,7 @@ import pytest
 from hud_tui.cli.main import main
 from hud_tui.service.http import new_id
 from hud_tui.service.service import Service
-from tests.conftest import calling, fork
-from tests.service.calls import saved_steps, step
+from tests.service.calls import saved_steps, trained_in
 from tests.service.clients import documents
 from tests.service.test_data_dir import contents
 from tests.toy_engine import ToyEngine
@@ -21,10 +20,7 @@ async def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, str(tmp_path / name))
     data = tmp_path / "data"
     monkeypatch.setenv("HUD_TUI_DATA_DIR", str(data))
-    async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        for _ in range(2):
-            await step(http, model)
+    await trained_in(data, 2)
     return data
 
 

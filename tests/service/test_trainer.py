@@ -14,11 +14,10 @@ from hud_tui.client import HudClient, Rollout, TrainingClient
 from hud_tui.errors import HudBadInput, HudConflict, HudNoKey, HudNotFound, HudRefused, HudUsage
 from hud_tui.service.engines.base import Adam, Saved
 from hud_tui.service.service import Service
-from hud_tui.settings import local_settings
 from hud_tui.wire_training import Payload
 from tests.conftest import Served, fork
 from tests.service.calls import QUESTION, chat
-from tests.service.clients import fork_of
+from tests.service.clients import fork_of, in_process
 from tests.service.losing import Losing
 from tests.toy_engine import ToyEngine
 
@@ -30,9 +29,8 @@ def line(service: Service) -> Losing:
 
 @pytest.fixture
 async def client(service: Service, line: Losing) -> AsyncIterator[HudClient]:
-    client = HudClient(local_settings("http://127.0.0.1", service.api_key, "http://t"), line)
-    yield client
-    await client.aclose()
+    async with in_process(service, line=line) as client:
+        yield client
 
 
 @pytest.fixture

@@ -6,15 +6,14 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from hud_tui.client import HudClient, TrainingClient
+from hud_tui.client import TrainingClient
 from hud_tui.client import trainer as trainer_module
 from hud_tui.client.trainer import Resumed
 from hud_tui.errors import HudError, HudRefused, HudUnclear, HudUnreachable
 from hud_tui.service.service import Service
-from hud_tui.settings import local_settings
 from tests.conftest import Served, until
 from tests.service.calls import QUESTION, Held
-from tests.service.clients import fork_of, over_socket
+from tests.service.clients import fork_of, in_process, over_socket
 from tests.service.losing import Losing, Where
 from tests.toy_engine import ToyEngine
 
@@ -40,11 +39,10 @@ def line(service: Service, keys: bool) -> Losing:
 
 @pytest.fixture
 async def trainer(service: Service, line: Losing) -> AsyncIterator[TrainingClient]:
-    client = HudClient(local_settings("http://127.0.0.1", service.api_key, "http://t"), line)
-    model = await fork_of(client)
-    async with TrainingClient(model.id, client) as trainer:
-        yield trainer
-    await client.aclose()
+    async with in_process(service, line=line) as client:
+        model = await fork_of(client)
+        async with TrainingClient(model.id, client) as trainer:
+            yield trainer
 
 
 async def passed(trainer: TrainingClient) -> None:

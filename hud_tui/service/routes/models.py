@@ -169,7 +169,6 @@ def record(model: ModelRow, base: Base | None, about: About, disk: Disk | None) 
     """One row of the catalog.
 
     Args:
-        model: The model.
         base: None if the engine does not offer it.
         about: The engine.
         disk: Disk usage of its checkpoints.

@@ -95,8 +95,6 @@ def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None
     """Set the head to one of the model's checkpoints; returns False if it already was the head.
 
     Args:
-        db: The store's.
-        model_id: The model.
         checkpoint_id: The new head.
         seen: The head as the caller knows it; None if the caller does not say.
 
@@ -396,7 +394,6 @@ def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
     """The oldest checkpoint that may be thinned, with its model's id: full states before weights.
 
     Args:
-        db: The store's.
         opened: State paths in use, which are not thinned.
     """
     for state in ("full", "weights"):

@@ -147,8 +147,6 @@ def finish(
     """Store how an evaluation ended.
 
     Args:
-        db: The store's.
-        evaluation_id: Its id.
         end: Its final status.
         found: Its result if it succeeded, also added to the checkpoint.
         groups: Its rewards by task; None if its rollouts have them.
@@ -270,7 +268,6 @@ def record(
     """Store what a managed run's own weights scored.
 
     Args:
-        db: The store's.
         job: Ids of the model and of the run.
         node: The checkpoint; None for the weights that the model started from.
         asked: How the rollouts were sampled.
@@ -307,7 +304,6 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
     """How such an evaluation is doing; one that has succeeded stays as it is.
 
     Args:
-        db: The store's.
         evaluation_id: In its usual spelling; its rollouts' job has the same.
         body: As the client says it.
 

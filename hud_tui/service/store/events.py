@@ -117,7 +117,6 @@ class Frames:
 
         Args:
             store: Has the events.
-            model_id: The model.
             last: The id.
             signal: The model's, taken from the hub before this call.
         """

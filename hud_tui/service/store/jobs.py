@@ -136,7 +136,6 @@ def enter(
     """Begin a client's job. Repeating it changes nothing.
 
     Args:
-        db: The store's.
         job_id, name, group, taskset_id: As the client sent them.
         steps: Number of steps that the client announces.
     """
@@ -221,8 +220,6 @@ def refuse_busy(db: Db, model_id: str, driven_by: str | None = None) -> None:
     """Raises Refused, 409, while a run trains the model; the message names the run.
 
     Args:
-        db: The store's.
-        model_id: The model's.
         driven_by: The run that asks, if a client drives it.
     """
     job = active(db, model_id)

@@ -74,7 +74,6 @@ def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> 
     """Create a model with a tree of its own.
 
     Args:
-        db: The store's.
         source: The model to fork.
         name: Name of the new model.
         checkpoint: Where it starts, by id, name or sampler path; None for the source's head.

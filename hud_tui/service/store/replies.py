@@ -54,7 +54,6 @@ def keep(db: Db, scope: str, stored: StoredReply) -> None:
     """Store a reply, in the transaction of its write.
 
     Args:
-        db: The store's.
         scope: The key's scope: the id of a model, a job or a trace.
         stored: The write and its answer.
     """

@@ -52,7 +52,6 @@ def stepped(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], a
     """Add a step of the tree to its run.
 
     Args:
-        db: The store's.
         model_id: The trained model.
         node: The step's row.
         trace_ids: Rollouts that it was trained on.
@@ -143,7 +142,6 @@ class RunAlarms:
         """
         Args:
             store: Has the run's steps.
-            run_id: Whose.
             steps: How many it is to take.
         """
         self._store, self._run_id = store, run_id
@@ -277,8 +275,6 @@ def steps(
     many there are. Raises Refused, 404.
 
     Args:
-        db: The store's.
-        run_id: Whose.
         after: How many steps are left out at the beginning.
         limit: Most that are told.
         keys: Of metrics; none has a quotation mark or a backslash in it.

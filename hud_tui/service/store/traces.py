@@ -305,7 +305,6 @@ def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | No
     If an iteration is repeated after a failure, its rollouts replace the earlier ones.
 
     Args:
-        db: The store's.
         model_id: The trained model.
         rows: The rollouts.
         step: Their step in the tree; None for the next one.

@@ -46,7 +46,6 @@ def compared(
     """Datums for the losses with importance ratios; shapes (T,) per datum.
 
     Args:
-        datums: The turns.
         logprobs: Sampling logprobs.
         advantages: Of every output token.
         averaged: Whether the server divides a turn's loss by its length, which is compensated.

@@ -312,7 +312,6 @@ def forward(
 
     Args:
         weights: As in `shapes`.
-        config: Sizes.
         tokens: Shape (B, T), padded on the right.
         rows: Flat indices b·T + t of the tokens whose successor is predicted, shape (R,).
         offsets: First position of each sequence, shape (B,); None is 0. Not needed for rotary
