@@ -301,6 +301,10 @@ async def test_what_is_refused_says_why_and_leaves_the_gradients(
         await engine.forward_backward(handle, datums, "nope")
     with pytest.raises(EngineRefused, match="no config key 'zz'"):
         await engine.forward_backward(handle, datums, "ppo", {"zz": 1.0})
+    with pytest.raises(EngineRefused, match="one value per output token"):
+        await engine.backward(handle, datums[:1], [[1.0] * (len(datums[0].output) + 1)])
+    with pytest.raises(EngineRefused, match="1: 0 logprobs for"):
+        await engine.forward_backward(handle, [datums[0], replace(datums[1], logprobs=())], "ppo")
     with pytest.raises(EngineRefused, match="outside the vocabulary"):
         await engine.forward(handle, [replace(datums[0], output=[trial.base.vocabulary])])
     with pytest.raises(EngineRefused, match="context_length_exceeded"):

@@ -13,7 +13,7 @@ from hud_tui.service.data_dir import MARK
 from hud_tui.service.engines.base import Sampled, SampleRequest
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
-from tests.conftest import calling, fork, until
+from tests.conftest import calling, ended, fork, submit, until
 from tests.toy_engine import ToyEngine
 
 Json = dict[str, Any]
@@ -73,12 +73,16 @@ async def step(http: AsyncClient, model: Json) -> Json:
     return dict(stepped.json())
 
 
-async def trained_in(data: Path, steps: int) -> None:
-    """Make a data directory with a model that took some steps."""
+async def steps(http: AsyncClient, model: Json, count: int) -> list[str]:
+    """Some optimizer steps; their checkpoints' ids."""
+    return [(await step(http, model))["checkpoint_id"] for _ in range(count)]
+
+
+async def trained_in(data: Path, count: int) -> tuple[Json, list[str]]:
+    """A model in a data directory that is served without a limit, and some steps of it."""
     async with Service(data, ToyEngine()) as service, calling(service) as http:
         model = await fork(http)
-        for _ in range(steps):
-            await step(http, model)
+        return model, await steps(http, model, count)
 
 
 async def tree(http: AsyncClient, model_id: str) -> list[Json]:
@@ -116,6 +120,13 @@ async def told(service: Service, model_id: str, kind: str | None = None) -> list
     """The events of a model in the log, or those of one type."""
     logged = await service.parts.store.read(events.after, model_id, 0, 10_000)
     return [json.loads(event.body) for event in logged if kind in (None, event.type)]
+
+
+async def ran(http: AsyncClient, model_id: str, **parameters: Any) -> str:
+    """Submit a run on the arith taskset; its id, once it has succeeded."""
+    job_id = await submit(http, model_id, **parameters)
+    assert (await ended(http, job_id))["status"] == "succeeded"
+    return job_id
 
 
 async def reach(http: AsyncClient, job_id: str, step: int = 1) -> None:

@@ -7,8 +7,8 @@ from httpx import AsyncClient
 
 from hud_tui.service.service import Service
 from hud_tui.wire import Identity, Model, Page
-from tests.conftest import calling, ended, fork, submit, tasks_of
-from tests.service.calls import Json, catalog, chat, detail, fork_from, set_head, step, tree
+from tests.conftest import calling, fork, tasks_of
+from tests.service.calls import Json, catalog, chat, detail, fork_from, ran, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
 
@@ -68,7 +68,7 @@ async def test_every_name_finds_the_model(http: AsyncClient) -> None:
 
 async def test_a_fork_starts_at_the_checkpoint_that_is_named(http: AsyncClient) -> None:
     source = await fork(http, "source")
-    await ended(http, await submit(http, source["id"], steps=3))
+    await ran(http, source["id"], steps=3)
     nodes = (await http.get(f"/v2/models/{source['id']}/checkpoints")).json()
     for number, ref in enumerate((nodes[1]["id"], "step-000002")):
         child = (await fork_from(http, source["id"], f"child {number}", checkpoint_id=ref)).json()
@@ -105,7 +105,7 @@ async def test_a_head_must_be_the_models_own(http: AsyncClient) -> None:
 
 
 async def test_checkpoint_traces_name_task_and_rollout(http: AsyncClient, model: Json) -> None:
-    await ended(http, await submit(http, model["id"], steps=1, group_size=4, tasks_per_step=1))
+    await ran(http, model["id"], steps=1, group_size=4, tasks_per_step=1)
     [row] = await tree(http, model["id"])
     url = f"/v2/models/{model['id']}/checkpoints/{row['id']}/traces"
     found = (await http.get(url)).json()

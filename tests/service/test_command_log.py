@@ -24,7 +24,7 @@ from hud_tui.errors import HudConflict, HudMalformed, HudReadOnly, HudRefused, H
 from hud_tui.service.service import Service
 from hud_tui.wire_training import Chat
 from tests.conftest import PATIENCE_S, Served, ended, submit, until
-from tests.service.calls import set_head, status_of, tree
+from tests.service.calls import ran, set_head, status_of, tree
 from tests.service.clients import KEY, answered, fork_of, in_process, run_of
 from tests.service.headless import Command, Result, Text, forked, model_of
 from tests.toy_engine import ToyEngine
@@ -293,8 +293,7 @@ async def test_the_commands_of_a_head_a_fork_and_a_name_do_the_same(
                 await client.fork(model["id"], f"mine {start}", start)
         made = await again(hud, logged(tmp_path, "fork"))
         assert (made.code, made.data["model"]["name"]) == (0, f"mine {start}")
-    job_id = await submit(http, model["id"], steps=1)
-    await ended(http, job_id)
+    job_id = await ran(http, model["id"], steps=1)
     for name in ("one", "two"):
         assert (await hud("runs", job_id, "--name", name, "-y")).code == 0
         if name == "one":

@@ -7,8 +7,8 @@ from typing import Any
 
 from httpx import AsyncClient
 
-from tests.conftest import Process, ended, fork, serve_process, submit
-from tests.service.calls import chat, reach, saved_steps
+from tests.conftest import Process, fork, serve_process, submit
+from tests.service.calls import chat, ran, reach, saved_steps
 
 KILLS = 5
 STEPS = 100
@@ -35,8 +35,7 @@ async def test_kill_at_random_points(tmp_path: Path) -> None:
     async with serve_process(data) as process, process.client() as http:
         taken = await _check(http, data, model_id, job_id, at_least=taken)
         await _samples(http, model_id)
-        last = await submit(http, model_id, steps=1)
-        assert (await ended(http, last))["status"] == "succeeded"
+        await ran(http, model_id, steps=1)
 
 
 async def _kill(process: Process) -> None:

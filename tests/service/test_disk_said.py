@@ -7,8 +7,8 @@ from hud_tui.service.data_dir import DEFAULT_BYTES
 from hud_tui.service.engines.base import About
 from hud_tui.service.policies import size_of
 from hud_tui.service.service import Service
-from tests.conftest import Served, ended, fork, submit, tasks_of
-from tests.service.calls import Json, detail, saved_steps
+from tests.conftest import Served, fork, tasks_of
+from tests.service.calls import Json, detail, ran, saved_steps
 from tests.service.clients import over_socket, trained
 from tests.service.test_headless_terminal import at_a_terminal
 from tests.toy_engine import ToyEngine
@@ -20,7 +20,7 @@ async def test_the_catalog_tells_the_size_of_the_newest_checkpoint(
     assert model["disk"] is None
     before = (await http.get(f"/v2/models/{model['id']}")).json()
     assert before["disk"] is None, "nothing was measured, and this engine does not say"
-    await ended(http, await submit(http, model["id"], steps=2))
+    await ran(http, model["id"], steps=2)
     [row] = [m for m in (await http.get("/v2/models")).json()["items"] if m["id"] == model["id"]]
     again = (await fork(http, "another"))["disk"] | {"free_bytes": row["disk"]["free_bytes"]}
     assert again == row["disk"], "a run may begin at once"
@@ -34,7 +34,7 @@ async def test_a_pointer_to_a_server_is_not_the_size_of_a_checkpoint(
 ) -> None:
     engine.place = About("tinker", "http://trainer:8000", saves_per_step=2)
     model = await fork(http)
-    await ended(http, await submit(http, model["id"], steps=2))
+    await ran(http, model["id"], steps=2)
     shown = (await http.get(f"/v2/models/{model['id']}")).json()
     assert (shown["disk"], shown["engine"]["saves_per_step"]) == (None, 2)
 
@@ -59,7 +59,7 @@ async def test_the_question_names_it(served: Served, monkeypatch: pytest.MonkeyP
 async def test_a_run_that_has_no_room_at_all_is_refused(
     http: AsyncClient, model: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await ended(http, await submit(http, model["id"], steps=1))
+    await ran(http, model["id"], steps=1)
     monkeypatch.setattr("hud_tui.service.data_dir.free_bytes", lambda data_dir: 10)
     body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}}
     answer = await http.post("/v1/training/jobs", json={**body, "config": {"parameters": {}}})

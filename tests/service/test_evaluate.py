@@ -20,7 +20,7 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import models
 from hud_tui.wire import SubmitEvaluation
 from tests.conftest import Served, calling, ended, fork, submit, tasks_of, until
-from tests.service.calls import Json, step, tree
+from tests.service.calls import Json, ran, step, tree
 from tests.service.clients import over_socket
 from tests.toy_engine import ToyEngine
 
@@ -205,7 +205,7 @@ async def test_the_tasks_are_those_of_the_latest_run_where_none_are_named(
     refused = await http.post(path, json={})
     assert refused.status_code == 422
     assert "no managed run" in refused.json()["detail"][0]["msg"]
-    await ended(http, await submit(http, model["id"], steps=1))
+    await ran(http, model["id"], steps=1)
     told = (await http.get(f"{path}/tasks")).json()
     assert (told["name"], told["heldout"], told["train"]) == ("arith", HELDOUT, 96)
     found = await over(http, (await http.post(path, json={})).json())
@@ -422,8 +422,7 @@ async def test_a_run_waits_for_the_part_under_way_and_one_more_at_most(
     watched.calls.clear()
     watched.lasts = 500
     evaluation = await evaluate(http, model, first, split="all", samples=64)
-    job = await submit(http, model["id"], steps=3)
-    await ended(http, job)
+    await ran(http, model["id"], steps=3)
     assert (await listed(http, model))[0]["status"] == "running", "the run was not kept waiting"
     assert watched.waited > 0
     assert max(watched.before) <= 1
@@ -434,8 +433,7 @@ async def test_a_run_waits_for_the_part_under_way_and_one_more_at_most(
 async def test_a_run_may_evaluate_every_few_steps_and_what_it_starts_from(
     http: AsyncClient, model: Json
 ) -> None:
-    job = await submit(http, model["id"], steps=5, eval_every=2, eval_samples=3, baseline=True)
-    assert (await ended(http, job))["status"] == "succeeded"
+    job = await ran(http, model["id"], steps=5, eval_every=2, eval_samples=3, baseline=True)
     rows = await tree(http, model["id"])
     assert [len(row.get("evaluations") or ()) for row in rows] == [0, 1, 0, 1, 1]
     start, *others = await listed(http, model)
@@ -454,7 +452,7 @@ async def test_evaluating_every_step_changes_nothing_that_is_learned(tmp_path: P
         folder = tmp_path / str(len(found))
         async with Service(folder, ToyEngine()) as service, calling(service) as http:
             model = await fork(http)
-            await ended(http, await submit(http, model["id"], steps=3, seed=9, **parameters))
+            await ran(http, model["id"], steps=3, seed=9, **parameters)
             found.append(learned(await tree(http, model["id"])))
     assert found[0] == found[1]
 

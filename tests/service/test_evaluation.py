@@ -20,6 +20,7 @@ from tests.service.calls import (
     Json,
     cancel,
     conversation,
+    ran,
     resume,
     set_head,
     status_of,
@@ -63,8 +64,7 @@ def gate(engine: ToyEngine) -> Gate:
 async def test_the_last_checkpoint_is_evaluated_from_its_own_weights(
     http: AsyncClient, model: Json, service: Service, engine: ToyEngine
 ) -> None:
-    job = await submit(http, model["id"], steps=3)
-    assert (await ended(http, job))["status"] == "succeeded"
+    job = await ran(http, model["id"], steps=3)
     *before, last = await tree(http, model["id"])
     assert all(not row.get("evaluations") for row in before)
     [found] = last["evaluations"]
@@ -87,8 +87,7 @@ async def test_the_last_checkpoint_is_evaluated_from_its_own_weights(
 
 async def test_the_step_s_own_numbers_stay_as_they_were(http: AsyncClient, model: Json) -> None:
     """mean_reward and heldout_reward are of the rollouts before the step, as HUD has them."""
-    job = await submit(http, model["id"], steps=2)
-    await ended(http, job)
+    job = await ran(http, model["id"], steps=2)
     last = (await tree(http, model["id"]))[-1]
     rows = [r for r in await traces_of(http, job) if r["step"] == 2 and r["evaluates"] is None]
     trained = fmean(row["reward"] for row in rows if not row["heldout"])
@@ -138,7 +137,7 @@ async def test_others_get_their_turn_between_its_parts(
     monkeypatch.setattr(managed, "EVALUATED_AT_ONCE", 10)
     gate.open.set()
     model = await fork(http)
-    await ended(http, await submit(http, model["id"], steps=1))
+    await ran(http, model["id"], steps=1)
     assert gate.sizes == [10, 10, 10, 6]
     [row] = await tree(http, model["id"])
     assert row["evaluations"][0]["num_traces"] == HELDOUT
@@ -210,8 +209,7 @@ async def test_a_checkpoint_that_its_server_lost_is_not_evaluated(
 ) -> None:
     gate.error = StateGone("the server no longer has this checkpoint")
     model = await fork(http)
-    job = await submit(http, model["id"], steps=1)
-    assert (await ended(http, job))["status"] == "succeeded"
+    await ran(http, model["id"], steps=1)
     [row] = await tree(http, model["id"])
     assert (row.get("evaluations"), row["state"]) == (None, "expired")
     assert "step-000001 is not evaluated" in caplog.text

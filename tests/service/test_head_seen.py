@@ -6,7 +6,7 @@ from httpx import AsyncClient, Response
 from hud_tui.client import HudClient, TrainingClient
 from hud_tui.errors import HudConflict
 from tests.conftest import fork
-from tests.service.calls import Json, detail, set_head, step, tree
+from tests.service.calls import Json, detail, set_head, steps, tree
 
 
 async def put(http: AsyncClient, model: Json, target: str, match: str) -> Response:
@@ -15,10 +15,6 @@ async def put(http: AsyncClient, model: Json, target: str, match: str) -> Respon
         json={"checkpoint_id": target},
         headers={"If-Match": match},
     )
-
-
-async def steps(http: AsyncClient, model: Json, count: int) -> list[str]:
-    return [(await step(http, model))["checkpoint_id"] for _ in range(count)]
 
 
 async def head(http: AsyncClient, model: Json) -> str:
@@ -54,21 +50,14 @@ async def test_steps_from_there_are_no_move_but_a_set_head_is(
     assert refused.status_code == 409, "somebody chose another branch meanwhile"
 
 
-async def test_a_descendant_that_was_set_is_a_move(http: AsyncClient, model: Json) -> None:
-    first, _, third = await steps(http, model, 3)
-    await set_head(http, model["id"], first)
-    await set_head(http, model["id"], third)
-    assert (await put(http, model, first, f'"{first}"')).status_code == 409
-    assert (await put(http, model, first, f'"{third}"')).status_code == 200
-
-
-async def test_what_was_set_by_hand_is_remembered_when_training_goes_on(
+async def test_a_descendant_that_was_set_is_a_move_and_remembered_when_training_goes_on(
     http: AsyncClient, model: Json
 ) -> None:
     """Who saw the head before it was set is refused, also once steps have been taken from there."""
     first, second = await steps(http, model, 2)
     await set_head(http, model["id"], first)
     await set_head(http, model["id"], second)
+    assert (await put(http, model, first, f'"{first}"')).status_code == 409
     [third] = await steps(http, model, 1)
     refused = await put(http, model, first, f'"{first}"')
     assert (refused.status_code, f"not {first}" in detail(refused)) == (409, True)

@@ -16,6 +16,7 @@ from tests.service.calls import (
     optim,
     pass_,
     payloads,
+    ran,
     set_head,
     step,
     tree,
@@ -111,8 +112,7 @@ async def test_a_run_that_begins_drops_the_gradients_that_wait(
     http: AsyncClient, model: Json
 ) -> None:
     await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
-    job_id = await submit(http, model["id"], steps=1, tasks_per_step=1, group_size=4, seed=1)
-    await ended(http, job_id)
+    await ran(http, model["id"], steps=1, tasks_per_step=1, group_size=4, seed=1)
     refused = await optim(http, model["id"])
     assert (refused.status_code, "nothing is accumulated" in detail(refused)) == (409, True)
     [node] = await tree(http, model["id"])

@@ -13,8 +13,8 @@ from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.environments import ENVIRONMENTS
 from hud_tui.service.service import Service
 from hud_tui.wire import Checkpoint
-from tests.conftest import ended, submit, tasks_of
-from tests.service.calls import chat, fork_from, tree
+from tests.conftest import tasks_of
+from tests.service.calls import chat, fork_from, ran, tree
 
 GOOD, ASKED = 40, 20
 
@@ -44,8 +44,7 @@ async def test_the_rescue_solves_what_was_solved_before_the_update_that_spoilt_i
     model = (await fork_from(http, "tiny/arith-0.2M", "arith rl")).json()
     for steps, rate in ((GOOD, None), (1, 0.02), (25, 1e-5)):
         given = {} if rate is None else {"learning_rate": rate}
-        job_id = await submit(http, model["id"], steps=steps, **given)
-        assert (await ended(http, job_id))["status"] == "succeeded"
+        await ran(http, model["id"], steps=steps, **given)
     nodes = Tree.of(Checkpoint.model_validate(row) for row in await tree(http, model["id"]))
     monitor = AlarmMonitor()
     monitor.follow(nodes)

@@ -25,7 +25,9 @@ from tests.service.calls import (
     saved_steps,
     set_head,
     step,
+    steps,
     told,
+    trained_in,
     tree,
 )
 from tests.service.clients import in_process
@@ -38,17 +40,6 @@ async def service(tmp_path: Path, engine: ToyEngine) -> AsyncIterator[Service]:
     """One that may keep nothing but what it must."""
     async with Service(tmp_path / "data", engine, max_disk=0) as service:
         yield service
-
-
-async def steps(http: AsyncClient, model: Json, count: int) -> list[str]:
-    return [(await step(http, model))["checkpoint_id"] for _ in range(count)]
-
-
-async def trained(data: Path, count: int) -> tuple[Json, list[str]]:
-    """A model in a data directory without a limit, and so many steps of it."""
-    async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        return model, await steps(http, model, count)
 
 
 async def states(http: AsyncClient, service: Service, model: Json) -> list[str]:
@@ -76,7 +67,7 @@ def directories(service: Service) -> set[str]:
 
 async def test_moments_go_before_any_weights(tmp_path: Path) -> None:
     """The limit is such that dropping the moments of some is enough."""
-    model, _ = await trained(tmp_path, 4)
+    model, _ = await trained_in(tmp_path, 4)
     size = sum(path.stat().st_size for path in (tmp_path / "checkpoints").rglob("*.json"))
     async with Service(tmp_path, ToyEngine(), size) as service, calling(service) as http:
         assert await states(http, service, model) == ["full"] * 4, "within the limit"
@@ -95,7 +86,7 @@ async def test_moments_go_before_any_weights(tmp_path: Path) -> None:
 
 async def test_moments_of_two_go_before_the_weights_of_one(tmp_path: Path) -> None:
     """Two states must be thinned by one stage, or one by both."""
-    model, _ = await trained(tmp_path, 4)
+    model, _ = await trained_in(tmp_path, 4)
     sizes = [path.stat().st_size for path in (tmp_path / "checkpoints").rglob("*.json")]
     limit = sum(sizes) - int(0.9 * min(sizes))
     async with Service(tmp_path, ToyEngine(), limit) as service, calling(service) as http:
@@ -131,7 +122,7 @@ async def test_what_is_pinned_while_it_is_thinned_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was chosen, its weights were written apart, and only then it was pinned."""
-    model, [first, _] = await trained(tmp_path, 2)
+    model, [first, _] = await trained_in(tmp_path, 2)
     engine = ToyEngine()
     async with Service(tmp_path, engine, 0) as service, calling(service) as http:
         slim = engine.slim
@@ -150,7 +141,7 @@ async def test_what_is_pinned_while_it_is_thinned_stays(
 async def test_what_is_pinned_while_its_weights_go_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, [first, _] = await trained(tmp_path, 2)
+    model, [first, _] = await trained_in(tmp_path, 2)
     async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
         write = service.parts.store.write
 
@@ -257,7 +248,7 @@ async def test_the_client_pins(tmp_path: Path) -> None:
 async def test_a_crash_while_thinning_leaves_a_whole_tree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    model, _ = await trained(tmp_path, 2)
+    model, _ = await trained_in(tmp_path, 2)
     with monkeypatch.context() as crash:
         crash.setattr("hud_tui.service.data_dir.shutil.rmtree", lambda *a, **k: None)
         if when == "before the row":
@@ -279,10 +270,9 @@ def _fail(*args: object) -> bool:
 async def test_a_state_that_cannot_be_read_does_not_keep_others_from_thinning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Service(tmp_path, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        taken = [await step(http, model) for _ in range(3)]
-    (tmp_path / taken[0]["state_path"]).write_text("{")
+    model, [first, *_] = await trained_in(tmp_path, 3)
+    [state] = (tmp_path / "checkpoints" / first).iterdir()
+    state.write_text("{")
     async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
         assert await states(http, service, model) == ["damaged", "expired", "full"]
     assert "step-000001 cannot be thinned" in caplog.text  # nor is it thrown away
@@ -292,7 +282,7 @@ async def test_a_stop_in_the_middle_of_thinning_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service is told to end while a row is written; the write cannot be called back."""
-    model, _ = await trained(tmp_path, 2)
+    model, _ = await trained_in(tmp_path, 2)
     async with Service(tmp_path, ToyEngine(), 0) as service, calling(service) as http:
         write = service.parts.store.write
 
@@ -317,7 +307,7 @@ async def test_a_stop_in_the_middle_of_thinning_loses_nothing(
 async def test_an_engine_that_stops_while_it_thins_is_asked_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model, _ = await trained(tmp_path, 2)
+    model, _ = await trained_in(tmp_path, 2)
     engine = ToyEngine()
     engine.kill_next = "slim"
     async with Service(tmp_path, engine, 0) as service, calling(service) as http:

@@ -15,7 +15,7 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
 from hud_tui.service.store.db import Db
 from tests.conftest import ended, fork, submit, until
-from tests.service.calls import Json, pass_, payloads, resume, told, traces_of, tree
+from tests.service.calls import Json, pass_, payloads, ran, resume, told, traces_of, tree
 from tests.toy_engine import ToyEngine
 
 
@@ -50,7 +50,7 @@ async def test_zero_variance_ends_the_run_and_every_attempt_at_its_step_has_its_
 async def test_a_solved_taskset_ends_the_run_well(
     http: AsyncClient, model: Json, engine: ToyEngine
 ) -> None:
-    await ended(http, await submit(http, model["id"], steps=1))
+    await ran(http, model["id"], steps=1)
     engine.flatten(solved=True)
     job_id = await submit(http, model["id"], steps=3)
     status = await ended(http, job_id)
@@ -148,8 +148,7 @@ async def stored(service: Service, job_id: str) -> str:
 async def test_it_is_seen_and_written_once_it_can_be(
     http: AsyncClient, model: Json, service: Service, disk: Disk
 ) -> None:
-    job_id = await submit(http, model["id"], steps=1)
-    assert (await ended(http, job_id))["status"] == "succeeded"
+    job_id = await ran(http, model["id"], steps=1)
     await until(lambda: disk.refused > 2)
     assert await stored(service, job_id) == "running"
     [job] = (await http.get("/v2/jobs")).json()["items"]
@@ -170,8 +169,7 @@ async def test_the_model_is_free(
     monkeypatch.setattr(context, "RETRY_S", (3600.0, 3600.0))
     model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
-    job_id = await submit(http, model["id"], steps=1)
-    await ended(http, job_id)
+    await ran(http, model["id"], steps=1)
     disk.full = False
     assert (await pass_(http, model["id"], inputs)).status_code == 200
 

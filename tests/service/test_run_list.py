@@ -19,7 +19,7 @@ from hud_tui.service.store import runs
 from hud_tui.service.store.db import MIGRATIONS, Db
 from hud_tui.settings import local_settings
 from tests.conftest import ended, fork, submit
-from tests.service.calls import Json, optim, pass_, payloads, reach, set_head, tree
+from tests.service.calls import Json, optim, pass_, payloads, ran, reach, set_head, tree
 from tests.service.test_loops_seen import sdk_group
 from tests.toy_engine import ToyEngine
 
@@ -31,8 +31,7 @@ async def listed(http: httpx.AsyncClient, **asked: Any) -> list[Json]:
 
 
 async def test_a_managed_run_s_row(http: httpx.AsyncClient, model: Json) -> None:
-    first = await submit(http, model["id"], steps=12, seed=3, learning_rate=0.25)
-    await ended(http, first)
+    first = await ran(http, model["id"], steps=12, seed=3, learning_rate=0.25)
     second = await submit(http, model["id"], steps=1, loss_fn="ppo")
     await ended(http, second)
     newer, older = await listed(http)
@@ -60,8 +59,7 @@ async def test_a_managed_run_s_row(http: httpx.AsyncClient, model: Json) -> None
 async def test_rollouts_without_a_gradient_are_counted_with_those_sampled_again(
     http: httpx.AsyncClient, model: Json, service: Service
 ) -> None:
-    job_id = await submit(http, model["id"], steps=4, group_size=2, tasks_per_step=2)
-    await ended(http, job_id)
+    job_id = await ran(http, model["id"], steps=4, group_size=2, tasks_per_step=2)
     traces = (await http.get(f"/v2/jobs/{job_id}/traces?limit=1000")).json()["items"]
     trained = [t for t in traces if not t["heldout"] and not t["evaluates"]]
     groups: dict[str, set[float]] = {}
@@ -76,10 +74,10 @@ async def test_rollouts_without_a_gradient_are_counted_with_those_sampled_again(
 async def test_a_run_begins_at_the_head_even_if_that_is_set_back(
     http: httpx.AsyncClient, model: Json
 ) -> None:
-    await ended(http, await submit(http, model["id"], steps=3))
+    await ran(http, model["id"], steps=3)
     nodes = await tree(http, model["id"])
     await set_head(http, model["id"], nodes[0]["id"])
-    await ended(http, await submit(http, model["id"], steps=1))
+    await ran(http, model["id"], steps=1)
     assert [row["start"] for row in await listed(http)] == ["step-000001", None]
 
 
@@ -92,10 +90,9 @@ async def test_the_alarms_of_a_run_s_own_steps_are_in_its_row(
         return {**step(rollouts), "errored_share": 0.9}
 
     model = await fork(http)
-    await ended(http, await submit(http, model["id"], steps=2))
+    await ran(http, model["id"], steps=2)
     monkeypatch.setattr(managed_run, "_extra", spoilt)
-    job_id = await submit(http, model["id"], steps=25)
-    await ended(http, job_id)
+    job_id = await ran(http, model["id"], steps=25)
     spoilt_run, healthy = await listed(http)
     assert spoilt_run["alarms"] >= 1
     assert (spoilt_run["alarm"], spoilt_run["alarm_title"]) == ("critical", "errored rollouts")
@@ -111,8 +108,7 @@ async def test_only_what_has_changed_is_sent_again(
     http: httpx.AsyncClient, engine: ToyEngine
 ) -> None:
     model, other = await fork(http), await fork(http, "other")
-    done = await submit(http, other["id"], steps=1)
-    await ended(http, done)
+    done = await ran(http, other["id"], steps=1)
     revision = (await http.get("/v1/runs")).json()["revision"]
     assert await listed(http, since=revision) == []
     engine.rest_after(2)
@@ -160,9 +156,8 @@ async def test_a_loop_from_outside_is_a_run_by_its_job_or_its_model(
 
 
 async def test_the_steps_of_a_run_as_columns(http: httpx.AsyncClient, model: Json) -> None:
-    await ended(http, await submit(http, model["id"], steps=2))
-    job_id = await submit(http, model["id"], steps=5)
-    await ended(http, job_id)
+    await ran(http, model["id"], steps=2)
+    job_id = await ran(http, model["id"], steps=5)
     nodes = [node for node in await tree(http, model["id"]) if node["job_id"] == job_id]
     url = f"/v1/runs/{job_id}/steps"
     asked = {"after": 1, "limit": 3, "keys": "reward_mean,loss:sum,trained/entropy,nothing"}
@@ -190,7 +185,7 @@ async def test_a_held_out_reward_without_an_evaluation_says_of_how_many_rollouts
 
     monkeypatch.setattr(managed_run.Run, "_score", stopped)
     model = await fork(http)
-    await ended(http, await submit(http, model["id"], steps=3, heldout_every=2))
+    await ran(http, model["id"], steps=3, heldout_every=2)
     metrics = [node["metrics"] for node in await tree(http, model["id"])]
     told = [one for one in metrics if "heldout_reward" in one][-1]
     [row] = await listed(http)
@@ -222,8 +217,7 @@ async def test_runs_of_an_older_version_are_counted_at_the_first_start(
     http: httpx.AsyncClient, service: Service
 ) -> None:
     model, job = await fork(http), uuid4().hex
-    managed = await submit(http, model["id"], steps=3)
-    await ended(http, managed)
+    managed = await ran(http, model["id"], steps=3)
     await http.post(f"/v2/trace/job/{job}/enter", json={"name": "mine"})
     batch = await sdk_group(http, model, job, "add-1", [1.0, 0.0])
     await pass_(http, model["id"], batch, group_size=2)

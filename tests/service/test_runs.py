@@ -18,6 +18,7 @@ from tests.service.calls import (
     optim,
     pass_,
     payloads,
+    ran,
     reach,
     resume,
     set_head,
@@ -69,8 +70,7 @@ async def test_rollouts_of_a_second_run_are_told_by_the_trees_steps(
     http: AsyncClient, model: Json, service: Service
 ) -> None:
     for _ in range(2):
-        job_id = await submit(http, model["id"], steps=2, tasks_per_step=1, group_size=2)
-        await ended(http, job_id)
+        job_id = await ran(http, model["id"], steps=2, tasks_per_step=1, group_size=2)
     rollouts, steps = [
         [one["step"] for one in await told(service, model["id"], kind) if one["job_id"] == job_id]
         for kind in ("rollout", "step")
@@ -103,8 +103,7 @@ async def test_a_run_steps_as_a_loop_could(
         **{"beta1": 0.0, "beta2": 0.5, "eps": 1e-6, "weight_decay": 0.01, "learning_rate": 0.25},
     }
     model = await fork(http)
-    job_id = await submit(http, model["id"], **asked)
-    await ended(http, job_id)
+    job_id = await ran(http, model["id"], **asked)
     [(loss_fn, config, advantages)] = passes
     assert (loss_fn, config) == ("ppo", {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28})
     assert set(advantages) <= {-2.0, 0.0, 2.0}, "two rewards are one deviation from their mean"
@@ -137,15 +136,14 @@ async def test_a_run_of_an_older_version_is_resumed_as_it_was(
 async def test_a_tempered_run_trains_as_it_sampled(http: AsyncClient) -> None:
     for temperature in (0.5, 2.0):
         model = await fork(http, f"at {temperature}")
-        await ended(http, await submit(http, model["id"], steps=2, temperature=temperature))
+        await ran(http, model["id"], steps=2, temperature=temperature)
         for node in await tree(http, model["id"]):
             assert node["metrics"]["ratio_max"] == pytest.approx(1.0)
             assert node["metrics"]["kl_sample_train"] == pytest.approx(0.0, abs=1e-6)
 
 
 async def test_status_has_every_parameter(http: AsyncClient, model: Json) -> None:
-    job_id = await submit(http, model["id"], steps=2, reasoning_effort="low")
-    await ended(http, job_id)
+    job_id = await ran(http, model["id"], steps=2, reasoning_effort="low")
     for ref in (job_id, job_id.replace("-", ""), model["id"], model["model_name"]):
         status = JobStatus.model_validate(await status_of(http, ref))
         assert (status.id, status.model_id) == (job_id, model["id"])
@@ -163,8 +161,7 @@ async def test_status_has_every_parameter(http: AsyncClient, model: Json) -> Non
 
 
 async def test_a_run_is_a_job_with_traces(http: AsyncClient, model: Json) -> None:
-    job_id = await submit(http, model["id"], steps=2, tasks_per_step=2, group_size=3)
-    await ended(http, job_id)
+    job_id = await ran(http, model["id"], steps=2, tasks_per_step=2, group_size=3)
     [job] = (await http.get("/v2/jobs")).json()["items"]
     assert (job["id"], job["status"], job["group_size"]) == (job_id, "succeeded", 3)
     assert job["metadata"] == {
@@ -265,7 +262,7 @@ async def test_a_resumed_run_goes_on_as_if_never_stopped(
     http: AsyncClient, engine: ToyEngine
 ) -> None:
     whole, parts = await fork(http, "whole"), await fork(http, "parts")
-    await ended(http, await submit(http, whole["id"], steps=6))
+    await ran(http, whole["id"], steps=6)
     engine.rest_after(2)
     job_id = await submit(http, parts["id"], steps=6)
     await reach(http, job_id, 2)

@@ -11,7 +11,7 @@ from httpx import AsyncClient, Response
 from hud_tui.service.engines.base import Base
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
 from hud_tui.service.service import Service
-from tests.conftest import calling, ended, fork, submit
+from tests.conftest import calling, fork
 from tests.service.calls import (
     Json,
     chat,
@@ -20,6 +20,7 @@ from tests.service.calls import (
     leave,
     optim,
     pass_,
+    ran,
     report,
     sample_of,
     traces_of,
@@ -228,8 +229,7 @@ async def test_every_turn_of_a_conversation_trains(http: AsyncClient, model: Jso
 
 
 async def test_a_runs_own_rollouts_can_be_trained_again(http: AsyncClient, model: Json) -> None:
-    job = await submit(http, model["id"], steps=1, tasks_per_step=1, group_size=8)
-    await ended(http, job)
+    job = await ran(http, model["id"], steps=1, tasks_per_step=1, group_size=8)
     ids = [row["id"] for row in await traces_of(http, job) if not row["heldout"]]
     passed = await pass_(http, model["id"], ids, group_size=8)
     assert (passed.status_code, passed.json()["num_datums"]) == (200, 8)

@@ -191,32 +191,6 @@ async def test_stop_ends_the_worker_and_an_interrupt_of_the_terminal_does_not(
     assert worker_of(engine) != pid
 
 
-async def test_what_is_refused_says_why_and_leaves_nothing_behind(
-    engine: TinyEngine, tmp_path: Path
-) -> None:
-    handle = await engine.open(BASES[0].name)
-    with pytest.raises(EngineError, match="no base 'tiny/huge'"):
-        await engine.open("tiny/huge")
-    with pytest.raises(EngineError, match="no such state"):
-        await engine.open(tmp_path / "missing.safetensors")
-    with pytest.raises(EngineError, match="context_length_exceeded"):
-        await engine.sample(handle, [SampleRequest([65] * 128, 4)])
-    good = some_datums(1, logprob=-1.0)
-    bad = Datum([65], [66, 67], [-1.0])
-    with pytest.raises(EngineError, match="datum 1: 1 logprobs for 2 output tokens"):
-        await engine.forward_backward(handle, [*good, bad], "ppo")
-    with pytest.raises(EngineError, match="unknown loss"):
-        await engine.forward_backward(handle, good, "nope")
-    with pytest.raises(EngineError, match="one value per output token"):
-        await engine.backward(handle, good, [[1.0]])
-    with pytest.raises(EngineRefused, match="nothing was accumulated"):
-        await engine.optim_step(handle, Adam(1e-3), tmp_path)
-    await engine.close(handle)
-    await engine.close(handle)
-    with pytest.raises(EngineError, match="closed"):
-        await engine.sample(handle, asked(1))
-
-
 async def test_a_sliced_pass_is_the_same_pass_or_none_where_a_slice_fails(
     engine: TinyEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
