@@ -439,7 +439,10 @@ def _tasks(one: AuditEntry) -> list[str]:
 
 
 def _submitted(one: AuditEntry) -> list[str]:
-    flags = [_flag(name, value) for name, value in _parameters(one)]
+    config = one.sent.get("config")
+    parameters = config.get("parameters") if isinstance(config, dict) else None
+    known = parameters if isinstance(parameters, dict) else {}
+    flags = as_flags({name: known.get(name) for name in FLAGS})
     return [f"--model={one.model}", *flags, *_tasks(one)]
 
 
@@ -447,10 +450,8 @@ def _trained(one: AuditEntry) -> list[str]:
     """The words of the ``train`` command; it uses the file in its present state."""
     sent = {name: one.sent.get(name) or {} for name in ("parameters", "options")}
     known = {name: sent["parameters"].get(name) for name in FLAGS} | sent["options"]
-    several = {name: value if isinstance(value, list) else [value] for name, value in known.items()}
-    flags = [_flag(name, v) for name, them in several.items() for v in them if v is not None]
     left_out = [f"--leave-out={slug}" for slug in one.left_out]
-    return [f"--model={one.model}", *flags, *left_out]
+    return [f"--model={one.model}", *as_flags(known), *left_out]
 
 
 FLAGS = (
@@ -475,9 +476,17 @@ def _evaluated(one: AuditEntry) -> list[str]:
         by_flag |= {name: parameters.get(name) for name in EVAL_FLAGS}
     options = sent.get("options")
     by_flag |= options if isinstance(options, dict) else {}
-    several = {key: value if isinstance(value, list) else [value] for key, value in by_flag.items()}
-    flags = [_flag(name, v) for name, them in several.items() for v in them if v is not None]
-    return [*flags, *(_tasks(one) + _place(one.source) if one.source else ())]
+    return [*as_flags(by_flag), *(_tasks(one) + _place(one.source) if one.source else ())]
+
+
+def as_flags(values: Mapping[str, object]) -> list[str]:
+    """Flags with these values; a list gives one for each of its values, None none."""
+    several = {
+        name: value if isinstance(value, list) else [value] for name, value in values.items()
+    }
+    return [
+        _flag(name, value) for name, them in several.items() for value in them if value is not None
+    ]
 
 
 def _flag(name: str, value: object) -> str:
@@ -487,14 +496,6 @@ def _flag(name: str, value: object) -> str:
     if isinstance(value, dict):
         value = write_loss_config(value)
     return f"--{flag}={value}"
-
-
-def _parameters(one: AuditEntry) -> list[tuple[str, object]]:
-    config = one.sent.get("config")
-    parameters = config.get("parameters") if isinstance(config, dict) else None
-    if not isinstance(parameters, dict):
-        return []
-    return [(name, parameters[name]) for name in FLAGS if parameters.get(name) is not None]
 
 
 def _place(word: str) -> list[str]:

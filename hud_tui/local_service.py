@@ -4,17 +4,14 @@ A lock in the state directory makes two programs that start at the same time sha
 """
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -40,7 +37,7 @@ from hud_tui.service_file import (
     usable_directories,
 )
 from hud_tui.settings import Paths, Settings, local_settings
-from hud_tui.storage import open_or_make, open_regular
+from hud_tui.storage import held, tail
 
 # Starting a service and waiting until it is ready.
 
@@ -132,12 +129,8 @@ def _size(file: Path) -> int:
 def _no_start(paths: Paths, why: str, logged: int) -> HudUnreachable:
     """The error for a service that did not start. `logged`: size of the log before; only later
     lines belong to this service."""
-    try:
-        with open_regular(paths.service_log) as opened:
-            opened.seek(max(logged, os.fstat(opened.fileno()).st_size - 4096))
-            lines = opened.read(4096).decode("utf-8", "replace").splitlines()
-    except OSError:
-        lines = []
+    new = max(0, _size(paths.service_log) - logged)
+    lines = tail(paths.service_log, min(new, 4096)).splitlines()
     logged_lines = one_line(" · ".join(line for line in lines[-LOG_LINES:] if line.strip()), 600)
     message = f"the embedded service did not start: {why}" + (
         f": {logged_lines}" if logged_lines else ""
@@ -176,30 +169,24 @@ async def connect_local(
             not answer.
         HudUsage: The directories cannot be used, or a service.json in them is invalid.
     """
-    machine = machine_of(paths)
+    machine, name = machine_of(paths), ""
     if machine is not None:
         with usable_directories():
             keep_line(paths, machine.name)
-        if machine.speaks == "hud":
-            return await _there(paths, machine, progress, guard, observe, flags)
-    ready = await _running(paths)
-    if ready is None:
+    if machine is not None and machine.speaks == "hud":
+        ready, name = await _there(paths, machine, progress), f"hud @ {machine.label}"
+    elif (running := await _running(paths)) is not None:
+        ready = running
+    else:
         with usable_directories():
             async with _lock(paths, progress):
                 ready = await _running(paths) or await _start(paths, progress)
-    observe = observe or CommandLog(paths.state, "python").add
-    return HudClient(replace(_settings(ready), flags=flags), None, guard, observe)
+    settings = replace(_settings(ready), name=name, flags=flags)
+    return HudClient(settings, None, guard, observe or CommandLog(paths.state, "python").add)
 
 
-async def _there(
-    paths: Paths,
-    machine: Used,
-    progress: Progress,
-    guard: Guard | None,
-    observe: Callable[[AuditEntry], None] | None,
-    flags: str,
-) -> HudClient:
-    """A client of a whole service on another machine, once it answers through the tunnel.
+async def _there(paths: Paths, machine: Used, progress: Progress) -> ServiceReady:
+    """A whole service on another machine, once it answers through the tunnel.
 
     Raises:
         HudUnreachable: It does not; with the reason reported by the tunnel's process.
@@ -219,9 +206,7 @@ async def _there(
             raise HudUnreachable(f"{machine.label}: {one_line(state, 300)}", hint)
         progress(f"{machine.label}: {one_line(state, 200)}")
         await asyncio.sleep(LOOK_S)
-    settings = replace(_settings(ready), name=f"hud @ {machine.label}", flags=flags)
-    observe = observe or CommandLog(paths.state, "python").add
-    return HudClient(settings, None, guard, observe)
+    return ready
 
 
 async def _answers_there(ready: ServiceReady) -> bool:
@@ -321,7 +306,9 @@ async def _answers(ready: ServiceReady) -> bool:
         async with asyncio.timeout(ANSWER_S):
             await client.whoami()
     except (HudError, TimeoutError) as error:
-        if _is_another(error) or not alive(ready.pid):
+        # nothing listens there, or what answers is another program or refuses the key
+        is_another = isinstance(error, HudUnauthorized | HudNotFound | HudMalformed)
+        if is_another or is_not_listening(error) or not alive(ready.pid):
             return False
         raise HudUnreachable(
             f"the embedded service, process {ready.pid}, does not answer",
@@ -332,40 +319,25 @@ async def _answers(ready: ServiceReady) -> bool:
     return True
 
 
-def _is_another(error: Exception) -> bool:
-    """Whether the error shows that the process is not the service: nothing listens on its port, or
-    what answers is another program or refuses the key."""
-    if isinstance(error, HudUnauthorized | HudNotFound | HudMalformed):
-        return True
-    return is_not_listening(error)
-
-
 @asynccontextmanager
 async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
     """Hold the state directory's lock; a program that starts a service holds it briefly.
 
     The service's own lock is service.lock in the data directory, which may be the same directory.
     """
-    import fcntl
-
     paths.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     until = monotonic() + START_S + STOP_S
     lock = paths.state / "starting.lock"
-    held = open_or_make(lock)
-    try:
-        while True:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if monotonic() > until:
-                    hint = f"end the program that holds the lock {one_line(lock)}"
-                    raise HudUnreachable("another hud-tui is starting the service", hint) from None
-                progress("another hud-tui is starting the embedded service …")
-                await asyncio.sleep(0.1)
-        yield
-    finally:
-        os.close(held)
+    while True:
+        with held(lock) as descriptor:
+            if descriptor is not None:
+                yield
+                return
+        if monotonic() > until:
+            hint = f"end the program that holds the lock {one_line(lock)}"
+            raise HudUnreachable("another hud-tui is starting the service", hint)
+        progress("another hud-tui is starting the embedded service …")
+        await asyncio.sleep(LOOK_S)
 
 
 async def _ended(pid: int) -> None:
@@ -374,30 +346,3 @@ async def _ended(pid: int) -> None:
         if monotonic() > until:
             raise HudUnreachable(f"the service, process {pid}, does not exit", "try again later")
         await asyncio.sleep(0.05)
-
-
-# Checking a data directory that no service serves now.
-
-
-EXAMINE_S = 30.0
-"""Maximum seconds for checking a data directory."""
-
-
-def look_into(data_dir: Path) -> list[tuple[Any, ...]]:
-    """What the service would report at a start on this directory, as
-    `hud_tui.service.data_dir.examine`, computed in a process of its own; empty if the directory has
-    no data."""
-    if not (data_dir / "service.db").exists() and not (data_dir / "checkpoints").exists():
-        return []
-    command = [sys.executable, "-P", "-m", "hud_tui.service", "--check", "--data-dir"]
-    try:
-        asked = subprocess.run(
-            [*command, str(data_dir)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=EXAMINE_S,
-            check=True,
-        )
-        return [tuple(found) for found in json.loads(asked.stdout)]
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return [("failure", f"{one_line(data_dir)} could not be looked into: {one_line(error)}")]

@@ -100,6 +100,11 @@ def _why_read_only(args: argparse.Namespace) -> ReadOnly | None:
     return why_read_only(args.read_only, os.environ, read_config(config_dir(os.environ)).safety)
 
 
+async def connect(args: argparse.Namespace) -> HudClient:
+    """The client of the service that the flags choose; progress is printed line by line."""
+    return await connector_of(args)("local" if args.local else "hud", None, print_notice)
+
+
 # One command against a service, from connecting to the exit code.
 
 

@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +21,6 @@ from hud_tui.cli.output import emit, flags_of, with_flags
 from hud_tui.client.transport import Host, origin_of, probe, probe_url
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudError, HudNoKey, HudUsage
-from hud_tui.local_service import look_into
 from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.progress import retention_text
@@ -44,6 +45,8 @@ FOR_LOCAL = "for HUD: set HUD_API_KEY; for the embedded service: hud-tui doctor 
 PRIME_URL = "PRIME_API_BASE_URL"
 LITTLE, TOO_LITTLE = 2 * 10**9, 10**8
 """Free bytes below which a run may soon stop, or cannot start."""
+EXAMINE_S = 30.0
+"""Maximum seconds for checking a data directory."""
 
 
 @dataclass(frozen=True)
@@ -296,13 +299,33 @@ def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
 def check_data(data_dir: Path, served: bool) -> Iterator[Finding]:
     """Problems that a start would report for the data directory, and what starts have moved
     aside."""
-    for level, message, fix in [] if served else look_into(data_dir):
+    for level, message, fix in [] if served else _look_into(data_dir):
         yield Finding(level, message, fix, level == "failure")
     fix = "remove it where nothing in it is missed; or stop the service, put back the service.db"
     fix += " that knows them, and move them to checkpoints"
     for place in sorted(data_dir.glob("leftovers-*")):
         held = f"{one_line(place, 400)} holds {size(used_bytes(place))}"
         yield Finding("warning", f"{held} that service.db did not know", fix)
+
+
+def _look_into(data_dir: Path) -> list[tuple[Any, ...]]:
+    """What the service would report at a start on this directory, as
+    `hud_tui.service.data_dir.examine`, computed in a process of its own; empty if the directory has
+    no data."""
+    if not (data_dir / "service.db").exists() and not (data_dir / "checkpoints").exists():
+        return []
+    command = [sys.executable, "-P", "-m", "hud_tui.service", "--check", "--data-dir"]
+    try:
+        asked = subprocess.run(
+            [*command, str(data_dir)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=EXAMINE_S,
+            check=True,
+        )
+        return [tuple(found) for found in json.loads(asked.stdout)]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return [("failure", f"{one_line(data_dir)} could not be looked into: {one_line(error)}")]
 
 
 def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

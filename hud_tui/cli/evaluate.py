@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
-from hud_tui.cli.output import bad_value, emit, plain, print_notice
+from hud_tui.cli.output import aligned, bad_value, emit, plain, print_notice
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
@@ -542,9 +542,4 @@ def _ends(found: Estimate) -> tuple[str, str]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    clean = [[one_line(cell, 60) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
-    return [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in clean
-    ]
+    return aligned([[one_line(cell, 60) for cell in row] for row in rows])

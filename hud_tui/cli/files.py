@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,10 +14,11 @@ from time import time
 from typing import Any, TypeVar
 
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text, document, matching
-from hud_tui.cli.connect import connector_of, guard_of, paths_of
+from hud_tui.cli.connect import connect, guard_of, paths_of
 from hud_tui.cli.models import named, newest, silent_s
 from hud_tui.cli.output import (
     alarm_report,
+    aligned,
     confirm,
     emit,
     flags_of,
@@ -134,7 +136,6 @@ def _end(args: argparse.Namespace, document: dict[str, Any], code: int) -> int:
 
 
 T = TypeVar("T")
-EXPORT_KIND = "export"
 PIECES: dict[str, Callable[[Sheet], Iterator[str]]] = {"csv": csv_pieces, "json": json_pieces}
 
 
@@ -154,7 +155,7 @@ def export(args: argparse.Namespace) -> int:
     body = {"file": str(file), "what": sheet.name, "format": args.format}
     body |= {"rows": len(rows), "columns": list(sheet.columns), "steps_aside": aside}
     size = f"{count(len(rows), 'row')}, {count(len(sheet.columns), 'column')}"
-    show(args, EXPORT_KIND, body, f"wrote {file}: {size}")
+    show(args, "export", body, f"wrote {file}: {size}")
     if aside:
         print_notice(
             f"{count(len(rows), 'step')} to the head; {count(aside, 'other step')}"
@@ -186,11 +187,8 @@ async def _with_client(
     args: argparse.Namespace, read: Callable[[HudClient], Awaitable[T]]
 ) -> tuple[T, str]:
     """Read with a client of the service; also returns the service's label."""
-    client = await connector_of(args)("local" if args.local else "hud", None, print_notice)
-    try:
+    async with aclosing(await connect(args)) as client:
         return await read(client), client.settings.label
-    finally:
-        await client.aclose()
 
 
 def _read(args: argparse.Namespace) -> tuple[str, Sheet, int]:
@@ -273,9 +271,6 @@ def _write(args: argparse.Namespace, stem: str, pieces: Iterator[str]) -> Path:
 # ``init``: write a hud-vf-gym configuration for an environment, or show one.
 
 
-GYM_KIND = "gym_config"
-
-
 def init(args: argparse.Namespace) -> int:
     """Write or show a configuration; returns the exit code.
 
@@ -286,7 +281,8 @@ def init(args: argparse.Namespace) -> int:
         raise HudUsage("give either ENV or --show FILE", "see hud-tui init --help")
     if args.show is not None:
         return _show(Path(args.show), args.headless)
-    env = _on_disk(args.environment) or asyncio.run(_of_service(args))
+    name = args.environment
+    env = _on_disk(name) or asyncio.run(_with_client(args, partial(_describe, name=name)))[0]
     config, warnings = new_gym(env)
     file = Path(args.output or Path("configs") / f"{_file_name(env.name)}.yaml")
     _write_gym(file, gym_text(config, f"Made by hud-tui init for {one_line(env.name)}"), args.force)
@@ -304,7 +300,7 @@ def _report(config: GymConfig, file: Path, warnings: list[str], document: bool, 
     for warning in warnings if document else ():
         print_notice(warning)
     if document:
-        emit(GYM_KIND, _gym_document(config, file, warnings))
+        emit("gym_config", _gym_document(config, file, warnings))
         return
     print(f"{title}: {count(len(config.action_mappings), 'action')}")
     for name, action in config.action_mappings.items():
@@ -341,15 +337,7 @@ def _on_disk(env: str) -> Described | None:
     return described(load_lock(path)) if path.is_file() else None
 
 
-async def _of_service(args: argparse.Namespace) -> Described:
-    client = await connector_of(args)("local" if args.local else "hud", None, print_notice)
-    try:
-        return await _ask(client, args.environment)
-    finally:
-        await client.aclose()
-
-
-async def _ask(client: HudClient, name: str) -> Described:
+async def _describe(client: HudClient, name: str) -> Described:
     """An environment as the service describes it: scenarios, no tools."""
     config = await client.environment(name)
     if config is None:
@@ -397,7 +385,8 @@ def keys(args: argparse.Namespace) -> int:
         rows = [_key_document(one, one.id in keymap) for one in found]
         emit("keys", {"file": str(directory / CONFIG_NAME), "keys": rows})
     else:
-        _print(found)
+        lines = aligned([(one.id, one.all_shown, one.help) for one in found])
+        print("\n".join(lines))
     return 0
 
 
@@ -413,22 +402,7 @@ def _key_document(action: Action, changed: bool) -> dict[str, Any]:
     }
 
 
-def _print(found: list[Action]) -> None:
-    widths = [max(len(text) for text in column) for column in zip(*map(_cells, found), strict=True)]
-    for one in found:
-        *cells, does = _cells(one)
-        padded = (f"{text:{width}}" for text, width in zip(cells, widths[:-1], strict=True))
-        print("  ".join([*padded, does]))
-
-
-def _cells(action: Action) -> tuple[str, str, str]:
-    return action.id, action.all_shown, action.help
-
-
 # ``log``: the command log of this machine.
-
-
-LOG_KIND = "log"
 
 
 def log(args: argparse.Namespace) -> int:
@@ -445,7 +419,7 @@ def log(args: argparse.Namespace) -> int:
     if args.headless:
         facts = {"total": len(found), "omitted": len(found) - len(shown), "unreadable": bad}
         documents = [document(one, flags_of(args)) for one in shown]
-        emit(LOG_KIND, {"entries": documents, **facts})
+        emit("log", {"entries": documents, **facts})
         return 0
     for one in shown:
         print(_line(one))

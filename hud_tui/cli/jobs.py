@@ -3,7 +3,8 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from itertools import accumulate, islice
 from shutil import get_terminal_size
@@ -11,7 +12,16 @@ from time import time
 from typing import Any
 
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
-from hud_tui.cli.output import confirm, emit, plain, print_notice, require_consent, show
+from hud_tui.cli.output import (
+    aligned,
+    changes,
+    confirm,
+    emit,
+    plain,
+    print_notice,
+    require_consent,
+    show,
+)
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
@@ -23,23 +33,25 @@ from hud_tui.rl.runs import Column, RunRow, columns, find_run, parse_filter, sor
 from hud_tui.rl.sweep import RunGroup, differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts import control
-from hud_tui.wire import Job, Trace
+from hud_tui.wire import Trace
 
 
 async def jobs(client: HudClient, args: argparse.Namespace) -> int:
     """List the newest jobs; show, cancel or resume one."""
     if args.job is None:
-        if args.cancel or args.resume:
+        if changes(args):
             listed = client.settings.command("--headless", "jobs")
             raise HudUsage("no job given", f"{listed} lists them")
         emit("jobs", {"jobs": await client.jobs()})
         return 0
-    if args.cancel or args.resume:
+    if changes(args):
         require_consent(args, client)
     job_id = await find_job(client, args.job)
-    if args.cancel or args.resume:
+    if changes(args):
         return await (_cancel if args.cancel else _resume)(client, args, job_id)
-    job = await _listed(client, job_id)
+    job = None
+    with suppress(HudNotFound):  # the service does not list it
+        job = await client.job(job_id)
     folder = control.driven_here(paths_of(args).state, job_id)
     if folder is None:
         status = await client.known_job(job_id)
@@ -80,21 +92,11 @@ async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> i
     return 1 if is_lost else 0
 
 
-async def _listed(client: HudClient, job_id: str) -> Job | None:
-    """A job's row; None if the service does not list it."""
-    try:
-        return await client.job(job_id)
-    except HudNotFound:
-        return None
-
-
 # ``traces``: a job's rollouts: the newest, those of one step, or all pages.
 
 
 PAGE = 1000
-"""Rollouts per request, and per document of ``--all``."""
-MOST = 1000
-"""Default number of rollouts."""
+"""Rollouts per request and per document of ``--all``; without that the default number."""
 
 
 async def traces(client: HudClient, args: argparse.Namespace) -> int:
@@ -104,7 +106,7 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
     job_id = await find_job(client, args.job)
     if args.all:
         return await _all(client, job_id, args.step)
-    limit = args.limit or MOST
+    limit = args.limit or PAGE
     if args.step is None:
         total = (await client.trace_page(job_id, 1, 0)).total
         shown = [t async for page in _pages(client, job_id, max(0, total - limit)) for t in page]
@@ -158,7 +160,6 @@ def _print_traces(
 
 WIDEST = 40
 """Most characters of a cell."""
-KIND = "runs"
 
 
 def runs(args: argparse.Namespace) -> int:
@@ -174,22 +175,13 @@ def runs(args: argparse.Namespace) -> int:
     if changed and len(args.run) != 1:
         which = command_of(args, "runs", "RUN", "--name", "TEXT")
         raise HudUsage("--name and --note are for one run", f"say which: {which}")
-    chosen = columns(args.columns or "")
+    columns(args.columns or "")  # what is invalid in these raises before the service is asked
     sort_rows([], args.sort or "")
-    keep = parse_filter(args.filter or "", time())
-
-    async def work(client: HudClient, args: argparse.Namespace) -> int:
-        return await _work(client, args, chosen, keep)
-
-    return asyncio.run(run_connected(work, args, connector_of(args)))
+    parse_filter(args.filter or "", time())
+    return asyncio.run(run_connected(_work, args, connector_of(args)))
 
 
-async def _work(
-    client: HudClient,
-    args: argparse.Namespace,
-    chosen: Sequence[Column],
-    keep: Callable[[RunRow], bool],
-) -> int:
+async def _work(client: HudClient, args: argparse.Namespace) -> int:
     state = paths_of(args).state
     notes = run_notes(state)
     table = RunList(client, lambda: notes.notes, SweepFiles(state).names)
@@ -198,24 +190,18 @@ async def _work(
         named = [find_run(name, rows) for name in args.run]
         if args.name is not None or args.note is not None:
             return await _change(args, client, notes, table, named[0])
-        rows = list({row.id: row for row in await _whole(table, named)}.values())
+        if not all(row.whole for row in named):  # their rows are computed, before all others
+            known = {row.id: row for row in await table.read([row.id for row in named])}
+            named = [known.get(row.id, row) for row in named]
+        rows = list({row.id: row for row in named}.values())
+    keep = parse_filter(args.filter or "", time())
     found = sort_rows([row for row in rows if keep(row)], args.sort or "")
     shown = found[: args.limit]
-    groups = group_rows(shown, args.group) if args.group else []
     if args.headless:
-        emit(KIND, _document(args, table, found, shown, groups, chosen))
+        emit("runs", _document(args, table, len(found), shown))
     else:
-        _print(args, table, found, shown, groups, chosen)
+        _print(args, table, len(found) - len(shown), shown)
     return 0
-
-
-async def _whole(table: RunList, named: Sequence[RunRow]) -> list[RunRow]:
-    """These runs, read before the others if their rows have to be computed."""
-    if all(row.whole for row in named):
-        return list(named)
-    ids = [row.id for row in named]
-    known = {row.id: row for row in await table.read(ids)}
-    return [known.get(row.id, row) for row in named]
 
 
 async def _change(
@@ -233,8 +219,7 @@ async def _change(
         await client.rename_job(row.id, args.name)
     after = {each.id: each for each in await table.read([row.id])}.get(row.id, row)
     noted = f"  {after.note}" if after.note else ""
-    line = f"{after.id[:8]}  {after.name}{noted}"
-    show(args, "run", {"run": run_document(after)}, line)
+    show(args, "run", {"run": run_document(after)}, f"{after.id[:8]}  {after.name}{noted}")
     return 0
 
 
@@ -248,13 +233,10 @@ def run_document(row: RunRow) -> dict[str, Any]:
 
 
 def _document(
-    args: argparse.Namespace,
-    table: RunList,
-    found: Sequence[RunRow],
-    shown: Sequence[RunRow],
-    groups: Sequence[RunGroup],
-    chosen: Sequence[Column],
+    args: argparse.Namespace, table: RunList, matched: int, shown: Sequence[RunRow]
 ) -> dict[str, Any]:
+    chosen = columns(args.columns or "")
+
     def row(one: RunRow) -> dict[str, Any]:
         if not args.columns:
             return run_document(one)
@@ -262,13 +244,13 @@ def _document(
 
     document: dict[str, Any] = {
         "total": len(table.rows),
-        "matched": len(found),
-        "omitted": len(found) - len(shown),
+        "matched": matched,
+        "omitted": matched - len(shown),
         "source": table.source_text,
         "runs": [row(one) for one in shown],
     }
     if args.group:
-        document["groups"] = [_group_document(group) for group in groups]
+        document["groups"] = [_group_document(one) for one in group_rows(shown, args.group)]
     if len(args.run) > 1:
         diff = differences(shown)
         document["differences"] = {
@@ -284,70 +266,51 @@ def _group_document(group: RunGroup) -> dict[str, Any]:
     return {"keys": dict(group.keys), "runs": ids, "reward": group.mean, "std": group.std}
 
 
-def _print(
-    args: argparse.Namespace,
-    table: RunList,
-    found: Sequence[RunRow],
-    shown: Sequence[RunRow],
-    groups: Sequence[RunGroup],
-    chosen: Sequence[Column],
-) -> None:
-    if groups:
-        _print_groups(groups, chosen)
-    else:
-        _print_rows(shown, chosen)
+def _print(args: argparse.Namespace, table: RunList, omitted: int, shown: Sequence[RunRow]) -> None:
+    _print_rows(shown, columns(args.columns or ""), args.group or "")
     if len(args.run) > 1:
         _print_differences(shown)
     if not shown:
         print("no run matches" if table.rows else "there are no runs yet")
-    if len(found) > len(shown):
-        print_notice(f"{len(found) - len(shown)} older runs omitted: --limit N shows more")
+    if omitted:
+        print_notice(f"{omitted} older runs omitted: --limit N shows more")
     if table.polls:
         print_notice(table.source_text)
 
 
-def _print_rows(rows: Sequence[RunRow], chosen: Sequence[Column]) -> None:
-    for line in _rows_aligned(rows, chosen):
-        print(_cut(line))
-    _note_cut(rows, chosen)
-
-
-def _note_cut(rows: Sequence[RunRow], chosen: Sequence[Column]) -> None:
-    """Name the columns that the terminal has no room for."""
-    if not rows or not sys.stdout.isatty():
+def _print_rows(rows: Sequence[RunRow], chosen: Sequence[Column], group_by: str) -> None:
+    """One heading over all runs; of groups, each with its title above its runs."""
+    groups = group_rows(rows, group_by) if group_by else []
+    rows, now = [row for group in groups for row in group.rows] or rows, time()
+    if not rows:
         return
-    room, now = get_terminal_size().columns, time()
-    widths = (
-        max(len(column.title), *(len(_cell(column.text(row, now))) for row in rows))
-        for column in chosen
-    )
-    ends = [end + 2 * place for place, end in enumerate(accumulate(widths))]
-    if ends[-1] <= room:
-        return
-    hidden = [column.key for column, end in zip(chosen, ends, strict=True) if end >= room]
-    print_notice(
-        f"{counted(len(hidden), 'column')} cut at {room} characters: {', '.join(hidden)}; "
-        "--columns KEYS shows others"
-    )
-
-
-def _print_groups(groups: Sequence[RunGroup], chosen: Sequence[Column]) -> None:
-    """One heading over all groups, each with its title above its runs."""
-    heading, *lines = _rows_aligned([row for group in groups for row in group.rows], chosen)
+    cells = [[_cell(column.text(row, now)) for column in chosen] for row in rows]
+    table = [[column.title for column in chosen], *cells]
+    right = [place for place, column in enumerate(chosen) if column.number]
+    heading, *lines = aligned(table, right)
     print(_cut(heading))
     rest = iter(lines)
     for group in groups:
         print(_cut(f"▾ {group.title}"))
         for line in islice(rest, len(group.rows)):
             print(_cut(line))
-    _note_cut([row for group in groups for row in group.rows], chosen)
+    for line in rest:
+        print(_cut(line))
+    _note_cut(table, chosen)
 
 
-def _rows_aligned(rows: Sequence[RunRow], chosen: Sequence[Column]) -> list[str]:
-    """The heading and a line per run; empty without runs."""
-    now = time()
-    lines = [[_cell(column.text(row, now)) for column in chosen] for row in rows]
-    return _aligned([one.title for one in chosen], lines, [one.number for one in chosen])
+def _note_cut(table: Sequence[Sequence[str]], chosen: Sequence[Column]) -> None:
+    """Name the columns that the terminal has no room for."""
+    if not sys.stdout.isatty():
+        return
+    room = get_terminal_size().columns
+    widths = (max(map(len, column)) for column in zip(*table, strict=True))
+    ends = [end + 2 * place for place, end in enumerate(accumulate(widths))]
+    if ends[-1] <= room:
+        return
+    hidden = [column.key for column, end in zip(chosen, ends, strict=True) if end >= room]
+    what = f"{counted(len(hidden), 'column')} cut at {room} characters: {', '.join(hidden)}"
+    print_notice(f"{what}; --columns KEYS shows others")
 
 
 def _print_differences(rows: Sequence[RunRow]) -> None:
@@ -358,33 +321,15 @@ def _print_differences(rows: Sequence[RunRow]) -> None:
     values = zip(*(each for _, each in diff.rows), strict=True)
     keys = [setting_label(key) for key in diff.keys]
     lines = [[key, *column] for key, column in zip(keys, values, strict=True)]
-    for line in _aligned(["differs in", *names], lines, [False] * (1 + len(rows))):
+    for line in aligned([["differs in", *names], *lines]) if lines else ():
         print(_cut(line))
-    if not diff.keys:
+    if not lines:
         print("nothing: they were given the same")
 
 
 def _cell(text: str) -> str:
     line = one_line(text, 1000)
     return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
-
-
-def _aligned(
-    titles: Sequence[str], lines: Sequence[Sequence[str]], right: Sequence[bool]
-) -> list[str]:
-    """A table's heading and lines in columns of equal width; empty without lines."""
-    if not lines:
-        return []
-    cells = [list(titles), *lines]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    found = []
-    for line in cells:
-        padded = (
-            cell.rjust(width) if to_the_right else cell.ljust(width)
-            for cell, width, to_the_right in zip(line, widths, right, strict=True)
-        )
-        found.append("  ".join(padded).rstrip())
-    return found
 
 
 def _cut(line: str) -> str:

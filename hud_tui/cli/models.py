@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from contextlib import aclosing
 from datetime import UTC, datetime
 from time import time
 from typing import Any
 
-from hud_tui.cli.connect import command_of, connector_of, paths_of
+from hud_tui.cli.connect import command_of, connect, paths_of
 from hud_tui.cli.output import (
     alarm_report,
     changes,
@@ -30,8 +31,6 @@ from hud_tui.rl.names import find_checkpoint, find_model
 from hud_tui.rl.run import Service, Status, current_model, job_document, last_metrics
 from hud_tui.rl.text import counted, one_line, seconds
 from hud_tui.wire import Checkpoint, JobStatus, Model
-
-# ``checkpoints`` and ``head``.
 
 
 async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
@@ -75,11 +74,12 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
         emit("head", {"model": model.model_name, "head": checkpoint_document(tree, tree.head)})
         return 0
     target = _target(tree, args)
-    await confirm(args, _question(model, tree, target))
+    served = f"{label(target)} instead of {label(tree.served)}"
+    await confirm(args, f"{model.model_name}: serve {served}?")
     if not args.yes:
         await _same_head(client, model, tree)
-    served = await _serve(client, model, tree, target)
-    _report(client, args, model, tree, target, served)
+    after = await _serve(client, model, tree, target)
+    show(args, "head", *_outcome(client, model, tree, target, after))
     return 0
 
 
@@ -97,16 +97,8 @@ def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
     return tree[lineage[args.back]]
 
 
-def _question(model: Model, tree: Tree, target: Checkpoint) -> str:
-    return f"{model.model_name}: serve {label(target)} instead of {label(tree.served)}?"
-
-
 async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:
-    """Check that the head did not move while the question was open.
-
-    Raises:
-        HudConflict: The head moved.
-    """
+    """Raises HudConflict if the head has moved while the question was open."""
     now = Tree.of(await client.checkpoints(model.id))
     if _id(now.served) != _id(tree.served):
         moved = f"the head moved meanwhile from {label(tree.served)} to {label(now.served)}"
@@ -158,21 +150,16 @@ async def _await_move(
     raise failure
 
 
-def _report(
-    client: HudClient,
-    args: argparse.Namespace,
-    model: Model,
-    before: Tree,
-    target: Checkpoint,
-    after: Tree | None,
-) -> None:
+def _outcome(
+    client: HudClient, model: Model, before: Tree, target: Checkpoint, after: Tree | None
+) -> tuple[dict[str, Any], str]:
+    """The document and the text. Raises HudConflict: the head is another one."""
     data = {"model": model.model_name, "previous": _id(before.served)}
     moved = f"{model.model_name} serves {label(target)} instead of {label(before.served)}"
     if after is None:
         known = checkpoint_document(before, before.find(target.id)) or {}
         document = {**data, "head": {**known, "is_active": True}, "verified": False}
-        show(args, "head", document, f"{moved}; not verified")
-        return
+        return document, f"{moved}; not verified"
     if not _took(before, after, target):
         now, requested = label(after.served), label(target)
         shown = client.settings.command("--headless", "head", model.model_name)
@@ -183,7 +170,7 @@ def _report(
     if _id(before.served) == target.id:
         moved = f"{model.model_name} serves {label(target)} already"
     document = {**data, "head": checkpoint_document(after, after.head), "verified": True}
-    show(args, "head", document, f"{moved}; verified")
+    return document, f"{moved}; verified"
 
 
 def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
@@ -200,7 +187,7 @@ def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
 def _conflict(message: str, hint: str) -> HudConflict:
     """A conflict detected by this client."""
     error = HudConflict(409, message, hint)
-    error.message, error.status = message, None
+    error.status = None
     return error
 
 
@@ -266,11 +253,8 @@ def protect(args: argparse.Namespace) -> int:
 
 
 async def _change(args: argparse.Namespace, protection: Protection) -> None:
-    client = await connector_of(args)("local" if args.local else "hud", None, print_notice)
-    try:
+    async with aclosing(await connect(args)) as client:
         id_, name = await _named(client, args, protection)
-    finally:
-        await client.aclose()
     if args.off and id_ in protection.models and args.confirm not in (protection.models[id_], id_):
         raise HudProtected(one_line(protection.models[id_], 100), "remove its protection")
     protection.protect(id_, name, not args.off)

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Container, Sequence
 from dataclasses import fields, is_dataclass
 from os.path import abspath
 from typing import Any, TextIO
@@ -51,6 +52,17 @@ def show(args: argparse.Namespace, kind: str, data: object, *lines: str) -> None
         print(one_line(line, 400), flush=True)
 
 
+def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """Lines of a table in columns of equal width; `right`: places of those aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        padded = (c.rjust(width) if n in right else c.ljust(width) for n, (c, width) in cells)
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
 def flags_of(args: argparse.Namespace) -> str:
     """The flags for directories, as words of a shell."""
     directories = {"--state-dir": args.state_dir, "--data-dir": args.data_dir}
@@ -68,7 +80,7 @@ def with_flags(text: str, flags: str) -> str:
     return _BEGINNING.sub(lambda found: f"{found[0]}{flags} ", text)
 
 
-def emit_error(error: HudError, document: bool = True, flags: str = "") -> int:
+def emit_error(error: HudError, document: bool, flags: str = "") -> int:
     """Report an error on stdout (document) and stderr (one line); returns the exit code. `flags`:
     of the commands in its hint."""
     error.hint = with_flags(error.hint, flags)

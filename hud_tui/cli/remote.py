@@ -10,14 +10,17 @@ from dataclasses import asdict
 from time import time
 from typing import Any
 
-from hud_tui.audit_log import CommandLog, command_entry
-from hud_tui.cli.connect import (
-    command_of,
-    guard_of,
-    print_costs,
-    progress,
+from hud_tui.audit_log import CommandLog, as_flags, command_entry
+from hud_tui.cli.connect import command_of, guard_of, print_costs, progress
+from hud_tui.cli.output import (
+    aligned,
+    confirm,
+    emit,
+    flags_of,
+    print_notice,
+    require_consent,
+    show,
 )
-from hud_tui.cli.output import confirm, emit, flags_of, print_notice, require_consent, show
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote import keeper
 from hud_tui.remote.engines import ENGINES, Wish, describe
@@ -55,13 +58,8 @@ def machines_of(args: argparse.Namespace) -> Machines:
 
 
 def log_command(args: argparse.Namespace, subject: str, flags: Sequence[str] = ()) -> None:
-    """Add a completed action to the command log, as the command that repeats it.
-
-    Args:
-        args: The command line.
-        subject: The machine's name or address.
-        flags: Names of the flags to repeat.
-    """
+    """Add a completed action on a machine to the command log, as the command that repeats it, with
+    these of its flags."""
     words = [args.command, args.action, subject, *_repeated(args, flags)]
     words += ["-y"] if "yes" in vars(args) else []
     entry = command_entry(time(), words)
@@ -70,15 +68,8 @@ def log_command(args: argparse.Namespace, subject: str, flags: Sequence[str] = (
 
 def _repeated(args: argparse.Namespace, flags: Sequence[str]) -> list[str]:
     """Flags as they were given."""
-    words: list[str] = []
-    for name in flags:
-        value, flag = vars(args).get(name), f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words += [flag if value else f"--no-{flag[2:]}"] if value or name == "spot" else []
-        elif value is not None:
-            each = value if isinstance(value, list | tuple) else [value]
-            words += [f"{flag}={one}" for one in each]
-    return words
+    given = {name: vars(args).get(name) for name in flags}
+    return as_flags({k: one for k, one in given.items() if one is not False or k == "spot"})
 
 
 SET_UP_FLAGS = ("engine", "model", "root", "env", "package", "send")
@@ -128,12 +119,8 @@ async def set_up(
 
 
 def go_on(machine: Machine, args: argparse.Namespace | None = None) -> str:
-    """The command that resumes a machine's set-up.
-
-    Args:
-        machine: The machine.
-        args: The command line of the set-up that failed, for what is not kept with the machine.
-    """
+    """The command that resumes a machine's set-up. `args`: those of the set-up that failed, for
+    what is not kept with the machine."""
     if machine.pod:
         words = ["hud-tui", "pods", "setup", machine.name]
         flags: tuple[str, ...] = ("send",)
@@ -147,7 +134,6 @@ def go_on(machine: Machine, args: argparse.Namespace | None = None) -> str:
 
 
 def _planned(args: argparse.Namespace, machines: Machines, machine: Machine, plan: Any) -> int:
-    """Print what would be done, without doing it."""
     if args.headless:
         steps = [{"step": one.name, "about": one.about, "done": there} for one, there in plan]
         emit("plan", {**document(machines, machine), "steps": steps})
@@ -214,14 +200,9 @@ async def listed(args: argparse.Namespace) -> int:
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print columns for people; columns without any value are left out."""
-    shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    rows = [tuple(row[place] for place in shown) for row in rows]
-    head = tuple(head[place] for place in shown)
-    cells = [head, *([one_line(cell, 60) for cell in row] for row in rows)]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
-    for row in cells:
-        pairs = zip(row, widths, strict=True)
-        print("  ".join(cell.ljust(width) for cell, width in pairs).rstrip())
+    columns = [one for one in zip(head, *rows, strict=True) if any(one[1:])]
+    cells = [[one_line(cell, 60) for cell in row] for row in zip(*columns, strict=True)]
+    print("\n".join(aligned(cells)))
 
 
 async def status(args: argparse.Namespace) -> int:
@@ -237,10 +218,9 @@ async def status(args: argparse.Namespace) -> int:
         return 0
     gpus = [f"GPU {n}: {g.use} % used, {g.used_mb / 1024:.1f} of {g.total_mb / 1024:.0f} GB"
             for n, g in enumerate(facts.gpus)]  # fmt: skip
-    server = found["server"]
     lines = [f"{machine.name}: {machine.address}", *facts.lines(), *gpus]
     lines += [f"engine  {machine.engine}  {machine.model}".rstrip(), f"folder  {machine.root}"]
-    lines += [f"server  {_server_said(server)}"]
+    lines += [f"server  {_server_said(found['server'])}"]
     if found["used"]:
         lines += [f"tunnel  {line_text(found['line'], time())}"]
     for line in lines:
@@ -358,14 +338,12 @@ def forget(args: argparse.Namespace, machines: Machines, name: str) -> bool:
 
 def document(machines: Machines, machine: Machine) -> dict[str, Any]:
     """One machine as a document; without its key."""
-    line = machines.line(machine.name)
-    missing = [] if machine.ready else ["set-up"]
     return {
         "name": machine.name,
         "address": str(machine.address),
         "used": machines.used() == machine.name,
         "ready": machine.ready,
-        "missing": missing,
+        "missing": [] if machine.ready else ["set-up"],
         "engine": machine.engine,
         "model": machine.model,
         "gpus": machine.facts.gpu_label,
@@ -376,5 +354,5 @@ def document(machines: Machines, machine: Machine) -> dict[str, Any]:
         "secrets": list(machine.secrets),
         "pod": machine.pod,
         "added_at": machine.added_at,
-        "line": line,
+        "line": machines.line(machine.name),
     }

@@ -12,13 +12,7 @@ from functools import partial
 from time import time
 from typing import Any
 
-from hud_tui.cli.connect import (
-    command_of,
-    guard_of,
-    paths_of,
-    print_costs,
-    progress,
-)
+from hud_tui.cli.connect import command_of, guard_of, paths_of, print_costs, progress
 from hud_tui.cli.output import ask, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.remote import (
     SET_UP_FLAGS,

@@ -99,7 +99,7 @@ class Stage:
                 run = COMMANDS[args.command].load()
                 code = await run_connected(run, args, connect)
             except HudError as error:
-                code = emit_error(error)
+                code = emit_error(error, document=True)
         document: Json = json.loads(out.getvalue().splitlines()[-1])
         if document["kind"] != "error":
             return Said("done", document)

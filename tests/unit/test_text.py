@@ -51,7 +51,7 @@ def test_no_text_and_no_progress_acts_on_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print_notice(f"job {HOSTILE} is submitted")
-    emit_error(HudError(HOSTILE, HOSTILE))
+    emit_error(HudError(HOSTILE, HOSTILE), document=True)
     err = capsys.readouterr().err
     assert all(line.isprintable() for line in err.splitlines())
     assert err.count("\n") == 2
