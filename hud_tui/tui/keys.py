@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from textual._queue import Queue
+from textual.actions import parse
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -33,22 +34,14 @@ from hud_tui.keys import ACTIONS, VIEWS, WRITES, Action, key, keyed, of_view, re
 def bindings(view: str) -> list[BindingType]:
     """The bindings of a view, of the app, or of a common widget."""
     return [
-        Binding(
-            action.keys,
-            action.name,
-            action.label,
-            show=action.footer,
-            priority=action.priority,
-            id=action.id,
-        )
-        for action in ACTIONS
-        if action.view == view
+        Binding(one.keys, one.name, one.label, show=one.footer, priority=one.priority, id=one.id)
+        for one in ACTIONS
+        if one.view == view
     ]
 
 
 def use_keymap(app: App[None], keymap: Keymap) -> None:
-    """Use custom keys in bindings and in every text that names a key. Call it before the app
-    runs."""
+    """Use these keys in bindings and in every text. Call it before the app runs."""
     remap(keymap)
     app.set_keymap(keymap)
 
@@ -57,7 +50,7 @@ def use_keymap(app: App[None], keymap: Keymap) -> None:
 
 
 _PARTS = re.compile(r"( {2,}|\n)")
-_ID = re.compile(r"\{\^?([a-z]+\.[a-z_.0-9-]+)\}")
+_ID = re.compile(r"\{(\^?[a-z]+\.[a-z_.0-9-]+)\}")
 _BY_ID = {action.id: action for action in ACTIONS}
 
 
@@ -67,8 +60,7 @@ def click(action: Action) -> Style:
 
 
 def does(action: str) -> Style:
-    """Style of text that runs an action by its full name, e.g. ``app.view('live')``, when
-    clicked."""
+    """Style of text that runs an action, e.g. ``app.view('live')``, when clicked."""
     return Style.from_meta({"@click": action})
 
 
@@ -97,16 +89,13 @@ def foot(text: str) -> Content:
 
 
 def _keys(part: str) -> Iterator[Content]:
-    ids: list[str] = _ID.findall(part)
-    if len(ids) == 1:
-        yield clicked(keyed(part), ids[0])
+    texts = _ID.split(part)  # every second one is a key's id
+    if len(texts) == 3:
+        yield clicked(keyed(part), texts[1].removeprefix("^"))
         return
-    place = 0
-    for found in _ID.finditer(part):
-        yield Content(part[place : found.start()])
-        yield clicked(keyed(found[0]), found[1])
-        place = found.end()
-    yield Content(part[place:])
+    for place, text in enumerate(texts):
+        is_key = place % 2
+        yield clicked(keyed(f"{{{text}}}"), text.removeprefix("^")) if is_key else Content(text)
 
 
 # The actions that are possible now, for the help and the palette.
@@ -122,20 +111,13 @@ class Doable:
 
 def doable(screen: Screen[object]) -> list[Doable]:
     """The possible actions of a screen, and of the app unless the screen is modal."""
-    view: str | None = getattr(screen, "VIEW", None)
     app = screen.app
-    found = [Doable(action, screen) for action in of_view(view or "")]
+    found = [Doable(action, screen) for action in of_view(getattr(screen, "VIEW", ""))]
     if screen.focused is not None and hasattr(screen.focused, "action_move"):
         found += [Doable(action, screen.focused) for action in of_view("list")]
     if not screen.is_modal:  # the app's keys do not work in a modal screen
         found += [Doable(action, app) for action in of_view("app")]
-    return [one for one in found if _can(one)]
-
-
-def _can(one: Doable) -> bool:
-    name, _, rest = one.action.name.partition("(")
-    parameters = tuple(part.strip("'\" ") for part in rest.rstrip(")").split(",") if part)
-    return bool(one.where.check_action(name, parameters))
+    return [one for one in found if one.where.check_action(*parse(one.action.name)[1:])]
 
 
 # Clickable text, and the last line of panels and views.
@@ -155,11 +137,9 @@ class FootLine(ClickableText):
     ALLOW_SELECT = False
 
     def __init__(self, text: str, id: str) -> None:
-        """`text` names keys by their ids, with two spaces between hints."""
         super().__init__(foot(text), id=id)
 
     def show_text(self, text: str) -> None:
-        """Show another text."""
         self.update(foot(text))
 
 
@@ -217,18 +197,13 @@ class KeyLine(Widget):
 
 
 def key_line(actions: Sequence[Action], width: int, typing: bool = False) -> Content:
-    """The view's keys at the left and the app's at the right, in at most `width` cells.
-
-    Args:
-        actions: The view's, most used first.
-        width: Cells of the line.
-        typing: Whether letters are text; then only other keys are shown.
-    """
+    """The view's keys, most used first, at the left and the app's at the right, in at most `width`
+    cells. While `typing`, letters are text: only other keys are shown."""
     own = [_key(action) for action in actions if not typing or len(action.shown) > 1]
-    right = _typing_keys() if typing else _app_keys(width, _width(own) + 4)
-    while own and _width(own) + 2 + right.cell_length > width:
+    right = _typing_keys() if typing else _app_keys(width, GAP.join(own).cell_length + 4)
+    while own and GAP.join(own).cell_length + 2 + right.cell_length > width:
         own.pop()
-    left = _join(own)
+    left = GAP.join(own)
     room = max(0, width - left.cell_length - right.cell_length)
     return Content.assemble(left, " " * room, right)
 
@@ -236,11 +211,10 @@ def key_line(actions: Sequence[Action], width: int, typing: bool = False) -> Con
 def _app_keys(width: int, taken: int) -> Content:
     """The keys of all views if there is space, else the range of their keys, else only the help."""
     app = of_view("app")
-    help_ = _join([_key(action) for action in app if action.name == "help"])
+    help_ = GAP.join(_key(action) for action in app if action.name == "help")
     views = [action for action in app if shows_view(action)]
-    menu = Content.assemble((_range(views), "bold"), (" views", "$text-muted"))
-    folded = _join([menu.stylize(Style.from_meta({QUIET: "app.views"})), help_])
-    wide = _join([*map(_key, views), help_])
+    folded = GAP.join([_hint(_range(views), "views", quietly("app.views")), help_])
+    wide = GAP.join([*map(_key, views), help_])
     if wide.cell_length + taken <= width:
         return wide
     return folded if folded.cell_length <= width else help_
@@ -253,31 +227,28 @@ def _range(views: Sequence[Action]) -> str:
     return "/".join(keys)
 
 
-def _help_in_fields() -> str:
-    """The first key of the help that is not a letter, because a field would take a letter as
-    text."""
-    written = next(action.all_shown.split() for action in of_view("app") if action.name == "help")
-    return next((key for key in written if len(key) > 1), written[0])
-
-
 def _typing_keys() -> Content:
-    next_ = Content.assemble(("tab", "bold"), (" next", "$text-muted"))
-    help_ = Content.assemble((_help_in_fields(), "bold"), (" help", "$text-muted"))
-    next_ = next_.stylize(Style.from_meta({QUIET: "app.focus_next"}))
-    return _join([next_, help_.stylize(Style.from_meta({QUIET: "app.help"}))])
+    written = next(action.all_shown.split() for action in of_view("app") if action.name == "help")
+    in_fields = next((key for key in written if len(key) > 1), written[0])  # no letter: it is text
+    return GAP.join(
+        [
+            _hint("tab", "next", quietly("app.focus_next")),
+            _hint(in_fields, "help", quietly("app.help")),
+        ]
+    )
 
 
 def _key(action: Action) -> Content:
-    shown = Content.assemble((action.shown, "bold"), (f" {action.label}", "$text-muted"))
-    return shown.stylize(click(action))
+    return _hint(action.shown, action.label, click(action))
 
 
-def _join(keys: list[Content]) -> Content:
-    return GAP.join(keys)
+def _hint(keys: str, label: str, when_clicked: Style) -> Content:
+    return Content.assemble((keys, "bold"), (f" {label}", "$text-muted")).stylize(when_clicked)
 
 
-def _width(keys: list[Content]) -> int:
-    return _join(keys).cell_length if keys else 0
+def quietly(action: str) -> Style:
+    """As `does`, for text that keeps its muted style."""
+    return Style.from_meta({QUIET: action})
 
 
 OPENS = "opens"
@@ -307,15 +278,11 @@ class TypeAhead:
     """
 
     def __init__(self, app: App[None], hand_on: Callable[[Event], Awaitable[None]]) -> None:
-        """
-        Args:
-            app: Its screens and widgets are inspected.
-            hand_on: Handles an event as Textual would have done at once. Awaited by the app itself.
-        """
+        """`hand_on` handles an event as Textual would have done at once."""
         self._app, self._hand_on = app, hand_on
         self._waiting: deque[Event] = deque()
         self._since = 0.0
-        """Time since which the first event waits."""
+        """`monotonic` time since which the first event waits."""
         self._looks_again = False
         self._looks = 0
         """Checks made for the first event."""
@@ -348,17 +315,12 @@ class TypeAhead:
     async def _is_turn_of(self, event: Event) -> bool:
         if not isinstance(event, (Key, Paste, MouseDown, MouseUp)):
             return True  # moves of the mouse and its wheel keep their order but need not wait
-        if not await self._is_at_rest():
-            return self._app.screen.is_mounted and monotonic() - self._since > PATIENCE_S
-        return True
-
-    async def _is_at_rest(self) -> bool:
-        """Whether no earlier event can have an effect any more."""
-        if self._is_busy():
-            return False
-        for _ in range(TURNS):
-            await sleep(0)
-        return not self._is_busy()
+        if not self._is_busy():
+            for _ in range(TURNS):
+                await sleep(0)
+            if not self._is_busy():
+                return True
+        return self._app.screen.is_mounted and monotonic() - self._since > PATIENCE_S
 
     def _is_busy(self) -> bool:
         """Whether a screen is opening or closing, or a widget of the top one has work to do."""

@@ -23,7 +23,7 @@ from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rol
 from hud_tui.rl.run import job_is_active, job_mean, job_progress, job_step, job_title
 from hud_tui.rl.runs import COLUMNS, RunRow
 from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line, seconds
-from hud_tui.tui.theme import RAMP, eighth, ramp_index
+from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.rollout import Answer, role_of
 from hud_tui.tui.widgets.row_list import Column, Row
 from hud_tui.wire import Checkpoint, CheckpointTrace, Group, Job, Trace
@@ -396,8 +396,7 @@ def reward_cell(reward: float | None) -> Content:
     """A reward after a bar in the reward ramp's colour, on a scale from 0 to 1."""
     if reward is None or reward != reward:
         return Content.styled("–", "$text-muted")
-    colour = RAMP[ramp_index(reward, 0.0, 1.0)]
-    return Content.styled(eighth(max(reward, 1e-6)), colour) + Content(f"{short(reward):>6}")
+    return reward_bar(reward) + Content(f"{short(reward):>6}")
 
 
 def advantage_text(advantage: float | None) -> str:

@@ -20,6 +20,7 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate
 from textual.app import App
 from textual.color import Color
+from textual.content import Content
 from textual.filter import LineFilter
 from textual.theme import Theme
 
@@ -203,6 +204,13 @@ def ramp_index(value: float, low: float, high: float) -> int:
 def reward_style(value: float, low: float = 0.0, high: float = 1.0) -> Style:
     """The style of a reward on the scale [low, high], the same in every view."""
     return _style(ramp_index(value, low, high))
+
+
+def reward_bar(reward: float, high: float = 1.0) -> Content:
+    """A reward as a bar in one cell, on a scale from 0 to `high`; blank for NaN."""
+    if reward != reward:
+        return Content(" ")
+    return Content.styled(eighth(max(reward, 1e-6) / high), RAMP[ramp_index(reward, 0.0, high)])
 
 
 def eighth(share: float) -> str:

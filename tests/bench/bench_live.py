@@ -18,7 +18,7 @@ from hud_tui.events import CheckpointAdded, Event, JobChanged, TreeRead
 from hud_tui.rl.compare import ChartView
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.run import Run
-from hud_tui.tui.widgets.chart import ChartData
+from hud_tui.tui.widgets.chart import Chart, ChartData
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
@@ -134,9 +134,9 @@ def megabytes() -> float:
     series = Series()
     for node in long_nodes():
         series = series.add(node)
-    chart_data, run = ChartData(), Run(series=series)
+    chart = Chart(ChartData(), Run(series=series), ChartView())
     for key in series.keys:
-        assert len(chart_data.buckets(run, key, ChartView(), 100)) == 100
+        assert len(chart.buckets(key, 100)) == 100
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

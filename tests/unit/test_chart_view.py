@@ -1,4 +1,4 @@
-"""What a chart_view keeps in sight, and what a chart_data finds there."""
+"""What a chart view keeps in sight, and what a chart has there."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from hud_tui.rl.axes import Axis
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.compare import LEAST_STEPS, ChartView, branch_overlay, branches, model_overlay
 from hud_tui.rl.curves import Bucket
-from hud_tui.tui.widgets.chart import ChartData, beyond, y_scale
+from hud_tui.tui.widgets.chart import Chart, ChartData, beyond, y_scale
 from hud_tui.tui.widgets.focus_chart import focus_heading
 from tests.tui import runs
 
@@ -40,12 +40,11 @@ def test_whatever_is_done_there_are_steps_in_sight(
 
 def test_a_count_that_parameters_set_is_not_smoothed() -> None:
     run = runs.with_metrics({key: [48.0] * 9 + [24.0] for key in ("num_traces", "num_datums")})
-    traces, datums = (
-        ChartData().curve(run, key, ChartView()).readout(10) for key in ("num_traces", "num_datums")
-    )
+    chart = Chart(ChartData(), run, ChartView())
+    traces, datums = (chart.curve(key).readout(10) for key in ("num_traces", "num_datums"))
     assert (traces.smooth, traces.raw) == (24, 24)
     assert datums.smooth > 24
-    heading = focus_heading("num_traces", run, ChartData(), ChartView(), None, 0)
+    heading = focus_heading(chart.of("num_traces"), "num_traces", None, 0)
     assert "EMA" not in f"{heading.numbers}{heading.words}"
 
 
@@ -58,9 +57,8 @@ def test_zooming_follows_the_newest_until_it_is_panned_and_draws_what_is_in_sigh
     assert panned.panned(1, 400).rows(405) == (305, 405)
     assert chart_view.zoomed(-2, 400, None).span is None
 
-    run, chart_data = runs.run_of(60), ChartData()
-    chart_view = ChartView(span=10, end=30)
-    found = chart_data.buckets(run, "reward_mean", chart_view, 10)
+    run = runs.run_of(60)
+    found = Chart(ChartData(), run, ChartView(span=10, end=30)).buckets("reward_mean", 10)
     seen = [run.series.column("reward_mean")[row] for row in range(20, 30)]
     assert [bucket.low for bucket in found] == seen
 
@@ -68,15 +66,15 @@ def test_zooming_follows_the_newest_until_it_is_panned_and_draws_what_is_in_sigh
 @pytest.mark.parametrize("axis", list(Axis))
 @pytest.mark.parametrize("span", [None, 20])
 def test_the_crosshair_stands_where_its_step_is_drawn(axis: Axis, span: int | None) -> None:
-    run, chart_data = runs.run_of(60, status="succeeded"), ChartData()
-    chart_view = ChartView(axis=axis, span=span)
-    start, stop = chart_view.rows(60)
+    run = runs.run_of(60, status="succeeded")
+    chart = Chart(ChartData(), run, ChartView(axis=axis, span=span))
+    start, stop = chart.rows
     columns = 2 * (stop - start)
     for row in range(start, stop):
-        column = chart_data.column(run, chart_view, row, columns)
+        column = chart.column(row, columns)
         assert column is not None
-        assert chart_data.row(run, chart_view, column, columns) == row
-    assert chart_data.column(run, ChartView(span=20), 3, columns) is None
+        assert chart.row(column, columns) == row
+    assert replace(chart, view=ChartView(span=20)).column(3, columns) is None
 
 
 def spiked() -> list[Bucket]:
@@ -101,12 +99,12 @@ def test_the_scale_holds_the_average_and_the_envelope_but_no_outlier_where_it_cl
 
 
 def test_a_branch_lies_over_the_steps_that_both_have() -> None:
-    run, chart_data = runs.branched(60, 30, 40), ChartData()
+    run = runs.branched(60, 30, 40)
     [left] = branches(run)
     assert (left.name, left.steps, left.common) == ("step-000060", 30, "step-000030")
-    chart_view = ChartView(overlay=branch_overlay(run, left.tip), smoothing=0)
-    own = chart_data.buckets(run, "reward_mean", chart_view, 80)
-    other = chart_data.others(run, "reward_mean", chart_view, 80)
+    view = ChartView(overlay=branch_overlay(run, left.tip), smoothing=0)
+    chart = Chart(ChartData(), run, view)
+    own, other = chart.buckets("reward_mean", 80), chart.others("reward_mean", 80)
     assert [b.low for b in own[:30]] == [b.low for b in other[:30]]
     assert all(a.low != b.low for a, b in zip(own[30:60], other[30:60], strict=True))
     assert branches(runs.run_of(9)) == []
@@ -114,14 +112,14 @@ def test_a_branch_lies_over_the_steps_that_both_have() -> None:
 
 @pytest.mark.parametrize("axis", list(Axis))
 def test_a_fork_begins_where_it_was_forked(axis: Axis) -> None:
-    run, chart_data = runs.run_of(60, status="succeeded"), ChartData()
+    run = runs.run_of(60, status="succeeded")
     named = {"id": "m2", "model_name": "me/b", "forked_from": "me/arith-rl@step-000020"}
     fork = runs.MODEL.model_copy(update=named)
-    nodes = runs.checkpoints(10)
-    chart_view = ChartView(overlay=model_overlay(run, fork, Tree.of(nodes)), axis=axis)
-    at_20 = chart_data.column(run, chart_view, 19, 119)
+    overlay = model_overlay(run, fork, Tree.of(runs.checkpoints(10)))
+    chart = Chart(ChartData(), run, ChartView(overlay=overlay, axis=axis))
+    at_20 = chart.column(19, 119)
     assert at_20 is not None
-    first = chart_data.others(run, "reward_mean", chart_view, 119)[0].column
+    first = chart.others("reward_mean", 119)[0].column
     assert 0 <= first - at_20 <= 2
 
 
@@ -131,9 +129,8 @@ def test_the_model_it_was_forked_from_lies_before_it() -> None:
     run = replace(run, model=runs.MODEL.model_copy(update={"forked_from": "me/origin@step-000025"}))
     overlay = model_overlay(run, origin, Tree.of(runs.checkpoints(50)))
     assert overlay.shift == -25
-    [first, *_] = ChartData().others(
-        run, "reward_mean", ChartView(overlay=overlay, smoothing=0), 40
-    )
+    chart = Chart(ChartData(), run, ChartView(overlay=overlay, smoothing=0))
+    [first, *_] = chart.others("reward_mean", 40)
     assert first.low == pytest.approx(runs.reward(26))
     stranger = runs.MODEL.model_copy(update={"id": "m3", "model_name": "me/stranger"})
     assert model_overlay(run, stranger, Tree.of(runs.checkpoints(3))).shift == 0

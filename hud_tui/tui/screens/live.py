@@ -31,7 +31,7 @@ from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.widgets.chart import ChartData, MetricGrid
+from hud_tui.tui.widgets.chart import ChartData, MetricGrid, RunChart
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
@@ -201,9 +201,8 @@ class LiveScreen(HudScreen):
     def pan_chart(self, message: FocusChart.Panned) -> None:
         self.chart_view = self.chart_view.panned(message.halves, self.shown.series.length)
 
-    @on(FocusChart.Pointed)
-    @on(MetricGrid.Pointed)
-    def point_here(self, message: FocusChart.Pointed | MetricGrid.Pointed) -> None:
+    @on(RunChart.Pointed)
+    def point_here(self, message: RunChart.Pointed) -> None:
         self.point(message.row)
 
     def point(self, row: int) -> None:

@@ -1,8 +1,10 @@
 """BrailleChart: one metric in a few cells; MetricGrid: one chart for every metric."""
 
+from __future__ import annotations
+
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf, isfinite
 from statistics import quantiles
@@ -129,11 +131,7 @@ def extents(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> 
 
 def bars(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
     """From the lowest to the highest value of each column, not connected."""
-    drawn = [0] * columns
-    for bucket in buckets:
-        low, high = round(scale.share(bucket.low) * top), round(scale.share(bucket.high) * top)
-        drawn[bucket.column] |= _between(low, high)
-    return drawn
+    return extents([bucket._replace(joined=False) for bucket in buckets], scale, columns, top)
 
 
 def _average(buckets: Sequence[Bucket], scale: Scale, columns: int, top: int) -> list[int]:
@@ -249,95 +247,122 @@ FENCE = 3.0
 
 @dataclass
 class ChartData:
-    """The data behind a chart view of a run: cached, and extended as the run grows."""
+    """What a screen's charts have in common, extended as the run grows."""
 
-    _curves: Curves = field(default_factory=Curves)
-    _positions: Positions = field(default_factory=Positions)
-    _others: Curves = field(default_factory=Curves)
+    curves: Curves = field(default_factory=Curves)
+    others: Curves = field(default_factory=Curves)
     """The overlay's."""
+    positions: Positions = field(default_factory=Positions)
     spreads: Spreads = field(default_factory=Spreads)
     held_out: HeldOut = field(default_factory=HeldOut)
-    _kept: dict[tuple[str, int], tuple[object, list[Bucket]]] = field(default_factory=dict)
-    """Buckets by metric and columns, with what they were computed from."""
+    buckets: dict[tuple[str, int], tuple[object, list[Bucket]]] = field(default_factory=dict)
+    """By metric and columns, with what they were computed from."""
 
-    def curve(self, run: Run, key: str, chart_view: ChartView) -> Curve:
-        """The metric's curve, up to date with the run."""
-        return self._curves.of(run.series, key, chart_view.of(key).weight)
 
-    def buckets(self, run: Run, key: str, chart_view: ChartView, columns: int) -> list[Bucket]:
-        """The metric in a chart's columns, on the chart view's x axis."""
-        axis, reach = self.axis(run, chart_view), self.reach(run, chart_view)
-        rows = chart_view.rows(run.series.length)
-        stamp = run.series, axis, reach, rows, chart_view.of(key).weight
-        cached = self._kept.get((key, columns))
-        if cached is not None and cached[0] == stamp:
-            return cached[1]
-        at = self._positions.of(run, axis)
-        found = self.curve(run, key, chart_view).buckets(at, *reach, columns, rows)
-        if len(self._kept) >= KEPT:
-            self._kept.clear()
-        self._kept[key, columns] = stamp, found
-        return found
+@dataclass(frozen=True)
+class Chart:
+    """A run in a chart view: its x axis, and its curves in a chart's columns."""
 
-    def others(self, run: Run, key: str, chart_view: ChartView, columns: int) -> list[Bucket]:
-        """The overlay's curve of the metric over the same columns; empty without one."""
-        other = chart_view.overlay
-        if other is None or key not in other.run.series.keys:
-            return []
-        axis = self.axis(run, chart_view)
-        offset = other.offset(self._positions, run, axis)
-        low, high = (x - offset for x in self.reach(run, chart_view))
-        at = other.positions.of(other.run, axis)
-        rows = _rows_between(at, low, high, other.run.series.length)
-        curve = self.other_curve(other, key, chart_view)
-        return curve.buckets(at, low, high, columns, rows) if rows[0] < rows[1] else []
+    data: ChartData
+    run: Run
+    view: ChartView
 
-    def other_curve(self, other: Overlay, key: str, chart_view: ChartView) -> Curve:
-        return self._others.of(other.run.series, key, chart_view.of(key).weight)
+    def of(self, key: str) -> Chart:
+        """The chart of one metric: see `ChartView.of`."""
+        return replace(self, view=self.view.of(key))
 
-    def axis(self, run: Run, chart_view: ChartView) -> Axis:
-        """The chart view's x axis; steps where the service reports no times or tokens."""
-        at, length = self._positions.of(run, chart_view.axis), run.series.length
-        return chart_view.axis if length < 2 or at[length - 1] > at[0] else Axis.STEP
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The visible steps: first row, and one past the last."""
+        return self.view.rows(self.run.series.length)
 
-    def reach(self, run: Run, chart_view: ChartView) -> tuple[float, float]:
-        """x at the chart's two sides: steps, seconds or tokens."""
-        axis, length = self.axis(run, chart_view), run.series.length
-        at = self._positions.of(run, axis)
+    @property
+    def axis(self) -> Axis:
+        """The view's x axis; steps where the service reports no times or tokens."""
+        axis, length = self.view.axis, self.run.series.length
+        at = self.data.positions.of(self.run, axis)
+        return axis if length < 2 or at[length - 1] > at[0] else Axis.STEP
+
+    @property
+    def at(self) -> Sequence[float]:
+        """The x of each step: steps, seconds or tokens."""
+        return self.data.positions.of(self.run, self.axis)
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The x at the chart's two sides."""
+        at, length = self.at, self.run.series.length
         if not length:
             return 0.0, 1.0
-        if chart_view.span is not None:
-            start, stop = chart_view.rows(length)
+        if self.view.span is not None:
+            start, stop = self.rows
             return at[start], max(at[stop - 1], at[start] + 1)
-        if axis is Axis.STEP:
-            low, high = 1.0, float(max(2, axis_length(length, _last_step(run))))
+        if self.axis is Axis.STEP:
+            low, high = 1.0, float(max(2, axis_length(length, _last_step(self.run))))
         else:
             low, high = at[0], max(at[length - 1], at[0] + 1)
-        return low, max(high, self._other_end(run, chart_view, axis))
+        other = self.view.overlay
+        if other is not None and (steps := other.run.series.length):
+            theirs = other.positions.of(other.run, self.axis)
+            high = max(high, theirs[steps - 1] + self._offset(other))
+        return low, high
 
-    def _other_end(self, run: Run, chart_view: ChartView, axis: Axis) -> float:
-        other = chart_view.overlay
-        if other is None or not other.run.series.length:
-            return 0.0
-        at = other.positions.of(other.run, axis)
-        return at[other.run.series.length - 1] + other.offset(self._positions, run, axis)
+    def _offset(self, other: Overlay) -> float:
+        return other.offset(self.data.positions, self.run, self.axis)
 
-    def column(self, run: Run, chart_view: ChartView, row: int, columns: int) -> int | None:
-        """The chart column of a step; None if it is not visible."""
-        start, stop = chart_view.rows(run.series.length)
-        if not start <= row < stop:
+    def curve(self, key: str) -> Curve:
+        """The metric's curve, up to date with the run."""
+        return self.data.curves.of(self.run.series, key, self.view.of(key).weight)
+
+    def other_curve(self, other: Overlay, key: str) -> Curve:
+        return self.data.others.of(other.run.series, key, self.view.of(key).weight)
+
+    def buckets(self, key: str, columns: int) -> list[Bucket]:
+        """The metric in this many columns."""
+        reach, cache = self.reach, self.data.buckets
+        stamp = self.run.series, self.axis, reach, self.rows, self.view.of(key).weight
+        cached = cache.get((key, columns))
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
+        found = self.curve(key).buckets(self.at, *reach, columns, self.rows)
+        if len(cache) >= KEPT:
+            cache.clear()
+        cache[key, columns] = stamp, found
+        return found
+
+    def others(self, key: str, columns: int) -> list[Bucket]:
+        """The overlay's curve of the metric over the same columns; empty without one."""
+        other = self.view.overlay
+        if other is None or key not in other.run.series.keys:
+            return []
+        offset = self._offset(other)
+        low, high = (x - offset for x in self.reach)
+        at = other.positions.of(other.run, self.axis)
+        rows = _rows_between(at, low, high, other.run.series.length)
+        curve = self.other_curve(other, key)
+        return curve.buckets(at, low, high, columns, rows) if rows[0] < rows[1] else []
+
+    def column(self, row: int | None, columns: int) -> int | None:
+        """The column of a step; None if it is not visible."""
+        start, stop = self.rows
+        if row is None or not start <= row < stop:
             return None
-        low, high = self.reach(run, chart_view)
-        x = self._positions.of(run, self.axis(run, chart_view))[row]
-        return round((x - low) / (high - low) * (columns - 1))
+        low, high = self.reach
+        return round((self.at[row] - low) / (high - low) * (columns - 1))
 
-    def newest(
-        self, run: Run, chart_view: ChartView, rows: Sequence[int], columns: int
-    ) -> list[tuple[int, int]]:
-        """The last of some ascending rows in each chart column that has any; O(columns · log n)."""
-        at = self._positions.of(run, self.axis(run, chart_view))
-        reach, sight = self.reach(run, chart_view), chart_view.rows(run.series.length)
-        edges = column_edges(at, *reach, columns, *sight)
+    def row(self, column: int, columns: int) -> int | None:
+        """The step closest to a column; None if there are none."""
+        at, (low, high), (start, stop) = self.at, self.reach, self.rows
+        if start == stop:
+            return None
+        x = low + (high - low) * column / max(1, columns - 1)
+        after = _rows_between(at, x, high, stop)[0]
+        near = (row for row in (after - 1, after) if start <= row < stop)
+        return min(near, key=lambda row: abs(at[row] - x), default=None)
+
+    def newest(self, rows: Sequence[int], columns: int) -> list[tuple[int, int]]:
+        """The last of some ascending rows in each column that has any; O(columns · log n)."""
+        edges = column_edges(self.at, *self.reach, columns, *self.rows)
         found = []
         for column, (start, stop) in enumerate(pairwise(edges)):
             place = bisect_left(rows, stop) - 1
@@ -345,36 +370,20 @@ class ChartData:
                 found.append((column, rows[place]))
         return found
 
-    def cells(
-        self, run: Run, chart_view: ChartView, marks: Mapping[int, Sign], cells: int
-    ) -> dict[int, Sign]:
+    def cells(self, marks: Mapping[int, Sign], cells: int) -> dict[int, Sign]:
         """Visible signs by the chart cell of their step."""
         found: dict[int, Sign] = {}
         for row, sign in marks.items():
-            column = self.column(run, chart_view, row, 2 * cells)
+            column = self.column(row, 2 * cells)
             if column is not None:
                 found.setdefault(column // 2, sign)
         return found
 
-    def x_text(self, run: Run, chart_view: ChartView, row: int) -> str:
+    def x_text(self, row: int) -> str:
         """A step's x in its unit; empty if the step's number says it."""
-        axis = self.axis(run, chart_view)
-        x = self._positions.of(run, axis)[row]
-        if axis is Axis.TIME:
-            return f" at {duration_text(x)}"
-        return f" at {short(x)} tokens" if axis is Axis.TOKENS else ""
-
-    def row(self, run: Run, chart_view: ChartView, column: int, columns: int) -> int | None:
-        """The step closest to a chart column; None if there are none."""
-        low, high = self.reach(run, chart_view)
-        start, stop = chart_view.rows(run.series.length)
-        if start == stop:
-            return None
-        at = self._positions.of(run, self.axis(run, chart_view))
-        x = low + (high - low) * column / max(1, columns - 1)
-        after = _rows_between(at, x, high, stop)[0]
-        near = (row for row in (after - 1, after) if start <= row < stop)
-        return min(near, key=lambda row: abs(at[row] - x), default=None)
+        if self.axis is Axis.TIME:
+            return f" at {duration_text(self.at[row])}"
+        return f" at {short(self.at[row])} tokens" if self.axis is Axis.TOKENS else ""
 
 
 def y_scale(
@@ -442,9 +451,7 @@ TONES = {
 class Look:
     """What all charts of a frame share."""
 
-    run: Run
-    chart_data: ChartData
-    chart_view: ChartView
+    chart: Chart
     tones: Mapping[str, Style]
     """Styles by name; ``cursor`` is that of a chosen title."""
     alarms: Mapping[str, Alarm]
@@ -489,29 +496,21 @@ class BrailleChart:
             look: How to draw it.
             chosen: Whether this metric is in the focus chart.
         """
-        run, chart_data, chart_view, tones, cursor = (
-            look.run,
-            look.chart_data,
-            look.chart_view,
-            look.tones,
-            look.cursor,
-        )
-        column = (
-            None if cursor is None else chart_data.column(run, chart_view, cursor, 2 * look.cells)
-        )
-        readout = chart_data.curve(run, self.key, chart_view).readout(
-            run.series.length if cursor is None else cursor + 1, exact=cursor is not None
+        chart, tones, cursor = look.chart, look.tones, look.cursor
+        column = chart.column(cursor, 2 * look.cells)
+        readout = chart.curve(self.key).readout(
+            chart.run.series.length if cursor is None else cursor + 1, exact=cursor is not None
         )
         alarm = look.alarms.get(self.key)
         ill = outside(metric(self.key), readout.raw)
         tone = alarm_tone(alarm) or ("warm" if ill else "plain")
         numbers = [(short(readout.raw), tone), (signed(readout.delta), "dim")]
         if alarm is not None and alarm.limit is not None:  # of two rows it takes the change's
-            numbers[min(2, look.height - 1) :] = [limit_text(alarm.limit)]
+            numbers[min(2, look.height - 1) :] = [(f"╌ {short(alarm.limit)}", "warm")]
         numbers += [("", "dim")] * look.height
         strips = [self._title(look, chosen, alarm)]
         kinds = TONES | {"line": alarm_tone(alarm) or "accent"}
-        marks = chart_data.cells(run, chart_view, look.signs, look.cells)
+        marks = chart.cells(look.signs, look.cells)
         curve = signed_rows(self._curve(look, alarm), marks)
         for runs, (text, tone) in zip(curve, numbers, strict=False):
             marked = crossed(runs, None if column is None else column // 2)
@@ -521,18 +520,16 @@ class BrailleChart:
         return strips
 
     def _curve(self, look: Look, alarm: Alarm | None) -> list[list[Span]]:
-        run, chart_data, chart_view = look.run, look.chart_data, look.chart_view.of(self.key)
-        reach, limit = chart_data.reach(run, chart_view), alarm.limit if alarm else None
-        stamp = (run.series, reach, chart_view, look.cells, look.height, limit)
+        chart, limit = look.chart.of(self.key), alarm.limit if alarm else None
+        view = chart.view
+        stamp = (chart.run.series, chart.reach, view, look.cells, look.height, limit)
         if stamp != self._stamp:
             self._stamp = stamp
             columns, dots = 2 * look.cells, 4 * look.height
-            buckets = chart_data.buckets(run, self.key, chart_view, columns)
-            others = chart_data.others(run, self.key, chart_view, columns)
-            scale = y_scale([*buckets, *others], chart_view, limit=limit, key=self.key)
-            smoothed = chart_view.weight > 0
+            buckets, others = chart.buckets(self.key, columns), chart.others(self.key, columns)
+            scale = y_scale([*buckets, *others], view, limit=limit, key=self.key)
             drawing = draw(
-                buckets, scale, columns, dots, smoothed, chart_view.ranged, others, limit
+                buckets, scale, columns, dots, view.weight > 0, view.ranged, others, limit
             )
             self._rows = rows(drawing, look.height)
         return self._rows
@@ -541,7 +538,7 @@ class BrailleChart:
         """The longest form that fits: whose number it is gives way to the alarm."""
         sign = "●" if chosen else " "
         text = f"{sign} " if alarm is None else f"{sign} ⚑ "
-        name, whole = one_line(title(self.key), 60), metric_title(self.key, look.run)
+        name, whole = one_line(title(self.key), 60), metric_title(self.key, look.chart.run)
         forms = [whole, name] if alarm is None else [f"{name}: {alarm.title}", whole, name]
         fits = (form for form in forms if cell_len(text + form) <= look.width)
         text += next(fits, name)
@@ -561,18 +558,9 @@ def metric_title(key: str, run: Run) -> str:
 
 def alarm_tone(alarm: Alarm | None) -> str:
     """The tone of an active alarm; empty without one."""
-    return (
-        ""
-        if alarm is None or not alarm.active
-        else "hot"
-        if alarm.level is Level.CRITICAL
-        else "warm"
-    )
-
-
-def limit_text(limit: float) -> tuple[str, str]:
-    """An alarm's limit as text beside its chart, and its tone."""
-    return f"╌ {short(limit)}", "warm"
+    if alarm is None or not alarm.active:
+        return ""
+    return "hot" if alarm.level is Level.CRITICAL else "warm"
 
 
 class RunChart(LinesView):
@@ -585,11 +573,21 @@ class RunChart(LinesView):
     signs: reactive[Mapping[int, Sign]] = reactive[Mapping[int, Sign]]({}, repaint=False)
     """What happened at a step, by row of the lineage."""
 
+    @dataclass
+    class Pointed(Message):
+        """The user moved the crosshair to this row."""
+
+        row: int
+
     def __init__(self, chart_data: ChartData) -> None:
         """`chart_data` is shared by all charts of a screen."""
         super().__init__()
         self.chart_data = chart_data
         self._reach = (0.0, 0.0)
+
+    @property
+    def chart(self) -> Chart:
+        return Chart(self.chart_data, self.run, self.chart_view)
 
     @property
     def pointed(self) -> int | None:
@@ -598,21 +596,14 @@ class RunChart(LinesView):
         return here if here is not None and here < self.run.series.length else None
 
     def watch_run(self, before: Run, run: Run) -> None:
-        reach = self.chart_data.reach(run, self.chart_view)
+        reach = self.chart.reach
         waits = awaiting(run) != awaiting(before)
         flags = run.alarms is not before.alarms or run.tree.edition != before.tree.edition
         if run.series is not before.series or reach != self._reach or waits or flags:
             self._reach = reach
             self.redraw()
 
-    def watch_chart_view(self) -> None:
-        self.redraw()
-
-    def watch_cursor(self) -> None:
-        self.redraw()
-
-    def watch_signs(self) -> None:
-        self.redraw()
+    watch_chart_view = watch_cursor = watch_signs = LinesView.redraw
 
 
 CELL_COLUMNS = 36
@@ -642,12 +633,6 @@ class MetricGrid(RunChart):
         """The user chose this metric."""
 
         key: str
-
-    @dataclass
-    class Pointed(Message):
-        """The user moved the crosshair to this row."""
-
-        row: int
 
     @dataclass
     class Opened(Message):
@@ -690,11 +675,7 @@ class MetricGrid(RunChart):
         self.refresh(layout=True)
         self.redraw()
 
-    def watch_hidden(self) -> None:
-        self.redraw()
-
-    def watch_constant(self) -> None:
-        self.redraw()
+    watch_hidden = watch_constant = LinesView.redraw
 
     def watch_chosen(self) -> None:
         self._show_chosen()
@@ -731,11 +712,8 @@ class MetricGrid(RunChart):
         tones["cursor"] = self.tone("cursor" if self.has_focus else "cursor-blurred")
         keys = self.keys[row * self.per_row : (row + 1) * self.per_row]
         chosen = self.keys[self.index]
-        size = cell, self.curve_rows
         alarms, here = self.run.alarms.by_metric, self.pointed
-        look = Look(
-            self.run, self.chart_data, self.chart_view, tones, alarms, self.signs, here, *size
-        )
+        look = Look(self.chart, tones, alarms, self.signs, here, cell, self.curve_rows)
         charts = [self._chart(key, look, key == chosen) for key in keys]
         gap = line((" " * GAP, tones["plain"]))
         return [
@@ -792,7 +770,4 @@ class MetricGrid(RunChart):
 
     def _row_at(self, place: int, cells: int) -> int | None:
         """The step closest to a cell of a curve; None outside it."""
-        inside = 0 <= place < cells
-        return (
-            self.chart_data.row(self.run, self.chart_view, 2 * place, 2 * cells) if inside else None
-        )
+        return self.chart.row(2 * place, 2 * cells) if 0 <= place < cells else None

@@ -25,9 +25,9 @@ from hud_tui.rl.run import SUCCEEDED, Run, has_ended
 from hud_tui.rl.text import age, command_line, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.screens.base import bar, duration
-from hud_tui.tui.theme import RAMP, eighth, ramp_index
+from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.checkpoint_tree import base_name, curve
-from hud_tui.tui.widgets.lines import TextPane
+from hud_tui.tui.widgets.lines import TextPane, fit_text
 from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob
 
 TITLE = 9
@@ -222,9 +222,8 @@ def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
     """The alarms with this step as their onset."""
     for alarm in (*run.alarms.alarms, *run.alarms.left):
         if alarm.checkpoint_id == checkpoint_id:
-            over = (
-                "" if alarm.active else f", until step {alarm.ended}" if alarm.ended else ", over"
-            )
+            ended = f", until step {alarm.ended}" if alarm.ended else ", over"
+            over = "" if alarm.active else ended
             yield Content.styled(f"⚑ {alarm.title}{over}: {alarm.summary}", "$warning")
 
 
@@ -336,14 +335,8 @@ def _lineage(run: Run, lanes: Lanes, newest: int, first: int, width: int) -> Ite
     top = max(1.0, run.tree.peak)
     if len(rewards) < 2:
         return
-    bars = [Content.styled("lineage".ljust(TITLE), "$text-muted")]
-    for reward in rewards:
-        if reward != reward:
-            bars.append(Content(" "))
-            continue
-        colour = RAMP[ramp_index(reward, 0.0, top)]
-        bars.append(Content.styled(eighth(max(reward, 1e-6) / top), colour))
-    yield Content("").join(bars)
+    bars = (reward_bar(reward, top) for reward in rewards)
+    yield _line("lineage", "") + Content("").join(bars)
 
 
 def _metrics(run: Run, position: int) -> Iterator[Content]:
@@ -367,16 +360,12 @@ def _table(
     yield Content.styled(f"{name:<{METRIC}}{'value' if keys else '':>7}   {heading}", "$text-muted")
     for key in keys:
         delta = signed(change(beside[key], shown[key])) if key in beside else ""
-        title = _fitted(metric(key).title, METRIC - 1)
+        title = fit_text(one_line(metric(key).title, 200), METRIC - 1)
         yield Content.assemble(
-            (f"{title:<{METRIC}}", "$text-muted"),
+            (f"{title} ", "$text-muted"),
             f"{short(shown[key]):>7}",
             (f"   {delta}", "$text-muted"),
         )
-
-
-def _fitted(text: str, cells: int) -> str:
-    return Content(one_line(text, 200)).truncate(cells, ellipsis=True).plain
 
 
 def _groups(run: Run, position: int) -> Iterator[Content]:
@@ -393,9 +382,8 @@ def _groups(run: Run, position: int) -> Iterator[Content]:
             yield Content.styled(f"tasks that {word} {where}", "$text-muted")
         for pair in pairs[:GROUPS_MOST]:
             means = f"{short(pair.left):>7} → {short(pair.right):<7}"
-            name = Content(one_line(pair.task_slug, 200)).truncate(GROUP_NAME, ellipsis=True)
-            name = name.pad_right(GROUP_NAME - name.cell_length)
-            yield name + Content(f"{means}{signed(pair.delta)}")
+            name = fit_text(one_line(pair.task_slug, 200), GROUP_NAME)
+            yield Content(f"{name}{means}{signed(pair.delta)}")
 
 
 def _columns(lines: list[Content], width: int) -> list[Content]:

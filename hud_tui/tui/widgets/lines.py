@@ -97,7 +97,7 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         width, height = self.width, self.size.height
         if not (width and height and self.is_attached):
             return
-        self._resize_virtually(Size(width, self.count + 1))
+        resize_virtually(self, Size(width, self.count + 1))
         top = self.scroll_offset.y
         rows = range(top, min(self.count, top + self.body_rows))
         base = self.rich_style
@@ -119,17 +119,10 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         """Repaint parts of a line: a slow terminal gets no more than what changed."""
         self.refresh(*(Region(start, row, stop - start, 1) for start, stop in stretches))
 
-    def _resize_virtually(self, size: Size) -> None:
-        """Change the scrollable size without a layout of the screen."""
-        if size != self.virtual_size:
-            self.set_reactive(Widget.virtual_size, size)
-            self._scroll_update(size)
-
     def render_line(self, y: int) -> Strip:
         return self.shown[y] if y < len(self.shown) else Strip.blank(self.width, self.rich_style)
 
-    def on_resize(self) -> None:
-        self.redraw()
+    on_resize = redraw
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -156,6 +149,16 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
 def line(*parts: tuple[str, Style]) -> Strip:
     """A strip of styled texts; empty ones are left out."""
     return Strip([Segment(text, style) for text, style in parts if text])
+
+
+def put(strip: Strip, cell: int, text: str, style: Style) -> Strip:
+    """The line with one cell replaced."""
+    return Strip.join([strip.crop(0, cell), line((text, style)), strip.crop(cell + 1)])
+
+
+def crossed(strip: Strip, cell: int, style: Style) -> Strip:
+    """The line with the crosshair in one cell, unless something is there."""
+    return put(strip, cell, "┊", style) if strip.crop(cell, cell + 1).text == " " else strip
 
 
 def joined(cells: Sequence[Segment]) -> list[Segment]:

@@ -10,7 +10,6 @@ from math import isfinite, nan
 from string import ascii_letters
 
 from rich.cells import cell_len
-from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -38,7 +37,7 @@ from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import one_line
 from hud_tui.tui.theme import BRAILLE
 from hud_tui.tui.widgets import chart
-from hud_tui.tui.widgets.lines import LinesView, fit_text, line
+from hud_tui.tui.widgets.lines import LinesView, crossed, fit_text, line, put
 
 HUES = ("#56b4e9", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#f0e442", "#3d8fd1")
 """Colours of curves, distinguishable with colour blindness; each curve also has a letter.
@@ -239,8 +238,8 @@ class RunCurves(LinesView, can_focus=False):
         cell = left + round((one.at - low) / (high - low) * (cells - 1))
         *plot, axis, labels = self._drawn
         dim, strong = self.tone("dim"), self.tone("strong")
-        plot = [_put(strip, cell, "┊", dim, free=True) for strip in plot]
-        return [*plot, _put(axis, cell, "▲", strong), labels]
+        plot = [crossed(strip, cell, dim) for strip in plot]
+        return [*plot, put(axis, cell, "▲", strong), labels]
 
     def _figure(self, width: int, height: int) -> list[Strip]:
         """The curves, their letters and the axes, as `height` lines."""
@@ -332,13 +331,6 @@ def _letters(ends: Mapping[int, float], rows: int) -> dict[int, int]:
         if row is not None:
             found[row] = place
     return found
-
-
-def _put(strip: Strip, cell: int, text: str, style: Style, free: bool = False) -> Strip:
-    """The line with one cell replaced; with `free`, only one that is blank."""
-    if free and strip.crop(cell, cell + 1).text != " ":
-        return strip
-    return Strip.join([strip.crop(0, cell), Strip([Segment(text, style)]), strip.crop(cell + 1)])
 
 
 INTERVAL = 12

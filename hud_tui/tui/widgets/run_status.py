@@ -20,6 +20,7 @@ from hud_tui.rl.run import Entry, Run, left_behind, starting_point, trouble
 from hud_tui.rl.runs import COLUMNS, RunRow
 from hud_tui.rl.text import LIMIT, counted, one_line
 from hud_tui.tui.screens.base import bar, duration, loop_left
+from hud_tui.tui.session import CONNECTING
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
 MARGIN = 11
@@ -36,16 +37,14 @@ class EventLog(LinesView):
     pane: reactive[str] = reactive("", repaint=False)
     """The pane with the focus."""
 
-    def watch_pane(self) -> None:
-        self.redraw()
+    watch_pane = LinesView.redraw
 
     def watch_run(self, before: Run, run: Run) -> None:
         if run.log is before.log:
             return
-        fresh = _fresh(before.log, run.log)
         self.redraw()
         if self.scroll_offset.y:
-            newest = run.log[len(run.log) - fresh :]
+            newest = _added(before.log, run.log)
             self.scroll_rows(sum(len(self._wrapped(entry)) for entry in newest))
 
     def title(self, width: int) -> str:
@@ -98,15 +97,10 @@ def local_time(at: float) -> str:
         return ""
 
 
-def _fresh(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> int:
-    """How many entries were added at the end."""
-    if not before:
-        return len(now)
-    places = (place for place in range(len(now) - 1, -1, -1) if now[place] is before[-1])
-    return len(now) - 1 - next(places, -1)
-
-
-CONNECTING = Liveness(State.CONNECTING, "connecting", None)
+def _added(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The new entries at the end."""
+    places = range(len(now) - 1, -1, -1) if before else ()
+    return now[next((place for place in places if now[place] is before[-1]), -1) + 1 :]
 
 
 class Reason(Widget):
@@ -117,17 +111,13 @@ class Reason(Widget):
     freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
     text: reactive[str] = reactive("", layout=True)
 
-    def watch_run(self) -> None:
-        self._write()
-
-    def watch_freshness(self) -> None:
-        self._write()
-
     def _write(self) -> None:
         wrong = reason(self.run, self.freshness)
         self.text = wrong or leaves_out(self.run)
         self.set_class(not wrong, "-caption")
         self.display = bool(self.text)
+
+    watch_run = watch_freshness = _write
 
     def render(self) -> Content:
         lines, room = Content(self.text).wrap(max(1, self.size.width)), self.size.height
@@ -166,20 +156,13 @@ class ConstantLine(Widget):
     keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
     text: reactive[str] = reactive("")
 
-    def watch_run(self) -> None:
-        self._write()
-
-    def watch_keys(self) -> None:
-        self._write()
-        self.set_class(not self.keys, "-none")
-
-    def on_resize(self) -> None:
-        self._write()
-
     def _write(self) -> None:
         series = self.run.series
         values = [f"{one_line(title(key), 60)} {short(series.last(key))}" for key in self.keys]
         self.text = constants_text(values, self.size.width - 2)
+        self.set_class(not self.keys, "-none")
+
+    watch_run = watch_keys = on_resize = _write
 
     def render(self) -> Content:
         return Content(f" {self.text}")
@@ -207,9 +190,7 @@ class RunStatus(Widget):
     """One line; it repaints only when its text changes."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
-    freshness: reactive[Liveness] = reactive(
-        Liveness(State.CONNECTING, "connecting", None), repaint=False
-    )
+    freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
     frozen: reactive[Run | None] = reactive[Run | None](None, repaint=False)
     """What the screen was frozen at; None while it follows."""
     played: reactive[str] = reactive("", repaint=False)
@@ -219,28 +200,12 @@ class RunStatus(Widget):
     line: reactive[Content] = reactive(Content())
     """What is on the screen."""
 
-    def watch_run(self) -> None:
-        self._write()
-
-    def watch_loop(self) -> None:
-        self._write()
-
-    def watch_freshness(self) -> None:
-        self._write()
-
-    def watch_frozen(self) -> None:
-        self._write()
-
-    def watch_played(self) -> None:
-        self._write()
-
-    def on_resize(self) -> None:
-        self._write()
-
     def _write(self) -> None:
         width = self.size.width
         loop = self.loop if self.run.job is None else None
         self.line = status_line(self.run, self.freshness, self.frozen, width, self.played, loop)
+
+    watch_run = watch_loop = watch_freshness = watch_frozen = watch_played = on_resize = _write
 
     def render(self) -> Content:
         return self.line
@@ -254,16 +219,8 @@ def status_line(
     played: str = "",
     loop: RunRow | None = None,
 ) -> Content:
-    """The line, `width` cells at most: the job, how far it is, how fresh this is.
-
-    Args:
-        run: As it is now.
-        freshness: Of what is known of it.
-        frozen: What the screen was frozen at; None while it follows.
-        width: Cells.
-        played: Where a replay is, which has no freshness.
-        loop: That trains the model from outside, where there is no job.
-    """
+    """The line, `width` cells at most: the job, how far it is, how fresh this is. The other
+    arguments are fields of `RunStatus`; `loop` is None where there is a job."""
     right = _held(run, frozen) if frozen is not None else trust(run, freshness, width < NARROW)
     if played and frozen is None:
         right = Content.styled(played, "bold $accent")
@@ -273,8 +230,9 @@ def status_line(
     going = progress(run)
     if going is not None and going.fraction is not None:
         steps = Content(f"  step {going.step}/{going.steps}{_apart(run, going.step)}  ")
-        left_s = going.eta_s if run.training and freshness.goes_on else None
-        after = Content(f"  {going.fraction:.0%}{_left(left_s)}")
+        eta_s = going.eta_s if run.training and freshness.goes_on else None
+        time_left = "" if eta_s is None else f"  {duration(eta_s)} left"
+        after = Content(f"  {going.fraction:.0%}{time_left}")
         if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
             left = _job(run)
         if left.cell_length + steps.cell_length + after.cell_length > room:
@@ -290,10 +248,6 @@ def _apart(run: Run, step: int) -> str:
     """Says whose steps are counted, where the run's is not the checkpoint's number."""
     numbered = None if run.head is None else run.head.step
     return "" if numbered in (None, step) or not step else " of this run"
-
-
-def _left(eta_s: float | None) -> str:
-    return f"  {duration(eta_s)} left" if eta_s is not None else ""
 
 
 def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
