@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from hud_tui.tui.screens.base import HudScreen
     from hud_tui.tui.screens.machines import SetUps
     from hud_tui.tui.screens.palette import Palette, Place
+    from hud_tui.tui.session import RunSession, SessionOwner
     from hud_tui.tui.workspace import Workspace
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClient"]]
@@ -210,6 +211,18 @@ class HudApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     TITLE = "hud-tui"
 
+    workspace: Workspace | None = None
+    """What needs a service; None until there is one."""
+    key: str | None = None
+    """The key typed by the user, for this session; None if it is configured."""
+    crash: Exception | None = None
+    """The unexpected exception that ended the app."""
+    _mounted = False
+    _set_ups: SetUps | None = None
+    """Set-ups of machines, which continue when another service is opened."""
+    _palette: Palette | None = None
+    """The palette that was opened last."""
+
     def __init__(
         self,
         connect: Connect,
@@ -233,19 +246,8 @@ class HudApp(App[None]):
         self.store = JsonStore(state, self._flush_later, self._notice_files)
         self.options = options or Options()
         self.connect_screen = ConnectScreen(asks=mode is None)
-        self.workspace: Workspace | None = None
-        """What needs a service; None until there is one."""
-        self.key: str | None = None
-        """The key typed by the user, for this session; None if it is configured."""
-        self.crash: Exception | None = None
-        """The unexpected exception that ended the app."""
         self.clipboard_notices = Clipboard(self.store, self.options.copy_advice)
         self._connect = connect
-        self._mounted = False
-        self._set_ups: SetUps | None = None
-        """Set-ups of machines, which continue when another service is opened."""
-        self._palette: Palette | None = None
-        """The palette that was opened last."""
         for name in VIEWS:
             self.add_mode(name, partial(self._make_view, name))
         self._fit_terminal()
@@ -313,7 +315,8 @@ class HudApp(App[None]):
             first = await self.workspace.opening()
         except HudError as error:
             await views
-            if not (isinstance(error, HudUnreachable) and await self._begin_offline()):
+            offline = self.workspace if isinstance(error, HudUnreachable) else None
+            if offline is None or not await offline.begin_offline():
                 self.connect_screen.fail(error)
             return
         finally:
@@ -322,21 +325,22 @@ class HudApp(App[None]):
         await self.workspace.begin(first)
 
     def _new_workspace(self, client: HudClient, mode: str) -> Workspace:
-        from hud_tui.tui.workspace import Workspace  # 250 ms, after the first frame
+        from hud_tui.tui import session, workspace  # 250 ms, after the first frame
 
-        return Workspace(
+        options = self.options
+
+        def session_of(owner: SessionOwner) -> RunSession:
+            more = options.thresholds, options.recorder
+            return session.RunSession(client, mode, owner, self.store, self.clock, *more)
+
+        return workspace.Workspace(
             self,
-            client,
-            mode,
+            session_of,
             self.start,
-            self.store,
-            self.clock,
-            thresholds=self.options.thresholds,
-            notify=self.options.notify,
-            recorder=self.options.recorder,
-            export_dir=self.options.export_dir,
-            reopen=self.reopen,
-            set_ups=self._set_ups,
+            options.notify,
+            options.export_dir,
+            self.reopen,
+            self._set_ups,
         )
 
     @work(exclusive=True, group="reopen")
@@ -361,10 +365,6 @@ class HudApp(App[None]):
         self._set_ups = old.set_ups
         self.open_client(self.mode, self.key)
 
-    async def _begin_offline(self) -> bool:
-        """Show the last known state; False if there is none."""
-        return self.workspace is not None and await self.workspace.begin_offline()
-
     @work(exclusive=True, group="connect")
     async def action_reconnect(self) -> None:
         """Reconnect; start the embedded service if it has ended."""
@@ -381,11 +381,9 @@ class HudApp(App[None]):
     # Notices.
 
     def show_error(self, error: HudError) -> None:
-        """Show an error with its hint."""
         show_error(self, error)
 
     def show_notice(self, text: str) -> None:
-        """Show a line for a few seconds."""
         show_notice(self, text)
 
     def on_notify(self, event: NotifyEvent) -> None:
@@ -440,10 +438,8 @@ class HudApp(App[None]):
         self._uncover()
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy a text, made safe to paste into a terminal, and report its size.
-
-        All copies are made here, including those of Textual's own fields.
-        """
+        """Copy a text, made safe to paste into a terminal, and report its size. All copies are made
+        here, including those of Textual's own fields."""
         text = clean(text, WHOLE)
         if text and self.clipboard_notices.fits(text):
             super().copy_to_clipboard(text)
@@ -518,12 +514,10 @@ class HudApp(App[None]):
             self.show_error(error)
 
     async def action_view(self, name: str) -> None:
-        """Show one of the views."""
         if self.shown_view is not None:
             await self.switch_mode(name)
 
     async def action_alarms(self) -> None:
-        """Show the alarms."""
         await self.switch_mode("alarms")
 
     def action_help(self) -> None:
@@ -563,7 +557,6 @@ class HudApp(App[None]):
             self.workspace.show_machines()
 
     def action_log(self) -> None:
-        """Show the command log."""
         if self.workspace is not None:
             self.workspace.show_log()
 
@@ -745,7 +738,7 @@ def report(error: BaseException, state: Path, secrets: Iterable[str]) -> int:
         kept = f"Its traceback could not be written: {one_line(trouble, 300)}"
     lines = [
         f"hud-tui {__version__}: hud-tui crashed: {what}",
-        f"{kept}",
+        kept,
         "Please report it, with that file, where you got hud-tui.",
         "A run that was training continues; start hud-tui again to see it.",
     ]

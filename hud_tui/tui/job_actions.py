@@ -87,19 +87,10 @@ async def ask_fork(
     models: Sequence[Model],
     start: Checkpoint | None = None,
 ) -> Model | None:
-    """Ask for a name, and fork; the dialog shows the service's errors.
-
-    Args:
-        app: The app.
-        session: The selected model.
-        source: The model to fork.
-        models: The catalog, for names that are taken.
-        start: Where it starts; None for the source's head.
-
-    Returns:
-        The new model; None if the user cancelled.
-    """
+    """Ask for a name that no model of the catalog has, and fork at `start`, or at the head of the
+    source; the dialog shows the errors of the service. Returns None if the user cancelled."""
     forked: list[Model] = []
+    at = "the source's head" if start is None else one_line(label(start), 60)
 
     async def accept(text: str) -> str:
         try:
@@ -112,7 +103,10 @@ async def ask_fork(
     await app.push_screen_wait(
         InputDialog(
             f"Fork {source.model_name}",
-            _what(source, start),
+            [
+                f"A copy of {one_line(source.model_name, 60)} for you to train.",
+                f"It starts at {at}; the source stays as it is.",
+            ],
             "Fork",
             value=free_name(source.model_name, models),
             check=lambda text: name_problem(text, models),
@@ -123,13 +117,6 @@ async def ask_fork(
     return forked[0] if forked else None
 
 
-def _what(source: Model, start: Checkpoint | None) -> list[str]:
-    return [
-        f"A copy of {one_line(source.model_name, 60)} for you to train.",
-        f"It starts at {label_of(start)}; the source stays as it is.",
-    ]
-
-
 def _objection(error: HudError) -> str:
     if isinstance(error, HudConflict):
         return one_line(error.detail)
@@ -138,11 +125,6 @@ def _objection(error: HudError) -> str:
 
 def _slug(name: str) -> str:
     return f"slug: {slug_of(name)}"
-
-
-def label_of(start: Checkpoint | None) -> str:
-    """Where a fork starts, as text."""
-    return "the source's head" if start is None else one_line(label(start), 60)
 
 
 # Evaluating checkpoints: tasks, samples per task, and cost.
@@ -210,6 +192,8 @@ class _Tasks:
     """How to roll them out on an environment of the user's own; None if the service does it."""
     origin: str = ""
     """File or taskset that an environment's tasks come from."""
+    named: TaskSource = UNNAMED
+    """The rows as the command log names them."""
 
     def count(self, split: str) -> int:
         held, train = self.known.heldout, self.known.train
@@ -244,8 +228,6 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         self.session, self.model, self.offered = session, model, choices
         self._usual: _Tasks | None = None
         self._typed: _Tasks | None = None
-        self._source = UNNAMED
-        """Source of the typed tasks."""
         """The typed source, once it is read."""
         self._begun: list[EvaluationJob] = []
         last = last_requested(session.run.evaluations.values())
@@ -271,21 +253,18 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     async def _read_usual(self) -> None:
         """Read the default tasks, used if no source is typed."""
         field = self.query_one("#evaluate-source", Input)
+        name = NO_TASKS
         try:
             if (order := self._order_of_run()) is not None:
-                self._usual = await self._on_environment(order)
-                field.placeholder = one_line(order.source, 60)
-                self._offer_splits()
-                return
-            known = await self.session.evaluations.usual_tasks(self.model)
+                self._usual, name = await self._on_environment(order), order.source
+            elif (known := await self.session.evaluations.usual_tasks(self.model)) is not None:
+                self._usual, name = _Tasks(known), known.name or "the last"
         except HudError as error:
             field.placeholder = NO_TASKS
             self.complain(_objection(error))
             return
-        if known is not None:
-            self._usual = _Tasks(known)
-        field.placeholder = NO_TASKS if known is None else one_line(known.name or "the last", 60)
-        if known is None:
+        field.placeholder = one_line(name, 60)
+        if self._usual is None:
             field.focus()
         self._offer_splits()
 
@@ -312,7 +291,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         held = sum(task.heldout for task in loaded.tasks)
         known = UsualTasks(name=loaded.name, heldout=held, train=len(loaded.tasks) - held)
         rows, origin = [task.row() for task in loaded.tasks], _from(loaded.origin)
-        return _Tasks(known, rows, order.source, order, origin)
+        return _Tasks(known, rows, order.source, order, origin, TaskSource(order.source))
 
     @property
     def tasks(self) -> _Tasks | None:
@@ -366,19 +345,13 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     ) -> bool:
         """Whether an evaluation with the same seed has made these rollouts of a checkpoint
         already."""
-        split = self.query_one("#split", Picker).value
-        size_of = (
-            split,
-            tasks.count(split),
-            tasks.known.name,
-            parameters.temperature,
-            parameters.seed,
-        )
-        run = self.session.run
+        split, run = self.query_one("#split", Picker).value, self.session.run
+        drawn = parameters.temperature, parameters.seed
+        wanted = split, tasks.count(split), tasks.known.name, *drawn
         position = ROOT if node is None else run.tree.find(node.id)
         known = () if position is None else run.evaluations_of(position)
         return any(
-            (one.split, one.num_tasks, one.name, one.temperature, one.seed) == size_of
+            (one.split, one.num_tasks, one.name, one.temperature, one.seed) == wanted
             and one.max_tokens in (None, parameters.max_tokens)
             and (one.samples or 0) >= parameters.samples
             for one in known
@@ -406,8 +379,10 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
                 raise HudUsage(f"{spec.label}: {spec.limits}") from None
         return EvaluationParameters(**typed)
 
-    def on_input_submitted(self) -> None:
+    def action_confirm(self) -> None:
         self._start()
+
+    on_input_submitted = action_confirm
 
     def on_key(self, event: Key) -> None:
         if event.key == "enter" and isinstance(self.focused, Picker):
@@ -418,9 +393,6 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
             self.action_cancel()
         else:
             self._start()
-
-    def action_confirm(self) -> None:
-        self._start()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         return action != "confirm" or not isinstance(self.focused, Input)
@@ -447,17 +419,15 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         if not typed:
             raise HudUsage(NO_TASKS)
         if (environment := environment_at(typed)) is not None:
-            order = self._order_on(environment)
-            found = await self._on_environment(order)
-            self._typed, self._source = replace(found, source=typed), TaskSource(order.source)
-            self._offer_splits()
-            return
-        self.complain("reading the tasks …")
-        everything, origin = await load_source(self.session.client, typed)
-        tasks, self._source = choose_tasks(everything, origin)
-        held = sum(task.heldout for task in tasks)
-        known = UsualTasks(name=str(origin["name"]), heldout=held, train=len(tasks) - held)
-        self._typed = _Tasks(known, [task.row() for task in tasks], typed)
+            found = await self._on_environment(self._order_on(environment))
+            self._typed = replace(found, source=typed)
+        else:
+            self.complain("reading the tasks …")
+            everything, origin = await load_source(self.session.client, typed)
+            tasks, named = choose_tasks(everything, origin)
+            held = sum(task.heldout for task in tasks)
+            known = UsualTasks(name=str(origin["name"]), heldout=held, train=len(tasks) - held)
+            self._typed = _Tasks(known, [task.row() for task in tasks], typed, named=named)
         self._offer_splits()
 
     async def _submit(
@@ -472,12 +442,12 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
                 "parameters": parameters,
             }
         )
-        source, environment = UNNAMED if tasks.rows is None else self._source, None
+        environment = None
         if tasks.order is not None:
-            source, environment = TaskSource(tasks.order.source), environment_of(tasks.order)
+            environment = environment_of(tasks.order)
             body = body.model_copy(update={"parameters": filled(parameters, tasks.order)})
         return await self.session.evaluations.submit(
-            self.model, body, label(checkpoint), source, environment
+            self.model, body, label(checkpoint), tasks.named, environment
         )
 
 
@@ -670,8 +640,7 @@ async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
     lines.append("It goes on only while hud-tui is open. Finished rollouts are kept:")
     lines.append(f"{resume} in Checkpoints samples the rest, as hud-tui eval --resume does.")
     dialog = ConfirmDialog("Quit during an evaluation", lines, "Quit", keep="Stay")
-    leaves: bool = await app.push_screen_wait(dialog)
-    return leaves
+    return await app.push_screen_wait(dialog)
 
 
 async def may_leave(
@@ -750,7 +719,7 @@ async def _drive(
 
 
 async def ask_cancel_sweep(
-    app: App[None], session: RunSession, writes: WritePolicy, sweep: Sweep, files: SweepFiles
+    app: App[None], session: RunSession, sweep: Sweep, files: SweepFiles
 ) -> str | None:
     """Cancel the active runs of a sweep and start no further one, after confirmation; return its
     status, or None if the user declined. Call it from a worker. Raises HudError if a run could not
@@ -763,13 +732,12 @@ async def ask_cancel_sweep(
     dialog = ConfirmDialog("Cancel the sweep", lines, "Cancel sweep", True, "Keep training")
     if not await app.push_screen_wait(dialog):
         return None
-    return (
-        await cancel_sweep(session.client, await refreshed(session.client, sweep), files)
-    ).progress_text
+    now = await refreshed(session.client, sweep)
+    return (await cancel_sweep(session.client, now, files)).progress_text
 
 
 async def ask_resume_sweep(
-    app: App[None], session: RunSession, writes: WritePolicy, sweep: Sweep, files: SweepFiles
+    app: App[None], session: RunSession, sweep: Sweep, files: SweepFiles
 ) -> str | None:
     """Resume a sweep after confirmation; return its status, or None if the user declined. Call it
     from a worker. Raises HudError if its tasks have changed or the service does not answer."""

@@ -76,70 +76,66 @@ def job_of(model: Model, tasks: Sequence[Task], values: Mapping[str, Value]) -> 
     )
 
 
-def what_is_sent(
-    model: Model,
-    source: str,
-    tasks: Sequence[Task],
-    values: Mapping[str, Value],
-    price: Cost | None,
-    warnings: Sequence[Finding],
-    start: str = "",
-    options: Mapping[str, object] | None = None,
-    like: RunRow | None = None,
-) -> list[Text]:
-    """Everything that a submission sends and starts, for the dialog.
+@dataclass(frozen=True)
+class RunRequest:
+    """What the submission of a run sends and starts, besides the form's values."""
 
-    Args:
-        model: The model to train.
-        source: Name of the chosen taskset.
-        tasks: The tasks to send.
-        values: The form's, by their wire names.
-        price: Its cost; None if the service decides.
-        warnings: Findings of the checks.
-        start: The checkpoint that it starts from; empty if unknown.
-        options: Options of rollouts by their flags; None if the service makes the rollouts.
-        like: A run whose pace is used for the estimate.
-    """
-    train = sum(not task.heldout for task in tasks)
-    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
-    lines = [
-        _line("model", one_line(model.model_name, 60)),
-        *([_line("starts from", one_line(start, 60))] if start else []),
-        _line("taskset", f"{one_line(source, 60)}: {train} tasks to train on{held}"),
-    ]
-    if price is not None and options is not None:
-        lines.append(_line("rollouts", spaced(price.rollouts) + about(price)))
-    elif price is not None:
-        lines += _costs(model, tasks, values, price, like)
-    lines += [
-        *(_parameter(key, value) for key, value in values.items() if _has_line(key, value)),
-        *_evaluations(model, tasks, values),
-        *_others(model, values),
-        *_options(options or {}),
-    ]
-    steps = values.get("steps")
-    count = steps if isinstance(steps, int) else None
-    most = None if price is None else price.rollouts
-    lines += [_line(*one) for one in where_stored(model, count, most, max_tokens(model, values))]
-    room = check_room(model, count)  # for the form's steps, which preflight does not know
-    shown = [one for one in warnings if not room or one.check != "disk"]
-    shown += [one for one in room if one.level != "ok"]
-    return lines + [Text(f"⚠ {one.message}", style="bold") for one in shown]
+    model: Model
+    source: str
+    """Name of the chosen taskset."""
+    tasks: Sequence[Task]
+    price: Cost | None
+    """None if the service decides."""
+    warnings: Sequence[Finding]
+    start: str = ""
+    """The checkpoint that it starts from; empty if unknown."""
+    options: Mapping[str, object] | None = None
+    """Options of rollouts by their flags; None if the service makes the rollouts."""
+    like: RunRow | None = None
+    """A run whose pace is used for the estimate."""
+
+    def lines(self, values: Mapping[str, Value]) -> list[Text]:
+        """Everything that is sent, for the dialog; `values` by their wire names."""
+        model, tasks = self.model, self.tasks
+        train = sum(not task.heldout for task in tasks)
+        held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
+        steps = values.get("steps")
+        count = steps if isinstance(steps, int) else None
+        most = None if self.price is None else self.price.rollouts
+        stored = where_stored(model, count, most, max_tokens(model, values))
+        room = check_room(model, count)  # for the form's steps, which preflight does not know
+        warnings = [one for one in self.warnings if not room or one.check != "disk"]
+        return [
+            _line("model", one_line(model.model_name, 60)),
+            *([_line("starts from", one_line(self.start, 60))] if self.start else []),
+            _line("taskset", f"{one_line(self.source, 60)}: {train} tasks to train on{held}"),
+            *self._costs(values),
+            *(_parameter(key, value) for key, value in values.items() if _has_line(key, value)),
+            *_evaluations(model, tasks, values),
+            *_others(model, values),
+            *_options(self.options or {}),
+            *(_line(*one) for one in stored),
+            *_warned(warnings, room),
+        ]
+
+    def _costs(self, values: Mapping[str, Value]) -> Iterator[Text]:
+        """Rollouts; of a managed run also tokens and time, as headless: the time by its own tasks'
+        pace, if that was measured."""
+        price = self.price
+        if price is None:
+            return
+        if self.options is not None:
+            yield _line("rollouts", spaced(price.rollouts) + about(price))
+            return
+        sent = parameters(values).model_dump(exclude_none=True)
+        for label, text in run_costs(size_of_runs([sent], 1, self.model, self.tasks, self.like)):
+            is_measured = label == "time" and price.seconds is not None and not price.basis
+            yield _line(label, about(price).removeprefix(" · ") if is_measured else text)
 
 
-def _costs(
-    model: Model,
-    tasks: Sequence[Task],
-    values: Mapping[str, Value],
-    price: Cost,
-    like: RunRow | None,
-) -> Iterator[Text]:
-    """Rollouts, tokens and time of a managed run, as headless; the time by its own tasks' pace, if
-    that was measured."""
-    sent = parameters(values).model_dump(exclude_none=True)
-    for label, text in run_costs(size_of_runs([sent], 1, model, tasks, like)):
-        is_measured = label == "time" and price.seconds is not None and not price.basis
-        yield _line(label, about(price).removeprefix(" · ") if is_measured else text)
+def _warned(warnings: Iterable[Finding], room: Iterable[Finding]) -> Iterator[Text]:
+    for one in (*warnings, *(one for one in room if one.level != "ok")):
+        yield Text(f"⚠ {one.message}", style="bold")
 
 
 def _has_line(key: str, value: Value) -> bool:
@@ -179,22 +175,13 @@ def sweep_lines(
     warnings: Sequence[Finding],
     values: Mapping[str, Value],
 ) -> list[Text]:
-    """Everything that a sweep forks and submits, for the dialog.
-
-    Args:
-        sweep: The plan.
-        model: The model to fork.
-        tasks: The tasks to send.
-        like: A run whose pace is used for the estimate.
-        warnings: Findings of the checks.
-        values: The dialog's changes: whether there are baselines.
-    """
+    """Everything that a sweep forks and submits, for the dialog, as `RunRequest.lines`; `values`
+    say whether there are baselines."""
     sweep = with_baseline(sweep, values)
     size = sweep_size(sweep, model, tasks, like)
-    shown = [one for one in warnings if one.check != "disk"]
-    shown += [one for one in check_room(model, size.steps) if one.level != "ok"]
-    lines = [_line(*fact) for fact in sweep_facts(sweep, size, model, tasks)]
-    return lines + [Text(f"⚠ {one.message}", style="bold") for one in shown]
+    warnings = [one for one in warnings if one.check != "disk"]
+    facts = sweep_facts(sweep, size, model, tasks)
+    return [*(_line(*fact) for fact in facts), *_warned(warnings, check_room(model, size.steps))]
 
 
 def with_baseline(sweep: Sweep, values: Mapping[str, Value]) -> Sweep:
@@ -268,25 +255,25 @@ class SubmitDialog(ConfirmDialog):
     def __init__(
         self,
         values: Mapping[str, Value],
-        lines_of: Callable[..., Sequence[Text]],
+        lines_of: Callable[[Mapping[str, Value]], Sequence[Text]],
         what: str = "run",
         action: str = "Submit",
     ) -> None:
         """
         Args:
             values: The parameters.
-            lines_of: Returns the lines about what is sent, given `values`.
+            lines_of: Returns the lines about what is sent.
             what: Run or sweep.
             action: The button's label.
         """
         self.values, self._lines_of = dict(values), lines_of
         self._offers = "baseline" in values
-        super().__init__(f"Submit this {what}", lines_of(values=self.values), action)
+        super().__init__(f"Submit this {what}", lines_of(self.values), action)
 
     def action_baseline(self) -> None:
         """Toggle the evaluation before training."""
         self.values["baseline"] = not self.values["baseline"]
-        lines = self._lines_of(values=self.values)
+        lines = self._lines_of(self.values)
         for shown, line in zip(self.query(".dialog-line").results(Static), lines, strict=True):
             shown.update(line)
 

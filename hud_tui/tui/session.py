@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio import Lock, Task, current_task, gather, sleep, to_thread, wait
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import floor
 from pathlib import Path
 from time import monotonic, time
@@ -110,48 +110,42 @@ class SessionOwner(Protocol):
         """The app has to sample an evaluation: run `RunSession.run_evaluation`."""
 
 
+@dataclass(eq=False)
 class RunSession:
     """The selected model of one connection; `choose` selects it."""
 
-    def __init__(
-        self,
-        client: HudClient,
-        mode: str,
-        owner: SessionOwner,
-        store: JsonStore,
-        clock: Callable[[], float] = time,
-        thresholds: Thresholds | None = None,
-        recorder: Recorder | None = None,
-    ) -> None:
-        """
-        Args:
-            client: The service.
-            mode: ``local``, ``hud`` or ``replay``.
-            owner: Is told what happens.
-            store: Keeps acknowledged alarms, notes and the last known state.
-            clock: Unix seconds.
-            thresholds: Of the alarms' detectors; None for the defaults.
-            recorder: Writes the events to a file; None without ``--record``.
-        """
-        self.client, self.mode, self.store, self.clock = client, mode, store, clock
+    client: HudClient
+    mode: str
+    """``local``, ``hud`` or ``replay``."""
+    owner: SessionOwner
+    store: JsonStore
+    """Keeps acknowledged alarms, notes and the last known state."""
+    clock: Callable[[], float] = time
+    """Unix seconds."""
+    thresholds: Thresholds | None = None
+    """Of the alarms' detectors; None for the defaults."""
+    recorder: Recorder | None = None
+    """Writes the events to a file; None without ``--record``."""
+
+    def __post_init__(self) -> None:
+        self.evaluations = self._evaluations()
+        self.evaluation_runner = EvaluationRunner(self)
         self.catalog: tuple[Model, ...] = ()
         """The models as last read."""
         self.first_fork: str | None = None
         """Id of the model that the first start forked; its first run starts without a dialog."""
         self.sweeps: dict[str, Sweep] = {}
         """Sweeps submitted from this app and still in progress, by id."""
-        self._runs: tuple[HudClient, RunList] | None = None
         self.at: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
+        self.opened: Alarm | None = None
+        """The alarm whose metric Live is to enlarge next."""
         self.loop: RunRow | None = None
         """The loop that trains the selected model from outside, as `find_loop` found it."""
         self._loop_tree: Tree | None = None
         """The tree when `find_loop` last asked."""
         self._loop_read_at = 0.0
-        self.opened: Alarm | None = None
-        """The alarm whose metric Live is to enlarge next."""
-        self.evaluation_runner = EvaluationRunner(self, owner)
-        self._owner, self._thresholds, self._recorder = owner, thresholds, recorder
+        self._runs: RunList | None = None
         self._follower: Follower | None = None
         self._detecting: Follower | None = None
         """The follower whose long run `detect_alarms` is reading."""
@@ -243,11 +237,10 @@ class RunSession:
         not answer. Empty with HUD, where listing the runs costs one request each."""
         if self.replays or not self.client.settings.local:
             return {}
-        if self._runs is None or self._runs[0] is not self.client:
-            self._runs = self.client, RunList(self.client)
+        runs = self._runs = self._runs or RunList(self.client)
         with suppress(HudError):
-            await self._runs[1].read()
-        return {row.id: row for row in self._runs[1].rows}
+            await runs.read()
+        return {row.id: row for row in runs.rows}
 
     async def find_loop(self) -> None:
         """Look for the loop that trains the selected model from outside, where no managed run
@@ -273,32 +266,32 @@ class RunSession:
             known: Its last known run from disk, if the service does not answer.
             known_at: Unix seconds of `known`.
         """
-        journal = self._journals.get(model.id)
-        if journal is None:
-            journal = self._journals[model.id] = Journal(on_move=self._note_move)
+        journal = self._journals.setdefault(model.id, Journal(on_move=self._note_move))
         if self.run.model is None or self.run.model.id != model.id:
             self.at = self.loop = None
-        alarms = AlarmWatch(self._thresholds, AlarmBook(self.store, model.id))
+        alarms = AlarmWatch(self.thresholds, AlarmBook(self.store, model.id))
+        run = known or self.run
         self._follower = Follower(
-            self.client, known or self.run, model, journal, alarms, known_at, self.clock
+            self.client, run, model, journal, alarms, known_at, self.clock, self.playback
         )
-        self._follower.playback = self.playback
-        if self._recorder is not None:
-            self._recorder.model(model)
-        self._owner.model_chosen(model)
-        self._owner.session_changed()
+        if self.recorder is not None:
+            self.recorder.model(model)
+        self.owner.model_chosen(model)
+        self.owner.session_changed()
 
     def reconnect(self, client: HudClient) -> None:
         """Replace the lost client, and follow the selected model with the new one."""
-        self.client, self._reconnected = client, True
-        self.evaluation_runner.connect()
+        self.client, self._runs, self._reconnected = client, None, True
+        self.evaluations = self._evaluations()
         if self.run.model is not None:
             self.choose(self.run.model)
 
-    @property
-    def evaluations(self) -> Evaluations:
+    def _evaluations(self) -> Evaluations:
         """The evaluations of the present client's service."""
-        return self.evaluation_runner.evaluations
+        state = self.store.directory
+        if state is None:
+            return Evaluations(self.client, lambda: None)
+        return Evaluations(self.client, lambda: state / "evaluations", roll_out_in(state))
 
     async def follow(self) -> None:
         """Fold the model's events until cancelled.
@@ -314,12 +307,12 @@ class RunSession:
         follower = self._follower
         if follower is None or not follower.frame():
             return
-        self._owner.session_changed()
+        self.owner.session_changed()
         if follower.alarms.behind and self._detecting is not follower:
             self._detecting = follower
-            self._owner.detection_behind()
+            self.owner.detection_behind()
         if news := follower.alarms.news():
-            self._owner.alarms_raised(news)
+            self.owner.alarms_raised(news)
         self._report_end(follower.run)
         self._report_offline(follower.freshness.offline)
 
@@ -338,8 +331,8 @@ class RunSession:
 
     def fold(self, event: Event) -> Run:
         """Fold an event that did not come from the feed, and display it at once."""
-        if self._recorder is not None:
-            self._recorder.event(event)
+        if self.recorder is not None:
+            self.recorder.event(event)
         run = self.followed.fold(event)
         self.frame()
         return run
@@ -354,7 +347,7 @@ class RunSession:
         job, before = run.job, self._training
         self._training = job.id if job is not None and run.training else None
         if job is not None and before is not None and job.id == before and not run.training:
-            self._owner.run_ended(job)
+            self.owner.run_ended(job)
 
     def _report_offline(self, offline: bool) -> None:
         """Refuse writes while the service is offline."""
@@ -364,7 +357,7 @@ class RunSession:
         why = replace(NO_ANSWER, cure=keyed(NO_ANSWER.cure))
         self.client.wire.guard.set_offline(why if offline else None)
         if not offline:
-            self._owner.service_came_back()
+            self.owner.service_came_back()
 
     def _note_move(self, move: Move) -> None:
         with suppress(OSError):  # undo works without it; the notebook is for the next session
@@ -372,16 +365,16 @@ class RunSession:
 
     def _on_event(self, event: Event) -> None:
         """Record an event, and tell the owner of those that matter in every view."""
-        if self._recorder is not None:
-            self._recorder.event(event)
+        if self.recorder is not None:
+            self.recorder.event(event)
         if isinstance(event, HeadMoved) and (move := self.journal.observe(event)) is not None:
-            self._owner.head_moved_elsewhere(move)
+            self.owner.head_moved_elsewhere(move)
         elif isinstance(event, JobChanged) and self._reconnected:
             self._reconnected, job = False, event.job
             shut = self.client.wire.guard.read_only is not None
             if job.status == "interrupted" and job.id not in self._offered and not shut:
                 self._offered.add(job.id or "")
-                self._owner.run_interrupted(job)
+                self.owner.run_interrupted(job)
 
     # The last known state on disk, for a start while the service does not answer.
 
@@ -423,30 +416,16 @@ class EvaluationRunner:
     """Evaluations of the selected model: reads and displays them, and samples those that the
     service does not sample itself (HUD, and environments of the user's own)."""
 
-    def __init__(self, session: RunSession, owner: SessionOwner) -> None:
-        self._session, self._owner = session, owner
-        self._evaluations: Evaluations | None = None
+    def __init__(self, session: RunSession) -> None:
+        self._session = session
         self._tasks: dict[str, Task[object]] = {}
         """Tasks that sample an evaluation from this app, by its id."""
         self._turn = Lock()
         """Only one evaluation is sampled at a time."""
 
     @property
-    def evaluations(self) -> Evaluations:
-        """Of the session's present client."""
-        if self._evaluations is None:
-            state = self._session.store.directory
-            roll_out = None if state is None else roll_out_in(state)
-            self._evaluations = Evaluations(self._session.client, self._folder, roll_out)
-        return self._evaluations
-
-    def connect(self) -> None:
-        """Use the session's new client."""
-        self._evaluations = None
-
-    def _folder(self) -> Path | None:
-        directory = self._session.store.directory
-        return None if directory is None else directory / "evaluations"
+    def _evaluations(self) -> Evaluations:
+        return self._session.evaluations
 
     async def read(self) -> None:
         """Read the evaluations of the selected model and of its base. Errors are ignored: the
@@ -455,14 +434,14 @@ class EvaluationRunner:
         if model is None or self._session.replays:
             return
         with suppress(HudError):
-            found = tuple(map(self._with_status, await self.evaluations.of_model(model)))
+            found = tuple(map(self._with_status, await self._evaluations.of_model(model)))
             selected = self._session.run.model
             if selected is not None and selected.id == model.id:
                 self._session.fold(EvaluationsRead(evaluations=found))
 
     def _with_status(self, one: EvaluationJob) -> EvaluationJob:
         """An unfinished evaluation of this app that no task samples is interrupted."""
-        here = one.id not in self._tasks and self.evaluations.is_made_here(one.id)
+        here = one.id not in self._tasks and self._evaluations.is_made_here(one.id)
         if has_ended(one.status) or not here:
             return one
         return one.model_copy(update={"status": "interrupted"})
@@ -476,8 +455,8 @@ class EvaluationRunner:
     def begin(self, submitted: EvaluationJob) -> None:
         """Display a submitted evaluation, and have it sampled if the service does not do that."""
         self._show(submitted)
-        if self.evaluations.is_made_here(submitted.id):
-            self._owner.evaluation_begun(submitted.id)
+        if self._evaluations.is_made_here(submitted.id):
+            self._session.owner.evaluation_begun(submitted.id)
 
     async def run(self, evaluation_id: str) -> None:
         """Sample an evaluation after those before it, and display its progress. If cancelled, it
@@ -490,13 +469,13 @@ class EvaluationRunner:
         if task is not None:
             self._tasks[evaluation_id] = task
         try:
-            async with self._turn, aclosing(self.evaluations.follow(evaluation_id)) as followed:
+            async with self._turn, aclosing(self._evaluations.follow(evaluation_id)) as followed:
                 async for now in followed:
                     self._show(now.model_copy(update={"groups": []}))
         finally:
             self._tasks.pop(evaluation_id, None)
             with suppress(HudError):  # a file on this disk
-                left = await self.evaluations.get(evaluation_id, groups=False)
+                left = await self._evaluations.get(evaluation_id, groups=False)
                 self._show(self._with_status(left).model_copy(update={"groups": []}))
 
     @property
@@ -511,12 +490,12 @@ class EvaluationRunner:
         task = self._tasks.get(evaluation_id)
         if task is not None:
             await _cancelled(task)
-        await self.evaluations.cancel(evaluation_id)
-        self._show(await self.evaluations.get(evaluation_id, groups=False))
+        await self._evaluations.cancel(evaluation_id)
+        self._show(await self._evaluations.get(evaluation_id, groups=False))
 
     async def resume(self, evaluation_id: str) -> None:
         """Sample the missing rollouts of an evaluation. Raises HudError."""
-        self.begin(await self.evaluations.resume(evaluation_id))
+        self.begin(await self._evaluations.resume(evaluation_id))
 
     async def stop(self) -> None:
         """Stop all sampling on the way out; it can be resumed."""
@@ -541,6 +520,7 @@ class Follower:
         alarms: AlarmWatch,
         known_at: float | None = None,
         clock: Callable[[], float] = time,
+        playback: Playback | None = None,
     ) -> None:
         """
         Args:
@@ -552,18 +532,17 @@ class Follower:
             known_at: Unix seconds of `run`, if it was read from disk because the service does not
                 answer; else None.
             clock: Unix seconds.
+            playback: The replay's clock: a paused replay is not silent.
         """
         known = run.model is not None and run.model.id == model.id
         self.run = replace(run, model=model) if known else Run(model=model)
         self.freshness = CONNECTING
-        self.journal, self.alarms = journal, alarms
+        self.journal, self.alarms, self.playback = journal, alarms, playback
         self._known_at, self._clock = known_at, clock
         self._lost_at: float | None = None
         """`time.monotonic()` when the service stopped answering; None while it answers."""
         self._advice = keyed(GONE if client.settings.local else UNREACHABLE)
         self._feed = client.feed(model.id)
-        self.playback: Playback | None = None
-        """The replay's clock: a paused replay is not silent."""
         self._latest = self.run
         self._event_at: float | None = None
         self._aside = False

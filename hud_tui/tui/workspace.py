@@ -13,13 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from time import time
-from typing import ClassVar
 
 from textual.app import App
 from textual.worker import WorkerError, WorkType
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.replay import Recorder
 from hud_tui.client.transport import post_webhook
 from hud_tui.errors import HudError, HudRefused, HudUsage
 from hud_tui.events import TreeRead
@@ -27,7 +25,6 @@ from hud_tui.keys import keyed
 from hud_tui.notebook import LastKnown
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
-from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import own
 from hud_tui.rl.head import SOMEBODY_ELSE, Move, named
 from hud_tui.rl.names import find_model
@@ -35,7 +32,6 @@ from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
 from hud_tui.service_file import Rental, costs_text, keep_budgets, machine_in, read_rentals
 from hud_tui.settings import Start, read_paths
-from hud_tui.storage import JsonStore
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
@@ -45,7 +41,7 @@ from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
 from hud_tui.tui.screens.palette import Places
-from hud_tui.tui.session import RunSession
+from hud_tui.tui.session import RunSession, SessionOwner
 from hud_tui.wire import Job, JobStatus, Model
 
 ASIDE_S = 5.0
@@ -61,51 +57,36 @@ READING = frozenset({"read", "check", "form", "start", "evaluations", "paired", 
 class Workspace:
     """Owns the session, runs its workers, and shows its notices."""
 
-    SESSION: ClassVar[type[RunSession]] = RunSession
-
     def __init__(
         self,
         app: App[None],
-        client: HudClient,
-        mode: str,
+        session_of: Callable[[SessionOwner], RunSession],
         start: Start,
-        store: JsonStore,
-        clock: Callable[[], float],
-        *,
-        thresholds: Thresholds | None,
         notify: Notify | None,
-        recorder: Recorder | None,
         export_dir: Path,
         reopen: Callable[[], object] = lambda: None,
         set_ups: SetUps | None = None,
     ) -> None:
         """
         Args:
-            app: The app.
-            client: The service.
-            mode: ``local``, ``hud`` or ``replay``.
+            app: Shows the views.
+            session_of: Makes the session, which reports to its argument.
             start: The command line's request.
-            store: Stores the user's choices.
-            clock: Unix seconds, for displayed ages.
-            thresholds: Of the alarm detectors; None for the defaults.
             notify: How to announce alarms and the end of a run; None for nothing.
-            recorder: Records the session's events to a file; None without ``--record``.
             export_dir: Directory for new files.
             reopen: Opens the service again, after another machine was chosen.
             set_ups: Set-ups of machines that are already running.
         """
-        self._reopen = reopen
-        self.session = self.SESSION(client, mode, self, store, clock, thresholds, recorder)
-        self.layout = LayoutStore(store, self.session.scope)
-        self.writes = WritePolicy(app, lambda: self.session.client.wire.guard)
+        self.session = session = session_of(self)
+        self.layout = LayoutStore(session.store, session.scope)
+        self.writes = WritePolicy(app, lambda: session.client.wire.guard)
         self._aside = Aside()
-        self.set_ups = set_ups
         self.context = ViewContext(
-            self.session, self.layout, self.writes, start, clock, export_dir, lambda: self._aside
+            session, self.layout, self.writes, start, session.clock, export_dir, lambda: self._aside
         )
-        self._app, self._start, self._store, self._clock = app, start, store, clock
+        self._app, self._start, self._reopen, self.set_ups = app, start, reopen, set_ups
         self._notifier = None if notify is None else Notifier(notify, app.bell, self._write)
-        self.places = Places(app, self.session)
+        self.places = Places(app, session)
         self._leaving = False
         self._unshown: list[Alarm] = []
         """Alarms raised while a dialog is open, because a notice would cover its buttons."""
@@ -237,9 +218,8 @@ class Workspace:
             self.view.on_screen_resume()  # this repeats reads that failed
 
     def _read_evaluations(self) -> None:
-        reading: WorkType[None] = (
-            self.session.evaluation_runner.read
-        )  # passed as a function: a coroutine that is never started raises a warning
+        # as a function: a coroutine that is never started raises a warning
+        reading: WorkType[None] = self.session.evaluation_runner.read
         self._app.run_worker(reading, exclusive=True, group="evaluations")
 
     async def _follow(self) -> None:
@@ -311,7 +291,7 @@ class Workspace:
 
     def show_machines(self) -> None:
         """Show the known machines."""
-        state = self._store.directory
+        state = self.session.store.directory
         if state is None:
             show_notice(self._app, "no state directory: no machines are kept")
             return
@@ -327,7 +307,7 @@ class Workspace:
 
     async def _watch_machines(self) -> None:
         """Update the machine in use and costs in the top line."""
-        state = self._store.directory
+        state = self.session.store.directory
         costs = costs_now(state)
         if costs:
             self._app.notify(clean(costs, 400), severity="warning", markup=False, timeout=15)
@@ -358,13 +338,13 @@ class Workspace:
 
     def show_log(self) -> None:
         """Show the command log."""
-        log = LogScreen(self._store.directory, self._real_clock, self.session.client)
+        log = LogScreen(self.session.store.directory, self._real_clock, self.session.client)
         self._app.push_screen(log)
 
     @property
     def _real_clock(self) -> Callable[[], float]:
         """Not a replay's."""
-        return time if self.session.replays else self._clock
+        return time if self.session.replays else self.session.clock
 
     async def reset_layout(self) -> None:
         """Reset the layout of all views after confirmation. Call it from a worker."""
@@ -381,7 +361,7 @@ class Workspace:
     def leave(self) -> None:
         """Quit; ask first if a run is training. A replayed run does not count."""
         job = self.session.run.job if self.session.run.training else None
-        costs = costs_now(self._store.directory)
+        costs = costs_now(self.session.store.directory)
         asks = job is not None or bool(costs or self.session.evaluation_runner.running)
         if not asks or self._leaving or self.session.replays:
             self._exit()
@@ -405,7 +385,7 @@ class Workspace:
 
     async def _may_leave_costs(self) -> bool:
         """Show what will go on costing money, and until when; return whether to quit now."""
-        state = self._store.directory
+        state = self.session.store.directory
         rentals = [] if state is None else [one for one in read_rentals(state) if one.runs]
         lines = [one_line(_goes_on(one, time()), 200) for one in rentals]
         machines = keyed("{app.machines} ends it there; hud-tui pods terminate does it anywhere.")
@@ -414,7 +394,7 @@ class Workspace:
 
     def _exit(self) -> None:
         """Exit, and print what still costs money."""
-        costs = costs_now(self._store.directory)
+        costs = costs_now(self.session.store.directory)
         self._app.exit(message=clean(costs, 1000) if costs else None)
 
 

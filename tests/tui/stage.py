@@ -16,7 +16,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, Options
 from hud_tui.tui.screens.base import WritePolicy
 from hud_tui.tui.screens.live import LiveScreen
-from hud_tui.tui.session import RunSession
+from hud_tui.tui.session import RunSession, SessionOwner
 from hud_tui.tui.workspace import Workspace
 from tests.tui.still import StillClient
 
@@ -46,19 +46,10 @@ class StagedWorkspace(Workspace):
     """A workspace over such a session, in which everything may be changed."""
 
     def __init__(self, app: HudApp, client: HudClient, session: type[StagedSession]) -> None:
-        self.SESSION = session
-        super().__init__(
-            app,
-            client,
-            "local",
-            app.start,
-            app.store,
-            app.clock,
-            thresholds=None,
-            notify=None,
-            recorder=None,
-            export_dir=Path(),
-        )
+        def session_of(owner: SessionOwner) -> StagedSession:
+            return session(client, "local", owner, app.store, app.clock)
+
+        super().__init__(app, session_of, app.start, None, Path())
         guard = Guard()
         self.writes = WritePolicy(app, lambda: guard)
         self.context = replace(self.context, writes=self.writes)

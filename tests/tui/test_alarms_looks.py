@@ -59,7 +59,7 @@ class JudgedSession(StagedSession):
     def renew_alarms(self) -> None:
         self.watch.renew()
         self.scene = replace(self.scene, alarms=self.watch.report)
-        self._owner.session_changed()
+        self.owner.session_changed()
 
 
 class AlarmStage(Stage):

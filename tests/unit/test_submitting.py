@@ -5,7 +5,7 @@ from hud_tui.rl.progress import Cost, Setting, defaults, settings
 from hud_tui.rl.run import Run, starting_point
 from hud_tui.rl.tasks.checks import Finding
 from hud_tui.rl.tasks.task import Task
-from hud_tui.tui.run_draft import what_is_sent
+from hud_tui.tui.run_draft import RunRequest
 from hud_tui.tui.widgets.run_status import DRIVEN, run_facts
 from hud_tui.wire import Disk, JobParameters, JobStatus, Model, TrainingDefaults
 from tests.unit.trees import chain
@@ -17,7 +17,7 @@ OTHER = Finding("slugs", "warning", "used more than once: add-1")
 
 def said(disk: Disk | None, steps: int) -> list[str]:
     model = Model(id="1", model_name="m", disk=disk)
-    lines = what_is_sent(model, "arith", [], {"steps": steps}, None, [EARLIER, OTHER])
+    lines = RunRequest(model, "arith", [], None, [EARLIER, OTHER]).lines({"steps": steps})
     return [line.plain for line in lines if line.plain.startswith("⚠")]
 
 
@@ -53,7 +53,7 @@ def test_every_parameter_is_there_defaults_apart_and_what_the_run_starts_from() 
     assert not found["novel"].usual
 
     values, tasks = defaults(TRAINED), [Task("arith", "add", slug=str(n)) for n in range(10)]
-    lines = what_is_sent(TRAINED, "arith", [], values, None, [], start="step-000041")
+    lines = RunRequest(TRAINED, "arith", [], None, [], "step-000041").lines(values)
     said = [line.plain for line in lines]
     assert "starts from       step-000041" in said
     [rest] = [line for line in said if line.startswith("defaults")]
@@ -61,11 +61,11 @@ def test_every_parameter_is_there_defaults_apart_and_what_the_run_starts_from() 
     assert "steps" not in rest
     assert not any(line.startswith("time") for line in said)
 
-    lines = what_is_sent(TRAINED, "arith", tasks, values, Cost(8000, None), [])
+    lines = RunRequest(TRAINED, "arith", tasks, Cost(8000, None), []).lines(values)
     said = [line.plain for line in lines]
     assert "tokens            at most 192 000 sampled, 192 000 trained; plus prompts" in said
     assert "time              unknown: nothing like it was run here yet" in said
-    lines = what_is_sent(TRAINED, "arith", tasks, values, Cost(8000, 40.0), [])
+    lines = RunRequest(TRAINED, "arith", tasks, Cost(8000, 40.0), []).lines(values)
     assert any(line.plain.startswith("time              about 40 s") for line in lines)
 
 

@@ -43,6 +43,7 @@ from hud_tui.tui.run_draft import (
     TASK_COLUMNS,
     TASKSET_COLUMNS,
     Draft,
+    RunRequest,
     SubmitDialog,
     Trial,
     drafted_sweep,
@@ -51,7 +52,6 @@ from hud_tui.tui.run_draft import (
     task_columns,
     task_rows,
     taskset_rows,
-    what_is_sent,
     with_baseline,
 )
 from hud_tui.tui.screens.base import WIDTHS, HudScreen, TextPanel, ViewContext
@@ -649,14 +649,12 @@ class LaunchScreen(HudScreen):
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
             await self._read_past()
-            draft, source = self.draft, self.draft.source or ""
-            size, tasks = draft.cost(self.run, values), draft.chosen
-            start = start_name(self.run.head, model)
-            like = draft.like(model)
-            lines_of = partial(what_is_sent, model, source, tasks, start=start, like=like)
-            if draft.environment is not None:
-                lines_of = partial(lines_of, options=Options(**self.form.options).flags)
-            dialog = SubmitDialog(values, partial(lines_of, price=size, warnings=warnings))
+            draft, start = self.draft, start_name(self.run.head, model)
+            own = None if draft.environment is None else Options(**self.form.options).flags
+            size, like = draft.cost(self.run, values), draft.like(model)
+            source, tasks = draft.source or "", draft.chosen
+            request = RunRequest(model, source, tasks, size, warnings, start, own, like)
+            dialog = SubmitDialog(values, request.lines)
             if not await self.app.push_screen_wait(dialog):
                 return
             values = dialog.values

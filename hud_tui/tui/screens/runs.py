@@ -645,7 +645,7 @@ class RunsScreen(HudScreen):
             chosen = SWEEP if why_not else await self._run_or_sweep(verb, sweep)
         if chosen == SWEEP and sweep is not None and files is not None:
             ask_sweep = ask_cancel_sweep if cancels else ask_resume_sweep
-            status = await self.attempt(ask_sweep(*where, sweep, files))
+            status = await self.attempt(ask_sweep(self.app, self.session, sweep, files))
         elif chosen == RUN and why_not:
             self.notify(why_not, severity="warning", markup=False)
         elif chosen == RUN:
