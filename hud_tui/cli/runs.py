@@ -47,6 +47,7 @@ from hud_tui.client.submit import (
     sweep_to_resume,
 )
 from hud_tui.errors import HudAmbiguous, HudError, HudPreflightFailed, HudUsage
+from hud_tui.rl.checkpoint_tree import trainable
 from hud_tui.rl.names import find_model, setting_label
 from hud_tui.rl.progress import (
     DEFAULT,
@@ -56,7 +57,6 @@ from hud_tui.rl.progress import (
     evaluation_facts,
     where_stored,
 )
-from hud_tui.rl.run import trainable
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import (
     AT_ONCE,

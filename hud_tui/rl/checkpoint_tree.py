@@ -46,10 +46,10 @@ def kind(model: Model) -> Kind:
     return Kind.BASE if is_shared(model) else Kind.OWN
 
 
-def own(models: Iterable[Model]) -> list[Model]:
+def trainable(models: Iterable[Model]) -> list[Model]:
     """The user's trainable models, newest first."""
-    mine = [model for model in models if kind(model) is Kind.OWN]
-    return sorted(mine, key=lambda model: model.created_at or "", reverse=True)
+    own = [model for model in models if kind(model) is Kind.OWN]
+    return sorted(own, key=lambda model: model.created_at or "", reverse=True)
 
 
 def origin(model: Model) -> str:
@@ -214,8 +214,8 @@ class Tree:
         return self._parents[position]
 
     def depth(self, position: int) -> int:
-        """Optimizer steps from the base weights up to this checkpoint."""
-        return self._depths[position]
+        """Optimizer steps from the base weights up to this checkpoint; 0 for ROOT."""
+        return 0 if position == ROOT else self._depths[position]
 
     def extends(self, older: "Tree") -> bool:
         """Whether this version is `older` plus zero or more steps."""
@@ -234,10 +234,14 @@ class Tree:
         """Positions of the checkpoints from which more than one step was taken."""
         return [position for position in self._forks if position < self.size]
 
+    def node(self, position: int | None) -> Checkpoint | None:
+        """The checkpoint at a position; None for ROOT and None."""
+        return None if position is None or position == ROOT else self._nodes[position]
+
     @property
     def served(self) -> Checkpoint | None:
         """The head's checkpoint; None while the base weights are served."""
-        return None if self.head is None else self._nodes[self.head]
+        return self.node(self.head)
 
     @property
     def best_by(self) -> str:

@@ -11,7 +11,7 @@ from statistics import fmean, variance
 from typing import TypeVar
 
 from hud_tui.rl.axes import Axis, Positions
-from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
+from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.curves import (
     WEIGHTS,
     Bucket,
@@ -154,7 +154,6 @@ def compare(
             carry.
     """
     meet = tree.common_ancestor(left, right)
-    shared = 0 if meet == ROOT else tree.depth(meet)
     same_tasks, own = tree.on_same_tasks(left, right), (tree.own(left), tree.own(right))
     compares = {HELDOUT: _heldout_compares(own, same_tasks)}
     pairs = group_pairs(*(groups or (tree.own_groups(left), tree.own_groups(right))))
@@ -163,9 +162,9 @@ def compare(
     return Comparison(
         left=tree[left],
         right=tree[right],
-        common=None if meet == ROOT else tree[meet],
-        left_steps=tree.depth(left) - shared,
-        right_steps=tree.depth(right) - shared,
+        common=tree.node(meet),
+        left_steps=tree.depth(left) - tree.depth(meet),
+        right_steps=tree.depth(right) - tree.depth(meet),
         own=own,
         metrics=[
             replace(pair, compares=compares.get(pair.key, same_tasks))
@@ -280,11 +279,10 @@ def branches(run: Run) -> list[Branch]:
 
 def _branch(tree: Tree, tip: int) -> Branch:
     meet = tree.common_ancestor(tree.head, tip)
-    shared = 0 if meet == ROOT else tree.depth(meet)
-    common = label(None if meet == ROOT else tree[meet])
-    left = islice(tree.lineage(tip), tree.depth(tip) - shared)
+    steps = tree.depth(tip) - tree.depth(meet)
+    left = islice(tree.lineage(tip), steps)
     reward = next((r for r in map(tree.reward, left) if r is not None), None)
-    return Branch(tip, label(tree[tip]), tree.depth(tip) - shared, common, short(reward))
+    return Branch(tip, label(tree[tip]), steps, label(tree.node(meet)), short(reward))
 
 
 def branch_overlay(run: Run, tip: int) -> Overlay:
@@ -495,7 +493,8 @@ def overlay_runs(
     low = min((x[0] for x in xs), default=0.0)
     high = max(low + 1e-9, max((x[-1] for x in xs), default=1.0))
     lines = [_line(row, series, key, axis, (low, high, width), weight) for row, series in runs]
-    return RunOverlay(key, axis, low, high, ordered(lines, key))
+    ordered = best_first(((line, line.last) for line in lines), key)
+    return RunOverlay(key, axis, low, high, ordered)
 
 
 def _line(
@@ -550,11 +549,6 @@ def _trend(
             smooth = curve.ema.at(column, stop - 1)
             found.append(Bucket(place, smooth, smooth, smooth, True))
     return found
-
-
-def ordered(lines: Iterable[RunLine], key: str) -> list[RunLine]:
-    """Lines with the best last value first; see `best_first`."""
-    return best_first(((line, line.last) for line in lines), key)
 
 
 def best_first(valued: Iterable[tuple[T, float]], key: str) -> list[T]:

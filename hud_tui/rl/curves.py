@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, islice, pairwise, repeat
 from math import inf, isfinite, nan, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -272,16 +272,14 @@ class Curve:
             edges[1:-1] = [max(start, edge // FAN * FAN) for edge in edges[1:-1]]
         buckets: list[Bucket] = []
         bridge, missing = self._bridge(), 0
-        for column in range(columns):
-            start, stop = edges[column], edges[column + 1]
+        for column, (start, stop) in enumerate(pairwise(edges)):
             if start == stop:
                 continue
             least, greatest = self.pyramid.span(self.column, start, stop)
             if least != least:
                 missing += stop - start
                 continue
-            smooth = self.ema.at(self.column, stop - 1)
-            joined = missing <= bridge
+            smooth, joined = self.ema.at(self.column, stop - 1), missing <= bridge
             buckets.append(Bucket(column, least, greatest, smooth, joined, stop - 1))
             missing = 0
         return buckets
@@ -508,9 +506,8 @@ class HeldOut:
     @staticmethod
     def _passed(run: Run, row: int, value: float) -> Score:
         """The held-out score that a step reports."""
-        position = run.tree.find(run.series.id_at(row))
-        rollouts = None if position is None else run.tree[position].metrics.get(HELDOUT_TRACES)
-        return reported_score(value, rollouts)
+        node = run.tree.node(run.tree.find(run.series.id_at(row)))
+        return reported_score(value, None if node is None else node.metrics.get(HELDOUT_TRACES))
 
     @staticmethod
     def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:

@@ -115,8 +115,7 @@ MIDDLE = 0.5
 """Mean reward from which a zero-variance group counts as solved: the middle of 0…1."""
 
 
-@dataclass(frozen=True)
-class GroupStats:
+class GroupStats(NamedTuple):
     """Statistics of one group's rewards."""
 
     size: int
@@ -169,19 +168,6 @@ LOOKED_AT = 2000
 """Maximum number of steps whose groups are cached."""
 
 
-class Mark(NamedTuple):
-    """Statistics of one group of one step, as drawn in a strip."""
-
-    mean: float
-    std: float
-    has_signal: bool
-
-    @property
-    def all_solved(self) -> bool:
-        """Whether it has zero variance and a mean of at least MIDDLE."""
-        return not self.has_signal and self.mean >= MIDDLE
-
-
 class GroupHistory:
     """The groups of each task in the last RECENT steps of the head's lineage, oldest first.
 
@@ -190,14 +176,14 @@ class GroupHistory:
 
     def __init__(self) -> None:
         self._tip: str | None = None
-        self._marks: dict[str, deque[Mark]] = {}
+        self._marks: dict[str, deque[GroupStats]] = {}
         self._seen: dict[str, int] = {}
 
     def seen(self, task_slug: str) -> int:
         """Number of the task's groups read so far, including those older than RECENT steps."""
         return self._seen.get(task_slug, 0)
 
-    def of(self, task_slug: str) -> "deque[Mark]":
+    def of(self, task_slug: str) -> "deque[GroupStats]":
         """The task's groups, newest last; empty for a task that was never sampled."""
         return self._marks.get(task_slug, deque())
 
@@ -225,7 +211,7 @@ class GroupHistory:
         for group in checkpoint.groups:
             if group.rewards:
                 marks = self._marks.setdefault(group.task_slug, deque(maxlen=RECENT))
-                marks.append(mark(group.rewards))
+                marks.append(group_stats(group.rewards))
                 self._seen[group.task_slug] = self._seen.get(group.task_slug, 0) + 1
 
 
@@ -254,26 +240,20 @@ def bins(start: int, stop: int, room: int) -> range:
     return range(start // size * size, stop, size)
 
 
-def mark(rewards: Sequence[float]) -> Mark:
-    """One group's rewards, shape (G,), G ≥ 1, as its mark."""
-    stats = group_stats(rewards)
-    return Mark(stats.mean, stats.std, stats.has_signal)
-
-
 class StepMarks:
     """Groups of single steps, highest mean first; caches the last steps read."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Mark, ...]] = {}
+        self._known: dict[str, tuple[GroupStats, ...]] = {}
 
-    def of(self, checkpoint: Checkpoint) -> tuple[Mark, ...]:
+    def of(self, checkpoint: Checkpoint) -> tuple[GroupStats, ...]:
         """The groups of a step, shape (groups,)."""
         found = self._known.get(checkpoint.id)
         if found is None:
             if len(self._known) >= LOOKED_AT:
                 self._known.clear()
-            marks = (mark(group.rewards) for group in checkpoint.groups if group.rewards)
-            found = tuple(sorted(marks, key=lambda one: -one.mean))
+            stats = (group_stats(group.rewards) for group in checkpoint.groups if group.rewards)
+            found = tuple(sorted(stats, key=lambda one: -one.mean))
             self._known[checkpoint.id] = found
         return found
 
@@ -435,7 +415,7 @@ def _place(row: GroupRow, history: GroupHistory, order: Order) -> tuple[int, str
     return (_rank(marks[-1]) if marks else 0, row.task_slug)
 
 
-def _rank(group: GroupStats | Mark) -> int:
+def _rank(group: GroupStats) -> int:
     return 0 if group.has_signal else 1 if group.mean < MIDDLE else 2
 
 
@@ -518,8 +498,7 @@ class Waste:
             self._begin()
         self._series = series
         while self.length < series.length and most > 0:
-            position = run.tree.find(series.id_at(self.length))
-            node = None if position is None else run.tree[position]
+            node = run.tree.node(run.tree.find(series.id_at(self.length)))
             self._add(node)
             most -= 1 if node is None else max(1, len(node.groups))
         return self.length == series.length

@@ -85,17 +85,15 @@ def head_change(run: Run, checkpoint_id: str) -> HeadChange:
     if target is None:
         raise KeyError(checkpoint_id)
     meet = tree.common_ancestor(tree.head, target)
-    shared = 0 if meet < 0 else tree.depth(meet)
-    served = 0 if tree.head is None else tree.depth(tree.head)
     head = ROOT if tree.head is None else tree.head
     before, after = tree.own_metrics(head), tree.own_metrics(target)
     return HeadChange(
         now=tree.served,
         then=tree[target],
         relation=_relation(tree.head, target, meet),
-        leaving=served - shared,
-        joining=tree.depth(target) - shared,
-        common=None if meet < 0 else tree[meet],
+        leaving=tree.depth(head) - tree.depth(meet),
+        joining=tree.depth(target) - tree.depth(meet),
+        common=tree.node(meet),
         before=before,
         after=after,
         deltas={key: change(before[key], after[key]) for key in after if key in before},
@@ -177,7 +175,7 @@ def named(run: Run, checkpoint_id: str | None) -> str:
     position = run.tree.find(checkpoint_id)
     if position is None and checkpoint_id is not None:
         return one_line(checkpoint_id[:8], 8)
-    return name(None if position is None else run.tree[position])
+    return name(run.tree.node(position))
 
 
 def _grew_from(tree: Tree, start: int, size: int) -> bool:

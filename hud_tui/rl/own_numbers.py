@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import hypot, isfinite, sqrt
 from statistics import NormalDist
 
-from hud_tui.rl.metrics import metrics_of, of_weights, spelling
+from hud_tui.rl.metrics import finite, metrics_of, of_weights, spelling
 from hud_tui.rl.text import counted
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
@@ -431,7 +431,7 @@ class Sampled:
     def own(self, position: int) -> Own:
         """The own rewards of one position."""
         weight = self._weights[position]
-        reward = _finite(self._rewards[position] / weight) if weight > 0 else None
+        reward = finite(self._rewards[position] / weight) if weight > 0 else None
         known, reported = self.evaluated.best_known(position), self._reported_own(position)
         if reward is None and reported is None and known is None:
             return NONE
@@ -447,7 +447,7 @@ class Sampled:
     def _reported_own(self, position: int) -> Own | None:
         """The held-out reward that steps report of a position; None if none does."""
         found = self._reported.of(position, self._ranked)
-        mean = None if found is None else _finite(found[0].total / found[0].steps)
+        mean = None if found is None else finite(found[0].total / found[0].steps)
         if found is None or mean is None:
             return None
         entry, is_ranked = found
@@ -606,10 +606,6 @@ def _with(node: Checkpoint, found: Sequence[Evaluation]) -> Checkpoint:
     if not missing:
         return node
     return node.model_copy(update={"evaluations": [*node.evaluations, *missing]})
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
 
 
 def _same_batch(above: Checkpoint, checkpoint: Checkpoint) -> bool:

@@ -164,8 +164,8 @@ def _own_steps(run: Run) -> list[Checkpoint]:
 
 
 def _pace(newest_first: Sequence[Checkpoint]) -> float | None:
-    times = [seconds(node.created_at) for node in newest_first]
-    gaps = _gaps([stamp for stamp in times if stamp is not None])
+    times = [at for node in newest_first if (at := seconds(node.created_at)) is not None]
+    gaps = [later - earlier for later, earlier in pairwise(times) if later > earlier]
     return median(gaps) if gaps else None
 
 
@@ -211,11 +211,6 @@ def download_text(size: int, total: int | None) -> str:
     digits = 0 if most >= 10 * MB else 1
     of = "" if total is None else f" of {total / MB:.{digits}f}"
     return f"reading the tree · {size / MB:.{digits}f}{of} MB"
-
-
-def _gaps(newest_first: Sequence[float]) -> list[float]:
-    pairs = pairwise(newest_first)
-    return [later - earlier for later, earlier in pairs if later > earlier]
 
 
 # Parameters of a managed run, their limits, and their cost in rollouts.

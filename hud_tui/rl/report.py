@@ -503,7 +503,7 @@ def _called(run: Run, checkpoint_id: str | None) -> str:
     position = run.tree.find(checkpoint_id)
     if position is None and checkpoint_id is not None:
         return code(checkpoint_id[:8])
-    return code(label(None if position is None else run.tree[position]))
+    return code(label(run.tree.node(position)))
 
 
 FILE = "report.md"

@@ -19,9 +19,8 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
-from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread, trainable
 from hud_tui.rl.metrics import Series, short
-from hud_tui.rl.names import is_shared
 from hud_tui.rl.own_numbers import best_known, with_results
 from hud_tui.rl.text import counted, one_line, seconds
 from hud_tui.wire import (
@@ -299,8 +298,7 @@ class Run:
     def _step(self, event: StepTaken) -> "Run":
         zero = event.metrics.get("frac_reward_zero_std", 0.0) * len(event.groups)
         reward = event.metrics.get("reward_mean")
-        position = self.tree.find(event.checkpoint_id)
-        node = None if position is None else self.tree[position]
+        node = self.tree.node(self.tree.find(event.checkpoint_id))
         at = event.at or (node and seconds(node.created_at)) or 0.0
         parts = [
             f"step {event.step}" if node is None else label(node),
@@ -403,7 +401,7 @@ def _follow(series: Series, before: Tree, after: Tree) -> Series:
     if before.head == after.head:
         return series
     meet = after.common_ancestor(before.head, after.head)
-    shared = series.truncate(0 if meet < 0 else after.depth(meet))
+    shared = series.truncate(after.depth(meet))
     fresh = deque[int]()
     for position in after.lineage(after.head):
         if position == meet:
@@ -432,9 +430,8 @@ def left_behind(run: Run) -> LeftBehind | None:
     if newest < 0 or tree.is_ancestor(newest, tree.head):
         return None
     meet = tree.common_ancestor(tree.head, newest)
-    shared = 0 if meet == ROOT else tree.depth(meet)
-    common = label(None if meet == ROOT else tree[meet])
-    return LeftBehind(tree.depth(newest) - shared, label(tree[newest]), common)
+    steps = tree.depth(newest) - tree.depth(meet)
+    return LeftBehind(steps, label(tree[newest]), label(tree.node(meet)))
 
 
 # The status: one model's training in a few lines; and the default model.
@@ -465,12 +462,6 @@ class Status:
     """Metrics of the newest step; empty before the first."""
     as_of: str
     """When it was read, ISO 8601 in UTC."""
-
-
-def trainable(models: Sequence[Model]) -> list[Model]:
-    """The user's trainable models, newest first."""
-    own = [model for model in models if model.is_trainable and not is_shared(model)]
-    return sorted(own, key=lambda model: model.created_at or "", reverse=True)
 
 
 def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:

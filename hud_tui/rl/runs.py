@@ -228,9 +228,9 @@ def row_of_job(
 def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | None) -> RunRow:
     if not steps:
         return replace(row, whole=True)
-    rewards = [r for r in (_metric(node, REWARD) for node in steps) if r is not None]
+    rewards = [r for node in steps if (r := _metric(node, REWARD)) is not None]
     ends = ends_of(len(rewards))
-    times = [at for at in (seconds(node.created_at) for node in steps) if at is not None]
+    times = [at for node in steps if (at := seconds(node.created_at)) is not None]
     newest = steps[-1]
     scored = next((node for node in reversed(steps) if _metric(node, HELDOUT) is not None), None)
     evaluations = (heldout_evaluation(node.evaluations) for node in reversed(steps))
@@ -657,21 +657,21 @@ TRAITS: Mapping[str, Callable[[RunRow], bool]] = {
 }
 
 
-def parse_filter(expression: str, now: float | None = None) -> Callable[[RunRow], bool]:
+def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
     """Parse a filter of runs. Its grammar is that of `hud_tui.rl.filter` on the fields of runs,
     e.g. ``lr:3e-4 reward>.8 state:running mixed``, ``age<2h``, ``param.max_tokens=20``,
     ``is:alarm``.
 
     Args:
         expression: As typed.
-        now: Unix seconds that ages are relative to; None disables ``age``.
+        now: Unix seconds that ages are relative to.
 
     Raises:
         HudUsage: An invalid term; the message names it.
     """
 
     def number(key: str) -> Callable[[RunRow], float | None] | None:
-        if key == "age" and now is not None:
+        if key == "age":
             return lambda row: None if row.created_at is None else now - row.created_at
         if key.startswith(PARAMETER):
             name = key.removeprefix(PARAMETER)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.rl.checkpoint_tree import own
+from hud_tui.rl.checkpoint_tree import trainable
 from hud_tui.service.engines.base import About
 from tests.conftest import Served
 from tests.toy_engine import ToyEngine
@@ -69,7 +69,7 @@ async def test_it_explains_itself_once_and_the_first_fork_can_be_named(served: S
         await app.press("1")
         await app.until(lambda: getattr(app.screen, "models", None))
         assert not app.screen.query_one("#welcome").display
-        assert len(own(app.screen.models)) == 1
+        assert len(trainable(app.screen.models)) == 1
 
 
 async def test_it_does_not_promise_that_nothing_leaves_where_a_server_trains(

@@ -675,7 +675,7 @@ class Places:
         known = dict(run.tree.evaluations())
         lineage = set(run.tree.lineage(run.tree.head))
         position = max(known, key=lambda at: (at in lineage, at), default=None)
-        node = None if position is None else run.tree[position]
+        node = run.tree.node(position)
         found = known.get(position) if position is not None else run.base_evaluation
         if found is None or not found.id:
             return None

@@ -24,7 +24,6 @@ from hud_tui.rl.groups import (
     GroupRow,
     GroupRows,
     GroupStats,
-    Mark,
     Order,
     StepMarks,
     TaskWaste,
@@ -124,14 +123,14 @@ def verdict(row: GroupRow) -> str:
     return f"{ALL_FAILED} all failed" if row.stats.all_failed else ""
 
 
-def strip(marks: Sequence[Mark], width: int, groups: GroupRows) -> list[Segment]:
+def strip(marks: Sequence[GroupStats], width: int, groups: GroupRows) -> list[Segment]:
     """A task's history, newest last, in `width` cells after a space."""
     cells = [mark_cell(mark, groups.low, groups.high) for mark in marks[-width:]]
     return [Segment(" "), *joined(cells), Segment(" " * (width - len(cells)))]
 
 
 @lru_cache(1 << 14)
-def mark_cell(mark: Mark, low: float, high: float) -> Segment:
+def mark_cell(mark: GroupStats, low: float, high: float) -> Segment:
     """One group of one step. A full cell is the largest std that is possible in [low, high].
 
     Cells are cached, since the same groups are drawn repeatedly.
@@ -208,13 +207,13 @@ class StripFace:
         here = self.cursor
         return here if here is not None and first <= here < stop else min(stop, self.span[1]) - 1
 
-    def _step(self, row: int) -> Sequence[Mark]:
+    def _step(self, row: int) -> Sequence[GroupStats]:
         position = self.run.tree.find(self.run.series.id_at(row))
         return () if position is None else self.marks.of(self.run.tree[position])
 
     def _line(
         self,
-        steps: Sequence[Sequence[Mark]],
+        steps: Sequence[Sequence[GroupStats]],
         row: int,
         tall: int,
         most: int,
