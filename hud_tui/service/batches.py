@@ -302,24 +302,16 @@ class Temperatures:
 # Training inputs as trajectories: inline payloads, and trace ids with stored tokens.
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """The trainable part of a call's inputs."""
-
-    trajectories: Sequence[Trajectory]
-    """In the order of the inputs."""
-    without_samples: int = 0
-    """Number of traces left out because their tokens are not stored."""
-
-
 def resolve(
     db: Db,
     inputs: Sequence[str | Payload],
     base: str,
     temperatures: Temperatures,
-    group_size: int | None = None,
-) -> Resolved:
+    group_size: int | None,
+) -> tuple[list[Trajectory], int]:
     """Look up trace ids. Traces without tokens are left out, in whole groups.
+
+    Returns the trajectories in the order of the inputs, and the number of traces left out.
 
     Args:
         inputs: Trace ids (either spelling) and payloads, in any mixture.
@@ -348,7 +340,7 @@ def resolve(
         for number, item in enumerate(inputs)
         if not isinstance(item, str) or sampled[item]
     ]
-    return Resolved(found, len(empty))
+    return found, len(empty)
 
 
 def _refuse_failed(db: Db, number: int, ref: str, group_size: int | None) -> None:

@@ -152,11 +152,7 @@ class ServiceContext:
         return {base.name: base for base in self.engine.bases()}
 
     def base(self, model: ModelRow) -> Base:
-        """The base of a model.
-
-        Raises:
-            Refused: 409, the running engine does not offer it.
-        """
+        """The base of a model. Raises Refused, 409: the running engine does not offer it."""
         base = self.bases().get(model.base)
         if base is None:
             raise Refused(
@@ -172,11 +168,7 @@ class ServiceContext:
 
 
 def trainable(model: ModelRow) -> ModelRow:
-    """The model, if it is a fork.
-
-    Raises:
-        Refused: 409, it is a shared base.
-    """
+    """The model, if it is a fork. Raises Refused, 409: it is a shared base."""
     if model.is_base:
         raise Refused(409, f"{model.slug} is a shared base: fork it first")
     return model

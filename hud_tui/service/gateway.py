@@ -381,11 +381,7 @@ REPEATS = 2
 
 
 def check(parts: ServiceContext, body: Sampling) -> None:
-    """Refuse unsupported parameters by name instead of ignoring them.
-
-    Raises:
-        Refused: 400.
-    """
+    """Refuse unsupported parameters by name instead of ignoring them. Raises Refused, 400."""
     for name, neutral in NEUTRAL.items():
         value = getattr(body, name, None)
         if value is not None and value not in neutral:

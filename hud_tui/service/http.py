@@ -251,11 +251,7 @@ def page(items: list[Any], total: int, limit: int, offset: int) -> Response:
 
 
 def number(request: Request, name: str, default: int, most: int) -> int:
-    """A query parameter as an integer from 0 to `most`.
-
-    Raises:
-        Refused: 422, it is not one.
-    """
+    """A query parameter as an integer from 0 to `most`. Raises Refused, 422: it is not one."""
     text = request.query_params.get(name)
     if text is None:
         return default
@@ -322,11 +318,7 @@ def canonical(text: str) -> str | None:
 
 
 def canonical_id(kind: str, text: str) -> str:
-    """The canonical id for an id in a path or body.
-
-    Raises:
-        Refused: 404, it is not a UUID.
-    """
+    """The canonical id for an id in a path or body. Raises Refused, 404: it is not a UUID."""
     found = canonical(text)
     if found is None:
         raise not_found(kind, text[:100])

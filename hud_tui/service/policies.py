@@ -74,11 +74,7 @@ class Weights:
         await self._store.write(checkpoints.gone, state_path)
 
     async def unreadable(self, state_path: str, problem: str) -> None:
-        """Record that the engine could not read a state.
-
-        Raises:
-            Refused: 410, always.
-        """
+        """Record that the engine could not read a state. Raises Refused, 410."""
         row = await self._store.read(checkpoints.row, state_path)
         if row is not None:
             await self._store.write(checkpoints.mark, state_path, problem)

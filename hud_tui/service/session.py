@@ -203,7 +203,7 @@ class Session:
         adam: Adam,
         job_id: str | None = None,
         extra: Mapping[str, float] | None = None,
-        also: Also | None = None,
+        also: Also = lambda db, node: None,
         tasks_digest: str | None = None,
     ) -> Node:
         """Step, save, and make the new checkpoint the head.
@@ -285,9 +285,7 @@ class Session:
 
     # The head, and the policy that is open there.
 
-    async def set_head(
-        self, checkpoint_id: str, seen: Seen | None = None, also: Also | None = None
-    ) -> Node:
+    async def set_head(self, checkpoint_id: str, seen: Seen | None, also: Also) -> Node:
         """Serve another node; gradients are discarded, and training continues from there.
 
         Args:
@@ -363,23 +361,18 @@ class Session:
             self._answers[key] = replace(answer, dropped=True)
 
 
-def _append(db: Db, new: NewCheckpoint, passes: Sequence[StoredReply], also: Also | None) -> Node:
+def _append(db: Db, new: NewCheckpoint, passes: Sequence[StoredReply], also: Also) -> Node:
     """Make a saved step the head, with the replies to its passes and `also`."""
     node = checkpoints.append(db, new)
     for answer in passes:
         replies.keep(db, new.model_id, answer)
-    if also is not None:
-        also(db, node)
+    also(db, node)
     return node
 
 
-def _set_head(
-    db: Db, model_id: str, checkpoint_id: str, seen: Seen | None, also: Also | None
-) -> Node:
-    checkpoints.set_head(db, model_id, checkpoint_id, seen)
-    node = checkpoints.find(db, model_id, checkpoint_id)
-    if also is not None:
-        also(db, node)
+def _set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None, also: Also) -> Node:
+    node = checkpoints.set_head(db, model_id, checkpoint_id, seen)
+    also(db, node)
     return node
 
 

@@ -289,12 +289,12 @@ async def _batch(
     base = parts.base(model)
     check_scale(body.reward_scale)
     check_groups(len(body.inputs), body.group_size)
-    found = await parts.store.read(
+    trajectories, left_out = await parts.store.read(
         resolve, body.inputs, base.name, parts.temperatures, body.group_size
     )
-    check_trajectories(found.trajectories, base, loss_fn)
-    batch = make_batch(found.trajectories, body.group_size, loss_fn, body.reward_scale)
-    return replace(batch, without_samples=found.without_samples, reported=True)
+    check_trajectories(trajectories, base, loss_fn)
+    batch = make_batch(trajectories, body.group_size, loss_fn, body.reward_scale)
+    return replace(batch, without_samples=left_out, reported=True)
 
 
 def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, Any]]:

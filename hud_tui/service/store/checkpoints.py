@@ -41,11 +41,7 @@ class Node:
 
 
 def find(db: Db, model_id: str, ref: str) -> Node:
-    """One of the model's checkpoints by id, name or sampler path.
-
-    Raises:
-        Refused: 404.
-    """
+    """One of the model's checkpoints by id, name or sampler path. Raises Refused, 404."""
     # By id first, which does not search a long tree.
     for which in ("id = :ref", ":ref IN (name, sampler_path)"):
         query = f"{_SELECT} WHERE model_id = :model AND {which}"
@@ -91,8 +87,8 @@ def head(db: Db, model_id: str) -> Node | None:
     return find(db, model_id, id_) if id_ else None
 
 
-def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None) -> bool:
-    """Set the head to one of the model's checkpoints; returns False if it already was the head.
+def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None) -> Node:
+    """Set the head to one of the model's checkpoints, unless it is the head already; returns it.
 
     Args:
         checkpoint_id: The new head.
@@ -103,19 +99,19 @@ def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None = None
             head was set elsewhere since it was seen. Steps taken from there do not
             count as a move.
     """
-    loadable(db, model_id, checkpoint_id)
+    node = loadable(db, model_id, checkpoint_id)
     if seen is not None:
         _refuse_moved(db, model_id, seen)
     previous = head_id(db, model_id)
     if previous == checkpoint_id:
-        return False
+        return node
     db.execute(
         "INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (model_id, checkpoint_id, checkpoint_id)
     )
     moved = HeadMoved(at=now(), checkpoint_id=checkpoint_id, previous=previous, cause="set")
     events.append(db, model_id, [moved])
     db.touch(model_id, checkpoint_id, previous)
-    return True
+    return node
 
 
 def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:

@@ -101,11 +101,7 @@ def unfinished(db: Db) -> list[sqlite3.Row]:
 
 
 def get(db: Db, job_id: str) -> sqlite3.Row:
-    """One job by either spelling of its id.
-
-    Raises:
-        Refused: 404.
-    """
+    """One job by either spelling of its id. Raises Refused, 404."""
     return _one(db, SELECT, job_id)
 
 
@@ -187,11 +183,7 @@ class Submission:
 
 
 def submit(db: Db, new: Submission) -> JobStatus:
-    """Queue a managed run.
-
-    Raises:
-        Refused: 409, the model is in another run.
-    """
+    """Queue a managed run. Raises Refused, 409: the model is in another run."""
     refuse_busy(db, new.model_id)
     _begin(db, new.job_id, new, tasks=json.dumps(new.tasks))
     return _changed(db, new.job_id)
@@ -239,11 +231,7 @@ def active(db: Db, model_id: str) -> sqlite3.Row | None:
 
 
 def training(db: Db, ref: str) -> sqlite3.Row:
-    """A managed run by its id, or the latest of a model by the model's id.
-
-    Raises:
-        Refused: 404.
-    """
+    """A managed run by its id, or the latest of a model by the model's id. Raises Refused, 404."""
     query = f"""{SELECT} WHERE job.kind = 'training' AND (job.id = :ref OR job.model_id = :ref)
         ORDER BY job.id = :ref DESC, job.rowid DESC LIMIT 1"""
     return one(db, "training job", ref[:200], query, {"ref": canonical(ref)})

@@ -152,11 +152,7 @@ def offer(db: Db, name: str, description: str, rows: Iterable[tuple[str, dict[st
 
 
 def create(db: Db, name: str) -> sqlite3.Row:
-    """Create an empty taskset.
-
-    Raises:
-        Refused: 422, the name is blank.
-    """
+    """Create an empty taskset. Raises Refused, 422: the name is blank."""
     if not name.strip():
         raise Refused(422, "taskset_name is blank")
     id_ = new_id()
@@ -189,11 +185,7 @@ def by_name(db: Db, name: str) -> sqlite3.Row | None:
 
 
 def get(db: Db, taskset_id: str) -> sqlite3.Row:
-    """One taskset.
-
-    Raises:
-        Refused: 404.
-    """
+    """One taskset. Raises Refused, 404."""
     return one(db, "taskset", taskset_id, f"{_SELECT_TASKSET} WHERE id = ?", (taskset_id,))
 
 

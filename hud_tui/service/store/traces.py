@@ -190,11 +190,7 @@ def _begin(db: Db, trace_id: str, at: float, status: str = "running") -> None:
 
 
 def get(db: Db, trace_id: str) -> sqlite3.Row:
-    """One trace.
-
-    Raises:
-        Refused: 404.
-    """
+    """One trace. Raises Refused, 404."""
     return one(db, "trace", trace_id, "SELECT * FROM trace WHERE id = ?", (trace_id,))
 
 

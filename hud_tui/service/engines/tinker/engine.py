@@ -357,8 +357,7 @@ class TinkerEngine:
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         self._check(handle, datums, ratios=False)
-        found: list[list[float]] = await self._train("forward", handle, datums)
-        return found
+        return list(await self._train("forward", handle, datums))
 
     async def forward_backward(
         self,
@@ -369,10 +368,8 @@ class TinkerEngine:
     ) -> dict[str, float]:
         full = base_module.loss_config(loss_fn, config)
         self._check(handle, datums, ratios=loss_fn != "cross_entropy")
-        figures: dict[str, float] = await self._train(
-            "forward_backward", handle, datums, loss_fn=loss_fn, config=full
-        )
-        return figures
+        fields = {"loss_fn": loss_fn, "config": full}
+        return dict(await self._train("forward_backward", handle, datums, **fields))
 
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
@@ -380,8 +377,7 @@ class TinkerEngine:
         self._check(handle, datums, ratios=False)
         base_module.weights(weights, datums)
         rows = [list(row) for row in weights]
-        figures: dict[str, float] = await self._train("backward", handle, datums, weights=rows)
-        return figures
+        return dict(await self._train("backward", handle, datums, weights=rows))
 
     async def slim(self, state: Path, directory: Path) -> str:
         """Write a pointer without the optimizer's moments, which stay on the server."""

@@ -214,11 +214,7 @@ class Presence:
         return False
 
     async def wait(self, patience_s: float = RETURN_S) -> None:
-        """Wait until it answers.
-
-        Raises:
-            EngineError: It did not answer within this time.
-        """
+        """Wait until it answers. Raises EngineError: it did not answer within this time."""
         if monotonic() - self._answered_at < FRESH_S:
             return
         if self._away:  # for a repeated call, the last check counts until the next one

@@ -86,21 +86,14 @@ class Worker:
         found = await passes().forward(self._server, self._run(request), _datums(request))
         return [row.tolist() for row in found]
 
-    async def do_forward_backward(self, request: dict[str, Any]) -> dict[str, float]:
-        figures: dict[str, float] = await passes().forward_backward(
-            self._server,
-            self._run(request),
-            _datums(request),
-            request["loss_fn"],
-            request["config"],
-        )
-        return figures
+    async def do_forward_backward(self, request: dict[str, Any]) -> Any:
+        run, datums = self._run(request), _datums(request)
+        loss_fn, config = request["loss_fn"], request["config"]
+        return await passes().forward_backward(self._server, run, datums, loss_fn, config)
 
-    async def do_backward(self, request: dict[str, Any]) -> dict[str, float]:
-        run = self._run(request)
-        done = passes().backward(self._server, run, _datums(request), request["weights"])
-        figures: dict[str, float] = await done
-        return figures
+    async def do_backward(self, request: dict[str, Any]) -> Any:
+        run, datums = self._run(request), _datums(request)
+        return await passes().backward(self._server, run, datums, request["weights"])
 
     async def do_optim_step(self, request: dict[str, Any]) -> dict[str, Any]:
         run = self._run(request)

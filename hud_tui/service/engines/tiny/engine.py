@@ -511,8 +511,7 @@ class TinyEngine:
         return Saved(**saved)
 
     async def slim(self, state: Path, directory: Path) -> str:
-        path: str = await self._ask("slim", "", path=str(state), directory=str(directory))
-        return path
+        return str(await self._ask("slim", "", path=str(state), directory=str(directory)))
 
     async def _measure(
         self, handle: Handle, datums: list[Datum], config: Mapping[str, float]
