@@ -296,7 +296,6 @@ def as_hud_tui(one: AuditEntry, flags: str = "") -> str:
     """The ``hud-tui`` command that repeats it; empty if there is none.
 
     Args:
-        one: The entry.
         flags: Those for directories, as of `Settings.flags`: the log is in one of them.
     """
     words = _hud_tui(one)
@@ -319,7 +318,6 @@ def as_curl(one: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
     single request does, or the body is not known.
 
     Args:
-        one: The entry.
         rest: The omitted fields of the body, if the caller has them.
     """
     known = set(one.omitted) <= (rest or {}).keys()

@@ -87,8 +87,6 @@ def why_read_only(flag: bool, environ: Mapping[str, str], safety: Safety) -> Rea
 
     Args:
         flag: Whether ``--read-only`` was given.
-        environ: The process environment.
-        safety: The config file's.
     """
     if flag:
         return ReadOnly("started with --read-only", "start without it to change something")

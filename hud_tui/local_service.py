@@ -158,7 +158,6 @@ async def connect_local(
     """A client of the embedded service, which is started in the background if it does not run.
 
     Args:
-        paths: This program's directories.
         progress: Called with a line about what is being waited for.
         guard: Checks requests that change something; None allows all.
         observe: Called with them; None adds them to the command log of `paths`.
@@ -222,7 +221,6 @@ async def stop(paths: Paths, anywhere: bool = True) -> int | None:
     """Stop the service of the data directory, and wait until it has exited.
 
     Args:
-        paths: This program's directories.
         anywhere: If the data directory has no service, stop that of the state directory.
 
     Returns:

@@ -238,8 +238,6 @@ def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> Non
 
     Args:
         file: From `file_of`.
-        url: URL of the service.
-        known: The state.
         secret: The API key, which is removed from the content.
     """
     text = "".join(_pieces(url, known))

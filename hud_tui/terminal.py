@@ -55,10 +55,8 @@ def terminal(
 ) -> Terminal:
     """
     Args:
-        environ: Environment of the process.
         size: Size of the terminal; None if there is none.
         encoding: Of stdout.
-        ask: Runs tmux.
     """
     multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
     features = ask("display", "-p", "#{client_termfeatures}") if multiplexer == "tmux" else ""

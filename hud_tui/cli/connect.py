@@ -37,7 +37,6 @@ class Connector:
     ) -> None:
         """
         Args:
-            paths: This program's directories.
             guard: Makes the guard of each client.
             observe: Called with every write.
             flags: The command line's flags for directories, for `Settings.flags`.

@@ -188,7 +188,6 @@ def alarm_report(
 
     Args:
         silent_s: Seconds since the run's last event.
-        limits: Thresholds.
     """
     monitor = AlarmMonitor(limits)
     monitor.follow(tree, job)
@@ -203,7 +202,6 @@ def require_consent(args: argparse.Namespace, client: "HudClient | None" = None)
     """Refuse a write early if it is not allowed or cannot be confirmed.
 
     Args:
-        args: The command line.
         client: The client that would send it, if any.
 
     Raises:

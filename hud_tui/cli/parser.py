@@ -152,7 +152,6 @@ def consent(
     """The flags of a command that changes something.
 
     Args:
-        parser: The command's.
         protected: What may be protected from it; empty: nothing.
         changes: Whether these flags change something; ``args.changes`` has it.
     """

@@ -131,48 +131,62 @@ async def _pick(own: Sequence[Model]) -> Model:
     return numbered
 
 
-def print_submission(
+async def _plan(
+    client: HudClient,
+    args: argparse.Namespace,
     model: Model,
     tasks: Sequence[Task],
     origin: dict[str, Any],
     asked: JobParameters,
     findings: Iterable[Finding],
-    start: str,
-    size: SweepSize,
-    out: TextIO,
-) -> None:
-    """Print everything that the submission sends and costs, one line each.
-
-    Args:
-        model: The model to train.
-        tasks: The tasks to send.
-        origin: Where they come from.
-        asked: The run's parameters.
-        findings: Of the checks.
-        start: The checkpoint that the run starts from.
-        size: The cost of the run.
-        out: Where to print.
-    """
-    train = sum(not task.heldout for task in tasks)
-    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
-    lines = [
-        ("model", model.model_name),
-        ("starts from", start),
-        ("tasks", f"{train} to train on{held}, form {form_of(tasks)}"),
-        ("from", f"{origin['loaded_from']} {origin['source']}"),
-        ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
-    ]
+) -> dict[str, Any]:
+    """Print everything that a submission sends and costs; returns the document of ``--dry-run``."""
+    start = start_name(await starting_checkpoint(client, model), model)
+    like = await _paced_like(client, model, origin["name"])
     values = asked.model_dump(exclude_none=True)
-    lines += [(setting_label(name), json.dumps(value)) for name, value in values.items()]
-    lines += [("other", _usual(model, values))]
+    size = size_of_runs([values], 1, model, tasks, like)
+    lines = _sent_facts(model, tasks, origin, values, start)
+    held = sum(task.heldout for task in tasks)
     for one in size.each:
-        lines += evaluation_facts(one, values, len(tasks) - train)
+        lines += evaluation_facts(one, values, held)
     filled = [one.name for one in find_variables(tasks, set_variables())]
     lines += [("variables", ", ".join(filled))] if filled else []
     lines += run_costs(size)
     lines += where_stored(model, asked.steps, None, None)
     lines += [(one.level, one.message) for one in findings if one.level != "ok"]
-    _print_facts(lines, out)
+    _print_facts(lines, _plan_stream(args))
+    costs = {key: getattr(size, key) for key in COSTS}
+    return {
+        "sent": False,
+        "model": model.model_name,
+        "source": origin["source"],
+        "tasks": len(tasks),
+        "parameters": values,
+        "rollouts": size.rollouts,
+        "size": asdict(size.each[0]) | costs if size.each else None,
+        "start": start,
+    }
+
+
+def _sent_facts(
+    model: Model,
+    tasks: Sequence[Task],
+    origin: dict[str, Any],
+    values: Mapping[str, Any],
+    start: str,
+) -> list[tuple[str, str]]:
+    """What a submission sends: labels and texts."""
+    train = sum(not task.heldout for task in tasks)
+    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
+    return [
+        ("model", model.model_name),
+        ("starts from", start),
+        ("tasks", f"{train} to train on{held}, form {form_of(tasks)}"),
+        ("from", f"{origin['loaded_from']} {origin['source']}"),
+        ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
+        *((setting_label(name), json.dumps(value)) for name, value in values.items()),
+        ("other", _usual(model, values)),
+    ]
 
 
 def _plan_stream(args: argparse.Namespace) -> TextIO:
@@ -245,18 +259,12 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         document = _document(tasks, origin, findings)
         show(args, "preflight", document, "nothing was submitted: preflight failed")
         return HudPreflightFailed.exit_code
-    if several and args.leave_out:
-        raise HudUsage("--leave-out is for one run", "write the tasks of a sweep to a file")
     if several:
         return await begin(client, args, model, tasks, source, origin["name"])
     if not args.yes or args.dry_run:
-        start = start_name(await starting_checkpoint(client, model), model)
-        like = await _paced_like(client, model, origin["name"])
-        size = size_of_runs([asked.model_dump(exclude_none=True)], 1, model, tasks, like)
-        print_submission(model, tasks, origin, asked, findings, start, size, _plan_stream(args))
+        plan = await _plan(client, args, model, tasks, origin, asked, findings)
         if args.dry_run:
-            document = {**_unsent(model, tasks, origin, asked, size), "start": start}
-            show(args, "run", document, "nothing was submitted: --dry-run")
+            show(args, "run", plan, "nothing was submitted: --dry-run")
             return 0
     await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
     once = partial(submit, client, _body(model, tasks, asked), source)
@@ -302,26 +310,6 @@ def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
         hint = f"add --follow, or watch it: {watch}"
         raise HudUsage(f"--fail-on {alarms[0]} needs --follow", hint)
     return None
-
-
-def _unsent(
-    model: Model,
-    tasks: Sequence[Task],
-    origin: dict[str, Any],
-    asked: JobParameters,
-    size: SweepSize,
-) -> dict[str, Any]:
-    """The document of ``--dry-run``."""
-    costs = {key: getattr(size, key) for key in COSTS}
-    return {
-        "sent": False,
-        "model": model.model_name,
-        "source": origin["source"],
-        "tasks": len(tasks),
-        "parameters": asked.model_dump(exclude_none=True),
-        "rollouts": size.rollouts,
-        "size": asdict(size.each[0]) | costs if size.each else None,
-    }
 
 
 COSTS = ("sampled_tokens", "trained_tokens", "seconds", "basis")
@@ -470,27 +458,12 @@ async def begin(
     source: TaskSource,
     name: str,
 ) -> int:
-    """Print the cost of a sweep, then fork and submit; returns the exit code.
-
-    Args:
-        client: Of the service.
-        args: The command line, with several values of some parameters.
-        model: The model to fork.
-        tasks: The checked tasks.
-        source: Their source.
-        name: Their name.
-    """
-    files = SweepFiles(paths_of(args).state)
-    sweep = await plan_sweep(
-        client,
-        files,
-        model,
-        (source.place, tasks),
-        parameters(args),
-        swept(args),
-        _at_once(args) or AT_ONCE,
-        args.leave_out,
-    )
+    """Print the cost of a sweep, then fork and submit; returns the exit code."""
+    if args.leave_out:
+        raise HudUsage("--leave-out is for one run", "write the tasks of a sweep to a file")
+    files, at_once = SweepFiles(paths_of(args).state), _at_once(args) or AT_ONCE
+    of, shared, several = (source.place, tasks), parameters(args), swept(args)
+    sweep = await plan_sweep(client, files, model, of, shared, several, at_once, ())
     like = await _paced_like(client, model, name)
     size = sweep_size(sweep, model, tasks, like)
     _print_sweep(sweep, size, model, tasks, _plan_stream(args))

@@ -40,7 +40,6 @@ class Listener:
     def __init__(self, feed: Feed, idle: Callable[[], object], listed: str) -> None:
         """
         Args:
-            feed: Of the run.
             idle: Called about every WATCH_S while nothing arrives.
             listed: The command that lists the jobs, for an error's hint.
         """
@@ -126,7 +125,6 @@ class AlarmPrinter:
     ) -> None:
         """
         Args:
-            limits: Thresholds of the detectors.
             fail_on: Lowest level that fails; None: no alarm fails.
             job: The model's run, if known before the first event.
             show: Prints alarms and events.

@@ -121,7 +121,6 @@ class TreeReader:
         """The checkpoints of a JSON array, oldest first, shape (N,).
 
         Args:
-            body: The array.
             etag: Its ETag, if any.
 
         Raises:
@@ -211,8 +210,6 @@ def _read(text: str, at: int, between: str, size: int) -> tuple[Checkpoint, int]
     """The row at `at`, and its end.
 
     Args:
-        text: The body.
-        at: Start of the row.
         between: Text between two rows; empty if unknown.
         size: Length of the previous row.
     """
@@ -281,7 +278,6 @@ class HudClient:
     ) -> None:
         """
         Args:
-            settings: The hosts and the key.
             transport: Replaces the network, for tests.
             guard: Checks requests that change something; None allows all.
             observe: Called with each request that changed something, or may have.
@@ -374,8 +370,6 @@ class HudClient:
         """Fork a model from the source's head. Sent once.
 
         Args:
-            source_id: The model to fork.
-            name: Name of the fork.
             checkpoint_id: Checkpoint to start from instead (embedded service).
 
         Raises:
@@ -414,7 +408,6 @@ class HudClient:
         """The model's checkpoint tree, oldest first; the same tuple object while nothing changes.
 
         Args:
-            model_id: The model's.
             arrived: Called with the progress; see `hud_tui.client.transport`.
         """
         reader = self._trees.pop(model_id, None) or TreeReader()
@@ -443,8 +436,6 @@ class HudClient:
         """Set the head to this checkpoint; the next optim_step branches from it. Sent once.
 
         Args:
-            model_id: The model's.
-            checkpoint_id: The new head's.
             seen: Id of the head that the user saw, None for the base weights: the embedded
                 service refuses if the head was moved elsewhere since; training steps from
                 there are allowed. Unset: not checked, as on HUD.
@@ -567,7 +558,6 @@ class HudClient:
         """Start a managed run.
 
         Args:
-            body: The request.
             source: What its tasks came from, for the command log.
 
         Raises:
@@ -743,7 +733,6 @@ class HudClient:
         """A completion by a model's head, or by the checkpoint that `body` pins. Sent once.
 
         Args:
-            body: The request.
             trace_id: The rollout it belongs to; the service stores its tokens under it.
         """
         url = f"{self.settings.gateway_url}/chat/completions"

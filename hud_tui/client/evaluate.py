@@ -81,7 +81,6 @@ class RollOut(Protocol):
     ) -> AsyncGenerator[Progress, None]:
         """
         Args:
-            client: The service.
             evaluation: What is evaluated, and how it is sampled.
             environment: How rollouts are made, as passed to `Evaluations.submit`.
             checkpoint: What completions are asked of: a checkpoint's id, or `BASE`; None for the
@@ -103,7 +102,6 @@ class Evaluations:
     ) -> None:
         """
         Args:
-            client: The service.
             folder: Returns the directory for evaluations made by this program; called when needed.
                 None: there is none, so that this program cannot make evaluations.
             roll_out: Makes rollouts on environments of the user's own; None: not available.
@@ -211,9 +209,7 @@ class Evaluations:
         """An evaluation's rollouts of one task, with their trace ids.
 
         Args:
-            of: The evaluation.
             node: The evaluated checkpoint; None for the weights that the model started from.
-            slug: The task.
 
         Raises:
             HudError: The service does not answer, or no longer has the rollouts.
@@ -247,7 +243,6 @@ class Evaluations:
         followed.
 
         Args:
-            model: The model.
             body: The checkpoint, the tasks and the parameters.
             called: Name of the checkpoint.
             source: What its tasks came from, for the command log.
@@ -259,24 +254,26 @@ class Evaluations:
             HudRefused: The service refused it.
             HudUnclear: The outcome is unknown.
         """
-        client = self._client
         is_offered = await self._listed(model.id) is not None
         if environment is not None:
             begun = self._begin(model, body, called, environment)
             self._log(begun, environment, source)
             return begun
-        if not is_offered:
-            return self._begin(model, body, called)
+        return (
+            await self._send(model, body, source)
+            if is_offered
+            else self._begin(model, body, called)
+        )
+
+    async def _send(
+        self, model: Model, body: SubmitEvaluation, source: TaskSource
+    ) -> EvaluationJob:
+        """Have the service make an evaluation."""
+        client, before = self._client, body.checkpoint_id or ""
         url = client.rl("/v1/models/{}/evaluations", model.id)
-        before = body.checkpoint_id or ""
         omitted = () if body.tasks is None else ("tasks",)
         change = Change(
-            "evaluate",
-            model.id,
-            before=before,
-            made="id",
-            omitted=omitted,
-            source=source,
+            "evaluate", model.id, before=before, made="id", omitted=omitted, source=source
         )
         listed = client.settings.command("eval", "-m", model.model_name, "--list")
         lookup = Lookup[EvaluationJob](

@@ -269,8 +269,6 @@ class Poller:
     ) -> None:
         """
         Args:
-            client: The service.
-            model_id: The model's.
             arrived: Called with the progress of a tree's download.
         """
         self._client, self._arrived = client, arrived

@@ -201,7 +201,6 @@ def choose_tasks(
     """Select tasks of a source; also return the source in the form for the command log.
 
     Args:
-        tasks: All tasks of the source.
         origin: Of the source, as returned by `load_source`.
         left_out: Slugs of tasks to leave out.
         digest: Digest that the selected tasks must have; None for any.
@@ -229,7 +228,6 @@ def path_of(source: str, program: str = "hud-tui") -> Path | None:
     """The file or directory that a source names; None if it is the name of a taskset.
 
     Args:
-        source: As typed.
         program: How commands for the service begin.
 
     Raises:
@@ -349,7 +347,6 @@ async def preflight(
     """Check a taskset, and the model that it is to train, against a service.
 
     Args:
-        client: The service.
         source: As for `load_source`, or loaded tasks.
         model: Any name of the model; None to skip its checks.
         parameters: Of the run; missing ones are the model's defaults.

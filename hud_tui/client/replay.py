@@ -202,7 +202,6 @@ class Playback:
     def __init__(self, recording: Recording, speed: float, clock: Callable[[], float]) -> None:
         """
         Args:
-            recording: The recording.
             speed: Seconds of the recording per second.
             clock: Monotonic seconds.
         """

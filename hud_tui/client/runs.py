@@ -67,11 +67,9 @@ class RunList:
     ) -> None:
         """
         Args:
-            client: Of the service.
             notes: Returns the user's notes by run id.
             sweeps: Returns names of sweeps started on this machine, by the ids of their runs.
             per_minute: Maximum requests to HUD per minute for the table.
-            clock: Monotonic seconds.
         """
         self.rows: tuple[RunRow, ...] = ()
         """As of the last read; the same tuple object while nothing changes."""

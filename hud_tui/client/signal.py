@@ -140,9 +140,7 @@ async def sample(
     Args:
         client: The service, which samples and grades.
         chosen: One task for each group.
-        asked: How to sample.
         job_id: The job of the rollouts; None for a new one.
-        name: Name of the job.
 
     Raises:
         HudUnauthorized: The key is refused.
@@ -460,10 +458,6 @@ async def measure(
     """Measure a taskset's signal; the last progress is the result.
 
     Args:
-        client: The service.
-        tasks: All tasks of the taskset.
-        model: The model to be trained.
-        asked: The rollouts to make.
         cache: Outcomes of this head; new ones are added. None: no cache.
         taskset_id: A taskset of the platform, whose recorded traces are used too.
 

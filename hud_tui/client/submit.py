@@ -76,8 +76,6 @@ async def submit(client: HudClient, body: SubmitJob, source: TaskSource = UNNAME
     """Submit a run once. If the answer is lost, look for a new run of the model.
 
     Args:
-        client: Of the service.
-        body: The request.
         source: What its tasks came from, for the command log.
 
     Raises:
@@ -202,7 +200,6 @@ class SweepFiles:
         """Store a sweep. `cancelled` in the file wins, so that any process can cancel a sweep.
 
         Args:
-            sweep: The sweep.
             cancelled: New value of its flag; None keeps the file's.
 
         Returns:
@@ -231,7 +228,6 @@ class SweepFiles:
         """Hold the sweep's lock, which allows one process to drive it.
 
         Args:
-            sweep: The sweep.
             cancel: The command that cancels it, for an error's hint.
 
         Raises:
@@ -274,16 +270,12 @@ async def plan_sweep(
     parameters: Mapping[str, Any],
     swept: Mapping[str, Sequence[Any]],
     at_once: int,
-    left_out: Sequence[str] = (),
+    left_out: Sequence[str],
 ) -> Sweep:
     """A new sweep; nothing is sent or stored.
 
     Args:
-        client: Of the service.
-        files: The known sweeps.
-        model: The model to fork.
         tasks: The source of the tasks, and the tasks.
-        parameters: Parameters that all runs have in common.
         swept: The parameters with several values, by wire name.
         at_once: Maximum number of runs at the same time.
         left_out: Slugs of the source's tasks that are not used.
@@ -322,9 +314,6 @@ async def sweep_to_resume(
     """Prepare a sweep to continue, and store it; also load its tasks again.
 
     Args:
-        client: Of the service.
-        sweep: As stored.
-        files: Where it is stored.
         at_once: New maximum number of runs at the same time; None keeps it.
 
     Raises:
@@ -358,10 +347,6 @@ class SweepDriver:
     ) -> None:
         """
         Args:
-            client: Of the service.
-            sweep: Its present state.
-            tasks: The tasks of all runs.
-            files: Where it is stored.
             on_change: Called with each member that has changed.
             poll_s: Seconds between two reads; None chooses by the service.
         """

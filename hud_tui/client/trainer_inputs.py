@@ -56,7 +56,6 @@ class Item:
 def read_input(item: Input, where: str) -> Item:
     """
     Args:
-        item: The input.
         where: Its place in messages, e.g. ``inputs[5]``.
 
     Raises:
@@ -297,7 +296,6 @@ class Reports:
     ) -> None:
         """
         Args:
-            client: Of the service.
             name: Name of the job; None for ``loop on MODEL``.
             steps: Number of steps that the loop will take; None if unknown.
         """
@@ -311,7 +309,6 @@ class Reports:
         """Report the start of a group of rollouts.
 
         Args:
-            model: Slug of the sampled model.
             group: Trace ids, one per rollout.
             task_slug: Name of the group's task.
             group_id: Common id of the group.

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterat
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import inf
 from random import random
 from time import monotonic, perf_counter
@@ -133,12 +133,6 @@ class Lookup(Generic[T]):
 async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup: Lookup[T]) -> T:
     """The answer of a write whose answer was lost, reconstructed if the write was done.
 
-    Args:
-        wire: The connection.
-        error: The failure.
-        kind: Type of the answer.
-        lookup: How to find the outcome.
-
     Raises:
         HudUnclear: The outcome is unknown.
         HudUnreachable: It was not done, and will not be.
@@ -255,7 +249,6 @@ def retry_delay(
     """Seconds to wait before the next attempt; None to give up.
 
     Args:
-        method: The request's HTTP method.
         attempt: Number of attempts so far, at least 1.
         status: The answer's HTTP status; None without an answer.
         retry_after: Seconds that the server asked for.
@@ -429,7 +422,6 @@ class Connection:
         """`read`, returning the whole answer.
 
         Args:
-            url: The URL.
             params: Of its query.
             etag: ETag of the known answer; the service may then answer that it is unchanged.
             arrived: Called with the progress.
@@ -462,8 +454,6 @@ class Connection:
         """Send a write once; it is never repeated.
 
         Args:
-            method, url, body, headers: The request.
-            kind: Type of the answer.
             change: What it changes, for the command log; None for pure computation.
             timeout_s: Read timeout; None for `READ_S`.
             lookup: How to find the outcome if the answer is lost.
@@ -478,26 +468,28 @@ class Connection:
         content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
         # A service that stores keys treats repeated deliveries as one write.
         sent = {"Idempotency-Key": uuid4().hex, **(headers or {})}
+        deliver = partial(self._deliver, method, url, kind, content, sent, timeout_s)
         if change is None:
-            return (await self._deliver(method, url, kind, content, sent, timeout_s))[0]
-        key, request_id = sent["Idempotency-Key"], ""
+            return (await deliver())[0]
+        key = sent["Idempotency-Key"]
         written = self.writing.begin(change, method, url, content, key)
         try:
             try:
-                answer, request_id = await self._deliver(
-                    method, url, kind, content, sent, timeout_s
-                )
+                answer, request_id = await deliver()
             except HudError as error:
-                if not is_unclear(error):
-                    error.outcome = "not_done"
-                    raise
-                lost = HudUnclear(error, key)
-                answer = await find_out(self, lost, kind, lookup or Lookup())
+                answer, request_id = await self._outcome(error, key, kind, lookup or Lookup()), ""
         except BaseException as error:
             self.writing.failed(written, error)
             raise
         self.writing.done(written, answer, change.made, request_id)
         return answer
+
+    async def _outcome(self, error: HudError, key: str, kind: type[T], lookup: Lookup[T]) -> T:
+        """The answer to a write that failed, if it was done; else raises as `write`."""
+        if not is_unclear(error):
+            error.outcome = "not_done"
+            raise error
+        return await find_out(self, HudUnclear(error, key), kind, lookup)
 
     async def _deliver(
         self,
