@@ -28,13 +28,6 @@ def task(*rewards: float, slug: str = "t", **more: object) -> TaskSignal:
     return TaskSignal(slug, tuple(Outcome(reward) for reward in rewards), **more)  # type: ignore[arg-type]
 
 
-@given(st.integers(0, 12), st.integers(1, 12), st.integers(1, 16))
-def test_for_passes_and_fails_it_is_the_two_powers(passed: int, failed: int, size: int) -> None:
-    p = passed / (passed + failed)
-    rewards = [1.0] * passed + [0.0] * failed
-    assert zero_gradient(rewards, size) == pytest.approx(p**size + (1 - p) ** size)
-
-
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=4), st.integers(1, 4))
 def test_it_is_the_share_of_all_groups_that_could_be_drawn(rewards: list[float], size: int) -> None:
     groups = list(product(rewards, repeat=size))

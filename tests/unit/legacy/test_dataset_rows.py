@@ -11,16 +11,10 @@ from hud_tui.errors import HudUsage
 from hud_tui.legacy.dataset import V4, check_dataset, check_name, from_rows, to_rows
 from hud_tui.rl.tasks.formats import read_row, read_rows
 from hud_tui.rl.tasks.task import Task
-from tests.unit.legacy.test_yaml import TEXT
+from tests.unit.legacy.test_yaml import TEXT, VALUES
 
 NAME = st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=8)
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60)
-JSON = st.recursive(
-    st.none() | st.booleans() | NUMBERS | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=8,
-)
-OBJECTS = st.dictionaries(TEXT, JSON, max_size=3)
+OBJECTS = st.dictionaries(TEXT, VALUES, max_size=3)
 CALL = st.fixed_dictionaries({"name": NAME, "arguments": OBJECTS})
 CALLS = CALL | st.lists(CALL, min_size=1, max_size=3) | CALL.map(json.dumps)
 V4_ROWS = st.fixed_dictionaries(
