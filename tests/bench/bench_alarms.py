@@ -9,9 +9,10 @@ however long the run is.
 import sys
 from time import perf_counter
 
-from hud_tui.rl.alarms.demos import healthy, row
+from hud_tui.rl.alarms.demos import healthy
 from hud_tui.rl.alarms.monitor import DetectorSet
 from tests.bench.timing import best_s, floor_s
+from tests.unit.inspecting import row
 
 STEPS, SMALL, REPEAT = 100_000, 2_000, 400
 WHOLE, GROWTH = 1500.0, 2.0

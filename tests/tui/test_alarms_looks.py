@@ -17,6 +17,7 @@ from hud_tui.wire import Checkpoint
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import Stage, StagedSession
+from tests.unit.inspecting import rows_of
 
 SMALL, USUAL, TINY = (80, 24), (120, 40), (40, 12)
 SCENES: dict[str, tuple[str, tuple[int, int], list[str]]] = {
@@ -33,7 +34,7 @@ def gone_wrong(name: str) -> Run:
     """A run that has gone wrong in this way, or has not, with what the detectors say."""
     if not name:
         return runs.run_of(60)
-    rows = PATHOLOGIES[name].rows()
+    rows = rows_of(PATHOLOGIES[name])
     nodes = tuple(
         Checkpoint(
             id=f"c{row.step}",

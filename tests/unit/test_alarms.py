@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hud_tui.config import read_table
 from hud_tui.rl.alarms import statistics
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
-from hud_tui.rl.alarms.demos import HEALTHY, PATHOLOGIES, Pathology, healthy, noise, row
+from hud_tui.rl.alarms.demos import HEALTHY, PATHOLOGIES, Pathology, healthy, noise
 from hud_tui.rl.alarms.detector import DETECTORS, Detector
 from hud_tui.rl.alarms.monitor import DetectorSet
 from hud_tui.rl.alarms.statistics import Row
@@ -20,7 +20,7 @@ from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.wire import Checkpoint, Group
-from tests.unit.inspecting import inspect, inspect_lineage
+from tests.unit.inspecting import inspect, inspect_lineage, row, rows_of
 from tests.unit.trees import chain
 
 BY_ROWS = [pathology for pathology in PATHOLOGIES.values() if pathology.name != "stall"]
@@ -44,10 +44,10 @@ def test_there_are_twelve_pathologies_and_each_detector_has_one_and_is_documente
 
 
 def test_a_healthy_run_trips_nothing_and_a_long_one_at_most_stands_still() -> None:
-    report = inspect(HEALTHY.rows())
+    report = inspect(rows_of(HEALTHY))
     assert [(alarm.name, alarm.onset, alarm.summary) for alarm in report.alarms] == []
     assert report.skipped == ()
-    report = inspect(HEALTHY.rows(2000))
+    report = inspect(rows_of(HEALTHY, 2000))
     assert {alarm.name for alarm in report.alarms} == {"reward_plateau"}
 
 
@@ -55,7 +55,7 @@ def test_a_healthy_run_trips_nothing_and_a_long_one_at_most_stands_still() -> No
 def test_each_pathology_trips_its_detectors_near_its_onset_and_nothing_before(
     pathology: Pathology,
 ) -> None:
-    report = inspect(pathology.rows(), steps=pathology.steps)
+    report = inspect(rows_of(pathology), steps=pathology.steps)
     for name in pathology.trips:
         found = alarms(report, name)
         assert found, f"{name} did not go off"
@@ -67,18 +67,18 @@ def test_each_pathology_trips_its_detectors_near_its_onset_and_nothing_before(
         assert first.evidence
         assert first.meaning
         assert first.advice
-    report = inspect(pathology.rows()[: pathology.onset - 1], steps=pathology.steps)
+    report = inspect(rows_of(pathology)[: pathology.onset - 1], steps=pathology.steps)
     assert [(alarm.name, alarm.onset) for alarm in report.alarms] == []
 
 
 @pytest.mark.parametrize("pathology", BY_ROWS, ids=lambda pathology: pathology.name)
 def test_an_onset_stays_where_it_is_as_the_run_goes_on(pathology: Pathology) -> None:
     watch, onsets = DetectorSet(steps=pathology.steps), dict[tuple[str, int], int]()
-    for one in pathology.rows():
+    for one in rows_of(pathology):
         watch.read(one)
         for alarm in watch.report().alarms:
             assert onsets.setdefault((alarm.name, alarm.raised), alarm.row) == alarm.row
-    assert watch.report() == inspect(pathology.rows(), steps=pathology.steps), "read at once"
+    assert watch.report() == inspect(rows_of(pathology), steps=pathology.steps), "read at once"
 
 
 Change = Callable[[int], Mapping[str, float]]
@@ -213,7 +213,7 @@ def test_a_detector_can_be_turned_off_and_its_limits_moved() -> None:
     off, high = {"enabled": False, "warn": 0.5}, {"info": 0.98, "warn": 0.99}
     for table in (off, high):
         limits = read_table(Thresholds(), {"zero_variance": {**table, "critical": 1.5}})
-        assert inspect(PATHOLOGIES["zero-variance"].rows(), limits).alarms == ()
+        assert inspect(rows_of(PATHOLOGIES["zero-variance"]), limits).alarms == ()
 
 
 def test_other_trainers_names_are_read_and_rewards_of_groups_alone_too() -> None:

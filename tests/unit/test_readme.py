@@ -17,9 +17,9 @@ ADDED = {
     "A metric": """from hud_tui.rl.metrics import TABLE
 assert "grad_cosine" in [metric.key for metric in TABLE]""",
     "A detector": """from hud_tui.rl.alarms.demos import PATHOLOGIES
-from tests.unit.inspecting import inspect
+from tests.unit.inspecting import inspect, rows_of
 demo = PATHOLOGIES["ratio-spike"]
-(alarm,) = inspect(demo.rows(), steps=demo.steps).alarms
+(alarm,) = inspect(rows_of(demo), steps=demo.steps).alarms
 assert (alarm.name, alarm.onset) == ("ratio_spike", demo.onset)""",
     "A policy loss": """import numpy as np
 from hud_tui.service.engines.base import loss_config

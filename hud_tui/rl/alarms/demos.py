@@ -7,13 +7,14 @@ from math import exp, inf, nan, sin
 
 from hud_tui.errors import HudUsage
 from hud_tui.events import CheckpointAdded, Event, HeadMoved, JobChanged, StepTaken, TreeRead
-from hud_tui.rl.alarms.statistics import Row
 from hud_tui.rl.recording import Moment, Recording
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
 
 STEP_S = 2.0
 """Seconds per step."""
+BEGAN = 1_780_000_000.0
+"""Start of the runs, Unix seconds."""
 
 
 def noise(seed: int) -> float:
@@ -75,125 +76,12 @@ def with_heldout(step: int, heldout: float, others: Mapping[str, float]) -> dict
     return {**others, "heldout_reward": heldout} if step % 5 == 0 else dict(others)
 
 
-# Curves of the pathologies: the metrics in which they differ from a healthy run.
-
-
-def entropy_collapse(step: int) -> Mapping[str, float]:
-    if step < 150:
-        return {}
-    found = {"reward_mean": 0.66 + 0.03 * noise(step), "entropy": 0.7 * exp(-(step - 150) / 25)}
-    return with_heldout(step, 0.62 + 0.02 * noise(step), found)
-
-
-def zero_variance(step: int) -> Mapping[str, float]:
-    bad = 0.06 + 0.86 * after(step, 120, 20) + 0.02 * noise(step)
-    return {"frac_reward_zero_std": bad + 0.05, "frac_groups_all_failed": bad}
-
-
-def saturation(step: int) -> Mapping[str, float]:
-    good = 0.09 + 0.85 * after(step, 100, 30) + 0.02 * noise(step)
-    reward = min(1.0, learnt(step) + 0.22 * after(step, 100, 30))
-    found = {
-        "reward_mean": reward,
-        "frac_reward_zero_std": good + 0.03,
-        "frac_groups_all_solved": good,
-        "frac_groups_all_failed": 0.03,
-    }
-    return with_heldout(step, reward - 0.04, found)
-
-
-def kl_blow_up(step: int) -> Mapping[str, float]:
-    return {"kl_reference": 0.08 * exp(0.045 * max(0, step - 140)) + 0.005 * noise(step)}
-
-
-def off_policy(step: int) -> Mapping[str, float]:
-    drift = after(step, 130, 30)
-    return {
-        "kl_sample_train": 0.002 + 0.09 * drift + 0.001 * noise(step),
-        "ratio_max": 1.3 + 40 * drift,
-        "clip_fraction": 0.08 + 0.4 * drift + 0.02 * noise(step),
-        "staleness_mean": 1 + 10 * drift + 0.5 * noise(step),
-    }
-
-
-def length_hack(step: int) -> Mapping[str, float]:
-    paid = after(step, 110, 60)
-    found = {
-        "completion_length_mean": 60 + 240 * paid + 4 * noise(step),
-        "truncated_share": 0.01 + 0.3 * after(step, 160, 40),
-        "reward_mean": learnt(min(step, 110)) + 0.2 * paid + 0.01 * noise(step),
-    }
-    return with_heldout(step, learnt(min(step, 110)) - 0.04, found)
-
-
-def reward_hacking(step: int) -> Mapping[str, float]:
-    found = {"reward_mean": learnt(step) + 0.15 * after(step, 130, 40) + 0.02 * noise(step)}
-    return with_heldout(step, learnt(step) - 0.04 - 0.45 * after(step, 130, 50), found)
-
-
-def gradient_explosion(step: int) -> Mapping[str, float]:
-    if step < 170:
-        return {}
-    size = 0.8 * exp(0.5 * min(40, step - 169))
-    return {"grad_norm": size, "reward_mean": max(0.0, learnt(170) - 0.02 * (step - 170))}
-
-
-def nan_loss(step: int) -> Mapping[str, float]:
-    if step < 180:
-        return {"grad_norm": inf} if step == 179 else {}
-    return {"loss:sum": nan, "grad_norm": nan, "entropy": nan, "kl_sample_train": nan}
-
-
-def dead_reward(step: int) -> Mapping[str, float]:
-    if step < 100:
-        return {}
-    found = {"reward_mean": 0.0, "reward_std": 0.0, "reward_max": 0.0, "grad_norm": 0.0}
-    groups = {"frac_reward_zero_std": 1.0, "frac_groups_all_failed": 1.0}
-    return with_heldout(step, 0.0, found | groups | {"frac_groups_all_solved": 0.0})
-
-
-def forgetting(step: int) -> Mapping[str, float]:
-    return with_heldout(step, learnt(step) - 0.04 - 0.5 * after(step, 150, 40), {})
-
-
-def reward_collapse(step: int) -> Mapping[str, float]:
-    reward = learnt(step) - 0.55 * after(step, 180, 25)
-    found = {"reward_mean": reward + 0.03 * noise(step)}
-    return with_heldout(step, reward - 0.04, found)
-
-
-def format_dominates(step: int) -> Mapping[str, float]:
-    return {
-        "reward/correct": 0.4 + 0.01 * noise(step),
-        "reward/format": 0.3 + 0.2 * noise(step + 1),
-    }
-
-
-def broken_environment(step: int) -> Mapping[str, float]:
-    return {"errored_share": 0.01 + 0.4 * after(step, 140, 15)}
-
-
-def plateau(step: int) -> Mapping[str, float]:
-    found = {
-        "reward_mean": 0.5 - 0.2 * exp(-step / 20) + 0.02 * noise(step),
-        "entropy": 1.2 - 0.0022 * step,
-    }
-    return with_heldout(step, 0.46 - 0.2 * exp(-step / 20), found)
-
-
-def slow_steps(step: int) -> Mapping[str, float]:
-    slower = 1 + 2.2 * after(step, 150, 20)
-    return {"rollout_s": 0.7 * STEP_S * slower, "train_s": 0.3 * STEP_S}
-
-
 # Pathologies: named failures. Each run is healthy until its onset, and then raises the alarms of
-# the detectors that it lists.
+# the detectors that it lists. Its function gives the metrics in which it differs from a healthy
+# run, by step from 1; the function's name and docstring are those of the demo.
 
 
 Curves = Callable[[int], Mapping[str, float]]
-"""Maps a step, from 1, to the metrics that differ from a healthy run."""
-BEGAN = 1_780_000_000.0
-"""Start of the runs, Unix seconds."""
 
 
 @dataclass(frozen=True)
@@ -208,129 +96,178 @@ class Pathology:
     onset: int
     """The step at which it begins."""
     differs: Curves
-    steps: int = 300
     silent_from: int | None = None
     """The last step that sends anything; None if all do."""
+    steps: int = 300
 
     def metrics(self, step: int) -> dict[str, float]:
         """Metrics of a step, from 1."""
         return healthy(step) | dict(self.differs(step))
 
-    def rows(self, steps: int | None = None) -> list[Row]:
-        """The run as rows for detectors."""
-        count = steps or self.steps
-        return [row(step, self.metrics(step)) for step in range(1, count + 1)]
+
+PATHOLOGIES: dict[str, Pathology] = {}
+"""By name, in the order in which they are listed."""
 
 
-def row(step: int, metrics: Mapping[str, float]) -> Row:
-    return Row(step - 1, metrics, step, f"c{step}", BEGAN + step * STEP_S)
+def pathology(
+    onset: int, *trips: str, silent_from: int | None = None
+) -> Callable[[Curves], Curves]:
+    """Register the curves of a pathology; arguments as in `Pathology`."""
+
+    def register(curves: Curves) -> Curves:
+        name, about = curves.__name__.replace("_", "-"), curves.__doc__ or ""
+        PATHOLOGIES[name] = Pathology(name, about, trips, onset, curves, silent_from)
+        return curves
+
+    return register
 
 
-_ALL = (
-    Pathology(
-        "entropy-collapse",
-        "Entropy collapses and the reward is flat.",
-        ("entropy_collapse",),
-        150,
-        entropy_collapse,
-    ),
-    Pathology(
-        "zero-variance",
-        "More and more groups are never solved: zero variance, no gradient.",
-        ("zero_variance",),
-        120,
-        zero_variance,
-    ),
-    Pathology(
-        "saturation",
-        "Nearly all groups are solved every time.",
-        ("zero_variance",),
-        100,
-        saturation,
-    ),
-    Pathology(
-        "kl-blowup",
-        "The KL to the reference blows up.",
-        ("kl_reference",),
-        140,
-        kl_blow_up,
-    ),
-    Pathology(
-        "off-policy",
-        "Rollouts become stale, importance ratios drift, most tokens are clipped.",
-        ("kl_sampler", "staleness", "clip_fraction"),
-        130,
-        off_policy,
-    ),
-    Pathology(
-        "length-hack",
-        "Rollouts grow because length is rewarded, until they are truncated.",
-        ("length_blow_up", "truncation"),
-        110,
-        length_hack,
-    ),
-    Pathology(
-        "reward-hacking",
-        "The training reward rises while the held-out reward falls.",
-        ("heldout_gap",),
-        130,
-        reward_hacking,
-    ),
-    Pathology(
-        "gradient-explosion",
-        "The gradient norm doubles every step or two, and the reward falls.",
-        ("grad_norm",),
-        170,
-        gradient_explosion,
-    ),
-    Pathology("nan-loss", "The loss becomes NaN.", ("non_finite", "grad_norm"), 179, nan_loss),
-    Pathology(
-        "dead-reward",
-        "Every rollout gets 0 from one step on: the grader is broken.",
-        ("zero_variance", "zero_gradient", "reward_collapse"),
-        100,
-        dead_reward,
-    ),
-    Pathology(
-        "forgetting",
-        "The held-out reward collapses: the policy forgets.",
-        ("heldout_collapse",),
-        150,
-        forgetting,
-    ),
-    Pathology(
-        "reward-collapse",
-        "The reward falls back to its initial level.",
-        ("reward_collapse",),
-        180,
-        reward_collapse,
-    ),
-    Pathology(
-        "format-dominates",
-        "The format bonus makes up most of the reward's variance.",
-        ("component_dominance",),
-        1,
-        format_dominates,
-    ),
-    Pathology(
-        "broken-environment",
-        "Rollouts end in errors: the environment is broken.",
-        ("errored_rollouts",),
-        140,
-        broken_environment,
-    ),
-    Pathology("plateau", "The reward becomes flat early.", ("reward_plateau",), 60, plateau),
-    Pathology("slow-steps", "Steps take three times as long.", ("throughput",), 150, slow_steps),
-    Pathology(
-        "stall",
-        "A running job sends nothing any more.",
-        ("stall",),
-        200,
-        lambda step: {},
-        silent_from=200,
-    ),
-)
-PATHOLOGIES = {pathology.name: pathology for pathology in _ALL}
+@pathology(150, "entropy_collapse")
+def entropy_collapse(step: int) -> Mapping[str, float]:
+    """Entropy collapses and the reward is flat."""
+    if step < 150:
+        return {}
+    found = {"reward_mean": 0.66 + 0.03 * noise(step), "entropy": 0.7 * exp(-(step - 150) / 25)}
+    return with_heldout(step, 0.62 + 0.02 * noise(step), found)
+
+
+@pathology(120, "zero_variance")
+def zero_variance(step: int) -> Mapping[str, float]:
+    """More and more groups are never solved: zero variance, no gradient."""
+    bad = 0.06 + 0.86 * after(step, 120, 20) + 0.02 * noise(step)
+    return {"frac_reward_zero_std": bad + 0.05, "frac_groups_all_failed": bad}
+
+
+@pathology(100, "zero_variance")
+def saturation(step: int) -> Mapping[str, float]:
+    """Nearly all groups are solved every time."""
+    good = 0.09 + 0.85 * after(step, 100, 30) + 0.02 * noise(step)
+    reward = min(1.0, learnt(step) + 0.22 * after(step, 100, 30))
+    found = {
+        "reward_mean": reward,
+        "frac_reward_zero_std": good + 0.03,
+        "frac_groups_all_solved": good,
+        "frac_groups_all_failed": 0.03,
+    }
+    return with_heldout(step, reward - 0.04, found)
+
+
+@pathology(140, "kl_reference")
+def kl_blowup(step: int) -> Mapping[str, float]:
+    """The KL to the reference blows up."""
+    return {"kl_reference": 0.08 * exp(0.045 * max(0, step - 140)) + 0.005 * noise(step)}
+
+
+@pathology(130, "kl_sampler", "staleness", "clip_fraction")
+def off_policy(step: int) -> Mapping[str, float]:
+    """Rollouts become stale, importance ratios drift, most tokens are clipped."""
+    drift = after(step, 130, 30)
+    return {
+        "kl_sample_train": 0.002 + 0.09 * drift + 0.001 * noise(step),
+        "ratio_max": 1.3 + 40 * drift,
+        "clip_fraction": 0.08 + 0.4 * drift + 0.02 * noise(step),
+        "staleness_mean": 1 + 10 * drift + 0.5 * noise(step),
+    }
+
+
+@pathology(110, "length_blow_up", "truncation")
+def length_hack(step: int) -> Mapping[str, float]:
+    """Rollouts grow because length is rewarded, until they are truncated."""
+    paid = after(step, 110, 60)
+    found = {
+        "completion_length_mean": 60 + 240 * paid + 4 * noise(step),
+        "truncated_share": 0.01 + 0.3 * after(step, 160, 40),
+        "reward_mean": learnt(min(step, 110)) + 0.2 * paid + 0.01 * noise(step),
+    }
+    return with_heldout(step, learnt(min(step, 110)) - 0.04, found)
+
+
+@pathology(130, "heldout_gap")
+def reward_hacking(step: int) -> Mapping[str, float]:
+    """The training reward rises while the held-out reward falls."""
+    found = {"reward_mean": learnt(step) + 0.15 * after(step, 130, 40) + 0.02 * noise(step)}
+    return with_heldout(step, learnt(step) - 0.04 - 0.45 * after(step, 130, 50), found)
+
+
+@pathology(170, "grad_norm")
+def gradient_explosion(step: int) -> Mapping[str, float]:
+    """The gradient norm doubles every step or two, and the reward falls."""
+    if step < 170:
+        return {}
+    size = 0.8 * exp(0.5 * min(40, step - 169))
+    return {"grad_norm": size, "reward_mean": max(0.0, learnt(170) - 0.02 * (step - 170))}
+
+
+@pathology(179, "non_finite", "grad_norm")
+def nan_loss(step: int) -> Mapping[str, float]:
+    """The loss becomes NaN."""
+    if step < 180:
+        return {"grad_norm": inf} if step == 179 else {}
+    return {"loss:sum": nan, "grad_norm": nan, "entropy": nan, "kl_sample_train": nan}
+
+
+@pathology(100, "zero_variance", "zero_gradient", "reward_collapse")
+def dead_reward(step: int) -> Mapping[str, float]:
+    """Every rollout gets 0 from one step on: the grader is broken."""
+    if step < 100:
+        return {}
+    found = {"reward_mean": 0.0, "reward_std": 0.0, "reward_max": 0.0, "grad_norm": 0.0}
+    groups = {"frac_reward_zero_std": 1.0, "frac_groups_all_failed": 1.0}
+    return with_heldout(step, 0.0, found | groups | {"frac_groups_all_solved": 0.0})
+
+
+@pathology(150, "heldout_collapse")
+def forgetting(step: int) -> Mapping[str, float]:
+    """The held-out reward collapses: the policy forgets."""
+    return with_heldout(step, learnt(step) - 0.04 - 0.5 * after(step, 150, 40), {})
+
+
+@pathology(180, "reward_collapse")
+def reward_collapse(step: int) -> Mapping[str, float]:
+    """The reward falls back to its initial level."""
+    reward = learnt(step) - 0.55 * after(step, 180, 25)
+    found = {"reward_mean": reward + 0.03 * noise(step)}
+    return with_heldout(step, reward - 0.04, found)
+
+
+@pathology(1, "component_dominance")
+def format_dominates(step: int) -> Mapping[str, float]:
+    """The format bonus makes up most of the reward's variance."""
+    return {
+        "reward/correct": 0.4 + 0.01 * noise(step),
+        "reward/format": 0.3 + 0.2 * noise(step + 1),
+    }
+
+
+@pathology(140, "errored_rollouts")
+def broken_environment(step: int) -> Mapping[str, float]:
+    """Rollouts end in errors: the environment is broken."""
+    return {"errored_share": 0.01 + 0.4 * after(step, 140, 15)}
+
+
+@pathology(60, "reward_plateau")
+def plateau(step: int) -> Mapping[str, float]:
+    """The reward becomes flat early."""
+    found = {
+        "reward_mean": 0.5 - 0.2 * exp(-step / 20) + 0.02 * noise(step),
+        "entropy": 1.2 - 0.0022 * step,
+    }
+    return with_heldout(step, 0.46 - 0.2 * exp(-step / 20), found)
+
+
+@pathology(150, "throughput")
+def slow_steps(step: int) -> Mapping[str, float]:
+    """Steps take three times as long."""
+    slower = 1 + 2.2 * after(step, 150, 20)
+    return {"rollout_s": 0.7 * STEP_S * slower, "train_s": 0.3 * STEP_S}
+
+
+@pathology(200, "stall", silent_from=200)
+def stall(step: int) -> Mapping[str, float]:
+    """A running job sends nothing any more."""
+    return {}
+
+
 HEALTHY = Pathology("healthy", "A healthy run.", (), 1, lambda step: {})
 
 
