@@ -66,16 +66,11 @@ class GroupReader:
         return can and self._rows is None and not self.names(group)
 
     async def advantages(self) -> Advantages:
-        """How the run that took the step computes advantages.
-
-        Raises:
-            HudError: The service refused or did not answer.
-        """
+        """How the run that took the step computes advantages. Raises HudError."""
         node = self._step.node
         if self._client is None or node is None or node.job_id is None:
             return PLAIN
-        run = await self._client.known_job(node.job_id)
-        return Advantages.of_run(None if run is None else run.parameters)
+        return await _advantages(self._client, node.job_id)
 
     async def known(self, group: Group) -> Group:
         """The group with its trace ids, if the service reports them.
@@ -187,15 +182,10 @@ class JobReader:
         if not traces and requested is None and taken:
             number = newest = taken
             traces = await client.job_traces(self.job.id, step=number)
-        groups = tuple(rollout_groups(traces, await self._advantages(client)))
+        if self._rule is None:  # the job's row does not have it
+            self._rule = await _advantages(client, self.job.id)
+        groups = tuple(rollout_groups(traces, self._rule))
         return Part(self.job, number, newest, True, None, groups)
-
-    async def _advantages(self, client: HudClient) -> Advantages:
-        """How the run computes advantages, which its row does not contain."""
-        if self._rule is None:
-            run = await client.known_job(self.job.id)
-            self._rule = Advantages.of_run(None if run is None else run.parameters)
-        return self._rule
 
     async def _page(self, client: HudClient, requested: int | None) -> Part:
         if self._all is None or job_is_active(self.job):
@@ -205,6 +195,12 @@ class JobReader:
         traces = self._all[(number - 1) * PAGE : number * PAGE]
         groups = tuple(rollout_groups(traces))
         return Part(self.job, number, pages, False, len(self._all), groups)
+
+
+async def _advantages(client: HudClient, job_id: str) -> Advantages:
+    """How a run computes advantages. Raises HudError."""
+    run = await client.known_job(job_id)
+    return Advantages.of_run(None if run is None else run.parameters)
 
 
 def newest_sampled(job: Job) -> int:
@@ -381,14 +377,8 @@ def sibling_rows(group: RolloutGroup, trace_id: str) -> list[Row]:
     for place, rollout in enumerate(group.rollouts, 1):
         trace = rollout.trace
         mark = Content.styled("▸" if trace.id == trace_id else " ", "$foreground")
-        cells = (
-            mark,
-            *_index(rollout, place),
-            *_grade(rollout),
-            _tokens(rollout),
-            _answer_cell(rollout),
-        )
-        rows.append(Row(trace.id, cells))
+        graded = (*_grade(rollout), _tokens(rollout), _answer_cell(rollout))
+        rows.append(Row(trace.id, (mark, _index(rollout, place), *graded)))
     return rows
 
 
@@ -432,23 +422,21 @@ def _job(job: Job, now: float, run: RunRow | None) -> Row:
 def _trace(rollout: Rollout) -> Row:
     trace = rollout.trace
     stop = one_line(trace.stop_reason or ("error" if trace.error else trace.status) or "", 10)
-    warm = (
-        "$warning" if trace.error or trace.stop_reason in ("length", "timeout") else "$text-muted"
-    )
+    cut = trace.error or trace.stop_reason in ("length", "timeout")
     cells = (
-        *_index(rollout, None),
+        _index(rollout, None),
         *_grade(rollout),
         _tokens(rollout),
-        Content.styled(stop, warm),
+        Content.styled(stop, "$warning" if cut else "$text-muted"),
         _answer_cell(rollout),
     )
     return Row(trace.id, cells)
 
 
-def _index(rollout: Rollout, place: int | None) -> tuple[Content]:
+def _index(rollout: Rollout, place: int | None) -> Content:
     index = rollout.trace.rollout
     number = place if index is None else index + 1
-    return (Content.styled("" if number is None else str(number), "$text-muted"),)
+    return Content.styled("" if number is None else str(number), "$text-muted")
 
 
 def _grade(rollout: Rollout) -> tuple[Content, Content]:

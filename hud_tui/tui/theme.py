@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from rich.cells import cell_len
@@ -26,75 +27,74 @@ from textual.theme import Theme
 
 from hud_tui.storage import JsonStore
 
-DARK = Theme(
-    name="hud-dark",
-    dark=True,
-    primary="#7f93ad",
-    secondary="#7f93ad",
-    accent="#63c8ff",
-    warning="#ffb454",
-    error="#ff6e6e",
-    success="#8fce9b",
-    foreground="#d5dce6",
-    background="#0d1117",
-    surface="#141a22",
-    panel="#1c2430",
-    variables={
-        "text-muted": "#8592a3",
-        "text-disabled": "#5b6675",
-        "border": "#2c3745",
-        "border-blurred": "#2c3745",
-        "block-cursor-foreground": "#ffffff",
-        "block-cursor-background": "#2b3b52",
+
+def _themed(theme: Theme, **own: str) -> Theme:
+    """The theme with Textual's variables: most are its own colours, the others are given."""
+    own = {name.replace("_", "-"): colour for name, colour in own.items()}
+    foreground, background, panel, accent = map(
+        str, (theme.foreground, theme.background, theme.panel, theme.accent)
+    )
+    grounds = ("background", "corner-color", "background-hover", "background-active")
+    variables = {
+        "border-blurred": own["border"],
         "block-cursor-text-style": "bold",
-        "block-cursor-blurred-foreground": "#d5dce6",
-        "block-cursor-blurred-background": "#1c2430",
+        "block-cursor-blurred-foreground": foreground,
+        "block-cursor-blurred-background": panel,
         "block-cursor-blurred-text-style": "none",
-        "input-cursor-background": "#d5dce6",
-        "input-selection-background": "#3a5270",
-        "scrollbar": "#2c3745",
-        "scrollbar-hover": "#43536a",
-        "scrollbar-active": "#63c8ff",
-        "scrollbar-background": "#0d1117",
-        "scrollbar-corner-color": "#0d1117",
-        "scrollbar-background-hover": "#0d1117",
-        "scrollbar-background-active": "#0d1117",
-    },
+        "input-cursor-background": foreground,
+        "scrollbar": own["border"],
+        "scrollbar-active": accent,
+        **{f"scrollbar-{ground}": background for ground in grounds},
+        **own,
+    }
+    return replace(theme, variables=variables)
+
+
+DARK = _themed(
+    Theme(
+        name="hud-dark",
+        dark=True,
+        primary="#7f93ad",
+        secondary="#7f93ad",
+        accent="#63c8ff",
+        warning="#ffb454",
+        error="#ff6e6e",
+        success="#8fce9b",
+        foreground="#d5dce6",
+        background="#0d1117",
+        surface="#141a22",
+        panel="#1c2430",
+    ),
+    text_muted="#8592a3",
+    text_disabled="#5b6675",
+    border="#2c3745",
+    block_cursor_foreground="#ffffff",
+    block_cursor_background="#2b3b52",
+    input_selection_background="#3a5270",
+    scrollbar_hover="#43536a",
 )
-LIGHT = Theme(
-    name="hud-light",
-    dark=False,
-    primary="#52657d",
-    secondary="#52657d",
-    accent="#0a6fb4",
-    warning="#a35b00",
-    error="#b3261e",
-    success="#2f7d43",
-    foreground="#1d2530",
-    background="#fbfcfd",
-    surface="#f1f4f7",
-    panel="#e4e9ef",
-    variables={
-        "text-muted": "#5c6977",
-        "text-disabled": "#94a0ad",
-        "border": "#c8d1db",
-        "border-blurred": "#c8d1db",
-        "block-cursor-foreground": "#0d1117",
-        "block-cursor-background": "#c9dcf0",
-        "block-cursor-text-style": "bold",
-        "block-cursor-blurred-foreground": "#1d2530",
-        "block-cursor-blurred-background": "#e4e9ef",
-        "block-cursor-blurred-text-style": "none",
-        "input-cursor-background": "#1d2530",
-        "input-selection-background": "#b9d4ee",
-        "scrollbar": "#c8d1db",
-        "scrollbar-hover": "#a8b5c3",
-        "scrollbar-active": "#0a6fb4",
-        "scrollbar-background": "#fbfcfd",
-        "scrollbar-corner-color": "#fbfcfd",
-        "scrollbar-background-hover": "#fbfcfd",
-        "scrollbar-background-active": "#fbfcfd",
-    },
+LIGHT = _themed(
+    Theme(
+        name="hud-light",
+        dark=False,
+        primary="#52657d",
+        secondary="#52657d",
+        accent="#0a6fb4",
+        warning="#a35b00",
+        error="#b3261e",
+        success="#2f7d43",
+        foreground="#1d2530",
+        background="#fbfcfd",
+        surface="#f1f4f7",
+        panel="#e4e9ef",
+    ),
+    text_muted="#5c6977",
+    text_disabled="#94a0ad",
+    border="#c8d1db",
+    block_cursor_foreground="#0d1117",
+    block_cursor_background="#c9dcf0",
+    input_selection_background="#b9d4ee",
+    scrollbar_hover="#a8b5c3",
 )
 
 
@@ -273,53 +273,37 @@ def _style(index: int) -> Style:
 # meaning of its own is coloured.
 
 
-_BLACK = "#000000"
-CONTRAST = Theme(
-    name="hud-high-contrast",
-    dark=True,
-    primary="#b9cbe4",
-    secondary="#b9cbe4",
-    accent="#6fd3ff",
-    warning="#ffb000",
-    error="#ff8f8f",
-    success="#8dffa0",
-    foreground="#ffffff",
-    background=_BLACK,
-    surface="#0a0d12",
-    panel="#14191f",
-    variables={
-        **DARK.variables,
-        "text-muted": "#a6aebb",
-        "text-disabled": "#9ea6b2",
-        "border": "#8c98a8",
-        "border-blurred": "#8c98a8",
-        "block-cursor-background": "#00355e",
-        "block-cursor-blurred-foreground": "#ffffff",
-        "block-cursor-blurred-background": "#232b35",
-        "input-cursor-background": "#ffffff",
-        "input-selection-background": "#00528f",
-        "scrollbar": "#8c98a8",
-        "scrollbar-hover": "#c8d0da",
-        "scrollbar-active": "#6fd3ff",
-        "scrollbar-background": _BLACK,
-        "scrollbar-corner-color": _BLACK,
-        "scrollbar-background-hover": _BLACK,
-        "scrollbar-background-active": _BLACK,
-    },
+CONTRAST = _themed(
+    Theme(
+        name="hud-high-contrast",
+        dark=True,
+        primary="#b9cbe4",
+        secondary="#b9cbe4",
+        accent="#6fd3ff",
+        warning="#ffb000",
+        error="#ff8f8f",
+        success="#8dffa0",
+        foreground="#ffffff",
+        background="#000000",
+        surface="#0a0d12",
+        panel="#14191f",
+    ),
+    text_muted="#a6aebb",
+    text_disabled="#9ea6b2",
+    border="#8c98a8",
+    block_cursor_foreground="#ffffff",
+    block_cursor_background="#00355e",
+    block_cursor_blurred_background="#232b35",
+    input_selection_background="#00528f",
+    scrollbar_hover="#c8d0da",
 )
-COLOUR_BLIND = Theme(
+COLOUR_BLIND = replace(
+    DARK,
     name="hud-colour-blind",
-    dark=True,
-    primary=DARK.primary,
-    secondary=DARK.secondary,
     accent="#56c4ff",
     warning="#ffa200",
     error="#ff5a36",
     success="#b9c6d6",
-    foreground=DARK.foreground,
-    background=DARK.background,
-    surface=DARK.surface,
-    panel=DARK.panel,
     variables={**DARK.variables, "scrollbar-active": "#56c4ff"},
 )
 TITLES = {

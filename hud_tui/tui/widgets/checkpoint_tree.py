@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from typing import ClassVar, TypeVar
 
@@ -262,35 +263,20 @@ class Marks:
 class Look:
     """What all lines share; made again only when it changes."""
 
-    width: int = 80
-    lanes: int = 1
-    top: float = 1.0
+    width: int
+    lanes: int
+    top: float
     """The reward drawn brightest."""
-    served: Style = field(default_factory=Style)
-    dim: Style = field(default_factory=Style)
-    alarm: Style = field(default_factory=Style)
-    columns: tuple[Column, ...] = ()
-    marks: Marks = field(default_factory=Marks)
-    scale: tuple[float, float] | None = None
+    served: Style
+    dim: Style
+    alarm: Style
+    marks: Marks
+    scale: tuple[float, float] | None
     """Range of the error bars; None if nothing was evaluated."""
 
-    @classmethod
-    def of(
-        cls,
-        measures: tuple[int, int, float],
-        styles: tuple[Style, Style, Style],
-        marks: Marks,
-        scale: tuple[float, float] | None = None,
-    ) -> Look:
-        """
-        Args:
-            measures: Width, number of lanes, and the reward drawn brightest.
-            scale: Range of the error bars; None if nothing was evaluated.
-            styles: Of the head, of secondary text, of an alarm.
-            marks: On checkpoints.
-        """
-        columns = tuple(fit(*measures[:2], bool(marks.notes), scale is not None))
-        return cls(*measures, *styles, columns, marks, scale)
+    @cached_property
+    def columns(self) -> list[Column]:
+        return fit(self.width, self.lanes, bool(self.marks.notes), self.scale is not None)
 
     @property
     def gutter(self) -> int:
@@ -430,9 +416,14 @@ AGE_S = 1.0
 """Seconds between two checks of the displayed ages."""
 
 
-class TreeCanvas(ScrollView, inherit_bindings=False):
-    """A tree with a cursor, under a header. Subclasses move the cursor."""
+T = TypeVar("T")
 
+
+class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
+    """Every checkpoint of a model, under a header. The cursor stays on its checkpoint when steps
+    arrive."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("list")
     ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "tree--served",
@@ -444,6 +435,22 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
 
     run: reactive[Run] = reactive(Run, repaint=False)
     """The run to draw; bound to the screen's."""
+    follow: reactive[bool] = reactive(True)
+    """Whether the cursor follows the head."""
+
+    @dataclass
+    class Moved(Message):
+        """The cursor is on another row, or its row has changed."""
+
+        position: int
+        """Position of the checkpoint; for a folded run of its newest; ROOT for the base weights."""
+        oldest: int
+        """The same, except for a folded run: its oldest."""
+        folded: bool
+
+    @dataclass
+    class Opened(Message):
+        """The row under the cursor was clicked twice."""
 
     def __init__(self, clock: Callable[[], float], id: str | None = None) -> None:
         """`clock` gives Unix seconds, for ages."""
@@ -537,10 +544,11 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
         lanes = self.lanes.lanes if self.cursor.matches is None else 1
         measures = self.width, lanes, max(1.0, self.checkpoints.peak)
         if self._look is None or measures != (self._look.width, self._look.lanes, self._look.top):
-            served = self.get_component_rich_style("tree--served", partial=True)
-            dim = self.get_component_rich_style("tree--dim", partial=True)
-            alarm = self.get_component_rich_style("tree--alarm", partial=True)
-            self._look = Look.of(measures, (served, dim, alarm), self.marks, self._scale)
+            names = "tree--served", "tree--dim", "tree--alarm"
+            served, dim, alarm = (
+                self.get_component_rich_style(name, partial=True) for name in names
+            )
+            self._look = Look(*measures, served, dim, alarm, self.marks, self._scale)
         return self._look
 
     def _measure(self, run: Run) -> None:
@@ -591,30 +599,7 @@ class TreeCanvas(ScrollView, inherit_bindings=False):
                 y = number - top + HEADER
                 self.refresh(Region(cells.start, y, len(cells), 1))
 
-
-T = TypeVar("T")
-
-
-class CheckpointTree(TreeCanvas, can_focus=True, inherit_bindings=False):
-    """Every checkpoint of a model. The cursor stays on its checkpoint when steps arrive."""
-
-    BINDINGS: ClassVar[list[BindingType]] = bindings("list")
-    follow: reactive[bool] = reactive(True)
-    """Whether the cursor follows the head."""
-
-    @dataclass
-    class Moved(Message):
-        """The cursor is on another row, or its row has changed."""
-
-        position: int
-        """Position of the checkpoint; for a folded run of its newest; ROOT for the base weights."""
-        oldest: int
-        """The same, except for a folded run: its oldest."""
-        folded: bool
-
-    @dataclass
-    class Opened(Message):
-        """The row under the cursor was clicked twice."""
+    # The cursor, and what moves it.
 
     @property
     def at(self) -> Moved:

@@ -94,18 +94,6 @@ class Findings(ClickableText):
     source: reactive[str] = reactive("", init=False)
     """Name of what is checked."""
 
-    def watch_findings(self) -> None:
-        self._draw()
-
-    def watch_checking(self) -> None:
-        self._draw()
-
-    def watch_source(self) -> None:
-        self._draw()
-
-    def on_resize(self) -> None:
-        self._draw()
-
     def _draw(self) -> None:
         width, height = self.content_size
         lines = list(islice(self._lines(CHECKS, width), height + 1))
@@ -113,6 +101,8 @@ class Findings(ClickableText):
             lines = list(islice(self._lines(self._worst_first(), width), height - 1))
             lines.append(clicked(Content.styled(keyed(MORE), "$accent"), "launch.details"))
         self.update(Content("\n").join(lines))
+
+    watch_findings = watch_checking = watch_source = on_resize = _draw
 
     def _worst_first(self) -> list[str]:
         level = {level: {f.check for f in self.findings if f.level == level} for level in GLYPHS}
@@ -166,10 +156,8 @@ def _briefly(finding: Finding) -> str:
 
 def worst(findings: Sequence[Finding]) -> Finding | None:
     """The first failure, else the first warning."""
-    by_level = sorted(
-        (one for one in findings if one.level != "ok"), key=lambda one: one.level != "failure"
-    )
-    return by_level[0] if by_level else None
+    bad = (one for one in findings if one.level != "ok")
+    return min(bad, key=lambda one: one.level != "failure", default=None)
 
 
 class Picker(Widget, can_focus=True):
@@ -215,14 +203,14 @@ class Field(Horizontal):
     def __init__(
         self,
         label: str,
-        field: Widget,
+        field: Input | Picker,
         limits: str = "",
         folded: bool = False,
         wide: bool = False,
     ) -> None:
         """
         Args:
-            label: What is typed or picked.
+            label: Names what is typed or picked.
             field: Takes it.
             limits: What is allowed.
             folded: Whether it is shown only when the others are unfolded.
@@ -233,6 +221,16 @@ class Field(Horizontal):
         self.offered = True
         """Whether the user can set it: the model's service has it, and it applies to this run."""
         self._limits_line = Static(limits, classes="limits")
+
+    @property
+    def key(self) -> str:
+        """Id of the widget: a parameter's wire name."""
+        return self.field.id or ""
+
+    @property
+    def typed(self) -> str:
+        """What is typed or picked."""
+        return self.field.value.strip()
 
     def compose(self) -> ComposeResult:
         yield Static(self.label, classes="label long" if len(self.label) > LABEL else "label")
@@ -315,14 +313,14 @@ class RunForm(Grid):
         """
         several = {key: f"{SEVERAL} ".join(map(write, them)) for key, them in (swept or {}).items()}
         for field in self.query(Field):
-            key = field.field.id or ""
+            key = field.key
             field.offered = self._offers(key, values)
-            if key == AT_ONCE_FIELD.key and isinstance(field.field, Input):
+            if key == AT_ONCE_FIELD.key:
                 field.field.value = str(at_once)
-            elif key in values and isinstance(field.field, Input):
-                field.field.value = several.get(key) or write(values[key])
             elif key in values and isinstance(field.field, Picker):
                 _fill_picker(field.field, write(values[key]), several.get(key))
+            elif key in values:
+                field.field.value = several.get(key) or write(values[key])
         self._accepted = values
         self.read()
         self._fold()
@@ -337,7 +335,7 @@ class RunForm(Grid):
         """Show or hide the options of rollouts, which a managed run does not have."""
         self.is_of_environment = is_of_environment
         for field in self.query(Field):
-            field.offered = self._offers(field.field.id or "", self._accepted)
+            field.offered = self._offers(field.key, self._accepted)
         self.read()
         self._fold()
 
@@ -357,7 +355,7 @@ class RunForm(Grid):
         swept: dict[str, tuple[Value, ...]] = {}
         options: dict[str, Any] = {}
         for field in self._offered():
-            if (key := field.field.id or "") in _OPTIONS:
+            if (key := field.key) in _OPTIONS:
                 read = self._read_option(field)
                 field.complain(read is None)
                 good = good and read is not None
@@ -377,13 +375,11 @@ class RunForm(Grid):
 
     def _read_field(self, field: Field) -> tuple[Value, ...] | None:
         """One value, or several; None if one of them is invalid."""
+        key, typed = field.key, field.typed
         if isinstance(field.field, Picker):
-            picked = field.field.value
             if field.field.options == (NO, YES):
-                return (picked == YES,)
-            return tuple(word.strip() for word in picked.split(SEVERAL))
-        assert isinstance(field.field, Input)
-        key, typed = field.field.id or "", field.field.value.strip()
+                return (typed == YES,)
+            return tuple(word.strip() for word in typed.split(SEVERAL))
         try:
             if key == "loss_fn_config":
                 return (read_loss_config(typed) or None,)
@@ -397,17 +393,15 @@ class RunForm(Grid):
 
     def _read_option(self, field: Field) -> dict[str, Any] | None:
         """Fields of `Options`; None if the input is invalid."""
-        assert isinstance(field.field, Input)
         try:
-            return _OPTIONS[field.field.id or ""].read(field.field.value.strip())
+            return _OPTIONS[field.key].read(field.typed)
         except ValueError:
             return None
 
     def _is_set(self, field: Field) -> bool:
         """Whether a folded field differs from its default."""
-        option = _OPTIONS.get(field.field.id or "")
-        if option is not None and isinstance(field.field, Input):
-            return field.field.value.strip() != option.usual
+        if option := _OPTIONS.get(field.key):
+            return field.typed != option.usual
         return self._read_field(field) not in ((None,), (False,))
 
     @property
@@ -429,7 +423,7 @@ class RunForm(Grid):
 
     def _expected(self, field: Field) -> str:
         """What may be typed in a field, e.g. ``Adam beta1: 0 to < 1, or empty, e.g. 0.9``."""
-        key = field.field.id or ""
+        key = field.key
         spec, option = _SPECS.get(key), _OPTIONS.get(key)
         empty = ", or empty" if spec is not None and spec.optional else ""
         usual = option.usual if option is not None else EXAMPLES.get(key)
@@ -443,7 +437,7 @@ class RunForm(Grid):
     def _offer_at_once(self) -> None:
         """Show `at_once` only for sweeps."""
         for field in self.query(Field):
-            if field.field.id == AT_ONCE_FIELD.key and field.offered is not bool(self.swept):
+            if field.key == AT_ONCE_FIELD.key and field.offered is not bool(self.swept):
                 field.offered = field.display = bool(self.swept)
 
     def _fold(self) -> None:
@@ -495,11 +489,9 @@ class FoldRow(Button, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = bindings("fold")
 
     def action_fold(self) -> None:
-        """Show the fields, or hide them."""
         self.press()
 
     def action_unfold(self) -> None:
-        """Show the fields."""
         if not self.screen.has_class("-unfolded"):
             self.press()
 

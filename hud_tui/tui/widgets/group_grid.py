@@ -167,8 +167,7 @@ class StripFace:
     """Draws the visible columns.
 
     If there are more steps than cells, a column is a bin of steps: it shows the last of them, or
-    the
-    one under the crosshair.
+    the one under the crosshair.
     """
 
     tone: Toned
@@ -373,14 +372,8 @@ class GroupGrid(LinesView):
         if not same or run.job is not before.job:
             self._follow()
 
-    def watch_order(self) -> None:
-        self._follow()
-
     def watch_cursor(self) -> None:
         self.pinned = None
-        self._follow()
-
-    def watch_pinned(self) -> None:
         self._follow()
 
     def watch_chart_view(self, before: ChartView, chart_view: ChartView) -> None:
@@ -394,8 +387,7 @@ class GroupGrid(LinesView):
         self.scroll_to(y=0, animate=False)
         self._follow()
 
-    def watch_picked(self) -> None:
-        self.redraw()
+    watch_picked = LinesView.redraw
 
     @property
     def pointed(self) -> int | None:
@@ -426,6 +418,8 @@ class GroupGrid(LinesView):
         if self.pinned not in (None, self.groups.step, node and node.id):
             self.pinned = None  # its batch was discarded while it was sampled
         self.redraw()
+
+    watch_order = watch_pinned = _follow
 
     def _count(self) -> bool:
         """Count rollouts without gradient: some steps now, the rest of a long run in the next

@@ -210,6 +210,12 @@ def fit_text(text: str, width: int) -> str:
     return set_cell_size(text, max(0, width))
 
 
+def cut_in_middle(text: str, width: int) -> str:
+    """A name in at most `width` cells: forks of a sweep differ at the end."""
+    kept = (width - 1) // 3
+    return text if cell_len(text) <= width else f"{text[:kept]}…{text[-(width - 1 - kept) :]}"
+
+
 def resize_virtually(view: ScrollView, size: Size) -> None:
     """Change the scrollable size without a layout of the screen.
 

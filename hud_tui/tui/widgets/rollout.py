@@ -393,12 +393,8 @@ def answers(group: Group, rule: Advantages | None = PLAIN) -> list[Answer]:
     advantages: Sequence[float | None] = [None] * size
     if rule is not None and group.rewards:
         advantages = rule.of(group.rewards)
-    found = [
-        Answer(number, *facts)
-        for number, facts in enumerate(
-            zip(group.rewards, advantages, ids, tokens, strict=True), start=1
-        )
-    ]
+    facts = zip(group.rewards, advantages, ids, tokens, strict=True)
+    found = [Answer(number, *one) for number, one in enumerate(facts, start=1)]
     return sorted(found, key=lambda one: -one.reward)
 
 
@@ -422,11 +418,7 @@ class RolloutColumns(LinesView, can_focus=True):
         self.unread = text
         self.redraw()
 
-    def watch_answers(self) -> None:
-        self.redraw()
-
-    def watch_picked(self) -> None:
-        self.redraw()
+    watch_answers = watch_picked = LinesView.redraw
 
     @property
     def across(self) -> int:
@@ -488,7 +480,8 @@ class RolloutColumns(LinesView, can_focus=True):
         if one.advantage is not None:
             worth = f"advantage {'+' if one.advantage > 0 else ''}{short(one.advantage)}"
         tokens = "" if one.tokens is None else f"{one.tokens} tokens"
-        removed = f"␛ removed ×{count_unsafe(one.text or '')}" if _unsafe(one) else ""
+        unsafe = count_unsafe(one.text or "")
+        removed = f"␛ removed ×{unsafe}" if unsafe else ""
         facts = "  ".join(part for part in (tokens, one_line(one.ended, 20), removed) if part)
         dim = self.tone("dim")
         strong = self.tone("cursor" if picked else "strong")
@@ -524,7 +517,3 @@ class RolloutColumns(LinesView, can_focus=True):
         place = self.first + bank * self.across + event.x // (self.cell + GAP)
         if place < len(self.answers):
             self.picked = place
-
-
-def _unsafe(one: Answer) -> bool:
-    return bool(one.text) and count_unsafe(one.text or "") > 0

@@ -28,7 +28,7 @@ from hud_tui.rl.runs import COLUMNS, RunRow, columns, sort_rows
 from hud_tui.rl.runs import Column as RunColumn
 from hud_tui.rl.sweep import RunGroup, group_rows
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.widgets.lines import LinesView, fit_text, line
+from hud_tui.tui.widgets.lines import LinesView, cut_in_middle, fit_text, line
 
 GAP = 2
 """Cells between two columns."""
@@ -310,9 +310,8 @@ class Arrangement:
         found = sort_rows(rows, self.sort)
         if not self.group:
             return list(found)
-        groups = group_rows(found, self.group)
         lines: list[RunRow | RunGroup] = []
-        for group in groups:
+        for group in group_rows(found, self.group):
             lines += [group, *group.rows]
         return lines
 
@@ -456,12 +455,8 @@ class RunTable(LinesView, can_focus=True):
 
     def _redraw_lines(self, *lines: int) -> None:
         """Redraw only these lines, if they are visible."""
-        spans, inks, base, shown = (
-            self._spans(self.width),
-            self._inks,
-            self.rich_style,
-            [*self.shown],
-        )
+        spans, inks = self._spans(self.width), self._inks
+        base, shown = self.rich_style, [*self.shown]
         for at in lines:
             row = at - self.scroll_offset.y + 1
             if 1 <= row < len(shown) and 0 <= at < len(self.lines):
@@ -651,17 +646,9 @@ class RunTable(LinesView, can_focus=True):
         return line(*((t, tone + ground) for t, tone in parts), (" " * (width - used), ground))
 
 
-def _shortened(text: str, width: int) -> str:
-    """A name shortened in its middle: forks of a sweep differ at the end."""
-    if cell_len(text) <= width or width < 12:
-        return text
-    kept = (width - 1) // 3
-    return f"{text[:kept]}…{text[-(width - 1 - kept) :]}"
-
-
 def _padded(text: str, width: int, one: RunColumn) -> str:
-    if one.key == NAME:
-        text = _shortened(text, width)
+    if one.key == NAME and width >= 12:
+        text = cut_in_middle(text, width)
     right = one.number and one.key not in TO_THE_LEFT
     if len(text) <= width and text.isascii():
         return text.rjust(width) if right else text.ljust(width)

@@ -37,7 +37,7 @@ from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import one_line
 from hud_tui.tui.theme import BRAILLE
 from hud_tui.tui.widgets import chart
-from hud_tui.tui.widgets.lines import LinesView, crossed, fit_text, line, put
+from hud_tui.tui.widgets.lines import LinesView, crossed, cut_in_middle, fit_text, line, put
 
 HUES = ("#56b4e9", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#f0e442", "#3d8fd1")
 """Colours of curves, distinguishable with colour blindness; each curve also has a letter.
@@ -257,17 +257,18 @@ class RunCurves(LinesView, can_focus=False):
         )
         intervals = {self.chosen} if len(drawn) > MOST_INTERVALS else set(self.order)
         for each in drawn:
-            if each.buckets:
-                averaged = one.weight > 0 or each.points
-                dots = chart.draw(each.buckets, scale, 2 * cells, 4 * rows, averaged, False)
-                if each.points and each.row.id in intervals:
-                    apart = _apart(each.buckets, places[each.row.id], 2 * cells)
-                    ends_ = chart.bars(apart, scale, 2 * cells, 4 * rows - 1)
-                    canvas.add(places[each.row.id], ends_)
-                canvas.add(places[each.row.id], dots.line)
-                if each.points:
-                    canvas.mark(places[each.row.id], _marks(each, scale, rows))
-                ends[places[each.row.id]] = scale.share(each.buckets[-1].smooth)
+            if not each.buckets:
+                continue
+            place = places[each.row.id]
+            averaged = one.weight > 0 or each.points
+            dots = chart.draw(each.buckets, scale, 2 * cells, 4 * rows, averaged, False)
+            if each.points and each.row.id in intervals:
+                apart = _apart(each.buckets, place, 2 * cells)
+                canvas.add(place, chart.bars(apart, scale, 2 * cells, 4 * rows - 1))
+            canvas.add(place, dots.line)
+            if each.points:
+                canvas.mark(place, _marks(each, scale, rows))
+            ends[place] = scale.share(each.buckets[-1].smooth)
         letters = _letters(ends, rows) if len(self.order) > 1 else {}
         ticks = {round((1 - scale.share(t)) * (rows - 1)): tick for t, tick in _ticks(scale)}
         dim, strips = self.tone("dim"), []
@@ -316,7 +317,7 @@ def _apart(buckets: Sequence[Bucket], place: int, columns: int) -> list[Bucket]:
 
 
 def _marks(drawn: RunLine, scale: Scale, rows: int) -> list[tuple[int, int]]:
-    """The cell and the row of each point of a line; empty if they would hide the line."""
+    """The cell and the row of each point of a line."""
     shares = ((bucket.column // 2, scale.share(bucket.smooth)) for bucket in drawn.buckets)
     return [(cell, rows - 1 - round(share * (4 * rows - 1)) // 4) for cell, share in shares]
 
@@ -477,7 +478,7 @@ class RunLegend(LinesView, can_focus=True):
         tone = self.tone("faint" if hidden else "plain")
         hue = self.tone("faint") if hidden else self.curves.hue(place_)
         texts = [f"  {fit_text(table[row.id][place], cells)}" for place, _, cells in columns]
-        name_ = fit_text(_middle(self._short_name(row), wide), wide)
+        name_ = fit_text(cut_in_middle(self._short_name(row), wide), wide)
         if one.of_scores:
             texts.insert(0, f"{_interval(one.score(one.series(row.id))):>{INTERVAL}}")
         parts = [
@@ -523,12 +524,6 @@ def _common(names: Sequence[Sequence[str]]) -> list[str]:
     """The words that all begin with."""
     each = zip(*names, strict=False)
     return [first for first, *_ in takewhile(lambda words: len(set(words)) == 1, each)]
-
-
-def _middle(text: str, width: int) -> str:
-    """A name shortened in its middle: forks of a sweep differ at the end."""
-    kept = (width - 1) // 3
-    return text if cell_len(text) <= width else f"{text[:kept]}…{text[-(width - 1 - kept) :]}"
 
 
 # The run under a table's cursor, for a screen that has room for it below the table.
