@@ -102,7 +102,6 @@ VIEWS = {
 
 
 def view_class(name: str) -> type[HudScreen]:
-    """The screen of a view."""
     found: type[HudScreen] = getattr(import_module(f"hud_tui.tui.screens.{name}"), VIEWS[name])
     return found
 
@@ -161,7 +160,6 @@ class Clipboard:
         return len(text.encode()) <= MOST_COPIED
 
     async def notice_for(self, text: str) -> Copied:
-        """The notice for copied text."""
         if self._advised is None:
             self._advised = await to_thread(self._advice)
         began = one_line(text, SHOWN) if len(text) <= SHOWN else f"{one_line(text[:SHOWN])}…"
@@ -507,7 +505,6 @@ class HudApp(App[None]):
             self.run_worker(self._go(place), exclusive=True, group=OPENS)
 
     async def _go(self, place: Place) -> None:
-        """Go to a place; a failure is displayed."""
         try:
             await place.go()
         except HudError as error:
@@ -533,7 +530,6 @@ class HudApp(App[None]):
             await self.run_action(chosen.action.name, chosen.where)
 
     def action_theme(self) -> None:
-        """Change to the next theme, and show its name."""
         self.notify(f"theme: {self.theme_choice.next()}", markup=False, timeout=2)
 
     def action_wear(self, name: str) -> None:
@@ -552,7 +548,6 @@ class HudApp(App[None]):
             self.workspace.show_document()
 
     def action_machines(self) -> None:
-        """Show machines over ssh and rented ones."""
         if self.workspace is not None:
             self.workspace.show_machines()
 

@@ -76,7 +76,6 @@ def pressed(id_: str) -> Content:
 
 
 def shows_view(action: Action) -> bool:
-    """Whether the action shows one of the views."""
     return action.name.startswith("view(") or action.name in (*VIEWS, "machines")
 
 

@@ -175,7 +175,6 @@ class Layout:
 
 
 def file_name(scope: str) -> str:
-    """File name of an account's layout."""
     return f"layout-{scope}"
 
 

@@ -133,7 +133,6 @@ class Part:
         return [rollout.trace for group in self.groups for rollout in group.rollouts]
 
     def group_of(self, trace: Trace) -> RolloutGroup:
-        """The group of a rollout of this part."""
         return next(g for g in self.groups if any(r.trace is trace for r in g.rollouts))
 
     @property
@@ -216,7 +215,6 @@ _TICKS = re.compile("`+")
 
 
 def as_text(trace: Trace, events: TraceEvents | None) -> str:
-    """The conversation as plain text."""
     turns = [f"{role}:\n{text}" for role, text in _turns(trace, events)]
     return "\n\n".join([_title(trace), *turns]) + "\n"
 

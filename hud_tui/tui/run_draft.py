@@ -68,7 +68,6 @@ EVALUATES = ("eval_every", "eval_samples", "baseline")
 
 
 def job_of(model: Model, tasks: Sequence[Task], values: Mapping[str, Value]) -> SubmitJob:
-    """The request."""
     return SubmitJob(
         model_id=model.id,
         dataset=JobDataset(tasks=[task.row() for task in tasks]),
@@ -477,7 +476,6 @@ def _has(task: Task, words: Sequence[str]) -> bool:
 
 
 def task_columns(trial: Trial) -> Sequence[Column]:
-    """The columns of `task_rows`."""
     return COLUMNS if trial.signals or trial.left_out else TASK_COLUMNS
 
 

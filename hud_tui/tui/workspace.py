@@ -290,7 +290,6 @@ class Workspace:
         await self._app.push_screen(JsonScreen(title, document))
 
     def show_machines(self) -> None:
-        """Show the known machines."""
         state = self.session.store.directory
         if state is None:
             show_notice(self._app, "no state directory: no machines are kept")
@@ -337,7 +336,6 @@ class Workspace:
             await sleep(LOOP_S)
 
     def show_log(self) -> None:
-        """Show the command log."""
         log = LogScreen(self.session.store.directory, self._real_clock, self.session.client)
         self._app.push_screen(log)
 

@@ -185,7 +185,6 @@ def crossed(runs: Sequence[Span], cell: int | None) -> list[Span]:
 
 
 def is_blank(runs: Sequence[Span], cell: int) -> bool:
-    """Whether nothing is drawn in a cell of a row."""
     for run in runs:
         if cell < len(run.text):
             return run.kind == "blank"
@@ -467,7 +466,6 @@ class Look:
 
     @property
     def cells(self) -> int:
-        """Cells of the curve."""
         return max(1, self.width - NUMBERS)
 
 
@@ -730,7 +728,6 @@ class MetricGrid(RunChart):
         return chart.last
 
     def move(self, columns: int, rows: int) -> None:
-        """Move the choice by columns and rows."""
         self.move_to(self.index + columns + rows * self.per_row)
 
     def move_to(self, place: int) -> None:

@@ -249,7 +249,6 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
         return "\n".join(line.plain for line in self.lines)
 
     def show(self, lines: Sequence[Content]) -> None:
-        """Replace the lines."""
         before, self.lines = self.lines, lines
         resize_virtually(self, Size(self.width, len(lines)))
         top = self.scroll_offset.y

@@ -162,7 +162,6 @@ def completion_of(trace: Trace, events: TraceEvents | None) -> str:
 
 
 def role_of(event: TraceEvent) -> str:
-    """Who speaks."""
     return ROLES.get(event.kind, one_line(event.kind, 20))
 
 

@@ -63,36 +63,29 @@ class RowList(ScrollView, can_focus=True):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--title", "rows--heading", "rows--cursor"}
 
     @dataclass
-    class Moved(Message):
+    class OfList(Message):
+        """A message that a screen tells by its list, as in ``@on(RowList.Moved, "#jobs")``."""
+
+        row_list: RowList
+
+        @property
+        def control(self) -> RowList:
+            return self.row_list
+
+    @dataclass
+    class Moved(OfList):
         """The cursor is on another row."""
 
-        row_list: RowList
         key: str | None
 
-        @property
-        def control(self) -> RowList:
-            return self.row_list
-
     @dataclass
-    class Opened(Message):
+    class Opened(OfList):
         """A row was clicked twice."""
 
-        row_list: RowList
         key: str
 
-        @property
-        def control(self) -> RowList:
-            return self.row_list
-
-    @dataclass
-    class Titled(Message):
+    class Titled(OfList):
         """The line of titles was clicked."""
-
-        row_list: RowList
-
-        @property
-        def control(self) -> RowList:
-            return self.row_list
 
     def __init__(
         self, columns: Sequence[Column], id: str | None = None, least: int = 12, most: int = 1000
@@ -111,7 +104,6 @@ class RowList(ScrollView, can_focus=True):
 
     @property
     def key(self) -> str | None:
-        """The key of the row under the cursor."""
         return self.rows[self.cursor].key if 0 <= self.cursor < len(self.rows) else None
 
     @property
@@ -392,7 +384,6 @@ class RunTable(LinesView, can_focus=True):
 
     @property
     def row(self) -> RunRow | None:
-        """The run under the cursor."""
         found = self.lines[self.cursor] if 0 <= self.cursor < len(self.lines) else None
         return found if isinstance(found, RunRow) else None
 

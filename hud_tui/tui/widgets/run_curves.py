@@ -121,7 +121,6 @@ class Compared:
 
 
 def letter(place: int) -> str:
-    """Letter of a curve in the chart."""
     return LETTERS[place] if place < len(LETTERS) else "·"
 
 
@@ -199,7 +198,6 @@ class RunCurves(LinesView, can_focus=False):
         self.redraw()
 
     def place(self, id_: str) -> int:
-        """A run's place in the order."""
         return self.order.index(id_)
 
     def hue(self, place: int) -> Style:
