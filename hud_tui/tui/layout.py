@@ -86,9 +86,9 @@ class Choices:
 def read_choices(store: JsonStore) -> Choices:
     """Read the stored choices; an invalid field gets its default."""
     found = store.read(FILE)
-    good = {name: found[name] for name, check in _CHECKS.items() if check(found.get(name))}
-    if bad := [name for name in found if name in _CHECKS and name not in good]:
-        store.leave(FILE, f"{bad[0]}: expected {_EXPECTED[bad[0]]}")
+    good = {name: found[name] for name, (check, _) in _FIELDS.items() if check(found.get(name))}
+    if bad := [name for name in found if name in _FIELDS and name not in good]:
+        store.leave(FILE, f"{bad[0]}: expected {_FIELDS[bad[0]][1]}")
     names = {name: _names(good.pop(name, ())) for name in ("order", "hidden")}
     return Choices(**{**good, **names, "axis": Axis(good.get("axis", Axis.STEP))})
 
@@ -114,21 +114,17 @@ def _is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-_CHECKS: dict[str, Callable[[object], bool]] = {
-    "order": _are_names,
-    "hidden": _are_names,
-    "smoothing": lambda value: type(value) is int and 0 <= value < len(WEIGHTS),
-    "axis": lambda value: value in list(Axis),
-    "log": _is_flag,
-    "clip": _is_flag,
-    "envelope": _is_flag,
+def _is_smoothing(value: object) -> bool:
+    return type(value) is int and 0 <= value < len(WEIGHTS)
+
+
+_FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    **dict.fromkeys(("order", "hidden"), (_are_names, "a list of metrics' names")),
+    **dict.fromkeys(("log", "clip", "envelope"), (_is_flag, "true or false")),
+    "smoothing": (_is_smoothing, f"a number from 0 to {len(WEIGHTS) - 1}"),
+    "axis": (list(Axis).__contains__, f"one of {', '.join(Axis)}"),
 }
-_EXPECTED = {
-    **dict.fromkeys(("order", "hidden"), "a list of metrics' names"),
-    **dict.fromkeys(("log", "clip", "envelope"), "true or false"),
-    "smoothing": f"a number from 0 to {len(WEIGHTS) - 1}",
-    "axis": f"one of {', '.join(Axis)}",
-}
+"""What each field has to be."""
 
 
 Line = Annotated[str, Field(max_length=1000)]

@@ -280,11 +280,7 @@ def _figures(one: Evaluation) -> Iterator[Content]:
     for figure in figures(one):
         found = figure.estimate
         ends = "" if found.low is None else f"   {short(found.low)} – {short(found.high)}"
-        yield Content.assemble(
-            (f"{figure.label:<{METRIC}}", "$text-muted"),
-            f"{short(found.value):>7}",
-            (ends, "$text-muted"),
-        )
+        yield _valued(figure.label, found.value, ends)
 
 
 def _scored(mean: float | None, over: str) -> str:
@@ -361,11 +357,12 @@ def _table(
     for key in keys:
         delta = signed(change(beside[key], shown[key])) if key in beside else ""
         title = fit_text(one_line(metric(key).title, 200), METRIC - 1)
-        yield Content.assemble(
-            (f"{title} ", "$text-muted"),
-            f"{short(shown[key]):>7}",
-            (f"   {delta}", "$text-muted"),
-        )
+        yield _valued(title, shown[key], f"   {delta}")
+
+
+def _valued(title: str, value: float, more: str) -> Content:
+    number = f"{short(value):>7}"
+    return Content.assemble((f"{title:<{METRIC}}", "$text-muted"), number, (more, "$text-muted"))
 
 
 def _groups(run: Run, position: int) -> Iterator[Content]:
