@@ -298,7 +298,11 @@ async def test_an_empty_view_says_what_to_press() -> None:
 
 async def test_odd_metrics_are_drawn_and_hostile_names_are_text() -> None:
     async with staged(runs.odd_metrics()) as (stage, pilot):
-        await pilot.press("l", "l")
+        await pilot.press("x")
+        chart = text_of(stage.live.query_one(FocusChart))
+        assert "by step: time not reported" in chart
+        assert "80" in chart.splitlines()[-2]
+        await pilot.press("x", "x", "l", "l")
         constants = str(stage.live.query_one(ConstantLine).render())
         assert "constant: constant .700 · zero 0" in constants
         await pilot.resize_terminal(120, 60)
@@ -334,14 +338,6 @@ async def test_only_lines_that_changed_are_repainted(monkeypatch: pytest.MonkeyP
         still = {id(pane) for pane, _ in asked}
         assert id(stage.live.query_one(EventLog)) not in still
         assert id(stage.live.query_one(FocusChart)) in still
-
-
-async def test_without_times_the_x_axis_stays_that_of_steps() -> None:
-    async with staged(runs.odd_metrics()) as (stage, pilot):
-        await pilot.press("x")
-        chart = text_of(stage.live.query_one(FocusChart))
-        assert "by step: time not reported" in chart
-        assert "80" in chart.splitlines()[-2]
 
 
 LONG = (
@@ -427,18 +423,13 @@ async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
         await pilot.press("h")
         chart = stage.live.query_one(FocusChart)
         await until(lambda: "⚑ off-policy drift limit .012" in text_of(chart))
-        await stage.show(replace(run, alarms=Report((alarm,), quiet=frozenset({alarm.id}))))
-        assert stage.live.charted[0] == "reward_mean"
-
-
-async def test_a_small_screen_shows_an_alarm_s_limit_instead_of_the_change() -> None:
-    alarm = runs.alarm(4, metric="kl_sample_train", limit=0.0123)
-    async with staged(replace(runs.run_of(30), alarms=Report((alarm,)))) as (stage, pilot):
         for size, rows in (((80, 24), 2), ((100, 30), 2), ((120, 40), 3)):
             await pilot.resize_terminal(*size)
             await pilot.pause()
-            assert stage.live.metrics.curve_rows == rows
+            assert stage.live.metrics.curve_rows == rows, "of two rows it takes the change's"
             await until(lambda: "╌ .012" in text_of(stage.live.metrics))
+        await stage.show(replace(run, alarms=Report((alarm,), quiet=frozenset({alarm.id}))))
+        assert stage.live.charted[0] == "reward_mean"
 
 
 async def test_the_chart_of_an_alarm_that_was_opened_names_it_and_its_limit() -> None:

@@ -86,21 +86,18 @@ async def test_steps_that_the_head_was_set_back_from_are_named_with_the_key_that
         assert live.chart_view.overlay.name == "step-000005"
 
 
-def test_the_run_s_steps_are_told_from_the_tree_s() -> None:
-    run = runs.run_of(60)
-    freshness = Liveness(State.LIVE, "stream", 1.0)
-    assert "step 60/400  " in status_line(run, freshness, None, 120).plain
-    again = replace(run, job=run.job.model_copy(update={"step": 20}))
-    assert "step 20/400 of this run" in status_line(again, freshness, None, 120).plain
-    assert "step 20/400 of this run" in status_line(again, freshness, None, 80).plain
+def test_the_run_s_steps_are_told_from_the_tree_s_and_its_name_has_a_quarter_of_the_line() -> None:
+    def line(width: int, **job: Any) -> str:
+        run = runs.run_of(60)
+        run = replace(run, job=run.job.model_copy(update=job))
+        return status_line(run, Liveness(State.LIVE, "stream", 1.0), None, width).plain
 
-
-def test_a_run_s_name_has_a_quarter_of_a_wide_line() -> None:
-    run, freshness = runs.run_of(60), Liveness(State.LIVE, "stream", 1.0)
+    assert "step 60/400  " in line(120)
+    assert "step 20/400 of this run" in line(120, step=20)
+    assert "step 20/400 of this run" in line(80, step=20)
     name = "A running job sends nothing any more"
-    run = replace(run, job=run.job.model_copy(update={"name": name}))
-    assert status_line(run, freshness, None, 200).plain.startswith(f" {name} running  step 60")
-    assert status_line(run, freshness, None, 120).plain.startswith(f" {name[:30].rstrip()}")
+    assert line(200, name=name).startswith(f" {name} running  step 60")
+    assert line(120, name=name).startswith(f" {name[:30].rstrip()}")
 
 
 async def test_d_says_what_the_run_was_started_with(served: Served) -> None:

@@ -40,7 +40,7 @@ def row(number: int) -> Row:
     return Row(str(number), (Content("*"), Content(f"row {number}"), Content("x"), Content("7")))
 
 
-async def test_many_rows_are_scrolled_by_the_cursor() -> None:
+async def test_the_cursor_scrolls_many_rows_keeps_its_own_and_passes_headings() -> None:
     app = Shown()
     async with app.run_test(size=(60, 10)) as pilot:
         rows = app.query_one(RowList)
@@ -53,14 +53,9 @@ async def test_many_rows_are_scrolled_by_the_cursor() -> None:
         await pilot.press("home", "pagedown")
         assert rows.key == "8"
 
-
-async def test_the_cursor_keeps_its_row_and_passes_headings() -> None:
-    app = Shown()
-    async with app.run_test(size=(60, 10)) as pilot:
-        rows = app.query_one(RowList)
-        rows.focus()
         heading = Row("h", (Content("heading"),), heading=True)
         rows.show([heading, row(1), heading, row(2)])
+        await pilot.press("home")
         assert rows.key == "1"
         await pilot.press("down")
         assert rows.key == "2"
