@@ -239,7 +239,8 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     yield _line("held-out", _scored(own.heldout, own.over))
     yield _line("change", _change(run, position))
     yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
-    yield _line("trained", f"on reward {_batch(node.mean_reward, known)}")
+    spread = f" ± {short(known['reward_std'])}" if "reward_std" in known else ""
+    yield _line("trained", f"on reward {short(node.mean_reward)}{spread}")
     yield _line("loss", one_line(node.loss_fn or "–", 24))
     yield _line("lr", short(node.learning_rate))
     yield _line("datums", f"{_count(node.num_datums)} from {_count(node.num_traces)} traces")
@@ -288,11 +289,6 @@ def _scored(mean: float | None, over: str) -> str:
     if mean is None:
         return "–"
     return f"{short(mean)}   own{f', {over}' if over else ''}"
-
-
-def _batch(reward: float | None, known: Mapping[str, float]) -> str:
-    spread = f" ± {short(known['reward_std'])}" if "reward_std" in known else ""
-    return f"{short(reward)}{spread}"
 
 
 def _change(run: Run, position: int) -> str:
