@@ -194,8 +194,9 @@ async def _work(client: HudClient, args: argparse.Namespace) -> int:
             known = {row.id: row for row in await table.read([row.id for row in named])}
             named = [known.get(row.id, row) for row in named]
         rows = list({row.id: row for row in named}.values())
-    keep = parse_filter(args.filter or "", time())
-    found = sort_rows([row for row in rows if keep(row)], args.sort or "")
+    now = time()
+    keep = parse_filter(args.filter or "", now)
+    found = sort_rows([row for row in rows if keep(row)], args.sort or "", now)
     shown = found[: args.limit]
     if args.headless:
         emit("runs", _document(args, table, len(found), shown))
@@ -226,9 +227,8 @@ async def _change(
 def run_document(row: RunRow) -> dict[str, Any]:
     """A run in documents: its row and derived values."""
     found = {one.name: plain(getattr(row, one.name)) for one in fields(row)}
-    silent_s = row.silent_s(time())
-    eta_s = row.eta_s if silent_s is None else None
-    derived = {"step_s": row.step_s, "eta_s": eta_s, "silent_s": silent_s}
+    now = time()
+    derived = {"step_s": row.step_s, "eta_s": row.left_s(now), "silent_s": row.silent_s(now)}
     return {**found, "active": row.active, **derived}
 
 

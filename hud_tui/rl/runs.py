@@ -7,7 +7,7 @@ A row is what a run was given (model, starting checkpoint, taskset, parameters) 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 from statistics import fmean
 from typing import Any
@@ -115,6 +115,10 @@ class RunRow:
             return None
         silent = now - self.stepped_at
         return silent if is_stalled(silent, self.step_s) else None
+
+    def left_s(self, now: float) -> float | None:
+        """As `eta_s`; None while a step is overdue."""
+        return None if self.silent_s(now) is not None else self.eta_s
 
 
 @lru_cache(4096)
@@ -588,9 +592,14 @@ def value_text(value: object) -> str:
 # Sorting and filtering.
 
 
-def sort_rows(rows: Iterable[RunRow], by: str) -> list[RunRow]:
+def sort_rows(rows: Iterable[RunRow], by: str, now: float = 0.0) -> list[RunRow]:
     """Sort by columns, separated by commas; ``-`` before one sorts the largest first, e.g.
     ``model,-reward``. The sort is stable; missing values come last.
+
+    Args:
+        rows: The runs.
+        by: As above.
+        now: Unix seconds, from which on a stalled run has no ETA.
 
     Raises:
         HudUsage: No such column.
@@ -599,6 +608,7 @@ def sort_rows(rows: Iterable[RunRow], by: str) -> list[RunRow]:
     for word in reversed([word.strip() for word in by.split(",") if word.strip()]):
         down = word.startswith("-")
         value = column(word.removeprefix("-")).value
+        value = partial(RunRow.left_s, now=now) if word.removeprefix("-") == "eta" else value
         keyed = [(value(row), row) for row in found]
         known = [(_key(key), row) for key, row in keyed if key is not None]
         known.sort(key=lambda pair: pair[0], reverse=down)  # reverse keeps the order of equals
@@ -664,7 +674,7 @@ def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
 
     Args:
         expression: As typed.
-        now: Unix seconds that ages are relative to.
+        now: Unix seconds that ages are relative to, and from which on a stalled run has no ETA.
 
     Raises:
         HudUsage: An invalid term; the message names it.
@@ -673,6 +683,8 @@ def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
     def number(key: str) -> Callable[[RunRow], float | None] | None:
         if key == "age":
             return lambda row: None if row.created_at is None else now - row.created_at
+        if key == "eta":
+            return partial(RunRow.left_s, now=now)
         if key.startswith(PARAMETER):
             name = key.removeprefix(PARAMETER)
             return lambda row: _number(row.parameters.get(name), None)

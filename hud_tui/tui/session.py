@@ -257,6 +257,8 @@ class RunSession:
             of = (row for row in rows if row.kind != "training")
             mine = next((row for row in of if row.model_id == run.model.id), None)
         self.loop = mine
+        if self._follower is not None:
+            self._follower.loop = mine
 
     def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
         """Select a model.
@@ -543,6 +545,8 @@ class Follower:
         """`time.monotonic()` when the service stopped answering; None while it answers."""
         self._advice = keyed(GONE if client.settings.local else UNREACHABLE)
         self._feed = client.feed(model.id)
+        self.loop: RunRow | None = None
+        """The loop that trains the model from outside, which can be silent too."""
         self._latest = self.run
         self._event_at: float | None = None
         self._aside = False
@@ -593,7 +597,10 @@ class Follower:
         """Let the detectors read the next steps; the next frame displays their report."""
         if self._aside:
             return
-        report = self.alarms.detect(self._latest, _whole(self._silent_s))
+        silent = self._silent_s
+        if silent is None and self.loop is not None:
+            silent = self.loop.silent_s(self._clock())
+        report = self.alarms.detect(self._latest, _whole(silent))
         if report is not self._latest.alarms:
             self._latest = replace(self._latest, alarms=report)
 

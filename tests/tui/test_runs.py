@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
+from time import time
 from typing import Any
 from uuid import uuid4
 
@@ -568,6 +569,10 @@ async def test_a_loop_has_a_name_a_model_a_reward_and_an_end_in_every_list(
         text = drawn(flown.view.query_one(RunTable))
         for word in ("my loop", "running", "2/10", "looped"):
             assert word in text
+        session = flown.view.session
+        assert session.run.alarms.alarms == ()
+        session._follower._clock = lambda: time() + 3600
+        await flown.until(lambda: [one.name for one in session.run.alarms.alarms] == ["stall"])
 
 
 async def test_a_loop_without_a_job_is_told_of_in_live_and_seldom_asked_for(

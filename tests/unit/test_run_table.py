@@ -262,6 +262,10 @@ def test_a_loop_outside_the_service_without_a_step_is_stalled_and_has_no_end_in_
     assert loop_left(loop, NOW + 14) == "50 s left"
     assert (loop.silent_s(NOW + 180), eta.text(loop, NOW + 180)) == (180, "stalled")
     assert loop_left(loop, NOW + 180) == "no step for 3m00s"
+    going = replace(loop, id="g", stepped_at=NOW + 170, step=9)
+    for now, order, within in ((NOW, "lg", "lg"), (NOW + 180, "gl", "g")):
+        assert ids(sort_rows([going, loop], "eta", now)) == order
+        assert ids([one for one in (loop, going) if parse_filter("eta<90", now)(one)]) == within
     document = run_document(loop)
     assert document["eta_s"] is None
     assert document["silent_s"] > 180

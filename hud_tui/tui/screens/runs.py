@@ -423,15 +423,15 @@ class RunsScreen(HudScreen):
         """Draw the rows that match the filter."""
         if not self.is_attached:
             return
-        text, self._wrong = self.filter_field.value, ""
+        text, self._wrong, now = self.filter_field.value, "", self.context.clock()
         try:
-            keep = parse_filter(text, self.context.clock())
+            keep = parse_filter(text, now)
         except HudUsage as error:  # while the filter is incomplete, the rows stay
             self._wrong = f"{error.message}. {error.hint}"
             self._show_title()
             return
         rows = [row for row in self.rows or () if keep(row)] if text else self.rows or ()
-        self.table.show(self.table.arrangement.lines(rows), self._titles)
+        self.table.show(self.table.arrangement.lines(rows, now), self._titles)
         empty = "" if rows else self._empty()
         self.set_class(bool(empty), "-empty")
         self.query_one("#runs-empty", Static).update(empty)

@@ -297,9 +297,10 @@ class Arrangement:
         key, down = self.sorted_by
         return f"-{one.key}" if (not down if key == one.key else one.number) else one.key
 
-    def lines(self, rows: Sequence[RunRow]) -> list[RunRow | RunGroup]:
-        """The table's lines: rows in their order, under a heading for each group."""
-        found = sort_rows(rows, self.sort)
+    def lines(self, rows: Sequence[RunRow], now: float) -> list[RunRow | RunGroup]:
+        """The table's lines: rows in their order at `now` (Unix seconds), under a heading for each
+        group."""
+        found = sort_rows(rows, self.sort, now)
         if not self.group:
             return list(found)
         lines: list[RunRow | RunGroup] = []
