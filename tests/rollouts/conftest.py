@@ -7,7 +7,7 @@ import pytest
 
 from hud_tui.rollouts.control import known_runs
 from tests.conftest import Served
-from tests.rollouts.driving import Driven, stand_in_venv, write_sums
+from tests.rollouts.driving import Driven, make_venv, write_sums
 from tests.service.clients import fork_of, over_socket
 from tests.service.conftest import bare, hud, own_directories, text
 
@@ -17,7 +17,7 @@ __all__ = ["bare", "hud", "own_directories", "text"]
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[Path]:
     """The stand-in's environment with its interpreter beside it; no driver outlives the test."""
-    stand_in_venv(tmp_path / "env")
+    make_venv(tmp_path / "env" / ".venv")
     yield write_sums(tmp_path / "env")
     for folder in known_runs(tmp_path / "state").values():
         folder.ask_to_cancel()

@@ -30,15 +30,18 @@ class StandIn(WorkerProcess):
         return [sys.executable, "-m", STAND_IN]
 
 
-def stand_in_venv(directory: Path) -> None:
-    """A virtual environment beside an environment, whose Python is the stand-in."""
-    python = directory / ".venv" / "bin" / "python"
+def make_venv(directory: Path, sdk: bool = True) -> str:
+    """A virtual environment whose Python is the stand-in; its path. `sdk`: whether it has the
+    SDK."""
+    python = directory / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\ncd {os.getcwd()} && exec {sys.executable} -m {STAND_IN}\n")
     python.chmod(0o755)
-    package = directory / ".venv" / "lib" / "python3" / "site-packages" / "hud"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
+    if sdk:
+        package = directory / "lib" / "python3.11" / "site-packages" / "hud"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+    return str(python)
 
 
 def order_for(model: Model, source: Path, data: Path, **more: Any) -> Order:

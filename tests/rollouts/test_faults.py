@@ -154,6 +154,14 @@ class Hosted:
             await told.news.wait()
         return told.exited
 
+    async def graded(self, number: int) -> None:
+        """Wait until it is, before it exits."""
+        told = self.told[number]
+        while not told.is_graded:
+            assert told.exited is None, told
+            told.news.clear()
+            await told.news.wait()
+
     async def end(self, number: int) -> dict[str, Any]:
         """Ask it to, and wait."""
         self.ask(do="end", number=number)
@@ -251,13 +259,9 @@ async def test_what_costs_nothing_is_graded_and_leaves_nothing(source: Path) -> 
     async with hosted(source) as host:
         kinds = [(phase, kind) for phase in PHASES for kind in HARMLESS]
         for (phase, kind), number in {one: host.begin(*one) for one in kinds}.items():
-            told = host.told[number]
-            while not told.is_graded:
-                assert told.exited is None, (phase, kind, told)
-                told.news.clear()
-                await told.news.wait()
+            await host.graded(number)
             await host.end(number)
-            assert told.failure is None, (phase, kind)
+            assert host.told[number].failure is None, (phase, kind)
     assert "a line of the environment" in (source.parent / "log").read_text()
 
 
@@ -269,10 +273,7 @@ async def test_memory_is_looked_at_when_it_is_ready_and_when_it_ends(source: Pat
             exited = await host.exited(host.begin("ready", "hoards"))
         assert said in exited["why"]
         number = host.begin("end", "hoards")
-        told = host.told[number]
-        while not told.is_graded:
-            told.news.clear()
-            await told.news.wait()
+        await host.graded(number)
         exited = await host.end(number)
         assert (exited["is_expected"], exited["why"]) == (True, None)
     assert (source.parent / "log").read_text().count(said) == 2
@@ -283,34 +284,27 @@ class Reward:
         self.reward = reward
 
 
-async def test_a_wrong_reward_is_told_with_its_line() -> None:
-    for grade, said in (
-        (nan, "the reward is nan: not finite"),
-        (Reward(-inf), "the reward is -inf: not finite"),
-        (10**400, "the reward is too large: not finite"),
-        ("0.5", "the reward is of type str: yield a number"),
-        (None, "the reward is of type NoneType: yield a number"),
-        ({"reward": 1.0}, "a dict without 'score', with ['reward']"),
-        ({"score": "high"}, "the reward is of type str"),
-        ({"score": nan}, "the reward is nan"),
-    ):
-        assert said in (await _refused(1, "prompt", grade))["message"]
-
-
-async def test_a_wrong_prompt_is_told_with_its_line() -> None:
-    for prompt in (nan, 7, object()):
-        assert "the prompt is of type" in (await _refused(0, prompt, 0.5))["message"]
-
-
 async def price() -> int:
     return 3
 
 
-async def test_a_prompt_or_a_reward_that_lacks_its_await_is_told_so() -> None:
-    failure = await _refused(0, price(), 0.5)
-    assert failure["message"] == "the prompt is a coroutine: yield await price(…)"
-    failure = await _refused(1, "prompt", price())
-    assert failure["message"] == "the reward is a coroutine: yield await price(…)"
+async def test_a_wrong_prompt_or_reward_is_told_with_its_line() -> None:
+    for *values, said in (
+        (nan, "the prompt is of type float"),
+        (7, "the prompt is of type int"),
+        (object(), "the prompt is of type object"),
+        (price(), "the prompt is a coroutine: yield await price(…)"),
+        ("prompt", nan, "the reward is nan: not finite"),
+        ("prompt", Reward(-inf), "the reward is -inf: not finite"),
+        ("prompt", 10**400, "the reward is too large: not finite"),
+        ("prompt", "0.5", "the reward is of type str: yield a number"),
+        ("prompt", None, "the reward is of type NoneType: yield a number"),
+        ("prompt", {"reward": 1.0}, "a dict without 'score', with ['reward']"),
+        ("prompt", {"score": "high"}, "the reward is of type str"),
+        ("prompt", {"score": nan}, "the reward is nan"),
+        ("prompt", price(), "the reward is a coroutine: yield await price(…)"),
+    ):
+        assert str(said) in (await _refused(*values))["message"]
 
 
 async def test_an_error_about_a_coroutine_says_which_await_is_missing() -> None:
@@ -361,8 +355,8 @@ def test_a_call_without_await_is_told_with_the_failure_that_follows(tmp_path: Pa
     assert "never awaited" in done.stderr, "the log has it, too"
 
 
-async def _refused(yields: int, *values: object) -> dict[str, Any]:
-    """The failure of a template at its so-many-th yield, from 0."""
+async def _refused(*values: object) -> dict[str, Any]:
+    """The failure of a template at its last yield, of a prompt or a reward."""
 
     async def template() -> AsyncIterator[object]:
         for value in values:
@@ -370,10 +364,10 @@ async def _refused(yields: int, *values: object) -> dict[str, Any]:
 
     told: list[dict[str, Any]] = []
     made = Watched(template(), Doing(__file__, told.append))
-    for _ in range(yields):
+    for _ in values[1:]:
         await anext(made)
     with pytest.raises(ValueError, match=r"yield|finite|dict"):
-        await (made.asend("answer") if yields else anext(made))
+        await (made.asend("answer") if values[1:] else anext(made))
     [failure] = [one["failure"] for one in told if "failure" in one]
     line = template.__code__.co_firstlineno + 2
     assert (failure["file"], failure["line"]) == (__file__, line)
@@ -395,13 +389,17 @@ def test_a_task_that_is_no_json_is_named() -> None:
             _row(Row("prices", {"price": value}))
 
 
+async def _graded(template: AsyncIterator[object]) -> Any:
+    made = Watched(template, Doing(__file__, lambda told: None))
+    await anext(made)
+    return await made.asend("answer")
+
+
 async def test_a_template_that_ends_without_a_grade_scores_nothing_and_says_so() -> None:
     async def template() -> AsyncIterator[object]:
         yield "prompt"
 
-    made = Watched(template(), Doing(__file__, lambda told: None))
-    await anext(made)
-    grade = await made.asend("answer")
+    grade = await _graded(template())
     place = f"{__file__}:{template.__code__.co_firstlineno}"
     assert grade == {"score": 0.0, "info": {"no grade": place}}
     made_so = {"turns": 1, "tokens": 1, "tool_calls": 0, "reward": 0.0, "seconds": 1.0}
@@ -416,7 +414,5 @@ async def test_what_is_not_finite_beside_a_reward_is_left_out() -> None:
         yield "prompt"
         yield {"score": 0.5, "info": {"loss": nan, "each": [1.0, inf]}}
 
-    made = Watched(template(), Doing(__file__, lambda told: None))
-    await anext(made)
-    grade = await made.asend("answer")
+    grade = await _graded(template())
     assert grade == {"score": 0.5, "info": {"loss": None, "each": [1.0, None]}}

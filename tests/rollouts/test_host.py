@@ -13,22 +13,24 @@ from hud_tui.rollouts.process import SDK, find_interpreter, how_to_get_the_sdk
 from hud_tui.rollouts.run_files import OPTIONS, Option, Options
 from hud_tui.rollouts.watched import failure_of, failure_text
 from hud_tui.rollouts.worker import Worker, not_served, probe
+from tests.rollouts.driving import make_venv
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
-def failure_in(path: Path) -> dict[str, object]:
-    """Of an environment's import."""
+def failure_in(folder: Path, text: str) -> dict[str, object]:
+    """Of the import of an environment with this text."""
+    path = folder / "env.py"
+    path.write_text(text)
     try:
-        exec(compile(path.read_text(), path, "exec"), {"__name__": "env"})
-    except Exception as error:
+        exec(compile(text, path, "exec"), {"__name__": "env"})
+    except (Exception, SystemExit) as error:
         return failure_of(error, str(path), "import")
     raise AssertionError("nothing was raised")
 
 
 def test_a_syntax_error_is_file_line_and_caret(tmp_path: Path) -> None:
-    (tmp_path / "env.py").write_text("one = 1\ntwo = = 2\n")
-    failure = failure_in(tmp_path / "env.py")
+    failure = failure_in(tmp_path, "one = 1\ntwo = = 2\n")
     assert (failure["line"], failure["message"]) == (2, "invalid syntax")
     shown = str(failure["traceback"]).splitlines()
     assert shown[0] == f'  File "{tmp_path}/env.py", line 2'
@@ -44,10 +46,9 @@ def test_an_error_of_an_imported_file_says_who_imports_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: str, kind: str, line: int
 ) -> None:
     """And frames of the import system are not the user's."""
-    (tmp_path / "env.py").write_text(f"one = 1\nimport a_helper_{kind}\n")
     (tmp_path / f"a_helper_{kind}.py").write_text(helper)
     monkeypatch.syspath_prepend(str(tmp_path))
-    failure = failure_in(tmp_path / "env.py")
+    failure = failure_in(tmp_path, f"one = 1\nimport a_helper_{kind}\n")
     where = (failure["file"], failure["line"], failure["type"])
     assert where == (str(tmp_path / f"a_helper_{kind}.py"), line, kind)
     shown = str(failure["traceback"])
@@ -103,28 +104,16 @@ def test_the_extra_has_what_the_hint_names() -> None:
     assert tuple(one.partition(";")[0] for one in extras["env"]) == SDK
 
 
-def make_venv(directory: Path, sdk: bool) -> str:
-    """A virtual environment as its files tell; its Python's path."""
-    python = directory / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.touch()
-    if sdk:
-        package = directory / "lib" / "python3.11" / "site-packages" / "hud"
-        package.mkdir(parents=True)
-        (package / "__init__.py").touch()
-    return str(python)
-
-
 def test_the_nearest_interpreter_with_the_sdk_is_taken(tmp_path: Path) -> None:
     source = tmp_path / "project" / "env.py"
     (tmp_path / ".git").mkdir()
-    ours = make_venv(tmp_path / "ours", sdk=False)
+    ours = make_venv(tmp_path / "ours", False)
     assert find_interpreter(source, None, ours).python == ours
-    near = make_venv(tmp_path / "project" / "venv", sdk=False)
+    near = make_venv(tmp_path / "project" / "venv", False)
     assert find_interpreter(source, None, ours).python == near, "to be told what it lacks"
-    own = make_venv(tmp_path / "other", sdk=True)
+    own = make_venv(tmp_path / "other")
     assert find_interpreter(source, None, own).python == own
-    above = make_venv(tmp_path / ".venv", sdk=True)
+    above = make_venv(tmp_path / ".venv")
     assert find_interpreter(source, None, own).python == above
     (tmp_path / "project" / ".git").mkdir()
     assert find_interpreter(source, None, own).python == own, "not beyond its repository"
@@ -151,24 +140,16 @@ def test_an_option_takes_what_is_usual_and_nothing_else(option: Option) -> None:
 
 
 def test_a_traceback_ends_where_the_user_s_files_do(tmp_path: Path) -> None:
-    source = tmp_path / "env.py"
-    source.write_text("import json\njson.loads('{')\n")
-    try:
-        exec(compile(source.read_text(), source, "exec"))
-    except ValueError as error:
-        shown = failure_of(error, str(source), "import")["traceback"]
-    assert (shown.count("File "), f'File "{source}", line 2' in shown) == (1, True), shown
+    shown = str(failure_in(tmp_path, "import json\njson.loads('{')\n")["traceback"])
+    place = f'File "{tmp_path}/env.py", line 2'
+    assert (shown.count("File "), place in shown) == (1, True), shown
     assert "JSONDecodeError: Expecting property name" in shown
 
 
 def test_an_exit_is_said_with_its_phase_and_an_error_elsewhere_without_a_place(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "env.py").write_text("import sys\nsys.exit('no shop')\n")
-    try:
-        exec(compile((tmp_path / "env.py").read_text(), tmp_path / "env.py", "exec"))
-    except SystemExit as error:
-        failure = failure_of(error, str(tmp_path / "env.py"), "import")
+    failure = failure_in(tmp_path, "import sys\nsys.exit('no shop')\n")
     assert (failure["line"], failure["type"]) == (2, "ProcessEnded")
     assert failure["message"] == "import: its process exited with code 1"
     try:

@@ -22,9 +22,9 @@ from tests.rollouts.driving import (
     SUMS,
     begun,
     driver_of,
+    make_venv,
     order_for,
     settings_of,
-    stand_in_venv,
     write_sums,
 )
 from tests.service.clients import fork_of, over_socket
@@ -74,7 +74,7 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
     point_at(monkeypatch, served.url, served.api_key)
     monkeypatch.setenv("SHOP_TOKEN", "sk-4711")
     state, source = tmp_path / "state", write_sums(tmp_path / "env")
-    stand_in_venv(tmp_path / "env")
+    make_venv(tmp_path / "env" / ".venv")
     async with over_socket(served) as client:
         model = await fork_of(client)
     start = Start("run", view="launch", model=model.model_name, source=str(source))
@@ -117,7 +117,7 @@ async def test_e_evaluates_on_the_environment_of_the_run(
     for row in rows[:2]:
         row["columns"] = {"split": "heldout"}
     source = write_sums(tmp_path / "env", rows)
-    stand_in_venv(tmp_path / "env")
+    make_venv(tmp_path / "env" / ".venv")
     fewer = tmp_path / "fewer.json"  # the run's taskset
     fewer.write_text(json.dumps([{"env": "sums", "id": "add", **row} for row in rows[:5]]))
     async with over_socket(served) as client:
