@@ -45,15 +45,14 @@ class Place:
     file: Path | None = None
 
 
-def read_places(environ: Mapping[str, str] | None = None) -> list[Place]:
+def read_places(environ: Mapping[str, str] = os.environ) -> list[Place]:
     """All places, highest precedence first."""
-    environ = os.environ if environ is None else environ
     process = {name: value for name, value in environ.items() if is_ours(name)}
     files = (Path(".env"), Path.home() / ".hud" / ".env")
     return [Place(PROCESS, process), *map(_read_env, files)]
 
 
-def read_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def read_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The effective value of every HUD variable.
 
     Raises:
@@ -67,7 +66,7 @@ def read_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return found
 
 
-def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def every_variable(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """All variables, with the same precedence, because a task row may use any of them.
 
     Invalid lines are ignored.
@@ -77,10 +76,10 @@ def every_variable(environ: Mapping[str, str] | None = None) -> dict[str, str]:
         with suppress(OSError):  # `read_variables` reports it
             lines = (line.strip().removeprefix("export ").lstrip() for line in _lines(file))
             found |= dict(filter(None, (_assignment(line) for line in lines if line[:1] != "#")))
-    return found | dict(os.environ if environ is None else environ)
+    return found | dict(environ)
 
 
-def set_variables(environ: Mapping[str, str] | None = None) -> set[str]:
+def set_variables(environ: Mapping[str, str] = os.environ) -> set[str]:
     """Names of the non-empty variables."""
     return {name for name, value in every_variable(environ).items() if value}
 
@@ -259,7 +258,7 @@ class Paths:
         return self.state / "service.log"
 
 
-def read_settings(api_key: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+def read_settings(api_key: str | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
     """HUD's settings, with HUD's own precedence.
 
     Raises:
@@ -310,7 +309,7 @@ def local_settings(url: str, api_key: str, telemetry_url: str, data_dir: str = "
     return Settings(url, url, url, telemetry_url, url, api_key, local=True, data_dir=data_dir)
 
 
-def has_key(environ: Mapping[str, str] | None = None) -> bool:
+def has_key(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a key for HUD is configured anywhere."""
     return bool(read_variables(environ).get("HUD_API_KEY"))
 
@@ -318,10 +317,9 @@ def has_key(environ: Mapping[str, str] | None = None) -> bool:
 def read_paths(
     state_dir: str | None = None,
     data_dir: str | None = None,
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Paths:
     """Directories from flags, else HUD_TUI_…_DIR, else the platform's default."""
-    environ = os.environ if environ is None else environ
     directories = {
         "config": environ.get("HUD_TUI_CONFIG_DIR"),
         "state": state_dir or environ.get("HUD_TUI_STATE_DIR"),
@@ -330,13 +328,12 @@ def read_paths(
     return Paths(*(_directory(kind, value) for kind, value in directories.items()))
 
 
-def read_max_disk(flag: str | None = None, environ: Mapping[str, str] | None = None) -> int:
+def read_max_disk(flag: str | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """Disk limit of the embedded service in bytes: flag, else HUD_TUI_MAX_DISK.
 
     Raises:
         HudUsage: Not a size.
     """
-    environ = os.environ if environ is None else environ
     text = flag or environ.get("HUD_TUI_MAX_DISK") or "10GB"
     found = _SIZE.fullmatch(text.strip())
     if found is None:
@@ -376,14 +373,17 @@ def usable_url(name: str, value: str) -> str:
         HudUsage: Not an http or https URL.
     """
     value = value.strip().rstrip("/")
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    if not _is_web(value):
         raise HudUsage(f"{name} is not an http or https URL", f"e.g. {name}={DEFAULTS[name]}")
     return value
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def is_loopback(url: str) -> bool:
@@ -474,18 +474,12 @@ class Options:
         return {**local, **quiet, "TINKER_BASE_URL": self.url}
 
 
-def read_options(environ: Mapping[str, str] | None = None) -> Options:
+def read_options(environ: Mapping[str, str] = os.environ) -> Options:
     """Options from the environment. Raises BadOption with a fix."""
-    environ = os.environ if environ is None else environ
     url = (environ.get("TINKER_BASE_URL") or CLOUD).strip().rstrip("/")
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    if not _is_web(url):
         raise BadOption("TINKER_BASE_URL is not an http or https URL")
-    if "@" in parts.netloc:
+    if "@" in urlsplit(url).netloc:
         raise BadOption("TINKER_BASE_URL contains a password, which would show in logs: use a key")
     options = Options(
         url,
@@ -506,9 +500,8 @@ def model_files(folder: Path, model: str) -> Path:
     return folder / model.strip("/").replace("/", "--")
 
 
-def is_set_up(environ: Mapping[str, str] | None = None) -> bool:
+def is_set_up(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a Tinker server is configured."""
-    environ = os.environ if environ is None else environ
     return _signed_in() or any(environ.get(name) for name in (*CREDENTIALS, "TINKER_BASE_URL"))
 
 

@@ -9,6 +9,7 @@ taken, a number is added: ``run.csv``, ``run-2.csv``, ``run-3.csv``.
 """
 
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -26,11 +27,6 @@ from typing import Any
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line, size
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 PRIVATE = 0o600
 """Mode of all files of this program; their directories have 0700."""
@@ -79,10 +75,6 @@ def locked(directory: Path) -> Iterator[None]:
         OSError: The directory cannot be created or opened, or the lock is not released in time.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if fcntl is None:
-        with _lock_file(directory):
-            yield
-        return
     held = os.open(directory, os.O_RDONLY)  # the kernel releases it when this program ends
     try:
         if _flock(held):
@@ -343,7 +335,11 @@ def read_regular(file: Path, most: int) -> bytes:
         ValueError: Not a path: it contains a NUL.
     """
     with open_regular(file) as opened:
-        body = opened.read(most + 1)
+        return _bounded(opened, most, file)
+
+
+def _bounded(opened: BufferedReader, most: int, file: Path) -> bytes:
+    body = opened.read(most + 1)
     if len(body) > most:
         raise OSError(errno.EFBIG, f"larger than {most} bytes", str(file))
     return body
@@ -370,10 +366,7 @@ def read_private(file: Path, most: int) -> bytes:
             mode = stat.S_IMODE(found.st_mode)
             who = "others can access it" if wider & 0o077 else "not a plain file"
             raise NotPrivate(errno.EPERM, f"{who} (mode {mode:04o}, not 0600)", str(file))
-        body = opened.read(most + 1)
-    if len(body) > most:
-        raise OSError(errno.EFBIG, f"larger than {most} bytes", str(file))
-    return body
+        return _bounded(opened, most, file)
 
 
 MOST_LOG = 1 << 20

@@ -213,7 +213,7 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     document: dict[str, Any] = {}
     if args.sample is not None and model is not None and verdict(findings) != "failure":
         found, document = await signal(client, args, tasks, origin, asked, model)
-        findings.append(_reported(found))
+        findings.append(print_finding(found))
     emit("preflight", _document(tasks, origin, findings) | document)
     return HudPreflightFailed.exit_code if _fails([args.fail_on], findings) else 0
 
@@ -232,7 +232,7 @@ async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | Non
         if args.sample is not None:
             raise
         message = f"{error.message}: model not checked"
-        return None, [_reported(Finding("model", "warning", message, fix=error.hint))]
+        return None, [print_finding(Finding("model", "warning", message, fix=error.hint))]
 
 
 async def run(client: HudClient, args: argparse.Namespace) -> int:
@@ -254,7 +254,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     for loss_fn in several.get("loss_fn", ()):
         one = {"loss_fn": loss_fn, "loss_fn_config": asked.loss_fn_config}
         if loss_fn != asked.loss_fn:
-            findings += map(_reported, await check_update(client, model.id, one))
+            findings += map(print_finding, await check_update(client, model.id, one))
     if _fails(args.fail_on, findings):
         document = _document(tasks, origin, findings)
         show(args, "preflight", document, "nothing was submitted: preflight failed")
@@ -357,13 +357,13 @@ async def _findings(
 ) -> list[Finding]:
     findings = []
     async for finding in check(client, tasks, model, asked, lock):
-        findings.append(_reported(finding))
+        findings.append(print_finding(finding))
     return findings
 
 
-def _reported(finding: Finding) -> Finding:
-    """The finding, after printing it if it is a warning or failure."""
-    if finding.level != "ok":
+def print_finding(finding: Finding, always: bool = False) -> Finding:
+    """Print a finding of the checks if it is a warning or failure, or `always`; returns it."""
+    if finding.level != "ok" or always:
         where = f" [{finding.where}]" if finding.where else ""
         fix = f" ({finding.fix})" if finding.fix else ""
         print_notice(f"{finding.level}: {finding.message}{where}{fix}")

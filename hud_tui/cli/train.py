@@ -15,7 +15,7 @@ from hud_tui.audit_log import Change
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
 from hud_tui.cli.output import confirm, emit, print_notice, require_consent, thresholds
 from hud_tui.cli.parser import parameters
-from hud_tui.cli.runs import checked_parameters, choose_model
+from hud_tui.cli.runs import checked_parameters, choose_model, print_finding
 from hud_tui.cli.watch import AlarmPrinter, Follower, result_at, result_text
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
@@ -145,11 +145,11 @@ class _Command:
         findings += await check_update(self._client, model.id, order.parameters)
         findings += check_room(model, order.parameters["steps"])
         for finding in findings:
-            _print_finding(finding)
+            print_finding(finding)
         if verdict(findings) != "failure" and not self._args.no_trial:
             trial, found = await try_once(worker, self._client, order, loaded, model)
             for finding in found:
-                _print_finding(finding, always=True)
+                print_finding(finding, always=True)
             findings += found
             if trial is not None and trial.run.get("failure"):
                 self._print_traceback(trial.run["failure"])
@@ -233,14 +233,6 @@ class _Command:
             print(_check_text(document))
         else:
             print(_job_text(document))
-
-
-def _print_finding(finding: Finding, always: bool = False) -> None:
-    if finding.level == "ok" and not always:
-        return
-    where = f" [{finding.where}]" if finding.where else ""
-    fix = f" ({finding.fix})" if finding.fix else ""
-    print_notice(f"{finding.level}: {finding.message}{where}{fix}")
 
 
 def _document(

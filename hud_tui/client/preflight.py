@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, 
 from contextlib import aclosing
 from os.path import expanduser
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.client.client import HudClient
@@ -94,21 +94,23 @@ async def _of_registry(client: HudClient, env: str, tasks: list[Task]) -> list[F
 
 async def _close(client: HudClient, env: str, listed: list[RegistryItem]) -> str:
     """A hint with similar names; empty if the service lists no environments."""
-    try:
-        listed = listed or await client.registry("")
-    except HudUnauthorized:
-        raise
-    except HudError:
-        return ""
+    listed = listed or await _optional(client.registry("")) or []
     return close_names(env, [item.name for item in listed]) if listed else ""
 
 
 async def _records(client: HudClient, registry_id: str | None) -> list[ScenarioRecord] | None:
     """The scenarios of an environment; None if unavailable, they are optional."""
-    if registry_id is None:
-        return None
+    return None if registry_id is None else await _optional(client.scenarios(registry_id))
+
+
+T = TypeVar("T")
+
+
+async def _optional(answer: Awaitable[T]) -> T | None:
+    """What is asked; None if the service does not have it. Raises HudUnauthorized: the key is
+    refused."""
     try:
-        return await client.scenarios(registry_id)
+        return await answer
     except HudUnauthorized:
         raise
     except HudError:
@@ -483,10 +485,5 @@ async def readiness(client: HudClient, model: Model) -> list[Finding]:
 async def _running(client: HudClient, model: Model) -> JobStatus | None:
     """The run that trains the model now; None if there is none, or the service does not report
     it."""
-    try:
-        job = await client.known_job(model.id)
-    except HudUnauthorized:
-        raise
-    except HudError:
-        return None
+    job = await _optional(client.known_job(model.id))
     return job if job is not None and job.status not in ENDED else None

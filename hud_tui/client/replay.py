@@ -373,8 +373,8 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         model_id = request.url.path.split("/")[-3]
         after = self._after(request.headers.get("last-event-id", ""))
         headers = {"content-type": "text/event-stream", "x-last-event-id": str(after)}
-        body = _Body(self._messages(model_id, after))
-        return httpx.Response(200, headers=headers, stream=body, request=request)
+        body = self._messages(model_id, after)
+        return httpx.Response(200, headers=headers, content=body, request=request)
 
     def _after(self, asked: str) -> int:
         """Index of the moment after which a stream continues: as requested, else the playback
@@ -399,15 +399,6 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         while True:
             yield b": alive\n\n"
             await asyncio.sleep(ALIVE_S)
-
-
-class _Body(httpx.AsyncByteStream):
-    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
-        self._chunks = chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._chunks:
-            yield chunk
 
 
 def _json(value: list[Any] | dict[str, Any], paged: bool = False) -> httpx.Response:

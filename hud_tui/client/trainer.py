@@ -258,15 +258,19 @@ def head_of(tree: Sequence[Checkpoint]) -> Checkpoint | None:
     return next((c for c in reversed(tree) if c.is_active), None)
 
 
-# A model's training session: tree, head, and lost writes.
-
-
 LOOKS_S = (0.5, 1.0, 2.0)
 """Seconds between reads of the tree for a lost step or head move."""
 
 
-class TrainingSession:
-    """Base of `TrainingClient`: everything except the training calls."""
+class TrainingClient:
+    """Training of one model. Use it as an async context manager, which looks up the model first.
+
+    Inputs are trace ids, `Payload`s, `Rollout`s or any `Scored` object, also mixed. A group is
+    `group_size` consecutive inputs; without it the whole batch is one group.
+
+    Invalid inputs raise `HudBadInput` before anything is sent. A write is sent once; if its answer
+    is lost, `resume` finds the outcome.
+    """
 
     def __init__(
         self,
@@ -412,24 +416,11 @@ class TrainingSession:
         key = uuid4().hex
         try:
             yield key
-        except CancelledError:
+        except (CancelledError, HudUnclear) as error:
             self._lost = Lost(call, asked, key)
+            if isinstance(error, HudUnclear):
+                error.hint = advice(call)
             raise
-        except HudUnclear as error:
-            self._lost = Lost(call, asked, key)
-            error.hint = advice(call)
-            raise
-
-
-class TrainingClient(TrainingSession):
-    """Training of one model. Use it as an async context manager, which looks up the model first.
-
-    Inputs are trace ids, `Payload`s, `Rollout`s or any `Scored` object, also mixed. A group is
-    `group_size` consecutive inputs; without it the whole batch is one group.
-
-    Invalid inputs raise `HudBadInput` before anything is sent. A write is sent once; if its answer
-    is lost, `resume` finds the outcome.
-    """
 
     async def sample(
         self,
@@ -503,7 +494,9 @@ class TrainingClient(TrainingSession):
             num_substeps=num_substeps,
         )
         await self.reports.graded(batch)
-        return await self._pass(body)
+        model_id = (await self.entry()).id
+        async with self._once("forward_backward") as key:
+            return await self.client.forward_backward(model_id, body, key)
 
     async def optim_step(
         self,
@@ -617,11 +610,6 @@ class TrainingClient(TrainingSession):
         passed = await self.forward(inputs, group_size=group_size, reward_scale=reward_scale)
         weights, metrics = differentiate(torch, passed.data, loss_fn)
         return await self.backward(passed.forward_id, weights, metrics=metrics)
-
-    async def _pass(self, body: ForwardBackward) -> ForwardBackwardResult:
-        model_id = (await self.entry()).id
-        async with self._once("forward_backward") as key:
-            return await self.client.forward_backward(model_id, body, key)
 
     async def _step(self, body: OptimStep) -> OptimStepResult:
         await self._remember()

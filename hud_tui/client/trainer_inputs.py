@@ -285,9 +285,6 @@ def _quoted(group_id: object) -> str:
 # A failed report does not affect training.
 
 
-log = logging.getLogger(__name__)
-
-
 class Reports:
     """The loop's job, and its rollouts that are not graded yet."""
 
@@ -350,7 +347,7 @@ async def _quietly(report: Any) -> None:
     try:
         await report
     except HudError as error:
-        log.warning("a rollout was not reported: %s", one_line(error.message))
+        LOG.warning("a rollout was not reported: %s", one_line(error.message))
 
 
 # Sampling rollouts: text and tokens of an answer, and its reward.
