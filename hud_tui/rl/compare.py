@@ -39,6 +39,7 @@ from hud_tui.rl.own_numbers import (
     Evaluated,
     Own,
     on_same_tasks,
+    rewards_by_task,
 )
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
@@ -189,7 +190,7 @@ def _heldout_compares(own: tuple[Own, Own], same_tasks: bool) -> bool:
 
 def group_pairs(left: Sequence[Group], right: Sequence[Group]) -> list[GroupPair]:
     """Tasks that have rewards on both sides."""
-    before, after = _rewards(left), _rewards(right)
+    before, after = rewards_by_task(left), rewards_by_task(right)
     return [_pair(slug, before[slug], after[slug]) for slug in before if slug in after]
 
 
@@ -214,13 +215,6 @@ def _step_pairs(left: Checkpoint, right: Checkpoint) -> list[MetricPair]:
     return [
         MetricPair(key, before.get(key), after.get(key), alike or key != REWARD) for key in keys
     ]
-
-
-def _rewards(groups: Sequence[Group]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for group in groups:
-        found.setdefault(group.task_slug, []).extend(r for r in group.rewards if isfinite(r))
-    return {slug: rewards for slug, rewards in found.items() if rewards}
 
 
 def _pair(slug: str, left: Sequence[float], right: Sequence[float]) -> GroupPair:

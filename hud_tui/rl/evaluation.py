@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
-from math import ceil, comb, floor, fsum, isfinite, prod
+from math import ceil, comb, floor, fsum, prod
 from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
 
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import find_by_id
-from hud_tui.rl.own_numbers import conditions, ends_of
+from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
 from hud_tui.rl.tasks.task import digest
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
@@ -187,14 +187,10 @@ class Scores:
     @classmethod
     def of(cls, groups: Sequence[Group], solved_at: float = SOLVED_AT) -> "Scores":
         """From groups; groups of the same task are joined, and non-finite rewards dropped."""
-        found: dict[str, list[float]] = {}
-        for group in groups:
-            found.setdefault(group.task_slug, []).extend(filter(isfinite, group.rewards))
         least = solved_at - RESIDUE
         scores = (
             TaskScore(slug, tuple(rewards), sum(reward >= least for reward in rewards))
-            for slug, rewards in sorted(found.items())
-            if rewards
+            for slug, rewards in sorted(rewards_by_task(groups).items())
         )
         return cls(tuple(scores), solved_at)
 

@@ -536,6 +536,14 @@ def own_groups(nodes: Sequence[Checkpoint]) -> list[Group]:
     return [Group(task_slug=slug, rewards=rewards) for slug, rewards in found.items()]
 
 
+def rewards_by_task(groups: Iterable[Group]) -> dict[str, list[float]]:
+    """The finite rewards of each task that has any."""
+    found: dict[str, list[float]] = {}
+    for group in groups:
+        found.setdefault(group.task_slug, []).extend(filter(isfinite, group.rewards))
+    return {slug: rewards for slug, rewards in found.items() if rewards}
+
+
 def count_rollouts(checkpoint: Checkpoint) -> int:
     """Number of rollouts that a step was trained on; 0 if the service does not report it."""
     if checkpoint.num_traces is not None:

@@ -46,8 +46,6 @@ ADAPT = 50
 
 
 class GradientNorm(Detector[GradNorm]):
-    """A gradient norm far above its running median, or not finite."""
-
     NAME, TITLE, NEEDS = "grad_norm", "gradient norm", "grad_norm"
     READS = GRAD_NORM
     BY_TASKS = True
@@ -106,8 +104,6 @@ class GradientNorm(Detector[GradNorm]):
 
 
 class ZeroGradient(Detector[Limits]):
-    """Optimizer steps whose gradient is exactly 0."""
-
     NAME, TITLE, NEEDS = "zero_gradient", "steps without gradient", "grad_norm"
     READS = GRAD_NORM
     MEANING = "Optimizer steps have a gradient of exactly 0: they change nothing."
@@ -126,8 +122,6 @@ class ZeroGradient(Detector[Limits]):
 
 
 class NonFinite(Detector[Finite]):
-    """A NaN or infinite loss or reward in a step that changed the weights."""
-
     NAME, TITLE, NEEDS = "non_finite", "NaN or infinite", "loss:sum or reward_mean"
     READS = LOSS
     MEANING = (
@@ -165,8 +159,6 @@ class NonFinite(Detector[Finite]):
 
 
 class SamplerDrift(Detector[SamplerKl]):
-    """The trained policy differs from the sampling policy."""
-
     NAME, TITLE, NEEDS = "kl_sampler", "off-policy drift", "kl_sample_train"
     READS = KL_SAMPLER
     MEANING = (
@@ -197,8 +189,6 @@ class SamplerDrift(Detector[SamplerKl]):
 
 
 class ClipFraction(Detector[Limits]):
-    """Too many tokens are clipped."""
-
     NAME, TITLE, NEEDS = "clip_fraction", "clip fraction", "clip_fraction"
     READS = CLIP
     MEANING = (
@@ -224,8 +214,6 @@ class ClipFraction(Detector[Limits]):
 
 
 class StaleRollouts(Detector[Staleness]):
-    """Rollouts sampled many steps before they are trained on."""
-
     NAME, TITLE, NEEDS = "staleness", "stale rollouts", "staleness_mean"
     READS = STALENESS
     MEANING = "Rollouts are trained on many steps after they were sampled: importance ratios drift."
@@ -250,8 +238,6 @@ class StaleRollouts(Detector[Staleness]):
 
 
 class EntropyCollapse(Detector[Entropy]):
-    """Entropy falls towards 0 while the reward does not rise."""
-
     NAME, TITLE, NEEDS = "entropy_collapse", "entropy collapse", "entropy"
     READS = ENTROPY
     BY_TASKS = True
@@ -297,8 +283,6 @@ class EntropyCollapse(Detector[Entropy]):
 
 
 class ReferenceDrift(Detector[ReferenceKl]):
-    """The policy drifts far from the reference."""
-
     NAME, TITLE, NEEDS = "kl_reference", "KL to reference", "kl_reference"
     READS = KL_REFERENCE
     MEANING = (

@@ -61,8 +61,6 @@ class _Part:
 
 
 class ComponentDominance(Detector[Limits]):
-    """An auxiliary reward component makes up most of the reward's variance."""
-
     NAME, TITLE = "component_dominance", "one reward component dominates"
     NEEDS = "reward/<component> for two or more components"
     READS = REWARD
@@ -119,8 +117,6 @@ more."""
 
 
 class RewardCollapse(Detector[Collapse]):
-    """The reward fell clearly below its peak."""
-
     NAME, TITLE, NEEDS = "reward_collapse", "reward collapse", "reward_mean"
     READS = REWARD
     BY_TASKS = True
@@ -184,8 +180,6 @@ class RewardCollapse(Detector[Collapse]):
 
 
 class HeldoutCollapse(RewardCollapse):
-    """The held-out reward fell clearly below its peak: forgetting."""
-
     NAME, TITLE, NEEDS = "heldout_collapse", "forgetting", "heldout_reward"
     READS = HELDOUT
     MEANING = "The held-out reward has fallen clearly below its peak: the policy forgets."
@@ -254,8 +248,6 @@ class RewardPlateau(Detector[Plateau]):
 
 
 class HeldoutGap(Detector[Limits]):
-    """The training reward rises above the held-out reward."""
-
     NAME, TITLE, NEEDS = "heldout_gap", "held-out gap", "heldout_reward"
     READS = HELDOUT
     BY_TASKS = True
@@ -310,8 +302,6 @@ RESIDUE = 1e-3
 
 
 class ZeroVariance(Detector[Limits]):
-    """Groups whose rewards are all equal: their advantages are 0, so they have no gradient."""
-
     NAME, TITLE = "zero_variance", "zero-variance groups"
     NEEDS = "frac_reward_zero_std"
     READS = ZERO_VARIANCE

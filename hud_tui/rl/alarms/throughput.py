@@ -22,8 +22,6 @@ from hud_tui.rl.alarms.thresholds import Length, Limits, Stall
 
 
 class LengthBlowUp(Detector[Length]):
-    """Rollouts grow with the reward while the held-out reward does not rise."""
-
     NAME, TITLE, NEEDS = "length_blow_up", "length blow-up", "completion_length_mean"
     READS = LENGTH
     BY_TASKS = True
@@ -70,8 +68,6 @@ class LengthBlowUp(Detector[Length]):
 
 
 class Throughput(Detector[Limits]):
-    """Steps take longer than at the start of the run."""
-
     NAME, TITLE, NEEDS = "throughput", "slower steps", "rollout_s and train_s, or created_at"
     READS = STEP_S
     BY_TASKS = True
