@@ -80,6 +80,13 @@ def with_flags(text: str, flags: str) -> str:
     return _BEGINNING.sub(lambda found: f"{found[0]}{flags} ", text)
 
 
+def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Print columns for people; columns without any value are left out."""
+    columns = [one for one in zip(head, *rows, strict=True) if any(one[1:])]
+    cells = [[one_line(cell, 60) for cell in row] for row in zip(*columns, strict=True)]
+    print("\n".join(aligned(cells)))
+
+
 def emit_error(error: HudError, document: bool, flags: str = "") -> int:
     """Report an error on stdout (document) and stderr (one line); returns the exit code. `flags`:
     of the commands in its hint."""

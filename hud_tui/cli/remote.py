@@ -13,11 +13,11 @@ from typing import Any
 from hud_tui.audit_log import CommandLog, as_flags, command_entry
 from hud_tui.cli.connect import command_of, guard_of, print_costs, progress
 from hud_tui.cli.output import (
-    aligned,
     confirm,
     emit,
     flags_of,
     print_notice,
+    print_table,
     require_consent,
     show,
 )
@@ -198,13 +198,6 @@ async def listed(args: argparse.Namespace) -> int:
     return 0
 
 
-def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print columns for people; columns without any value are left out."""
-    columns = [one for one in zip(head, *rows, strict=True) if any(one[1:])]
-    cells = [[one_line(cell, 60) for cell in row] for row in zip(*columns, strict=True)]
-    print("\n".join(aligned(cells)))
-
-
 async def status(args: argparse.Namespace) -> int:
     """Print a machine's present state; exit code 3 if it does not answer."""
     machines = machines_of(args)
@@ -330,9 +323,8 @@ def forget(args: argparse.Namespace, machines: Machines, name: str) -> bool:
         data.rmdir()
         data.parent.rmdir()
     if data.is_dir():
-        print_notice(
-            f"what is known here of its runs stays in {data}: remove it if you do not need it"
-        )
+        kept = f"what is known here of its runs stays in {data}"
+        print_notice(f"{kept}: remove it if you do not need it")
     return was_used
 
 

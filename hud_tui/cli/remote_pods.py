@@ -13,14 +13,13 @@ from time import time
 from typing import Any
 
 from hud_tui.cli.connect import command_of, guard_of, paths_of, print_costs, progress
-from hud_tui.cli.output import ask, confirm, emit, print_notice, require_consent, show
+from hud_tui.cli.output import ask, confirm, emit, print_notice, print_table, require_consent, show
 from hud_tui.cli.remote import (
     SET_UP_FLAGS,
     forget,
     log,
     log_command,
     machines_of,
-    print_table,
     set_up,
 )
 from hud_tui.errors import HudError, HudNotFound, HudProtected, HudUsage

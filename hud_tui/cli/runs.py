@@ -28,7 +28,7 @@ from hud_tui.cli.output import (
     thresholds,
 )
 from hud_tui.cli.parser import parameters, swept
-from hud_tui.cli.watch import AlarmPrinter, Follower, emit_event, print_event
+from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, emit_event, print_event
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
@@ -301,14 +301,14 @@ async def _submit(
 
 def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
     """The printer of alarms; None without ``--follow``."""
-    alarms = [level for level in ("warn", "critical") if level in args.fail_on]
+    level = alarm_level(args)
     if args.follow:
         shown = emit_event if args.headless else print_event
-        return AlarmPrinter(thresholds(), alarms[0] if alarms else None, show=shown)
-    if alarms:
-        watch = command_of(args, "--headless", "watch", "MODEL", "--fail-on", alarms[0])
+        return AlarmPrinter(thresholds(), level, show=shown)
+    if level is not None:
+        watch = command_of(args, "--headless", "watch", "MODEL", "--fail-on", level)
         hint = f"add --follow, or watch it: {watch}"
-        raise HudUsage(f"--fail-on {alarms[0]} needs --follow", hint)
+        raise HudUsage(f"--fail-on {level} needs --follow", hint)
     return None
 
 
@@ -329,7 +329,7 @@ def _largest(args: argparse.Namespace, several: dict[str, tuple[Any, ...]]) -> J
     Raises:
         HudUsage: Invalid parameters, too many runs, or ``--fail-on`` an alarm.
     """
-    if any(level in args.fail_on for level in ("warn", "critical")):
+    if alarm_level(args) is not None:
         raise HudUsage("--fail-on an alarm is for one run", "watch the runs of a sweep one by one")
     found = [checked_parameters({**parameters(args), **one}) for one in combinations(several)]
     return max(found, key=lambda one: (one.group_size or 0) * (one.tasks_per_step or 1))

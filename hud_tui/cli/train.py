@@ -16,7 +16,7 @@ from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connecte
 from hud_tui.cli.output import confirm, emit, print_notice, require_consent, thresholds
 from hud_tui.cli.parser import parameters
 from hud_tui.cli.runs import checked_parameters, choose_model, print_finding
-from hud_tui.cli.watch import AlarmPrinter, Follower, result_at, result_text
+from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, result_at, result_text
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
 from hud_tui.client.submit import Submission
@@ -62,11 +62,11 @@ def train(args: argparse.Namespace) -> int:
     """
     source = check_source(args.source)
     asked = checked_parameters(parameters(args))
-    alarms = [level for level in ("warn", "critical") if level in args.fail_on]
-    if alarms and not (args.follow and args.headless):
-        watch = command_of(args, "--headless", "watch", "MODEL", "--fail-on", alarms[0])
+    level = alarm_level(args)
+    if level is not None and not (args.follow and args.headless):
+        watch = command_of(args, "--headless", "watch", "MODEL", "--fail-on", level)
         hint = f"add --headless --follow, or watch it: {watch}"
-        raise HudUsage(f"--fail-on {alarms[0]} needs a run that is followed", hint)
+        raise HudUsage(f"--fail-on {level} needs a run that is followed", hint)
 
     async def work(client: HudClient, args: argparse.Namespace) -> int:
         return await _Command(client, args, source, asked).run()
@@ -172,8 +172,7 @@ class _Command:
 
     async def _begin_and_follow(self, order: Order, model: Model) -> int:
         if self._args.headless and await self._has_driven_runs():
-            alarms = [level for level in ("warn", "critical") if level in self._args.fail_on]
-            printer = AlarmPrinter(thresholds(), alarms[0] if alarms else None)
+            printer = AlarmPrinter(thresholds(), alarm_level(self._args))
             follower = Follower(self._client, model, printer, lambda: self._about(order))
             return await follower.run(lambda: self._begin(order))
         await self._begin(order)

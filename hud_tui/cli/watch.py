@@ -113,6 +113,11 @@ def print_event(kind: str, data: Any) -> None:
 # AlarmPrinter: evaluates a run's events and prints its alarms.
 
 
+def alarm_level(args: argparse.Namespace) -> str | None:
+    """The lowest level of alarms at which ``--fail-on`` ends a command; None: at none."""
+    return next((level for level in ("warn", "critical") if level in args.fail_on), None)
+
+
 class AlarmPrinter:
     """Prints an ``alarm`` for each new alarm; may fail on a level."""
 

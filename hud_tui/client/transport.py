@@ -243,17 +243,15 @@ LONGEST_S = 30.0
 """Longest Retry-After that is honoured, seconds."""
 
 
-def retry_delay(
-    method: str, attempt: int, status: int | None, retry_after: float | None = None
-) -> float | None:
-    """Seconds to wait before the next attempt; None to give up.
+def retry_delay(attempt: int, status: int | None, retry_after: float | None = None) -> float | None:
+    """Seconds to wait before the next attempt of a read; None to give up.
 
     Args:
         attempt: Number of attempts so far, at least 1.
         status: The answer's HTTP status; None without an answer.
         retry_after: Seconds that the server asked for.
     """
-    if method != "GET" or attempt >= ATTEMPTS or not _passing(status):
+    if attempt >= ATTEMPTS or not _passing(status):
         return None
     if retry_after is not None:
         return min(LONGEST_S, retry_after)
@@ -434,7 +432,7 @@ class Connection:
             except HudError as error:
                 if isinstance(error.__cause__, httpx.ReadTimeout) or self.http.is_closed:
                     raise  # no retries after a full timeout
-                delay = retry_delay("GET", attempt, error.status, error.retry_after)
+                delay = retry_delay(attempt, error.status, error.retry_after)
                 if delay is None:
                     raise
             await asyncio.sleep(delay)
