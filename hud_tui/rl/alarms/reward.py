@@ -1,4 +1,4 @@
-"""Detectors of the reward: components, collapse, plateau, held-out gap, groups and rollouts."""
+"""Detectors of the reward: components, collapse, plateau, held-out gap, zero variance."""
 
 import re
 from array import array
@@ -11,19 +11,14 @@ from hud_tui.rl.alarms.statistics import (
     ALL_FAILED,
     ALL_SOLVED,
     ENTROPY,
-    ERRORED,
     HELDOUT,
     KL_REFERENCE,
-    LEFT_OUT,
     MIXED,
     REWARD,
     REWARD_STD,
-    TRACES,
-    TRUNCATED,
     ZERO_VARIANCE,
     Ema,
     InitialMedian,
-    Lag,
     Row,
     Window,
     block_means,
@@ -292,7 +287,7 @@ def _change(values: "array[float]") -> float:
     return abs(last - first) / max(abs(first), 1e-9)
 
 
-# Groups and rollouts that a step is trained on.
+# Groups without a gradient.
 
 
 PLACES = 3
@@ -302,14 +297,12 @@ RESIDUE = 1e-3
 
 
 class ZeroVariance(Detector[Limits]):
-    NAME, TITLE = "zero_variance", "zero-variance groups"
-    NEEDS = "frac_reward_zero_std"
+    NAME, TITLE, NEEDS = "zero_variance", "zero-variance groups", "frac_reward_zero_std"
     READS = ZERO_VARIANCE
     MEANING = (
         "In many groups all rewards are equal, so they have no gradient: their rollouts cost "
         "time and tokens without any learning signal."
     )
-    ADVICE = ""
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
@@ -354,63 +347,3 @@ class ZeroVariance(Detector[Limits]):
             "Most of them are never solved: add easier tasks, use a larger group size, or exclude "
             "these. Sampling in preflight shows which tasks give signal."
         )
-
-
-class Truncation(Detector[Limits]):
-    """Rollouts cut off at the token limit; no warning while their share falls."""
-
-    NAME, TITLE, NEEDS = "truncation", "truncated rollouts", "truncated_share"
-    READS = TRUNCATED
-    MEANING = (
-        "Rollouts are cut off at max_tokens and graded on an incomplete answer, so length is "
-        "penalised or rewarded by accident."
-    )
-    ADVICE = (
-        "Raise max_tokens, or penalise length; if it began suddenly, roll back to the last "
-        "checkpoint before it and lower the learning rate."
-    )
-
-    def __init__(self, tuning: Limits) -> None:
-        super().__init__(tuning)
-        self._share, self._lag = Ema(0.8), Lag(10)
-
-    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
-        smooth = self._share.push(value)
-        falling = smooth < 0.8 * self._lag.push(smooth)
-        severity = grade(smooth, self.tuning)
-        return min(severity, BELOW_WARN) if falling else severity
-
-    def evidence(self, context: Context) -> tuple[Evidence, ...]:
-        return (Evidence("truncated", self._share.value, self.tuning.warn),)
-
-
-class ErroredRollouts(Detector[Limits]):
-    """Rollouts that ended in an error or could not be trained on."""
-
-    NAME, TITLE, NEEDS = "errored_rollouts", "errored rollouts", "errored_share"
-    READS = ERRORED
-    MEANING = (
-        "Rollouts fail instead of being graded. The rest of their group is a biased sample, and "
-        "a partial group must not be trained on."
-    )
-    ADVICE = "Read the failed rollouts in Jobs; fix the environment before resuming."
-
-    def __init__(self, tuning: Limits) -> None:
-        super().__init__(tuning)
-        self._share = nan
-
-    def value(self, row: Row) -> float | None:
-        return max((s for s in (ERRORED.read(row), _lost(row)) if s is not None), default=None)
-
-    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
-        self._share = max(0.0, min(1.0, value))
-        return grade(self._share, self.tuning)
-
-    def evidence(self, context: Context) -> tuple[Evidence, ...]:
-        return (Evidence("errored", self._share, self.tuning.warn),)
-
-
-def _lost(row: Row) -> float | None:
-    """Traces without samples, relative to the trained ones."""
-    lost, trained = LEFT_OUT.read(row), TRACES.read(row)
-    return lost / trained if lost is not None and trained is not None and trained > 0 else None

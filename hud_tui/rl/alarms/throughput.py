@@ -1,19 +1,23 @@
-"""Detectors of length and time: length blow-up, slower steps, stalled runs."""
+"""Detectors of rollouts (length, truncation, errors) and of time (slower steps, stalled runs)."""
 
 from math import nan
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level
 from hud_tui.rl.alarms.detector import BELOW_WARN, Context, Detector
 from hud_tui.rl.alarms.statistics import (
+    ERRORED,
+    LEFT_OUT,
     LENGTH,
     REWARD,
     ROLLOUT_S,
     STEP_S,
+    TRACES,
     TRAIN_S,
     TRUNCATED,
     Correlation,
     Ema,
     InitialMedian,
+    Lag,
     Row,
     Window,
     grade,
@@ -65,6 +69,66 @@ class LengthBlowUp(Detector[Length]):
             Evidence("held-out reward", context.heldout.value),
             Evidence("truncated", self._truncated, self.tuning.truncated),
         )
+
+
+class Truncation(Detector[Limits]):
+    """Rollouts cut off at the token limit; no warning while their share falls."""
+
+    NAME, TITLE, NEEDS = "truncation", "truncated rollouts", "truncated_share"
+    READS = TRUNCATED
+    MEANING = (
+        "Rollouts are cut off at max_tokens and graded on an incomplete answer, so length is "
+        "penalised or rewarded by accident."
+    )
+    ADVICE = (
+        "Raise max_tokens, or penalise length; if it began suddenly, roll back to the last "
+        "checkpoint before it and lower the learning rate."
+    )
+
+    def __init__(self, tuning: Limits) -> None:
+        super().__init__(tuning)
+        self._share, self._lag = Ema(0.8), Lag(10)
+
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        smooth = self._share.push(value)
+        falling = smooth < 0.8 * self._lag.push(smooth)
+        severity = grade(smooth, self.tuning)
+        return min(severity, BELOW_WARN) if falling else severity
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        return (Evidence("truncated", self._share.value, self.tuning.warn),)
+
+
+class ErroredRollouts(Detector[Limits]):
+    """Rollouts that ended in an error or could not be trained on."""
+
+    NAME, TITLE, NEEDS = "errored_rollouts", "errored rollouts", "errored_share"
+    READS = ERRORED
+    MEANING = (
+        "Rollouts fail instead of being graded. The rest of their group is a biased sample, and "
+        "a partial group must not be trained on."
+    )
+    ADVICE = "Read the failed rollouts in Jobs; fix the environment before resuming."
+
+    def __init__(self, tuning: Limits) -> None:
+        super().__init__(tuning)
+        self._share = nan
+
+    def value(self, row: Row) -> float | None:
+        return max((s for s in (ERRORED.read(row), _lost(row)) if s is not None), default=None)
+
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        self._share = max(0.0, min(1.0, value))
+        return grade(self._share, self.tuning)
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        return (Evidence("errored", self._share, self.tuning.warn),)
+
+
+def _lost(row: Row) -> float | None:
+    """Traces without samples, relative to the trained ones."""
+    lost, trained = LEFT_OUT.read(row), TRACES.read(row)
+    return lost / trained if lost is not None and trained is not None and trained > 0 else None
 
 
 class Throughput(Detector[Limits]):
