@@ -15,7 +15,7 @@ from hud_tui.service.engines.tiny.model import Config, Weights, backward, forwar
 from hud_tui.service.engines.tiny.training import load
 from hud_tui.service.service import Service
 from tests.conftest import calling, ended, tasks_of
-from tests.service.calls import Json, fork_from, tree
+from tests.service.calls import Json, conversation, fork_from, traces_of, tree
 
 CLOCK = {"rollout_s", "train_s", "tokens_per_s"}
 """What a clock says: no rollout tells it."""
@@ -124,12 +124,8 @@ def doubled(path: Path) -> tuple[Weights, Config]:
 
 async def samples(http: AsyncClient, job: str) -> list[tuple[Json, Json]]:
     """Every rollout of a job with its tokens."""
-    rows = (await http.get(f"/v2/jobs/{job}/traces?limit=10000")).json()["items"]
-    found = []
-    for row in rows:
-        events = (await http.get(f"/v2/trace/{row['id']}/events")).json()["events"]
-        found.append((row, events[1]["sample"]))
-    return found
+    rows = await traces_of(http, job)
+    return [(row, (await conversation(http, row["id"]))[1]["sample"]) for row in rows]
 
 
 async def test_published_is_what_the_rollouts_say(tmp_path: Path) -> None:

@@ -457,7 +457,7 @@ def one(
 
 def fields_of(row: sqlite3.Row, model: type[BaseModel]) -> dict[str, Any]:
     """A row's columns as the fields of a wire's model, in their order; None for the others."""
-    known = row.keys()
+    known = {*row.keys()}
     return {name: row[name] if name in known else None for name in model.model_fields}
 
 
