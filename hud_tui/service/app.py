@@ -271,11 +271,8 @@ AREAS = (models, training, idempotency, tasksets, jobs, gateway)
 
 
 def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
-    """The ASGI app of a started service.
-
-    Args:
-        host: The address it is bound to; requests with another Host header are refused.
-    """
+    """The ASGI app of a started service that is bound to `host`; requests with another Host header
+    are refused."""
     app = Starlette(
         routes=[route for area in AREAS for route in area.ROUTES],
         middleware=[Middleware(Gate, api_key=service.api_key, host=host)],

@@ -244,13 +244,11 @@ TEXT = Environment(
 # share, so answers that are all wrong still differ in reward. Only the whole answer passes.
 
 
-HALF = 0.5
-
 LETTERS = Environment(
     name="letters",
     description="Reversing and capitalising, with credit for every letter in place",
     listed=tuple(
-        replace(TEXT.scenarios[name], nearness=in_place, partial=HALF)
+        replace(TEXT.scenarios[name], nearness=in_place, partial=0.5)
         for name in ("reverse", "uppercase")
     ),
 )

@@ -449,7 +449,6 @@ class Run:
         """
         Args:
             model: The fork to train.
-            plan: Its plan.
             step: Optimizer steps taken so far.
             iteration: Batches sampled so far, including zero-variance ones.
             attempt: Attempt at the next step, from 1.
@@ -525,7 +524,8 @@ class Run:
             now = await self._parts.store.read(checkpoints.head_id, self.model.id)
             if self.stop.requested.is_set() or now != (node.id if node else None):
                 return
-            await self._keep(rollouts)
+            place = (self.job_id, self._step + 1, self._attempt)
+            await self._parts.store.write(add_rollouts, self.model.id, self._rows(rollouts, place))
             batch = self._batch(rollouts)
             if batch.datums():
                 await self._take_step(batch, rollouts, start)
@@ -590,7 +590,12 @@ class Run:
     ) -> list[Group]:
         """Rewards of some held-out tasks, sampled from a checkpoint and stored."""
         found = await self.stop.unless(self._sample_part(node, tasks, asked))
-        await self._keep_scored(found, node)
+        store, place = self._parts.store, (self.job_id, self._step, None)
+        if node is None:
+            await store.write(keep_rollouts, self._rows(found, place), now())
+        else:
+            rows = self._rows(found, place, node.id)
+            await store.write(add_rollouts, self.model.id, rows, node.step)
         return groups_of(found.heldout)
 
     async def _sample_part(
@@ -626,20 +631,6 @@ class Run:
         ]
         count = len(trained)
         return Rollouts(graded[:count], graded[count:], started_at, seconds)
-
-    async def _keep(self, rollouts: Rollouts) -> None:
-        """Store the rollouts of the next step."""
-        place = (self.job_id, self._step + 1, self._attempt)
-        await self._parts.store.write(add_rollouts, self.model.id, self._rows(rollouts, place))
-
-    async def _keep_scored(self, rollouts: Rollouts, node: Node | None) -> None:
-        """Store rollouts that evaluate a checkpoint; None for the weights before the first step."""
-        store, place = self._parts.store, (self.job_id, self._step, None)
-        if node is None:
-            await store.write(keep_rollouts, self._rows(rollouts, place), now())
-        else:
-            rows = self._rows(rollouts, place, node.id)
-            await store.write(add_rollouts, self.model.id, rows, node.step)
 
     def _rows(
         self, rollouts: Rollouts, place: tuple[str, int, int | None], evaluates: str | None = None

@@ -263,11 +263,7 @@ class Session:
     @asynccontextmanager
     async def _stepping(self, policy: Policy, directory: Path) -> AsyncIterator[None]:
         """Around an optimizer step, from the engine's call until it is in the tree: what its
-        failure means for the session.
-
-        Args:
-            directory: Directory of the step's files.
-        """
+        failure means for the session. Its files are in `directory`."""
         try:
             yield
         except BaseException as error:

@@ -388,10 +388,7 @@ def measured(db: Db, base: str) -> int | None:
 
 def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
     """The oldest checkpoint that may be thinned, with its model's id: full states before weights.
-
-    Args:
-        opened: State paths in use, which are not thinned.
-    """
+    State paths that are `opened` are left alone."""
     for state in ("full", "weights"):
         query = f"""SELECT model_id, id, step, name, sampler_path, state_path, state
             FROM checkpoint AS c

@@ -209,11 +209,8 @@ def _begin(db: Db, job_id: str, new: Submission | DriveRun, **more: object) -> N
 
 
 def refuse_busy(db: Db, model_id: str, driven_by: str | None = None) -> None:
-    """Raises Refused, 409, while a run trains the model; the message names the run.
-
-    Args:
-        driven_by: The run that asks, if a client drives it.
-    """
+    """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the caller; the
+    message names the run."""
     job = active(db, model_id)
     if job is not None and not (job["driver"] and job["id"] == driven_by):
         raise Refused(

@@ -351,11 +351,8 @@ class Server:
         self._report()
 
     async def models(self, patience_s: float) -> list[dict[str, Any]]:
-        """The server's models: ``name`` and, if given, ``context``.
-
-        Args:
-            patience_s: How long the server may be away, seconds.
-        """
+        """The server's models: ``name`` and, if given, ``context``. It may be away for `patience_s`
+        seconds."""
         await self._presence.wait(patience_s)
         tinker = await self.tinker()
 
