@@ -4,7 +4,6 @@ SkyRL neither bills nor pauses: a gate before it answers as Tinker's cloud does 
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,12 @@ from hud_tui.service import runner
 from hud_tui.service.engines.tinker.engine import TinkerEngine
 from hud_tui.service.engines.tinker.link import pointed_states
 from hud_tui.service.service import Service
-from hud_tui.service.store import events
 from hud_tui.settings import Options
 from tests.conftest import calling, fork, tasks_of, until
 from tests.engines.gate import Gate, gate_before
 from tests.engines.skyrl import SkyRL
 from tests.engines.test_failures import post
-from tests.service.calls import set_head, status_of, step, tree
+from tests.service.calls import set_head, status_of, step, told, tree
 
 pytestmark = pytest.mark.skyrl
 LONG_S = 300.0
@@ -74,8 +72,7 @@ async def reach(http: httpx.AsyncClient, job: str, place: int) -> None:
 
 async def said(service: Service, model_id: str, key: str) -> list[str]:
     """What a run's events said under a key, in their order."""
-    logged = await service.parts.store.read(events.after, model_id, 0, 10_000)
-    jobs = [json.loads(event.body)["job"] for event in logged if event.type == "job"]
+    jobs = [event["job"] for event in await told(service, model_id, "job")]
     return [job[key] for job in jobs if job.get(key)]
 
 

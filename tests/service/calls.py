@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,13 +199,19 @@ def says(engine: Any, monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], reaso
 class Held:
     """Calls of one verb of an engine's, from now on: they begin, and wait until they may go on."""
 
-    def __init__(self, engine: Any, verb: str) -> None:
-        self.begun, self.go_on, self.calls = asyncio.Event(), asyncio.Event(), 0
-        self._call = getattr(engine, verb)
+    def __init__(
+        self, engine: Any, verb: str, only: Callable[..., bool] = lambda *given: True
+    ) -> None:
+        """`only`: which calls are held; the others pass."""
+        self.begun, self.go_on, self.calls, self.waiting = asyncio.Event(), asyncio.Event(), 0, 0
+        self._call, self._only = getattr(engine, verb), only
         setattr(engine, verb, self)
 
     async def __call__(self, *given: Any) -> Any:
-        self.calls += 1
-        self.begun.set()
-        await self.go_on.wait()
+        if self._only(*given):
+            self.calls += 1
+            self.waiting += 1
+            self.begun.set()
+            await self.go_on.wait()
+            self.waiting -= 1
         return await self._call(*given)

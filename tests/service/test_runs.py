@@ -1,6 +1,5 @@
 """Managed runs, end to end."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hud_tui.service.service import Service
 from hud_tui.wire import JobStatus
 from tests.conftest import ended, fork, submit, tasks_of, until
 from tests.service.calls import (
+    Held,
     Json,
     cancel,
     detail,
@@ -30,27 +30,12 @@ from tests.service.calls import (
 from tests.toy_engine import ToyEngine
 
 
-class Gate(asyncio.Event):
-    """Sampling for a run waits while it is cleared; it starts set."""
-
-    held = 0
-    """Calls that wait."""
-
-
 @pytest.fixture
-def gate(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    event, sample = Gate(), engine.sample
-    event.set()
-
-    async def gated(handle: str, requests: Any) -> Any:
-        if len(requests) > 4:
-            event.held += 1
-            await event.wait()
-            event.held -= 1
-        return await sample(handle, requests)
-
-    monkeypatch.setattr(engine, "sample", gated)
-    return event
+def gate(engine: ToyEngine) -> Held:
+    """Sampling for a run, which goes on until that is cleared."""
+    held = Held(engine, "sample", lambda handle, requests: len(requests) > 4)
+    held.go_on.set()
+    return held
 
 
 async def test_a_run_learns(http: AsyncClient, model: Json) -> None:
@@ -116,19 +101,19 @@ async def test_a_run_steps_as_a_loop_could(
 
 
 async def test_a_run_of_an_older_version_is_resumed_as_it_was(
-    http: AsyncClient, service: Service, gate: Gate
+    http: AsyncClient, service: Service, gate: Held
 ) -> None:
-    gate.clear()
+    gate.go_on.clear()
     model = await fork(http)
     job_id = await submit(http, model["id"], steps=2)
-    await until(lambda: gate.held > 0)
+    await until(lambda: gate.waiting > 0)
     assert (await cancel(http, job_id)).is_success
     added = ["loss_fn_config", "reward_scale", "norm_adv_by_std"]
     added += ["beta1", "beta2", "eps", "weight_decay"]
     paths = ", ".join(f"'$.{name}'" for name in added)
     forget = f"UPDATE job SET parameters = json_remove(parameters, {paths})"
     await service.parts.store.write(lambda db: db.execute(forget))
-    gate.set()
+    gate.go_on.set()
     assert (await resume(http, job_id)).status_code == 200
     assert (await ended(http, job_id))["status"] == "succeeded"
 
@@ -182,9 +167,9 @@ async def test_a_run_is_a_job_with_traces(http: AsyncClient, model: Json) -> Non
     assert events["reward"] == row["reward"]
 
 
-async def test_a_busy_model_is_left_alone(http: AsyncClient, model: Json, gate: Gate) -> None:
+async def test_a_busy_model_is_left_alone(http: AsyncClient, model: Json, gate: Held) -> None:
     inputs = await payloads(http, model["id"], [1.0, 0.0])
-    gate.clear()
+    gate.go_on.clear()
     job_id = await submit(http, model["id"], steps=1)
     body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}}
     for answer in (
@@ -193,21 +178,21 @@ async def test_a_busy_model_is_left_alone(http: AsyncClient, model: Json, gate: 
         await http.post("/v1/training/jobs", json=body),
     ):
         assert (answer.status_code, job_id in detail(answer)) == (409, True)
-    gate.set()
+    gate.go_on.set()
     await ended(http, job_id)
     assert (await pass_(http, model["id"], inputs)).status_code == 200
 
 
-async def test_set_head_in_the_middle_branches(http: AsyncClient, model: Json, gate: Gate) -> None:
+async def test_set_head_in_the_middle_branches(http: AsyncClient, model: Json, gate: Held) -> None:
     job_id = await submit(http, model["id"], steps=6)
     await reach(http, job_id, 2)
-    gate.clear()
-    await until(lambda: gate.held > 0)
+    gate.go_on.clear()
+    await until(lambda: gate.waiting > 0)
     rows = await tree(http, model["id"])
     answer = await set_head(http, model["id"], rows[0]["id"])
     assert answer.status_code == 200
     known = len(await tree(http, model["id"]))
-    gate.set()
+    gate.go_on.set()
     assert (await ended(http, job_id))["status"] == "succeeded"
     rows = await tree(http, model["id"])
     assert len(rows) == 6
@@ -216,18 +201,18 @@ async def test_set_head_in_the_middle_branches(http: AsyncClient, model: Json, g
     assert ratio == pytest.approx(1.0), "what was sampled from the old head is not trained on"
 
 
-async def test_cancel_stops_between_rollouts(http: AsyncClient, model: Json, gate: Gate) -> None:
+async def test_cancel_stops_between_rollouts(http: AsyncClient, model: Json, gate: Held) -> None:
     job_id = await submit(http, model["id"], steps=50)
     await reach(http, job_id, 2)
-    gate.clear()
+    gate.go_on.clear()
     assert (await cancel(http, job_id)).json() == {"cancelled": 1, "status": "cancelled"}
     status, rows = await status_of(http, job_id), await tree(http, model["id"])
     assert (status["status"], status["step"]) == ("cancelled", len(rows))
     assert (await cancel(http, job_id)).json()["cancelled"] == 0
 
 
-async def test_cancel_all_says_what_it_did(http: AsyncClient, gate: Gate) -> None:
-    gate.clear()
+async def test_cancel_all_says_what_it_did(http: AsyncClient, gate: Held) -> None:
+    gate.go_on.clear()
     models = [await fork(http, name) for name in ("a", "b")]
     jobs = [await submit(http, model["id"]) for model in models]
     body = (await http.post("/v2/rollouts/cancel_user_jobs", json={})).json()
@@ -238,18 +223,18 @@ async def test_cancel_all_says_what_it_did(http: AsyncClient, gate: Gate) -> Non
 
 
 async def test_resume_takes_the_steps_that_are_left(
-    http: AsyncClient, model: Json, gate: Gate
+    http: AsyncClient, model: Json, gate: Held
 ) -> None:
     job_id = await submit(http, model["id"], steps=8)
     await reach(http, job_id, 3)
     await http.post("/v2/rollouts/cancel", json={"job_id": job_id})
     before = await tree(http, model["id"])
-    gate.clear()
+    gate.go_on.clear()
     resumed = await resume(http, job_id)
     assert (resumed.status_code, resumed.json()["step"]) == (200, len(before))
     twice = await resume(http, job_id)
     assert (twice.status_code, "nothing to resume" in detail(twice)) == (409, True)
-    gate.set()
+    gate.go_on.set()
     assert (await ended(http, job_id))["step"] == 8
     rows = await tree(http, model["id"])
     assert len(rows) == 8
