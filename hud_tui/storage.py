@@ -534,7 +534,7 @@ class JsonStore:
         if self.directory is None:
             return {}
         try:
-            found = self._parsed(self._file(name))
+            found = json.loads(read_regular(self._file(name), MOST))
         except (FileNotFoundError, NotADirectoryError):
             self._left.pop(name, None)
         except json.JSONDecodeError as error:
@@ -553,9 +553,6 @@ class JsonStore:
             else:
                 self.leave(name, f"version: expected {VERSION}")
         return {}
-
-    def _parsed(self, file: Path) -> Any:
-        return json.loads(read_regular(file, MOST))
 
     def _changed(self, name: str, values: dict[str, Any]) -> str | None:
         """The new content of the file; None if unchanged or unused."""

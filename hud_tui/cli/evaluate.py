@@ -128,15 +128,10 @@ class _Command:
         than = None
         if compared is None:
             than = await self._than(model, tree, self._digest(rows))
+        asks = SubmitEvaluation(split=self._args.split, tasks=rows, name=name, parameters=asked)
         code, ended, shown = 0, list[EvaluationJob](), 0
         for place, checkpoint in enumerate(checkpoints):
-            body = SubmitEvaluation(
-                checkpoint_id=checkpoint.id if checkpoint else None,
-                split=self._args.split,
-                tasks=rows,
-                name=name,
-                parameters=asked,
-            )
+            body = asks.model_copy(update={"checkpoint_id": checkpoint.id if checkpoint else None})
             begun = await self._evaluations.submit(
                 model, body, label(checkpoint), source, environment
             )

@@ -355,7 +355,7 @@ class HudClient:
     async def models(self) -> list[Model]:
         """The whole catalog, all pages."""
         found = await self.pages(self.api("/v2/models"), Model)
-        self.wire.writing.know({model.id: model.model_name for model in found})
+        self.wire.writing.names |= {model.id: model.model_name for model in found}
         return found
 
     async def model(self, name: str) -> Model:
@@ -394,7 +394,7 @@ class HudClient:
         hint = f"check for a model of this name ({listed}) before you fork again"
         lookup = Lookup(self.settle_url(source_id), find, hint)
         made = await self.wire.write("POST", url, Model, change, body, lookup=lookup)
-        self.wire.writing.know({made.id: made.model_name})
+        self.wire.writing.names[made.id] = made.model_name
         return made
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:

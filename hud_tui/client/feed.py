@@ -382,16 +382,13 @@ class Feed:
     async def _events(self) -> AsyncGenerator[Event, None]:
         while True:
             try:
-                async with aclosing(self._attempt()) as events:
+                async with aclosing(self._polled() if self._polls else self._streamed()) as events:
                     async for event in events:
                         yield event
             except (HudUnauthorized, HudNotFound):
                 raise
             except HudError as error:
                 await self._wait(error)
-
-    def _attempt(self) -> AsyncGenerator[Event, None]:
-        return self._polled() if self._polls else self._streamed()
 
     @property
     def _polls(self) -> bool:

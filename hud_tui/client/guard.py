@@ -182,10 +182,6 @@ class Writing:
     names: dict[str, str] = field(default_factory=dict)
     """Known names of models, by id."""
 
-    def know(self, names: Mapping[str, str]) -> None:
-        """Add names of models, by id."""
-        self.names |= names
-
     def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> AuditEntry:
         """The log entry of a write that is about to be sent."""
         text, omitted = _loggable(body, change.omitted)

@@ -62,14 +62,12 @@ class RunList:
         client: HudClient,
         notes: Callable[[], Mapping[str, str]] = dict,
         sweeps: Callable[[], Mapping[str, str]] = dict,
-        per_minute: int = PER_MINUTE,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """
         Args:
             notes: Returns the user's notes by run id.
             sweeps: Returns names of sweeps started on this machine, by the ids of their runs.
-            per_minute: Maximum requests to HUD per minute for the table.
         """
         self.rows: tuple[RunRow, ...] = ()
         """As of the last read; the same tuple object while nothing changes."""
@@ -79,7 +77,7 @@ class RunList:
         self._polled: _Polled | None = None
         self._own: tuple[dict[str, str], dict[str, str]] = {}, {}
         """Notes and sweeps as of the last read."""
-        self._budget = Budget(per_minute, clock)
+        self._budget = Budget(PER_MINUTE, clock)
         self._clock = clock
         self._series: dict[str, tuple[RunSeries, frozenset[str]]] = {}
 

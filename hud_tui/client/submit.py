@@ -343,18 +343,16 @@ class SweepDriver:
         tasks: Sequence[Task],
         files: SweepFiles,
         on_change: Callable[[Sweep, Member], None] = lambda sweep, member: None,
-        poll_s: float | None = None,
     ) -> None:
         """
         Args:
             on_change: Called with each member that has changed.
-            poll_s: Seconds between two reads; None chooses by the service.
         """
         self.sweep = sweep
         self._client, self._files, self._on_change = client, files, on_change
         self._rows = [task.row() for task in tasks]
         local = client.settings.local or "sweep" in sweep.parameters  # HUD has no such parameter
-        self._poll_s = poll_s if poll_s is not None else LOCAL_S if local else HUD_S
+        self._poll_s = LOCAL_S if local else HUD_S
 
     async def run(self, follow: bool) -> Sweep:
         """Start waiting runs, with at most `at_once` active at the same time.

@@ -292,7 +292,7 @@ class Counted(httpx.ASGITransport):
 
 
 async def test_on_hud_rows_are_put_together_within_a_budget(
-    service: Service, http: httpx.AsyncClient
+    service: Service, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
     for name in ("a", "b", "c"):
@@ -301,10 +301,11 @@ async def test_on_hud_rows_are_put_together_within_a_budget(
         await ended(http, made[-1])
     await http.post(f"/v2/trace/job/{uuid4().hex}/enter", json={"name": "an evaluation"})
     clock = [0.0]
+    monkeypatch.setattr("hud_tui.client.runs.PER_MINUTE", 6)
     transport = Counted(service)
     settings = local_settings("http://127.0.0.1", service.api_key, "http://127.0.0.1/t")
     async with aclosing(HudClient(settings, transport)) as client:
-        table = RunList(client, per_minute=6, clock=lambda: clock[0])
+        table = RunList(client, clock=lambda: clock[0])
         rows = await table.read(marked=[made[0]])
         assert len(transport.asked) <= 6
         whole = {row.id for row in rows if row.whole}

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hud_tui.client import submit
 from hud_tui.client.client import HudClient
 from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, requeued
 from hud_tui.errors import HudUnreachable, HudUsage
@@ -22,6 +23,12 @@ SMALL = {"steps": 2, "tasks_per_step": 2, "group_size": 2}
 
 
 pytestmark = pytest.mark.usefixtures("hurried")
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs are read often."""
+    monkeypatch.setattr(submit, "LOCAL_S", 0.01)
 
 
 async def tasks_of(client: HudClient) -> list[Task]:
@@ -55,7 +62,7 @@ async def test_a_sweep_runs_so_many_at_once_each_on_a_fork(
 
     model = await fork_of(client)
     sweep = planned(client, model, learning_rate=(0.1, 0.2), seed=(0, 1, 2))
-    driver = SweepDriver(client, sweep, await tasks_of(client), files, told, poll_s=0.01)
+    driver = SweepDriver(client, sweep, await tasks_of(client), files, told)
     ended = await driver.run(follow=True)
     assert ended.status == "succeeded"
     assert max(seen) == 2
@@ -82,7 +89,7 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
     sweep = planned(client, model, seed=(0, 1, 2))
     engine.rest_after(0)
     tasks = await tasks_of(client)
-    driver = SweepDriver(client, sweep, tasks, files, poll_s=0.01)
+    driver = SweepDriver(client, sweep, tasks, files)
     running = asyncio.create_task(driver.run(follow=True))
     await until(lambda: sum(member.running for member in driver.sweep.members) == 2)
     with pytest.raises(HudUsage, match="another process drives"):
@@ -95,7 +102,7 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
     engine.go_on()
     going = requeued(await refreshed(client, files.find("s")))
     files.keep(going, cancelled=False)
-    ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
+    ended = await SweepDriver(client, going, tasks, files).run(follow=True)
     assert [member.status for member in ended.members] == ["succeeded"] * 3
     assert len((await client.run_page()).items) == 3, "what was stopped was resumed"
     assert [m.job_id for m in ended.members[:2]] == [m.job_id for m in stopped.members[:2]]
@@ -130,10 +137,10 @@ async def test_wherever_it_was_cut_off_nothing_is_made_twice(
     before = client.wire.http._transport
     client.wire.http._transport = Dying(before, writes)
     with pytest.raises(HudUnreachable):
-        await SweepDriver(client, sweep, tasks, files, poll_s=0.01).run(follow=True)
+        await SweepDriver(client, sweep, tasks, files).run(follow=True)
     client.wire.http._transport = before
     going = requeued(await refreshed(client, files.find("s")))
-    ended = await SweepDriver(client, going, tasks, files, poll_s=0.01).run(follow=True)
+    ended = await SweepDriver(client, going, tasks, files).run(follow=True)
     assert [member.status for member in ended.members] == ["succeeded"] * 2
     runs = (await client.run_page()).items
     assert sorted(run.parameters["seed"] for run in runs if run.parameters) == [0, 1]
@@ -147,7 +154,7 @@ async def test_a_run_that_is_refused_does_not_stop_the_others(
     files = SweepFiles(tmp_path)
     model = await fork_of(client)
     sweep = planned(client, model, loss_fn=("ppo", "nonsense"))
-    driver = SweepDriver(client, sweep, await tasks_of(client), files, poll_s=0.01)
+    driver = SweepDriver(client, sweep, await tasks_of(client), files)
     ended = await driver.run(follow=True)
     assert [member.status for member in ended.members] == ["succeeded", "refused"]
     assert "unknown loss" in ended.members[1].error
