@@ -33,13 +33,8 @@ SHUT = frozenset({"STOPPED"})
 
 
 def why_spent(rental: Rental, used_at: float, now: float) -> str:
-    """Why a pod is to be terminated now; empty if it is not.
-
-    Args:
-        rental: The pod.
-        used_at: When somebody here last worked on it, Unix seconds.
-        now: Unix seconds.
-    """
+    """Why a pod is to be terminated now; empty if it is not. `used_at`: when somebody here last
+    worked on it, in Unix seconds as `now` is."""
     if now >= rental.deadline:
         return "its hours are spent"
     idle = not rental.watched and 0 < rental.idle_min * 60 <= now - max(rental.at, used_at)
@@ -55,12 +50,7 @@ class Budgets:
         clock: Callable[[], float] = time,
         poll_s: float = POLL_S,
     ) -> None:
-        """
-        Args:
-            machines: Where rentals are stored.
-            clock: Unix seconds.
-            poll_s: Seconds between two checks of the clock.
-        """
+        """`poll_s`: seconds between two checks of the clock, which is in Unix seconds."""
         self._machines, self._clock = machines, clock
         self._poll_s, self._asked_at = poll_s, 0.0
 

@@ -194,13 +194,8 @@ END_S = 5.0
 async def use(
     machines: Machines, machine: Machine, paths: Paths, report: Callable[[str], None]
 ) -> None:
-    """Train on a machine from now on, once its server answers through the tunnel.
-
-    Args:
-        machines: All of them.
-        machine: One that is set up.
-        paths: This program's directories, without those of a machine.
-        report: Called with what is being waited for.
+    """Train on a machine that is set up from now on, once its server answers through the tunnel.
+    `paths` are those without a machine; `report` is called with what is being waited for.
 
     Raises:
         HudUnreachable: It does not answer; the previous machine stays in use.
@@ -240,12 +235,7 @@ async def _up(
 
 async def unuse(machines: Machines, paths: Paths) -> None:
     """Train on this machine again. The tunnel's process ends, unless a local service still trains
-    through it.
-
-    Args:
-        machines: All of them.
-        paths: This program's directories, without those of a machine.
-    """
+    through it. `paths` are those without a machine."""
     name = machines.used()
     data = with_machine(paths).data if name else paths.data
     machines.use(None)

@@ -168,12 +168,7 @@ class Machines:
         return None
 
     def use(self, machine: Machine | None, speaks: str = "") -> None:
-        """Set the machine in use; None for this one.
-
-        Args:
-            machine: One that is set up.
-            speaks: Its engine's `speaks`.
-        """
+        """Set the machine in use, with its engine's `speaks`; None for this one."""
         if machine is None:
             use_machine(self.state, None)
             return

@@ -264,14 +264,8 @@ class Pods:
         report: Callable[[str], None] = lambda text: None,
         keep: Callable[[], None] = lambda: None,
     ) -> None:
-        """
-        Args:
-            prime: The account.
-            state: The state directory.
-            report: Called with a line about what is being waited for.
-            keep: Starts the process that enforces budgets; called after a rental is stored and
-                before it is requested.
-        """
+        """`report` is called with a line about what is being waited for; `keep` starts the process
+        that enforces budgets, after a rental is stored and before it is requested."""
         self._prime, self._state, self._report, self._keep = prime, state, report, keep
 
     async def rent(self, request: RentalRequest) -> Rental:
@@ -361,12 +355,8 @@ class Pods:
         write_rental(self._state, rental, ended_at=ended, billed=billed, why=why)
 
     async def reach(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
-        """Wait until a pod answers, and start its watcher; return its address. Can be repeated.
-
-        Args:
-            rental: A requested rental, even if it is unknown whether it was rented.
-            ssh_to: Returns the ssh connection to an address.
-            key: Identity file that Prime knows.
+        """Wait until a pod answers, and start its watcher; return its address. Can be repeated,
+        also if it is unknown whether it was rented. `key`: identity file that Prime knows.
 
         Raises:
             HudUnclear: It is still unknown whether it was rented.
@@ -402,12 +392,7 @@ class Pods:
         return found
 
     async def wait(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
-        """Wait until ssh answers; return the address.
-
-        Args:
-            rental: A rental with an id.
-            ssh_to: Returns the ssh connection to an address.
-            key: Identity file that Prime knows.
+        """Wait until ssh answers for a rental with an id; return the address. `key`: as `reach`.
 
         Raises:
             PodFailed: It failed, or is not ready in time. It still costs money.
@@ -583,12 +568,7 @@ EVERY_S = 30
 
 async def install_watcher(ssh: Ssh, rental: Rental, api: str) -> None:
     """Start the watcher on a pod; one that is running is replaced by one with the present budget.
-
-    Args:
-        ssh: Connection to the pod.
-        rental: Its budget.
-        api: URL of Prime's API; the watcher only calls it if PRIME_API_KEY was sent to the pod.
-    """
+    It calls Prime's `api`, a URL, only if PRIME_API_KEY was sent to the pod."""
     budget = {
         "DEADLINE": int(rental.deadline),
         "IDLE_S": rental.idle_min * 60,

@@ -299,9 +299,7 @@ class Prime:
         """Rent a pod, which costs money from then on. Sent once.
 
         Args:
-            offer: What to rent.
             name: Unique: a lost answer is looked up by it.
-            image: The system image.
             disk: GB; None for the offer's own.
             max_price: Dollars per hour above which the API refuses.
 

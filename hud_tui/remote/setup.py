@@ -204,13 +204,7 @@ def is_folder(model: str) -> bool:
 
 
 def steps_of(machine: Machine, engine: Engine, package: str = "") -> list[Step]:
-    """All steps for a machine, in order.
-
-    Args:
-        machine: With its facts.
-        engine: The engine to set up.
-        package: Replaces the engine's own requirement.
-    """
+    """All steps for a machine, in order; `package` replaces the engine's own requirement."""
     if machine.env:
         fails = f'echo "{engine.name} is not installed in $ENV" >&2; exit 1'
         installed = [Step("engine", f"find the engine in {machine.env}", engine.installed, fails)]
@@ -288,24 +282,16 @@ class Setup:
         package: str = "",
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """
-        Args:
-            machines: Where it is stored.
-            machine: The machine; its name may be new.
-            report: Called with what each step does.
-            package: Replaces the engine's own requirement.
-            patience_s: How long the machine may be unreachable at a time, seconds.
-        """
+        """`package` replaces the engine's own requirement; `patience_s`: how long the machine may
+        be unreachable at a time, seconds."""
         self.machine, self.engine = machine, find_engine(machine.engine)
         self._machines, self._report, self._package = machines, report, package
         self._patience_s, self._ssh = patience_s, machines.ssh(machine)
         self._at = StepReport("", "check")
 
     async def run(self, values: Mapping[str, str]) -> Machine:
-        """Run the missing steps; returns the machine, ready for use.
-
-        Args:
-            values: The secrets to send, by name.
+        """Run the missing steps; returns the machine, ready for use. `values`: the secrets to send,
+        by name.
 
         Raises:
             HudError: A step failed; finished steps are kept, and `run` can be called again.

@@ -117,12 +117,8 @@ class Ssh:
     """Runs scripts on one machine, over one shared connection."""
 
     def __init__(self, address: Address, known_hosts: Path, config: Path | None = None) -> None:
-        """
-        Args:
-            address: The machine.
-            known_hosts: A known_hosts file of our own, for rented machines only.
-            config: Replaces the user's ssh_config.
-        """
+        """`known_hosts`: a file of our own, for rented machines only; `config` replaces the user's
+        ssh_config."""
         self.address, self._known_hosts, self._config = address, known_hosts, config
 
     def command(self, *options: str, shared: bool = True) -> list[str]:

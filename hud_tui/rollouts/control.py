@@ -57,18 +57,8 @@ def mode_of(client: HudClient) -> Literal["local", "hud"]:
 def order_of(
     client: HudClient, model: Model, source: Path, chosen: Mapping[str, Any], **more: Any
 ) -> Order:
-    """The order of a new run on an environment.
-
-    Args:
-        client: Of the service.
-        model: The model to train.
-        source: The environment's file or directory.
-        chosen: Parameters by their wire names.
-        more: Further fields of the order.
-
-    Raises:
-        HudUsage: A field is out of bounds.
-    """
+    """The order of a new run on an environment, with parameters by their wire names, and `more`
+    fields of the order. Raises HudUsage: a field is out of bounds."""
     fields = {key: value for key, value in more.items() if value is not None}
     if "tasks" in fields and Path(fields["tasks"]).exists():  # else it is the name of a taskset
         fields["tasks"] = str(Path(fields["tasks"]).absolute())

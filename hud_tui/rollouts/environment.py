@@ -308,16 +308,8 @@ async def try_once(
 async def prepare(
     client: HudClient, order: Order, model: Model, state: Path
 ) -> AsyncGenerator[Loaded | Finding | Trial]:
-    """Import an environment, check its tasks, start it, and make one rollout.
-
-    Args:
-        client: Of the service.
-        order: Its source, and how it is run.
-        model: The model to train.
-        state: The state directory, for the environment's output.
-
-    Yields:
-        The environment's content, then findings, and the result of the rollout.
+    """Import an environment, check its tasks, start it, and make one rollout: yields its content,
+    then findings, and the result of the rollout. Its output goes to a log in the state directory.
 
     Raises:
         HudError: It cannot be imported, or has nothing to train on.

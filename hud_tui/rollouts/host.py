@@ -301,7 +301,7 @@ class Host:
             _kill(child)
 
     def _send(self, document: dict[str, Any]) -> None:
-        write_all(self._out, json.dumps(document, default=str).encode() + b"\n")
+        write_line(self._out, document)
 
     def _read_requests(self) -> None:
         data = os.read(0, 1 << 16)
@@ -536,7 +536,7 @@ def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
 
     def report(document: dict[str, Any]) -> None:
         if os.getpid() == own:  # not a fork of the user's, which may end as it likes
-            _report(control, document)
+            write_line(min(control, CONTROL), document)  # whatever it was in the host
 
     doing = Doing(request["source"], report)
     try:
@@ -577,16 +577,12 @@ def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
     os.chdir(root_of(request["source"]))
 
 
-def _report(control: int, document: dict[str, Any]) -> None:
-    # whatever it was in the host
-    write_all(
-        CONTROL if control > CONTROL else control,
-        json.dumps(document, default=str).encode() + b"\n",
-    )
+def write_line(end: int, document: dict[str, Any]) -> None:
+    """Write a document as a line of JSON to a blocking file descriptor."""
+    _write_all(end, json.dumps(document, default=str).encode() + b"\n")
 
 
-def write_all(end: int, data: bytes) -> None:
-    """Write to a blocking file descriptor."""
+def _write_all(end: int, data: bytes) -> None:
     while data:
         data = data[os.write(end, data) :]
 
@@ -633,7 +629,7 @@ class Log:
             os.close(self._end)
             os.replace(self._path, f"{self._path}.1")
             self._end = _append(self._path)
-        write_all(self._end, line.encode("utf-8", "replace") + b"\n")
+        _write_all(self._end, line.encode("utf-8", "replace") + b"\n")
 
 
 def _append(path: str) -> int:

@@ -89,16 +89,9 @@ def how_to_get_the_sdk(python: str, version: str | None) -> str:
 
 
 def find_interpreter(source: Path, chosen: str | None, ours: str) -> Interpreter:
-    """The interpreter for an environment: the nearest one with the SDK.
-
-    Args:
-        source: The environment's file or directory.
-        chosen: ``--python``, or a virtual environment's directory.
-        ours: This program's own interpreter, tried last.
-
-    Raises:
-        HudUsage: The chosen one does not exist.
-    """
+    """The interpreter for an environment: the chosen one, or virtual environment, else the nearest
+    one with the SDK; `ours`, this program's own, is tried last. Raises HudUsage: the chosen one
+    does not exist."""
     if chosen is not None:
         return Interpreter(_python_of(chosen), "--python")
     without: Interpreter | None = None
@@ -148,11 +141,7 @@ def variables(
     settings: Settings, named: Sequence[str], environ: Mapping[str, str]
 ) -> dict[str, str]:
     """The worker's variables: what every program needs, the service's, and those that the user
-    names.
-
-    Raises:
-        HudUsage: A named variable is not set.
-    """
+    names. Raises HudUsage: a named one is not set."""
     absent = [name for name in named if name not in environ]
     if absent:
         raise HudUsage(f"--env {absent[0]}: not set here", f"export {absent[0]}=…")

@@ -68,13 +68,7 @@ def redact(value: Any) -> Any:
 
 def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
     """An exception with its place in the user's files, None if it has none there; and the user's
-    part of the traceback.
-
-    Args:
-        error: With its traceback.
-        source: The environment's file or directory.
-        phase: import, start, setup, tool call, grade or teardown.
-    """
+    part of the traceback. `phase`: import, start, setup, tool call, grade or teardown."""
     trace = traceback.TracebackException.from_exception(error, compact=True)
     root = root_of(source)
     frames = [frame for frame in trace.stack if is_own(frame.filename, root)]
@@ -132,12 +126,8 @@ def wrong_type(value: object, hint: str) -> str:
 
 
 def missing_await(error: BaseException, root: str) -> str:
-    """For an error about a coroutine, e.g. ``int + coroutine``: which await is missing; else empty.
-
-    Args:
-        error: With its traceback.
-        root: The environment's directory.
-    """
+    """For an error about a coroutine, e.g. ``int + coroutine``: which await is missing; else
+    empty."""
     if "coroutine" not in str(error) or not isinstance(error, (TypeError, AttributeError)):
         return ""
     found: dict[str, None] = {}

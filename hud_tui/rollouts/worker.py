@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from hud_tui.rollouts.host import GRACE_S, command, keep_endings_out_of_the_log, write_all
+from hud_tui.rollouts.host import GRACE_S, command, keep_endings_out_of_the_log, write_line
 from hud_tui.rollouts.watched import (
     AGENT,
     LINE,
@@ -75,13 +75,8 @@ WHERE_S = 2.0
 
 
 def not_served(runtime: str, error: OSError, answered: float | None = None) -> dict[str, Any]:
-    """The failure to connect to an environment that somebody else should serve at ``tcp://…``.
-
-    Args:
-        runtime: Its address.
-        error: Of the connection.
-        answered: When it answered last, Unix seconds; None if it never did.
-    """
+    """The failure to connect to an environment that somebody else should serve at ``tcp://…``, and
+    that `answered` last then, Unix seconds; None if it never did."""
     place = runtime.removeprefix("tcp://")
     why = f"{place} does not answer: {error.strerror or error or 'timed out'}"
     if isinstance(error, ConnectionRefusedError):
@@ -256,12 +251,7 @@ class Forked:
                 return
 
     async def failure(self, trace_id: str, is_needed: bool) -> dict[str, Any] | None:
-        """The error of a rollout that has ended.
-
-        Args:
-            trace_id: The rollout's.
-            is_needed: Whether an error is expected, and worth waiting for.
-        """
+        """The error of a rollout that has ended; it is waited for if one `is_needed`."""
         listening = self._listening.pop(trace_id, None)
         if listening is not None and is_needed and trace_id not in self.failures:
             await asyncio.wait([listening], timeout=GRACE_S + WHERE_S)
@@ -345,7 +335,7 @@ class Worker:
     def send(self, document: dict[str, Any]) -> None:
         """Write one line; exits if the reader is gone."""
         try:
-            write_all(self._answers, json.dumps(document, default=str).encode() + b"\n")
+            write_line(self._answers, document)
         except BrokenPipeError:
             os._exit(0)
 
