@@ -3,11 +3,10 @@
 import asyncio
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import time
-from typing import Any
 
 import pytest
 
@@ -17,10 +16,8 @@ from hud_tui.remote.engines import Engine, Wish, _same, has_env
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
 from tests.remote.far import Far
-from tests.service.clients import documents
-from tests.service.headless import Result
+from tests.service.headless import Command, runner
 
-Command = Callable[..., Coroutine[Any, Any, Result]]
 ADD = ("remote", "add", "far", "--engine", "hud-tui", "--env", sys.prefix, "-y")
 
 
@@ -42,13 +39,7 @@ def machines(tmp_path: Path, far: Far) -> Machines:
 
 @pytest.fixture
 def hud(capsys: pytest.CaptureFixture[str]) -> Command:
-    async def run(*argv: str) -> Result:
-        capsys.readouterr()
-        code = await asyncio.to_thread(main, ["--headless", *argv])
-        out, err = capsys.readouterr()
-        return Result(code, documents(out), err)
-
-    return run
+    return runner(capsys)
 
 
 async def test_add_list_status_log_remove(hud: Command, machines: Machines, far: Far) -> None:

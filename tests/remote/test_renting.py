@@ -46,8 +46,10 @@ Call = Callable[..., Awaitable[Any]]
 pytestmark = pytest.mark.usefixtures("light")
 
 
-def cut(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> None:
-    """Interrupt the program the next time that this is called: before it, or after it."""
+async def cut(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool, command: Awaitable[Any]
+) -> None:
+    """Interrupt a command as this is called: before it, or after it."""
     known: Call = getattr(owner, name)
 
     async def once(*given: Any, **named: Any) -> Any:
@@ -57,6 +59,8 @@ def cut(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> 
         raise asyncio.CancelledError
 
     monkeypatch.setattr(owner, name, once)
+    with pytest.raises(asyncio.CancelledError):
+        await command
 
 
 PHASES = {
@@ -82,9 +86,7 @@ async def test_a_renting_that_was_cut_is_said_and_gone_on_with(
     phase: str,
 ) -> None:
     owner, name, after, rented = PHASES[phase]
-    cut(monkeypatch, owner, name, after)
-    with pytest.raises(asyncio.CancelledError):
-        await hud(*SET_UP)
+    await cut(monkeypatch, owner, name, after, hud(*SET_UP))
     assert len(pod.pods) == rented
     [rental] = read_rentals(machines.state)
     assert kept, "a process keeps its budget since before it was asked for"
@@ -120,9 +122,7 @@ async def test_a_renting_that_was_cut_ends_by_its_budget(
 ) -> None:
     """Without the pod's own watcher after its idle minutes, and always after its hours."""
     owner, name, after, _ = PHASES[phase]
-    cut(monkeypatch, owner, name, after)
-    with pytest.raises(asyncio.CancelledError):
-        await hud(*SET_UP, "--idle", "30", "--hours", "2")
+    await cut(monkeypatch, owner, name, after, hud(*SET_UP, "--idle", "30", "--hours", "2"))
     [rental] = read_rentals(machines.state)
     clock = [time() + 29 * 60]
     budgets = Budgets(machines, clock=lambda: clock[0])
@@ -144,9 +144,7 @@ async def test_a_renting_that_was_cut_ends_by_its_budget(
 async def test_the_same_name_goes_on(
     hud: Command, pod: PrimeServer, machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut(monkeypatch, Prime, "status", True)
-    with pytest.raises(asyncio.CancelledError):
-        await hud(*RENT, "--name", "mine")
+    await cut(monkeypatch, Prime, "status", True, hud(*RENT, "--name", "mine"))
     other = await hud(*RENT, "--name", "other", "--max-price", "6")
     assert (other.code, len(pod.created)) == (0, 2), "another name is another pod"
     assert (await hud(*RENT, "--name", "mine")).code == 0
@@ -162,9 +160,7 @@ async def test_the_same_name_goes_on(
 async def test_one_more_where_it_is_wanted(
     hud: Command, pod: PrimeServer, machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut(monkeypatch, Prime, "status", True)
-    with pytest.raises(asyncio.CancelledError):
-        await hud(*RENT)
+    await cut(monkeypatch, Prime, "status", True, hud(*RENT))
     assert (await hud(*RENT, "--another")).code == 0
     assert len(pod.created) == 2
 

@@ -71,6 +71,11 @@ def commands(
     point_at(monkeypatch, served.url, served.api_key)
     if "HUD_TUI_STATE_DIR" not in os.environ:  # where what was changed is written down
         monkeypatch.setenv("HUD_TUI_STATE_DIR", str(served.service.data_dir.parent / "state"))
+    return runner(capsys)
+
+
+def runner(capsys: pytest.CaptureFixture[str]) -> Command:
+    """A function that runs one command where the environment leads it."""
 
     async def run(*argv: str) -> Result:
         capsys.readouterr()
