@@ -141,7 +141,6 @@ async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobSta
 
 
 def status_from_files(client: HudClient, folder: RunFolder) -> JobStatus:
-    """A run's status from its files alone."""
     order, state = folder.order(), folder.state()
     is_gone = state.status == "running" and not folder.is_driven
     error = state.error or {}

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +32,7 @@ from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts.process import (
     ANOTHER_PYTHON,
     EnvironmentFailed,
+    OnRollout,
     Setting,
     WorkerProcess,
     find_interpreter,
@@ -55,7 +57,6 @@ class Loaded:
     """Name and templates of each; a template has id, description, and args (a JSON Schema)."""
     tasks: Sequence[Task]
     origin: str
-    """Source of the tasks."""
     unknown: Sequence[str] = ()
     """Slugs to leave out that no task has."""
 
@@ -104,6 +105,21 @@ def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
     )
 
 
+@asynccontextmanager
+async def started(
+    client: HudClient, order: Order, state: Path, on_rollout: OnRollout = lambda event: None
+) -> AsyncGenerator[WorkerProcess]:
+    """An order's worker until the block ends; its environment prints to a log of checks in the
+    state directory. Raises HudError: as `setting_of`, or it does not start."""
+    setting = setting_of(order, client.settings, log_of_checks(state, order.source))
+    worker = WorkerProcess(setting, on_rollout)
+    await worker.start()
+    try:
+        yield worker
+    finally:
+        await worker.close()
+
+
 async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded:
     """Import the environment in its own interpreter, with its tasks or the named ones.
 
@@ -132,33 +148,28 @@ async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded
         hint = "it needs: env = Environment(name=…), and @env.template() functions"
         raise HudUsage(f"{one_line(order.source)} has no hud Environment", hint)
     if order.tasks is not None and not is_python:
-        tasks, origin = await load_source(client, order.tasks)
-        return _loaded(environments, tasks, origin["source"], order)
-    rows = found["tasks"] or _without_args(environments)
-    if not rows:
-        hint = "add them, e.g. tasks = [add(a=1, b=2)]; or name a file of rows: --tasks"
-        raise HudUsage(f"{one_line(order.source)} has templates, but no tasks", hint)
-    tasks = read_rows(rows, "task")
-    return _loaded(environments, tasks, order.tasks or order.source, order)
-
-
-def _loaded(
-    environments: Sequence[Mapping[str, Any]], tasks: Sequence[Task], origin: str, order: Order
-) -> Loaded:
-    """Without the tasks that are left out."""
+        tasks, about = await load_source(client, order.tasks)
+        origin = about["source"]
+    else:
+        tasks, origin = _own_tasks(found, order.source), order.tasks or order.source
     chosen = [task for task in tasks if task.slug not in order.left_out]
     unknown = set(order.left_out) - {task.slug for task in tasks}
     return Loaded(environments, chosen, origin, sorted(unknown))
 
 
-def _without_args(environments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A task for each template without required args."""
-    return [
+def _own_tasks(found: Mapping[str, Any], source: str) -> list[Task]:
+    """The tasks in a source, else one for each template without required args. Raises HudUsage:
+    there is none."""
+    rows = found["tasks"] or [
         {"env": one["name"], "id": template["id"], "args": {}}
-        for one in environments
+        for one in found["environments"]
         for template in one["templates"]
         if not template["args"].get("required")
     ]
+    if not rows:
+        hint = "add them, e.g. tasks = [add(a=1, b=2)]; or name a file of rows: --tasks"
+        raise HudUsage(f"{one_line(source)} has templates, but no tasks", hint)
+    return read_rows(rows, "task")
 
 
 def check(
@@ -314,10 +325,7 @@ async def prepare(
     Raises:
         HudError: It cannot be imported, or has nothing to train on.
     """
-    log = log_of_checks(state, order.source)
-    worker = WorkerProcess(setting_of(order, client.settings, log))
-    await worker.start()
-    try:
+    async with started(client, order, state) as worker:
         loaded = await load(worker, client, order)
         yield loaded
         found = check(loaded, model, order.parameters, client.settings.program)
@@ -330,5 +338,3 @@ async def prepare(
                 yield finding
             if trial is not None:
                 yield trial
-    finally:
-        await worker.close()

@@ -14,9 +14,9 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, TaskSignal
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
-from hud_tui.rollouts.environment import Loaded, check_tasks, load, rollout_of, setting_of
+from hud_tui.rollouts.environment import Loaded, check_tasks, load, rollout_of, started
 from hud_tui.rollouts.process import WorkerProcess
-from hud_tui.rollouts.run_files import Order, known_runs, log_of_checks
+from hud_tui.rollouts.run_files import Order, known_runs
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import EvaluationJob, EvaluationParameters, JobEnter, Json
 
@@ -30,12 +30,8 @@ async def tasks_of(client: HudClient, order: Order, state: Path) -> Loaded:
     Raises:
         HudError: It cannot be imported, or a task does not fit it.
     """
-    worker = WorkerProcess(setting_of(order, client.settings, log_of_checks(state, order.source)))
-    await worker.start()
-    try:
+    async with started(client, order, state) as worker:
         loaded = await load(worker, client, order)
-    finally:
-        await worker.close()
     for one in check_tasks(loaded):
         if one.level == "failure" and one.check != "train":  # nothing is trained on
             raise HudUsage(one.message, one.fix or one.where or "")
@@ -118,25 +114,19 @@ class _Sampling:
         Raises:
             HudError: The environment's code or its interpreter; the worker ended.
         """
-        order, client = self._order, self._client
-        setting = setting_of(order, client.settings, log_of_checks(state, order.source))
-        worker = WorkerProcess(setting, self._count)
-        await worker.start()
-        groups: set[asyncio.Task[dict[str, Any]]] = set()
-        try:
-            await load(worker, client, order)
+        async with started(self._client, self._order, state, self._count) as worker:
+            await load(worker, self._client, self._order)
             await self._enter()
             groups = self._begin(worker)
-            async for progress in self._progress(groups):
-                yield progress
-        finally:
-            for group in groups:
-                group.cancel()
-            await asyncio.gather(*groups, return_exceptions=True)
-            await worker.close()
+            try:
+                async for progress in self._progress(groups):
+                    yield progress
+            finally:
+                for group in groups:
+                    group.cancel()
+                await asyncio.gather(*groups, return_exceptions=True)
 
     async def _enter(self) -> None:
-        """Give the job a name."""
         one = self._evaluation
         name = f"evaluation of {one.checkpoint or one.checkpoint_id or 'base'} of {one.model}"
         entered = JobEnter(name=one_line(name, 200), group=one.samples)

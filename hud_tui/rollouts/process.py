@@ -65,7 +65,6 @@ class Interpreter:
 
     python: str
     why: str
-    """Why it was chosen."""
     before: tuple[str, ...] = ()
     """Command words before it: ``uv run``."""
 
