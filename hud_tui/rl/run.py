@@ -64,6 +64,11 @@ def has_ended(status: str | None) -> bool:
     return status in ENDED
 
 
+def is_cut_short(one: EvaluationJob) -> bool:
+    """Whether an evaluation ended before its last rollout, so that it can be resumed."""
+    return has_ended(one.status) and one.status not in SUCCEEDED and one.done < one.total
+
+
 def is_active(status: str | None) -> bool:
     """Whether a job is active; an unknown state counts as active."""
     return status is not None and status not in ENDED

@@ -34,6 +34,7 @@ from hud_tui.rl.run import (
     SUCCEEDED,
     Run,
     has_ended,
+    is_cut_short,
     job_evaluates,
     job_is_active,
     job_model_id,
@@ -65,7 +66,6 @@ from hud_tui.tui.screens.dialogs import (
     show_notice,
 )
 from hud_tui.tui.session import RunSession
-from hud_tui.tui.widgets.checkpoint_details import is_cut_short
 from hud_tui.tui.widgets.form import Field, Picker
 from hud_tui.wire import (
     Checkpoint,

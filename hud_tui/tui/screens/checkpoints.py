@@ -53,14 +53,8 @@ from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
-from hud_tui.tui.widgets.checkpoint_details import (
-    Beside,
-    CheckpointDetails,
-    EvaluationProgress,
-    details,
-    fold_details,
-)
-from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, Marks
+from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
+from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, EvaluationProgress, Marks
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.wire import Checkpoint, EvaluationJob, Group
 

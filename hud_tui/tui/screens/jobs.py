@@ -29,6 +29,7 @@ from hud_tui.rl.run import (
     Run,
     has_ended,
     is_active,
+    is_cut_short,
     job_evaluates,
     job_is_active,
     job_model_id,
@@ -64,7 +65,6 @@ from hud_tui.tui.rollout_reader import (
 )
 from hud_tui.tui.screens.base import HudScreen, ViewContext, duration
 from hud_tui.tui.screens.dialogs import ChoiceDialog
-from hud_tui.tui.widgets.checkpoint_details import is_cut_short
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
 from hud_tui.tui.widgets.row_list import RowList

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from textual.content import Content
-from textual.widgets import Static
 
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import ROOT, label
@@ -14,21 +13,17 @@ from hud_tui.rl.compare import group_pairs, significant_changes
 from hud_tui.rl.evaluation import (
     Paired,
     figures,
-    last_requested,
     sample_size,
-    seconds_left,
-    weights_name,
 )
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD, Own
-from hud_tui.rl.run import SUCCEEDED, Run, has_ended
+from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, command_line, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
-from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.checkpoint_tree import base_name, curve
 from hud_tui.tui.widgets.lines import TextPane, fit_text
-from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob
+from hud_tui.wire import Checkpoint, Evaluation
 
 TITLE = 9
 """Width of a line's title, cells."""
@@ -62,63 +57,6 @@ NEAR = 5
 
 class CheckpointDetails(TextPane):
     """The details pane; Tab goes to it, and it scrolls."""
-
-
-UNDER_WAY_MOST = 3
-"""Most running evaluations with a line each; the others are counted."""
-PROGRESS = 16
-"""Width of a progress bar, cells."""
-
-
-class EvaluationProgress(Static):
-    """The evaluations in progress, else the last requested one if it was interrupted."""
-
-    def __init__(self) -> None:
-        super().__init__("", id="tree-evaluations", markup=False)
-
-    def show(self, run: Run) -> None:
-        lines = evaluations_under_way(run)
-        self.display = bool(lines)
-        self.update(Content("\n").join(lines))
-
-
-def evaluations_under_way(run: Run) -> list[Content]:
-    """A line for each evaluation in progress; else for the last requested one, if it was
-    interrupted."""
-    known = list(run.evaluations.values())
-    active = [one for one in known if not has_ended(one.status)]
-    lines = [_under_way(one) for one in active[:UNDER_WAY_MOST]]
-    if len(active) > UNDER_WAY_MOST:
-        lines.append(Content.styled(f"… {len(active) - UNDER_WAY_MOST} more wait", "$text-muted"))
-    cut = last_requested(known)
-    if cut is not None and not active and is_cut_short(cut):
-        title = f"evaluation of {one_line(weights_name(cut), 40)} {one_line(cut.status, 20)}"
-        why = f": {one_line(cut.error.message, 120)}" if cut.error else ""
-        how = keyed(" · {checkpoints.resume_evaluation} samples the rest")
-        done = f" after {cut.done} of {cut.total} rollouts"
-        lines.append(Content.assemble((title + done + why, "$warning"), (how, "$text-muted")))
-    return lines
-
-
-def is_cut_short(one: EvaluationJob) -> bool:
-    """Whether an evaluation ended before its last rollout, so that it can be resumed."""
-    return has_ended(one.status) and one.status not in SUCCEEDED and one.done < one.total
-
-
-def _under_way(one: EvaluationJob) -> Content:
-    name = one_line(weights_name(one), 40)
-    if one.status == "queued":
-        return Content.styled(f"evaluation of {name} waits: {one.total} rollouts", "$text-muted")
-    left = seconds_left(one)
-    mean = "" if one.mean_reward is None else f"  mean {short(one.mean_reward)}"
-    eta = "" if left is None else f"  {duration(left)} left"
-    cancel = keyed("  {checkpoints.cancel_evaluation} cancel")
-    return Content.assemble(
-        f"evaluating {name}  ",
-        bar(one.done / one.total if one.total else 0.0, PROGRESS),
-        f"  {one.done}/{one.total}{mean}{eta}",
-        (cancel, "$text-muted"),
-    )
 
 
 Beside = Sequence[tuple[str, Paired]]

@@ -12,25 +12,29 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import BindingType
+from textual.content import Content
 from textual.events import Click, Resize
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widgets import Static
 
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import Tree, ends, label, origin
+from hud_tui.rl.evaluation import last_requested, seconds_left, weights_name
 from hud_tui.rl.filter import Predicate
 from hud_tui.rl.metrics import of_weights, short, signed
 from hud_tui.rl.own_numbers import NONE, Own, own_metric
-from hud_tui.rl.run import Run
+from hud_tui.rl.run import Run, has_ended, is_cut_short
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.rl.tree_layout import Kind, Lanes, Matches, Row, TreeCursor
 from hud_tui.tui.keys import bindings
+from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
 from hud_tui.tui.widgets.lines import resize_virtually
-from hud_tui.wire import Estimate, Evaluation
+from hud_tui.wire import Estimate, Evaluation, EvaluationJob
 
 # The columns of the checkpoint tree: which of them fit, and their text for a node.
 
@@ -715,3 +719,58 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh()
         self.post_message(self.at)
         return done
+
+
+# The line below the tree: evaluations in progress.
+
+
+MOST_UNDER_WAY = 3
+"""Most running evaluations with a line each; the others are counted."""
+PROGRESS = 16
+"""Width of a progress bar, cells."""
+
+
+class EvaluationProgress(Static):
+    """The evaluations in progress, else the last requested one if it was interrupted."""
+
+    def __init__(self) -> None:
+        super().__init__("", id="tree-evaluations", markup=False)
+
+    def show(self, run: Run) -> None:
+        lines = evaluations_under_way(run)
+        self.display = bool(lines)
+        self.update(Content("\n").join(lines))
+
+
+def evaluations_under_way(run: Run) -> list[Content]:
+    """A line for each evaluation in progress; else for the last requested one, if it was
+    interrupted."""
+    known = list(run.evaluations.values())
+    active = [one for one in known if not has_ended(one.status)]
+    lines = [_under_way(one) for one in active[:MOST_UNDER_WAY]]
+    if len(active) > MOST_UNDER_WAY:
+        lines.append(Content.styled(f"… {len(active) - MOST_UNDER_WAY} more wait", "$text-muted"))
+    cut = last_requested(known)
+    if cut is not None and not active and is_cut_short(cut):
+        title = f"evaluation of {one_line(weights_name(cut), 40)} {one_line(cut.status, 20)}"
+        why = f": {one_line(cut.error.message, 120)}" if cut.error else ""
+        how = keyed(" · {checkpoints.resume_evaluation} samples the rest")
+        done = f" after {cut.done} of {cut.total} rollouts"
+        lines.append(Content.assemble((title + done + why, "$warning"), (how, "$text-muted")))
+    return lines
+
+
+def _under_way(one: EvaluationJob) -> Content:
+    name = one_line(weights_name(one), 40)
+    if one.status == "queued":
+        return Content.styled(f"evaluation of {name} waits: {one.total} rollouts", "$text-muted")
+    left = seconds_left(one)
+    mean = "" if one.mean_reward is None else f"  mean {short(one.mean_reward)}"
+    eta = "" if left is None else f"  {duration(left)} left"
+    cancel = keyed("  {checkpoints.cancel_evaluation} cancel")
+    return Content.assemble(
+        f"evaluating {name}  ",
+        bar(one.done / one.total if one.total else 0.0, PROGRESS),
+        f"  {one.done}/{one.total}{mean}{eta}",
+        (cancel, "$text-muted"),
+    )
