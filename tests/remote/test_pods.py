@@ -7,21 +7,20 @@ import json
 import shutil
 import sys
 import time as clock
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.responses import JSONResponse
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.pods import find_rental, install_watcher, is_gpu, is_in, read_gpus
-from hud_tui.remote.prime import PodStatus, Prime, read_prime
+from hud_tui.remote.prime import Pod, PodStatus, Prime, read_prime
 from hud_tui.remote.ssh import Address
 from hud_tui.service_file import Rental, read_rentals, write_rental
 from tests.conftest import until
@@ -68,6 +67,17 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HOME", "HUD_TUI_STATE_DIR", "HUD_TUI_DATA_DIR", "HUD_TUI_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     return tmp_path / "hud_tui_state_dir"
+
+
+def before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], object]) -> None:
+    """Let something happen at Prime before each call of this name."""
+    known = getattr(Prime, name)
+
+    async def called(self: Prime, *given: Any) -> Any:
+        act()
+        return await known(self, *given)
+
+    monkeypatch.setattr(Prime, name, called)
 
 
 # What can be rented.
@@ -183,22 +193,9 @@ async def test_a_request_that_never_arrived(
 async def test_a_price_that_rises_between_list_and_rental(
     hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = pod._gpus
-    looks = 0
-
-    async def dearer(request: Any) -> Any:
-        nonlocal looks
-        answer = await shown(request)
-        looks += 1
-        pod.offers[1]["prices"]["onDemand"] = 4.2 + looks
-        return answer
-
-    app = pod.app
-    monkeypatch.setattr(pod, "_gpus", dearer)
-    assert app is not None
-    with serving(pod) as again:
-        monkeypatch.setenv("PRIME_API_BASE_URL", again.url)
-        refused = await hud(*RENT, "--no-spot")
+    prices = iter((4.2, 5.2))
+    before(monkeypatch, "offers", lambda: pod.offers[1]["prices"].update(onDemand=next(prices)))
+    refused = await hud(*RENT, "--no-spot")
     assert (refused.code, refused.error["type"]) == (2, "usage")
     assert "risen from $4.20 to $5.20 per hour; nothing was rented" in refused.error["message"]
     assert pod.created == []
@@ -209,14 +206,12 @@ async def test_a_price_that_rises_as_it_is_rented(
     hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the second look: Prime is told what was shown, and refuses."""
-    known = Prime.create
 
-    async def dearer(self: Prime, *given: Any) -> Any:
+    def dearer() -> None:
         for one in pod.offers:
             one["prices"]["onDemand"] += 1
-        return await known(self, *given)
 
-    monkeypatch.setattr(Prime, "create", dearer)
+    before(monkeypatch, "create", dearer)
     refused = await hud(*RENT)
     assert (refused.code, refused.error["status"]) == (1, 422)
     assert "pod.maxPrice: too dear" in refused.error["message"]
@@ -227,31 +222,20 @@ async def test_a_price_that_rises_as_it_is_rented(
 async def test_a_price_that_is_not_the_one_that_was_shown(
     hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = PrimeServer._create
+    known = Prime.create
 
-    async def dearer(self: PrimeServer, request: Any) -> Any:
-        answer = await known(self, request)
-        made = json.loads(answer.body)
-        self.pods[made["id"]]["priceHr"] = made["priceHr"] = 3.5
-        return JSONResponse(made)
+    async def dearer(self: Prime, *given: Any) -> Pod:
+        return (await known(self, *given)).model_copy(update={"price_hr": 3.5})
 
-    monkeypatch.setattr(PrimeServer, "_create", dearer)
-    with serving(PrimeServer(pod.offers, ssh=pod.ssh, keys=pod.keys)) as again:
-        monkeypatch.setenv("PRIME_API_BASE_URL", again.url)
-        made = await hud(*RENT)
+    monkeypatch.setattr(Prime, "create", dearer)
+    made = await hud(*RENT)
     assert "costs $3.50 per hour, not $2.10 as shown" in made.err
 
 
 async def test_a_pod_that_vanishes_while_it_starts(
     hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = Prime.status
-
-    async def gone(self: Prime, pod_id: str) -> PodStatus:
-        pod.pods.clear()
-        return await known(self, pod_id)
-
-    monkeypatch.setattr(Prime, "status", gone)
+    before(monkeypatch, "status", pod.pods.clear)
     monkeypatch.setattr("hud_tui.remote.pods.FORGET_S", 0.0)
     failed = await hud(*RENT)
     assert (failed.code, failed.error["type"]) == (1, "pod_failed")
@@ -263,14 +247,13 @@ async def test_a_pod_whose_ssh_refuses_is_waited_for_and_says_why(
     hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod.ssh = f"nobody@127.0.0.1 -p {free_port()}"
-    known, looks = Prime.status, itertools.count()
+    looks = itertools.count()
 
-    async def waited_for(self: Prime, pod_id: str) -> PodStatus:
+    def waited_for() -> None:
         if next(looks) > pod.polls:  # the one before found it ready, and ssh refused
             monkeypatch.setattr("hud_tui.remote.pods.READY_S", 0.0)
-        return await known(self, pod_id)
 
-    monkeypatch.setattr(Prime, "status", waited_for)
+    before(monkeypatch, "status", waited_for)
     failed = await hud(*RENT)
     assert (failed.code, failed.error["type"]) == (1, "pod_failed")
     assert "ACTIVE, 100 % installed, nobody@127.0.0.1" in failed.err

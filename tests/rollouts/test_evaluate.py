@@ -202,7 +202,9 @@ async def test_without_a_source_it_is_on_the_environment_of_the_latest_run(
     assert said in refused.error["message"]
 
 
-async def test_it_counts_with_what_the_run_evaluated_itself(hud: Command, source: Path) -> None:
+async def test_it_counts_with_what_the_run_evaluated_itself_and_is_listed_after_it(
+    hud: Command, source: Path
+) -> None:
     write_sums(source.parent, HELD)
     await trained(hud, source, "--steps", "1", "--turns", "4", "--temperature", "0.5")
     done = await hud("eval", str(source), *MODEL, "--samples", "4")
@@ -212,11 +214,6 @@ async def test_it_counts_with_what_the_run_evaluated_itself(hud: Command, source
     own, asked = map(Evaluation.model_validate, node["evaluations"])
     assert conditions(own) == conditions(asked)
     assert pooled([own, asked]).num_traces == 4 * 5
-
-
-async def test_evaluations_are_listed_by_when_they_were_made(hud: Command, source: Path) -> None:
-    write_sums(source.parent, HELD)
-    await trained(hud, source)
-    made = [(await evaluated(hud, place))["id"] for place in (source, Path("arith"))]
+    made = [asked.id, (await evaluated(hud, Path("arith")))["id"]]
     listed = (await hud("eval", *MODEL, "--list")).data["evaluations"]
     assert [one["id"] for one in listed[-2:]] == made
