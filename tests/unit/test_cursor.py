@@ -1,23 +1,9 @@
-"""The cursor stays on its checkpoint, whatever arrives; and what a key would make the head."""
+"""The cursor stays on its checkpoint, whatever arrives."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.rl.head import (
-    Act,
-    HeadMove,
-    Journal,
-    Move,
-    to_parent,
-    to_redo,
-    to_selected,
-    to_undo,
-    undo_note,
-)
-from hud_tui.rl.run import Run
 from hud_tui.rl.tree_layout import Kind, TreeCursor
 from tests.unit.trees import parents, tree_of
 
@@ -101,41 +87,3 @@ def test_folding_puts_the_cursor_on_the_fold_and_unfolding_back_on_its_anchor() 
     assert (cursor.row.kind, cursor.position) == (Kind.NODE, anchor)
     assert cursor.fold()
     assert (cursor.row.kind, cursor.position) == (Kind.FOLD, anchor)
-
-
-def run(head: int | None) -> Run:
-    return Run(tree=tree_of([-1, 0, 1], head))
-
-
-def test_what_is_wanted_and_what_cannot_be_says_why() -> None:
-    assert to_selected(run(2), 1, folded=False) == HeadMove("c1")
-    assert to_parent(run(2)) == HeadMove("c1")
-    journal = Journal()
-    journal.moved("c2", "c0")
-    assert to_undo(run(0), journal) == HeadMove("c2", Act.UNDO)
-    journal.mark_undone()
-    assert to_redo(journal) == HeadMove("c0", Act.REDO)
-
-    journal = Journal()
-    for wish, why in (
-        (lambda: to_selected(run(2), 1, folded=True), "folds"),
-        (lambda: to_selected(run(2), ROOT, folded=False), "base weights"),
-        (lambda: to_parent(run(0)), "no parent"),
-        (lambda: to_parent(run(None)), "nothing to roll back"),
-        (lambda: to_undo(run(2), journal), "Nothing to undo"),
-        (lambda: to_redo(journal), "Nothing to redo"),
-    ):
-        with pytest.raises(HudUsage, match=why):
-            wish()
-    journal.done.append(Move(None, "c0"))
-    with pytest.raises(HudUsage, match="base weights"):
-        to_undo(run(0), journal)
-
-
-def test_undo_says_who_moved_the_head_and_what_came_since() -> None:
-    assert undo_note(run(0), Move("c2", "c0")) == ""
-    assert "Training has continued since: step-000003 descends from step-000001" in undo_note(
-        run(2), Move(None, "c0")
-    )
-    assert "it was set to step-000003 and is now step-000001" in undo_note(run(0), Move("c1", "c2"))
-    assert "Another window or program" in undo_note(run(0), Move("c2", "c0", ours=False))

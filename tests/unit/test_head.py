@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.errors import HudUsage
 from hud_tui.events import HeadMoved
-from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.head import (
+    Act,
+    HeadMove,
     Journal,
     Move,
     Relation,
@@ -14,8 +17,11 @@ from hud_tui.rl.head import (
     named,
     only_trained,
     outcome,
+    to_parent,
     to_redo,
+    to_selected,
     to_undo,
+    undo_note,
 )
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, JobStatus
@@ -188,8 +194,10 @@ def test_undo_takes_back_the_last_move_then_the_one_before_until_a_new_one_is_ma
     for before, after in (("c1", "c2"), ("c2", "c3"), ("c3", "c5")):
         journal.moved(before, after)
     journal.expect("c3", new=False)
-    assert to_undo(run, journal).target == "c3"
+    undo = to_undo(run, journal)
+    assert (undo.target, undo.act) == ("c3", Act.UNDO)
     journal.mark_undone()
+    assert to_redo(journal) == HeadMove("c5", Act.REDO)
     assert journal.observe(moved("c3", "c5")) is None, "the service tells of what was undone"
     assert (len(journal.done), journal.undone) == (2, [Move("c3", "c5")])
     for target in ("c2", "c1"):
@@ -202,3 +210,37 @@ def test_undo_takes_back_the_last_move_then_the_one_before_until_a_new_one_is_ma
     journal.mark_undone()
     journal.moved("c3", "c4")
     assert journal.undone == []
+
+
+def test_a_move_that_is_wanted_and_why_one_cannot_be() -> None:
+    chain, journal = [-1, 0, 1], Journal()
+    assert to_selected(run_of(chain, 2), 1, folded=False) == HeadMove("c1")
+    assert to_parent(run_of(chain, 2)) == HeadMove("c1")
+    for wish, why in (
+        (lambda: to_selected(run_of(chain, 2), 1, folded=True), "folds"),
+        (lambda: to_selected(run_of(chain, 2), ROOT, folded=False), "base weights"),
+        (lambda: to_parent(run_of(chain, 0)), "no parent"),
+        (lambda: to_parent(run_of(chain, None)), "nothing to roll back"),
+        (lambda: to_undo(run_of(chain, 2), journal), "Nothing to undo"),
+        (lambda: to_redo(journal), "Nothing to redo"),
+    ):
+        with pytest.raises(HudUsage, match=why):
+            wish()
+    journal.done.append(Move(None, "c0"))
+    with pytest.raises(HudUsage, match="base weights"):
+        to_undo(run_of(chain, 0), journal)
+
+
+@pytest.mark.parametrize(
+    ("head", "move", "note"),
+    [
+        (0, Move("c2", "c0"), ""),
+        (2, Move(None, "c0"), "has continued since: step-000003 descends from step-000001"),
+        (0, Move("c1", "c2"), "it was set to step-000003 and is now step-000001"),
+        (0, Move("c2", "c0", ours=False), "Another window or program"),
+    ],
+)
+def test_undo_says_who_moved_the_head_and_what_came_since(head: int, move: Move, note: str) -> None:
+    said = undo_note(run_of([-1, 0, 1], head), move)
+    assert note in said
+    assert bool(said) == bool(note)
