@@ -448,6 +448,8 @@ def _mode(target: Path) -> int:
 
 URL = "${HUD_MCP_URL:https://mcp.hud.ai/v3/mcp}"
 HEADER = "Mcp-Image"
+BARE_FLAGS = ("--rm", "-i", "-t", "-it", "-d", "--init", "--privileged")
+"""Flags of ``docker run`` without a value."""
 
 
 def infer_servers(lock: Lock) -> dict[str, Any] | None:
@@ -490,15 +492,7 @@ def _docker_image(args: list[Any]) -> str | None:
             return None
         if not word.startswith("-"):
             return word
-        if "=" not in word and word not in (
-            "--rm",
-            "-i",
-            "-t",
-            "-it",
-            "-d",
-            "--init",
-            "--privileged",
-        ):
+        if "=" not in word and word not in BARE_FLAGS:
             next(words, None)
     return None
 

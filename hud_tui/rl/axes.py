@@ -149,25 +149,8 @@ ROOM = tuple(int(m * 10**e) for e in range(1, 8) for m in (1, 1.5, 2, 3, 4, 6, 8
 """Lengths that a growing step axis can have, in steps: the axis is rescaled now and then instead of
 with each step."""
 UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
-ROUND_TIMES = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    60,
-    120,
-    300,
-    600,
-    900,
-    1800,
-    3600,
-    7200,
-    10_800,
-    21_600,
-    43_200,
-)
+_PARTS = (1, 2, 5, 10, 15, 30)
+ROUND_TIMES = (*_PARTS, *(60 * n for n in _PARTS), *(3600 * n for n in (1, 2, 3, 6, 12)))
 """Distances between marks of the time axis, seconds."""
 
 

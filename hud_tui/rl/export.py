@@ -288,14 +288,8 @@ def _evaluation(one: EvaluationResult, passes: Sequence[int]) -> tuple[Cell, ...
 def _alarm(alarm: Alarm) -> tuple[Cell, ...]:
     return (
         *(alarm.name, str(alarm.level), alarm.active, alarm.onset, alarm.shown, alarm.raised),
-        *(
-            alarm.ended,
-            alarm.checkpoint_id,
-            alarm.before_id,
-            alarm.summary,
-            alarm.meaning,
-            alarm.advice,
-        ),
+        *(alarm.ended, alarm.checkpoint_id, alarm.before_id, alarm.summary),
+        *(alarm.meaning, alarm.advice),
     )
 
 

@@ -57,20 +57,8 @@ NODES = [
     for n in range(40)
 ]
 ALARM = Alarm(
-    *(
-        "zero_variance",
-        "zero-variance groups",
-        Level.WARN,
-        True,
-        9,
-        10,
-        "c9",
-        "c8",
-        11,
-        "c10",
-        12,
-        None,
-    ),
+    *("zero_variance", "zero-variance groups", Level.WARN, True),
+    *(9, 10, "c9", "c8", 11, "c10", 12, None),
     *((Evidence("share", 0.587, 0.5),), "No gradient.", "Give harder tasks."),
 )
 RUN = Run(
@@ -214,11 +202,8 @@ def test_a_long_curve_keeps_its_extremes_and_lineages_are_told_run_by_run() -> N
     assert (min(p.low for p in found), max(p.high for p in found)) == (-9.0, 9.0)
 
     lines = list(lineage_lines(tree_of([-1, 0, 1, 1, 3], head=4)))[2:]
-    assert [line.split(" | ")[0] for line in lines] == [
-        "| the base",
-        "| `step-000002`",
-        "| `step-000002`",
-    ]
+    from_ = [line.split(" | ")[0] for line in lines]
+    assert from_ == ["| the base", "| `step-000002`", "| `step-000002`"]
     assert "in the head's lineage" in lines[0]
     assert "the head is `step-000005`" in lines[2]
     many = list(lineage_lines(tree_of([-1] * 100)))

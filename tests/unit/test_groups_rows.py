@@ -36,14 +36,9 @@ def test_history_grows_with_the_lineage_and_forgets_a_branch_that_was_left() -> 
 
 def test_history_reads_the_recent_steps_of_a_long_run_and_counts_what_it_has_seen() -> None:
     history = GroupHistory()
-    history.follow(
-        grown(*(sampled(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT)))
-    )
-    assert means(history, "a") == [float(n) for n in range(2 * RECENT, 3 * RECENT)]
-
-    history = GroupHistory()
     run = grown(*(sampled(n, n - 1 if n else None, a=[float(n)]) for n in range(3 * RECENT)))
     history.follow(run)
+    assert means(history, "a") == [float(n) for n in range(2 * RECENT, 3 * RECENT)]
     assert history.seen("a") == RECENT
     history.follow(run.fold(CheckpointAdded(checkpoint=sampled(900, 3 * RECENT - 1, a=[0.0]))))
     assert history.seen("a") == RECENT + 1
@@ -128,9 +123,6 @@ def test_bins_hold_every_row_and_stay_where_they_are(start: int, more: int, room
 
 
 def test_a_bin_is_a_round_number_of_rows() -> None:
-    assert [bins(0, 100, 100).step, bins(0, 101, 100).step, bins(0, 10_000, 118).step] == [
-        1,
-        2,
-        100,
-    ]
+    sizes = [bins(0, stop, room).step for stop, room in ((100, 100), (101, 100), (10_000, 118))]
+    assert sizes == [1, 2, 100]
     assert list(bins(9767, 9922, 118)) == list(range(9766, 9922, 2))

@@ -215,13 +215,8 @@ HELD = {"heldout_reward": 0.6, "num_heldout_traces": 20.0}
 def test_the_service_s_record_becomes_a_row() -> None:
     row = row_of(RECORD, {"r": "mine"})
     assert row.name == "mixed on ␛[31mrl", "what a server says cannot act on the terminal"
-    assert (row.start, row.sweep, row.note, row.lr, row.seed) == (
-        "step-000012",
-        "s1",
-        "mine",
-        3e-4,
-        3,
-    )
+    assert (row.start, row.sweep, row.note) == ("step-000012", "s1", "mine")
+    assert (row.lr, row.seed) == (3e-4, 3)
     assert row.parameters["loss_fn_config.clip_high_threshold"] == 1.28
     assert not row.parameters.keys() & {"max_tokens", "sweep", "loss_fn_config"}
     assert (row.step_s, row.eta_s) == (3.0, 90.0)
@@ -284,12 +279,8 @@ def test_hud_s_words_become_the_same_row() -> None:
     )
     model = Model(id="m", model_name="arith-rl", forked_from="base@step-000002")
     bare = row_of_job(job, model)
-    assert (bare.model, bare.start, bare.step, bare.steps) == (
-        "arith-rl",
-        "base@step-000002",
-        3,
-        10,
-    )
+    assert (bare.model, bare.start) == ("arith-rl", "base@step-000002")
+    assert (bare.step, bare.steps) == (3, 10)
     assert not bare.whole
     parent = Checkpoint(id="p", name="step-000007")
     steps = [
