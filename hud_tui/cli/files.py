@@ -95,7 +95,9 @@ def convert(args: argparse.Namespace) -> int:
     if verdict(findings) == "failure":
         return _end(args, document, HudPreflightFailed.exit_code)
     if pushes:
-        asyncio.run(confirm(args, _question(args, len(tasks))))
+        kind = "private" if args.private else "public"
+        what = f"{count(len(tasks), 'task')} to the {kind} data set {args.name}"
+        asyncio.run(confirm(args, f"push {what}?"))
     folder = Path(args.output or args.name.rpartition("/")[2])
     file = write_parquet_folder(folder, columns, rows, dataset_card(args.name, tasks, columns))
     document |= {"file": str(file), "pushed": None, "private": args.private}
@@ -105,11 +107,6 @@ def convert(args: argparse.Namespace) -> int:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         write_dataset(Path(origin["lock"]), args.name, len(tasks), now, folder)
     return _end(args, document, 0)
-
-
-def _question(args: argparse.Namespace, tasks: int) -> str:
-    kind = "private" if args.private else "public"
-    return f"push {count(tasks, 'task')} to the {kind} data set {args.name}?"
 
 
 def _print_findings(findings: list[Finding]) -> None:

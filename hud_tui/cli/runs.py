@@ -289,7 +289,8 @@ async def _submit(
 ) -> int:
     """Submit a run and print its job, without following it."""
     submission = await once()
-    _note_if_found(submission)
+    if submission.found:
+        print_notice("the submission got no answer, but the service runs the job")
     watch = client.settings.command("--headless", "status", submission.job_id)
     web = {} if client.settings.local else {"url": _page(client, submission.job_id)}
     document = {"job_id": submission.job_id, "model": model.model_name, "watch": watch}
@@ -383,11 +384,6 @@ def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]
 def _page(client: HudClient, job_id: str) -> str:
     """URL of a job on the platform."""
     return f"{client.settings.web_url}/jobs/{quote(job_id, safe='')}"
-
-
-def _note_if_found(submission: Submission) -> None:
-    if submission.found:
-        print_notice("the submission got no answer, but the service runs the job")
 
 
 # ``preflight --sample``: the signal of the tasks, from sampled rollouts.
@@ -513,7 +509,7 @@ async def _drive(
 
     def show_member(now: Sweep, member: Member) -> None:
         if headless:
-            emit(MEMBER, {"sweep": now.name, **_member(member)})
+            emit(MEMBER, {"sweep": now.name, **member.model_dump(mode="json")})
         elif printed.get(member.name) != (line := _line(member)):  # ids change too, unseen here
             printed[member.name] = line
             print(line, flush=True)
@@ -642,10 +638,6 @@ def _show_sweep(args: argparse.Namespace, found: Sweep) -> None:
 def _line(member: Member) -> str:
     why = f"  {member.error}" if member.error else ""
     return one_line(f"  {member.status:<11} {member.name}  {member.values_text}{why}", 400)
-
-
-def _member(member: Member) -> dict[str, Any]:
-    return member.model_dump(mode="json")
 
 
 def _sweep_document(one: Sweep) -> dict[str, Any]:

@@ -414,7 +414,7 @@ class HudClient:
         self._trees[model_id] = reader
         if len(self._trees) > TREES:
             del self._trees[next(iter(self._trees))]
-        url = self.checkpoints_url(model_id)
+        url = self.api("/v2/models/{}/checkpoints", model_id)
         async with reader.lock:  # a concurrent caller then reads only what has changed since
             answer = await self.wire.fetch(url, etag=reader.etag, arrived=arrived)
             return reader.rows if answer.unchanged else await reader.read(answer.body, answer.etag)
@@ -474,9 +474,6 @@ class HudClient:
     def settle_url(self, model_id: str) -> str:
         """URL that reports the outcome of a model's call by its key (embedded service)."""
         return self.rl("/v1/models/{}/train/calls/", model_id) + "{}/settle"
-
-    def checkpoints_url(self, model_id: str) -> str:
-        return self.api("/v2/models/{}/checkpoints", model_id)
 
     # Training: gradient passes, optimizer steps and managed runs. `key` is a write's
     # Idempotency-Key, needed to `settle` it; by default a fresh one is used. `run` is the id of the

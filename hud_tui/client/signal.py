@@ -191,7 +191,8 @@ class _Sampling:
             await self._poll()
             yield self._progress()
             if self._open and monotonic() - self._answered_at > PATIENCE_S:
-                self._fail_open("no answer came")
+                for task in self._open.values():
+                    self._note(task, None, "no answer came")
                 return
             if self._open:
                 await asyncio.sleep(max(look_s, self._done / ROWS_S))
@@ -270,10 +271,6 @@ class _Sampling:
         else:
             outcomes = (*known.outcomes, outcome_of(trace))
             self._signals[key] = replace(known, outcomes=outcomes, at=at)
-
-    def _fail_open(self, why: str) -> None:
-        for task in self._open.values():
-            self._note(task, None, why)
 
     def _progress(self) -> Progress:
         made = sum(len(signal.outcomes) for signal in self._signals.values())
