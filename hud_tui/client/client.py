@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from enum import Enum
 from json import JSONDecodeError, JSONDecoder
+from types import EllipsisType
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID
@@ -248,15 +248,6 @@ def _skip(text: str, at: int) -> int:
 T = TypeVar("T")
 
 
-class Unset(Enum):
-    """Type of `UNSET`: an omitted argument, where None has a meaning."""
-
-    UNSET = "unset"
-
-
-UNSET = Unset.UNSET
-
-
 TREES = 2
 """Maximum number of models whose tree is cached."""
 RUNS = 2000
@@ -398,10 +389,7 @@ class HudClient:
         return made
 
     async def checkpoints(self, model_id: str) -> list[Checkpoint]:
-        """The model's checkpoint tree, oldest first.
-
-        Unchanged rows are the same objects as in the last read.
-        """
+        """`tree` as a list; unchanged rows are the same objects as in the last read."""
         return list(await self.tree(model_id))
 
     async def tree(self, model_id: str, arrived: Arrived | None = None) -> tuple[Checkpoint, ...]:
@@ -430,7 +418,7 @@ class HudClient:
         self,
         model_id: str,
         checkpoint_id: str,
-        seen: str | Unset | None = UNSET,
+        seen: str | EllipsisType | None = ...,
         was: str | None = None,
     ) -> None:
         """Set the head to this checkpoint; the next optim_step branches from it. Sent once.
@@ -438,7 +426,7 @@ class HudClient:
         Args:
             seen: Id of the head that the user saw, None for the base weights: the embedded
                 service refuses if the head was moved elsewhere since; training steps from
-                there are allowed. Unset: not checked, as on HUD.
+                there are allowed. Omitted: not checked, as on HUD.
             was: Id of the previous head, if known, for the command log.
 
         Raises:
@@ -448,7 +436,7 @@ class HudClient:
         """
         body = SetHead(checkpoint_id=checkpoint_id)
         url = self.api("/v2/models/{}/head", model_id)
-        match = {} if seen is UNSET else {"If-Match": f'"{seen or "none"}"'}
+        match = {} if seen is ... else {"If-Match": f'"{seen or "none"}"'}
         left = was or (seen if isinstance(seen, str) else "") or ""
         change = Change("set head", model_id, before=left, after=checkpoint_id)
         lookup = Lookup[Model](self.settle_url(model_id))
@@ -610,16 +598,11 @@ class HudClient:
         """
         protected = self.wire.guard.protected
         job = await self.known_job(job_id) if protected else None
-        trained = () if job is None else (job.model, job.fine_tuned_model)
-        now = self.wire.writing.names
-        return next(
-            (
-                id_
-                for id_, name in protected.items()
-                if {id_, name, now.get(id_, name)} & {*filter(None, trained)}
-            ),
-            "",
-        )
+        trained = set() if job is None else {job.model, job.fine_tuned_model}
+        for id_, name in protected.items():
+            if {id_, name, self.wire.writing.names.get(id_, name)} & (trained - {None, ""}):
+                return id_
+        return ""
 
     # Jobs, their traces, and chat with a model.
 
