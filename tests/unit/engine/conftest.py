@@ -21,12 +21,15 @@ SMALL = Config(width=16, layers=2, heads=2, context=32)
 LONG = Config(300, 16, 2, 2, context=600, rotary=True, shifted=True, tied=True)
 
 
+def saved(path: Path, config: Config) -> Path:
+    """A base of random weights that prefers nothing, in a file."""
+    save_base(path, initial(config, seed=7), config)
+    return path
+
+
 @pytest.fixture
 def small_path(tmp_path: Path) -> Path:
-    """A base of random weights that prefers nothing."""
-    path = tmp_path / "small.safetensors"
-    save_base(path, initial(SMALL, seed=7), SMALL)
-    return path
+    return saved(tmp_path / "small.safetensors", SMALL)
 
 
 @pytest.fixture
@@ -36,10 +39,8 @@ def small(small_path: Path) -> Learner:
 
 @pytest.fixture
 def long_path(tmp_path: Path) -> Path:
-    """A base of random weights for conversations."""
-    path = tmp_path / "long.safetensors"
-    save_base(path, initial(LONG, seed=7), LONG)
-    return path
+    """For conversations."""
+    return saved(tmp_path / "long.safetensors", LONG)
 
 
 @pytest.fixture
