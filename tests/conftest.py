@@ -234,15 +234,20 @@ async def submit(http: httpx.AsyncClient, model_id: str, **parameters: Any) -> s
 
 async def ended(http: httpx.AsyncClient, job_id: str) -> dict[str, Any]:
     """The status of a run once it has ended, however it did."""
-    status: dict[str, Any] = {}
+    return await at_end(http, f"/v1/training/jobs/{job_id}/raw-status")
 
-    async def over() -> bool:
-        nonlocal status
-        status = (await http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()
-        return status["status"] not in ("queued", "running")
 
-    await until(over)
-    return status
+async def at_end(http: httpx.AsyncClient, path: str) -> dict[str, Any]:
+    """What is at a path, once its status says that it has ended."""
+    found: dict[str, Any] = {}
+
+    async def is_over() -> bool:
+        nonlocal found
+        found = (await http.get(path)).json()
+        return found["status"] not in ("queued", "running")
+
+    await until(is_over)
+    return found
 
 
 def dumps(value: Any) -> str:

@@ -19,7 +19,7 @@ from hud_tui.service.managed_run import EVALUATION_SEED
 from hud_tui.service.service import Service
 from hud_tui.service.store import models
 from hud_tui.wire import SubmitEvaluation
-from tests.conftest import Served, calling, ended, fork, submit, tasks_of, until
+from tests.conftest import Served, at_end, calling, ended, fork, submit, tasks_of, until
 from tests.service.calls import Json, ran, step, tree
 from tests.service.clients import over_socket
 from tests.toy_engine import ToyEngine
@@ -106,15 +106,7 @@ async def evaluate(http: AsyncClient, model: Json, node: Json | None = None, **b
 
 async def over(http: AsyncClient, evaluation: Json) -> Json:
     """An evaluation once it has ended, however it did, with its rewards by task."""
-    found: Json = {}
-
-    async def has_ended() -> bool:
-        nonlocal found
-        found = (await http.get(f"/v1/evaluations/{evaluation['id']}")).json()
-        return found["status"] not in ("queued", "running")
-
-    await until(has_ended)
-    return found
+    return await at_end(http, f"/v1/evaluations/{evaluation['id']}")
 
 
 async def listed(http: AsyncClient, model: Json) -> list[Json]:

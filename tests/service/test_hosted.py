@@ -10,7 +10,7 @@ from httpx import AsyncClient
 
 from hud_tui.service import runner
 from hud_tui.service.service import Service
-from tests.conftest import calling, fork, until
+from tests.conftest import at_end, calling, fork, until
 from tests.service.calls import Held, Json, cancel
 from tests.toy_engine import ToyEngine
 
@@ -39,15 +39,7 @@ async def submitted(http: AsyncClient, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 async def ended(http: AsyncClient, trace_id: str) -> dict[str, Any]:
-    trace: dict[str, Any] = {}
-
-    async def over() -> bool:
-        nonlocal trace
-        trace = (await http.get(f"/v2/trace/{trace_id}")).json()
-        return trace["status"] in ("completed", "error", "cancelled")
-
-    await until(over)
-    return trace
+    return await at_end(http, f"/v2/trace/{trace_id}")
 
 
 async def test_a_rollout_is_sampled_graded_and_kept(http: AsyncClient, model: Json) -> None:
