@@ -1,4 +1,5 @@
-"""The four themes: text can be read, and colours with a meaning are told apart by every eye.
+"""The four themes: text can be read, and colours with a meaning are told apart by every eye; a
+reward has its place on the ramp, and a glyph its twin in ASCII.
 
 Sources: relative luminance and contrast, WCAG 2.2 (1.4.3: 4.5:1, 1.4.6: 7:1). Colour blindness,
 Machado, Oliveira and Fernandes 2009 (A Physiologically-based Model for Simulation of Color
@@ -6,15 +7,30 @@ Vision Deficiency), table 1, severity 1.0, in linear RGB. Distances, CIE 1976 L*
 """
 
 from itertools import combinations, pairwise
-from math import dist
+from math import dist, nan
 
 import pytest
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-from hud_tui.tui.theme import COLOUR_BLIND, CONTRAST, RAMP, RAMPS, THEMES, TITLES, RampFilter
+from hud_tui.tui.theme import (
+    ASCII,
+    COLOUR_BLIND,
+    CONTRAST,
+    RAMP,
+    RAMPS,
+    THEMES,
+    TITLES,
+    AsciiFilter,
+    RampFilter,
+    eighth,
+    ramp_index,
+    reward_style,
+    wants_ascii,
+)
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
@@ -155,3 +171,57 @@ def test_rewards_are_exchanged_and_nothing_else() -> None:
         *segments[2:],
     ]
     assert not RampFilter(RAMP).enabled
+
+
+def test_equal_shares_of_a_scale_have_equal_styles() -> None:
+    assert reward_style(0.5) == reward_style(5, 0, 10)
+    assert reward_style(0.0) != reward_style(1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "place"),
+    [
+        (0, 0, 1, 0),
+        (1, 0, 1, 8),
+        (0.5, 0, 1, 4),
+        (-3, 0, 1, 0),
+        (9, 0, 1, 8),
+        (nan, 0, 1, 0),
+        (5, 5, 5, 0),
+        (0, -1, 1, 4),
+    ],
+)
+def test_a_reward_has_its_place(value: float, low: float, high: float, place: int) -> None:
+    assert ramp_index(value, low, high) == place
+
+
+@pytest.mark.parametrize(
+    ("share", "cell"), [(0, " "), (1e-9, "▁"), (0.5, "▄"), (1, "█"), (2, "█"), (nan, " ")]
+)
+def test_a_bar_shows_its_share(share: float, cell: str) -> None:
+    assert eighth(share) == cell
+
+
+def test_every_twin_is_one_ascii_cell_and_the_filter_replaces_nothing_else() -> None:
+    for code, twin in ASCII.items():
+        assert twin.isascii()
+        assert twin.isprintable()
+        assert len(twin) == cell_len(chr(code)) == 1
+    segments = [Segment("reward ▲+.1 ⣿⠀│")]
+    [seen] = AsciiFilter().apply(segments, Color(0, 0, 0))
+    assert seen.text == "reward ^+.1 # |"
+
+
+@pytest.mark.parametrize(
+    ("environ", "encoding", "wanted"),
+    [
+        ({}, "utf-8", False),
+        ({}, None, False),
+        ({}, "ascii", True),
+        ({"TERM": "linux"}, "utf-8", True),
+        ({"HUD_TUI_ASCII": "1"}, "utf-8", True),
+        ({"HUD_TUI_ASCII": "0", "TERM": "linux"}, "ascii", False),
+    ],
+)
+def test_who_gets_ascii(environ: dict[str, str], encoding: str | None, wanted: bool) -> None:
+    assert wants_ascii(environ, encoding) is wanted
