@@ -143,17 +143,15 @@ async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> No
         await until(lambda: stage.focused is groups_of(stage))
         await pilot.press("down", "down", "enter")
         screen = await opened(stage)
-        said = str(screen.query_one("#group-facts").render())
-        assert "count-01  step-000051  .719 ± .195" in said
+        assert "count-01  step-000051  .719 ± .195" in facts_of(screen)
         assert "count 01 = ?" in str(screen.query_one("#group-prompt").render())
         shown = text_of(screen.columns)
         rewards = [one.reward for one in screen.columns.answers]
         assert rewards == sorted(rewards, reverse=True)
         assert "8 rollouts, best first ━" in shown  # none is out of sight
-        assert [
-            f" {one.number} " in shown or f"▸{one.number} " in shown
-            for one in screen.columns.answers
-        ] == [True] * 8
+        numbers = [one.number for one in screen.columns.answers]
+        assert all(f" {n} " in shown or f"▸{n} " in shown for n in numbers)
+        assert len(numbers) == 8
         assert "reward 1" in shown
         assert "advantage +.281" in shown
         assert "I think it is 13." in shown
@@ -173,10 +171,10 @@ async def test_every_key_of_a_group_works() -> None:
         assert "␛ removed ×1" in text_of(columns)
         await pilot.press("down", "j", "up", "k", "pagedown", "ctrl+d", "pageup", "ctrl+u")
         await pilot.press("right_parenthesis")
-        await until(lambda: "add-06" in str(screen.query_one("#group-facts").render()))
+        await until(lambda: "add-06" in facts_of(screen))
         assert columns.picked == 0
         await pilot.press("left_parenthesis", "left_parenthesis")
-        await until(lambda: "add-00" in str(screen.query_one("#group-facts").render()))
+        await until(lambda: "add-00" in facts_of(screen))
         assert all(strip.cell_length == columns.width for strip in columns.shown)
         await pilot.press("question_mark", "escape", "escape")
         await until(lambda: stage.screen is stage.live)
@@ -221,8 +219,7 @@ async def test_a_zero_variance_group_says_that_it_gave_no_gradient() -> None:
     async with staged(runs.run_of(60)) as (stage, pilot):
         await pilot.press("tab", "o", *["down"] * 4, "enter")
         screen = await opened(stage)
-        said = str(screen.query_one("#group-facts").render())
-        assert "all failed: every advantage is 0" in said
+        assert "all failed: every advantage is 0" in facts_of(screen)
         assert "advantage 0" in text_of(screen.columns)
 
 
@@ -274,7 +271,7 @@ async def test_traces_are_asked_for_where_the_checkpoint_does_not_name_them() ->
     async with staged(unnamed(runs.run_of(60)), client=client) as (stage, pilot):
         await pilot.press("tab", "down", "enter")
         screen = await opened(stage)
-        assert "add-06" in str(screen.query_one("#group-facts").render())
+        assert "add-06" in facts_of(screen)
         for one in screen.columns.answers:
             step, task, rollout = map(int, str(one.trace_id).split("/"))
             assert (step, task, rollout + 1) == (60, 6, one.number)
@@ -369,9 +366,7 @@ async def test_the_waste_of_a_task_opens_its_last_group() -> None:
     run = Run(model=runs.MODEL).fold(TreeRead(checkpoints=(*nodes, last)))
     async with staged(run) as (stage, pilot):
         await pilot.press("tab", "v", "v", "enter")
-        screen = await opened(stage)
-        said = str(screen.query_one("#group-facts").render())
-        assert "mul-02  step-000059" in said
+        assert "mul-02  step-000059" in facts_of(await opened(stage))
 
 
 def test_rollouts_without_ids_are_not_told_by_the_wrong_ones() -> None:
