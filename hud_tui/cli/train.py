@@ -81,6 +81,7 @@ class _Command:
         self._client, self._args = client, args
         self._source, self._asked = source, asked
         self._paths = paths_of(args)
+        self._ending: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Check, begin, and follow if requested."""
@@ -171,12 +172,16 @@ class _Command:
     # Following.
 
     async def _begin_and_follow(self, order: Order, model: Model) -> int:
-        if self._args.headless and await self._has_driven_runs():
-            printer = AlarmPrinter(thresholds(), alarm_level(self._args))
-            follower = Follower(self._client, model, printer, lambda: self._about(order))
-            return await follower.run(lambda: self._begin(order))
-        await self._begin(order)
-        return await self._follow(run_folder(self._paths.state, order.job_id), order)
+        try:
+            if self._args.headless and await self._has_driven_runs():
+                printer = AlarmPrinter(thresholds(), alarm_level(self._args))
+                follower = Follower(self._client, model, printer, lambda: self._about(order))
+                return await follower.run(lambda: self._begin(order))
+            await self._begin(order)
+            return await self._follow(run_folder(self._paths.state, order.job_id), order)
+        finally:
+            if self._ending is not None:
+                self._ending.cancel()
 
     async def _has_driven_runs(self) -> bool:
         """Whether the service has driven runs: the embedded one does."""
@@ -185,12 +190,12 @@ class _Command:
     async def _begin(self, order: Order) -> Submission:
         before = await self._client.known_job(order.model_id)
         await control.begin(self._client, order, self._paths.state)
-        folder = run_folder(self._paths.state, order.job_id)
-        self._ending = asyncio.create_task(self._see_to_end(folder, order))
+        self._ending = asyncio.create_task(self._see_to_end(order))
         return Submission(order.job_id, before=before)
 
-    async def _see_to_end(self, folder: RunFolder, order: Order) -> None:
+    async def _see_to_end(self, order: Order) -> None:
         """Have the service know at once where the driver was killed."""
+        folder = run_folder(self._paths.state, order.job_id)
         while True:
             await asyncio.sleep(LOOK_S)
             if not folder.is_driven:
