@@ -135,7 +135,6 @@ class ChartList(ListBox[None]):
             self._show()
 
     def action_reset(self) -> None:
-        """Show all charts, in the default order."""
         self.below.choices = self.below.choices.unchosen()
         self._show()
 
