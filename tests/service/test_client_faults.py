@@ -58,6 +58,12 @@ async def test_a_read_is_sent_again_until_it_is_answered_and_given_up_after_four
         with pytest.raises(HudRefused, match="busy"):
             await client.models()
     assert len(server.requests) == 4
+    for status in (401, 404, 422, 501):  # nothing that fares better
+        server = Server(busy(status))
+        async with answered(server) as client:
+            with pytest.raises(HudRefused):
+                await client.models()
+        assert len(server.requests) == 1
 
 
 async def test_no_answer_is_tried_again_and_a_server_that_hangs_is_asked_once(

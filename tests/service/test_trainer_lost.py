@@ -58,6 +58,16 @@ async def stepped(trainer: TrainingClient) -> str:
     return (await trainer.optim_step(learning_rate=0.1)).checkpoint_id
 
 
+async def lost_step(
+    trainer: TrainingClient, line: Losing, where: Where, instead: httpx.Response | None = None
+) -> HudUnreachable:
+    """The error of a step of which this is lost."""
+    line.lose("optim-step", where, instead)
+    with pytest.raises(HudUnreachable) as error:
+        await trainer.optim_step(learning_rate=0.1)
+    return error.value
+
+
 GATEWAY = httpx.Response(504, json={"detail": "upstream timed out"})
 GARBLED = httpx.Response(200, json={"step": "?"})
 NOTHING = httpx.Response(204)
@@ -74,11 +84,9 @@ async def test_a_step_whose_answer_is_lost_is_found(
 ) -> None:
     before = [await stepped(trainer) for _ in range(steps)]
     await passed(trainer)
-    line.lose("optim-step", "answer", instead)
-    with pytest.raises(HudUnclear) as error:
-        await trainer.optim_step(learning_rate=0.1)
-    assert (error.value.outcome, error.value.exit_code) == ("unknown", 7)
-    assert "trainer.resume()" in error.value.hint
+    error = await lost_step(trainer, line, "answer", instead)
+    assert (type(error), error.outcome, error.exit_code) == (HudUnclear, "unknown", 7)
+    assert "trainer.resume()" in error.hint
     found = await trainer.resume()
     head = await trainer.head()
     assert found == Resumed(True, head, "optim_step")
@@ -101,9 +109,7 @@ async def test_a_step_that_never_arrived_is_not_found(
         await stepped(trainer)
         await trainer.set_head(base[0])
     await passed(trainer)
-    line.lose("optim-step", "request")
-    with pytest.raises(HudUnreachable):
-        await trainer.optim_step(learning_rate=0.1)
+    await lost_step(trainer, line, "request")
     head = await trainer.head()
     assert await trainer.resume() == Resumed(False if keys else None, head, "optim_step")
     assert (head.id if head else None) == next(iter(base), None)
@@ -115,13 +121,9 @@ async def test_who_goes_on_without_asking_still_knows_the_next_lost_step(
     trainer: TrainingClient, line: Losing, keys: bool
 ) -> None:
     await passed(trainer)
-    line.lose("optim-step", "answer")
-    with pytest.raises(HudUnreachable):
-        await trainer.optim_step(learning_rate=0.1)
+    await lost_step(trainer, line, "answer")
     await passed(trainer)
-    line.lose("optim-step", "request")
-    with pytest.raises(HudUnreachable):
-        await trainer.optim_step(learning_rate=0.1)
+    await lost_step(trainer, line, "request")
     landed = False if keys else None
     assert await trainer.resume() == Resumed(landed, await trainer.head(), "optim_step")
 
@@ -132,9 +134,7 @@ async def test_a_step_that_is_late_is_found_by_asking_again(
 ) -> None:
     await stepped(trainer)
     await passed(trainer)
-    line.lose("optim-step", "late")
-    with pytest.raises(HudUnreachable):
-        await trainer.optim_step(learning_rate=0.1)
+    await lost_step(trainer, line, "late")
     assert (await trainer.resume()).landed is None
     assert (await line.deliver()).is_success
     assert await trainer.resume() == Resumed(True, await trainer.head(), "optim_step")

@@ -5,27 +5,6 @@ import pytest
 from hud_tui.client.transport import LONGEST_S, backoff, read_retry_after, retry_delay
 
 
-@pytest.mark.parametrize(
-    ("attempt", "status", "again"),
-    [
-        (1, 503, True),
-        (3, 500, True),
-        (1, 429, True),
-        (1, 408, True),
-        (1, None, True),
-        (4, 503, False),
-        (1, 404, False),
-        (1, 401, False),
-        (1, 422, False),
-        (1, 501, False),
-    ],
-)
-def test_only_reads_that_may_fare_better_are_sent_again(
-    attempt: int, status: int | None, again: bool
-) -> None:
-    assert (retry_delay(attempt, status) is not None) is again
-
-
 @pytest.mark.parametrize(("asked", "waited"), [(0.0, 0.0), (7.0, 7.0), (900.0, LONGEST_S)])
 def test_a_server_that_asks_for_a_wait_gets_it(asked: float, waited: float) -> None:
     assert retry_delay(1, 429, asked) == waited
