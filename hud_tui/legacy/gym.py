@@ -171,9 +171,8 @@ def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
 
 
 def _problems(document: Document, error: ValidationError) -> Iterator[str]:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
     messages: dict[KeyPath, str] = {}
-    for one in found:
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
         path = _real(document.value, one["loc"], one["type"] == "missing")
         text = one_line(one["msg"]).replace("Input should be ", "expected ")
         messages.setdefault(path, MAPPING.sub("a mapping", text))
@@ -207,8 +206,7 @@ def _warnings(document: Document, config: GymConfig) -> Iterator[str]:
         made = [a for a in action.arguments.values() if isinstance(a, Argument)]
         taken = {argument.from_arg for argument in made if argument.from_arg}
         unused = [arg for arg in action.parser.positional if arg not in taken]
-        with_context = any(argument.use_context for argument in made)
-        if action.tool and unused and not with_context:
+        if action.tool and unused and not any(argument.use_context for argument in made):
             dropped = ", ".join(map(one_line, unused))
             at = document.where(("action_mappings", name))
             yield f"{at}: {one_line(name)} takes {dropped}, which no argument uses"
@@ -353,11 +351,7 @@ COMMENTS = {
 
 
 def gym_text(config: GymConfig, about: str) -> str:
-    """
-    Args:
-        config: The configuration; reading the text gives it again.
-        about: One line for the head of the file.
-    """
+    """The file's text, which reads back as the configuration; `about`: a line for its head."""
     root = library().comments.CommentedMap(writable(config.plain()))
     root.yaml_set_start_comment(about)
     for key, comment in COMMENTS.items():

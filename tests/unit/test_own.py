@@ -233,15 +233,12 @@ def test_evaluating_the_best_again_seldom_takes_its_star(gain: float, unseated: 
 def test_a_step_on_the_same_batch_tells_of_what_sampled_the_batch() -> None:
     batch = [Group(task_slug="t", rewards=[0.0, 1.0], num_tokens=[3, 4])]
     other = [Group(task_slug="t", rewards=[1.0, 1.0], num_tokens=[3, 4])]
-    on, off = {"ratio_max": 1.0000001}, {"ratio_max": 1.3}
-    tree = Tree.of(
-        [
-            named("a", mean_reward=0.2, num_traces=2, groups=other, metrics=on),
-            named("b", "a", mean_reward=0.5, num_traces=2, groups=batch, metrics=on),
-            named("again", "b", mean_reward=0.5, num_traces=2, groups=batch, metrics=off),
-            named("fresh", "again", mean_reward=0.5, num_traces=2, groups=batch, metrics=on),
-        ]
+    taken = ((0.2, other, 1.0000001), *((0.5, batch, ratio) for ratio in (1.0000001, 1.3, 1.0)))
+    steps = (
+        {"mean_reward": mean, "num_traces": 2, "groups": groups, "metrics": {"ratio_max": ratio}}
+        for mean, groups, ratio in taken
     )
+    tree = Tree.of(chain(*steps))
     assert [tree.source(position) for position in range(4)] == [ROOT, 0, 0, 2]
     assert (tree.own(0).sampled, tree.own(1), tree.own(2).reward) == (4, NONE, 0.5)
 
@@ -264,13 +261,8 @@ def test_metrics_of_weights_come_from_the_rollouts_and_those_of_an_update_do_not
 
 @pytest.mark.parametrize("bad", [nan, inf, -inf, 1e308])
 def test_no_reward_spoils_the_others(bad: float) -> None:
-    tree = Tree.of(
-        [
-            named("a"),
-            named("b", "a", mean_reward=bad, num_traces=2**80, metrics={"heldout_reward": bad}),
-            named("c", "b", mean_reward=0.5, num_traces=4),
-        ]
-    )
+    spoilt = {"mean_reward": bad, "num_traces": 2**80, "metrics": {"heldout_reward": bad}}
+    tree = Tree.of(chain({}, spoilt, {"mean_reward": 0.5, "num_traces": 4}))
     assert tree.own(0).reward in (None, pytest.approx(bad))
     assert tree.own(1).reward == 0.5
 
@@ -403,14 +395,11 @@ def test_comparing_says_how_many_rollouts_and_no_difference_within_their_noise()
     def sampled(solved: int) -> list[Group]:
         return [Group(task_slug="t", rewards=[1.0] * solved + [0.0] * (8 - solved))]
 
-    tree = Tree.of(
-        [
-            named("a"),
-            named("b", "a", mean_reward=0.5, num_traces=8, groups=sampled(4)),
-            named("c", "b", mean_reward=0.625, num_traces=8, groups=sampled(5)),
-            named("d", "c", mean_reward=1.0, num_traces=8, groups=sampled(8)),
-        ]
+    steps = (
+        {"mean_reward": solved / 8, "num_traces": 8, "groups": sampled(solved)}
+        for solved in (4, 5, 8)
     )
+    tree = Tree.of(chain({}, *steps))
     near, far = compare(tree, 0, 1), compare(tree, 0, 2)
     assert (near.better, near.worse, near.alike) == ([], [], 1)
     assert [pair.task_slug for pair in far.better] == ["t"]
