@@ -13,7 +13,7 @@ from textual.app import App
 from textual.content import Content
 from textual.events import Key
 from textual.widget import Widget
-from textual.widgets import Button, Input, Static
+from textual.widgets import Input, Static
 
 from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.preflight import choose_tasks, load_source
@@ -386,12 +386,6 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 
     def on_key(self, event: Key) -> None:
         if event.key == "enter" and isinstance(self.focused, Picker):
-            self._start()
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        if event.button.id == "cancel":
-            self.action_cancel()
-        else:
             self._start()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:

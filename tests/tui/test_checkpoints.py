@@ -124,12 +124,9 @@ async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) ->
 
 async def test_what_cannot_be_done_says_why(served: Served) -> None:
     async with tree_of(served, 1) as (flown, model_id):
-        for key, why in (
-            ("b", "no parent to roll back to"),
-            ("u", "Nothing to undo"),
-            ("U", "Nothing to redo"),
-        ):
-            await noted(flown, why, key)
+        await noted(flown, "no parent to roll back to", "b")
+        await noted(flown, "Nothing to undo", "u")
+        await noted(flown, "Nothing to redo", "U")
         await noted(flown, "base weights cannot be the head", "G", "H")
         await noted(flown, "is the head already", "g", "H")
         assert await flown.head(model_id) == "step-000001"
@@ -244,18 +241,13 @@ async def test_the_cursor_stays_on_its_checkpoint_while_steps_arrive(served: Ser
         assert "following ▶" in note(flown)
 
 
-async def test_fold_keys(served: Served) -> None:
+async def test_fold_keys_and_what_was_said_on_a_fold_stays_while_it_grows(served: Served) -> None:
     """What comes before the head and where alarms began stay in sight, and the base below."""
-    async with tree_of(served, 20) as (flown, _):
+    async with tree_of(served, 20) as (flown, model_id):
         shown = tree(flown)
         folded = len(shown.rows)
         assert folded == 13
-        for opened, closed in (
-            ("l", "h"),
-            ("right", "left"),
-            ("enter", "enter"),
-            ("space", "space"),
-        ):
+        for opened, closed in ("lh", ("right", "left"), ["enter"] * 2, ["space"] * 2):
             await flown.press("G", "up")
             assert "9 steps, folded" in details_of(flown)
             await flown.press(opened)
@@ -266,11 +258,6 @@ async def test_fold_keys(served: Served) -> None:
         assert len(shown.rows) == 21
         await flown.press("a")
         assert len(shown.rows) == folded
-        await noted(flown, "folds several steps", "G", "up", "H")
-
-
-async def test_what_was_said_on_a_fold_stays_while_it_grows(served: Served) -> None:
-    async with tree_of(served, 20) as (flown, model_id):
         await noted(flown, "folds several steps", "G", "up", "H")
         await grow(flown.http, model_id)
         await flown.until(lambda: len(tree(flown).checkpoints) == 21)

@@ -1,5 +1,7 @@
 """Marks, comparisons, notes, forks and the head's history, by keyboard over the real service."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from tests.conftest import Served
 from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
+from tests.tui.conftest import caller
 from tests.tui.hand import Hand
 from tests.tui.still import standing
 from tests.tui.test_checkpoints import (
@@ -42,12 +45,17 @@ async def select(flown: Cockpit, model_id: str) -> None:
     await flown.press("enter")
     session = flown.app.workspace.session
     await flown.until(lambda: session.run.model and session.run.model.id == model_id)
-    await flown.press("4")
-    await flown.until(lambda: flown.view.VIEW == "checkpoints" and flown.view.run.loaded)
+    await flown.press("4", then="checkpoints")
+    await flown.until(lambda: flown.view.run.loaded)
 
 
-async def panel(flown: Cockpit, kind: type) -> None:
-    await flown.until(lambda: isinstance(flown.app.screen, kind) and flown.app.screen.focused)
+@asynccontextmanager
+async def again(served: Served, model_id: str, state: Path) -> AsyncIterator[Cockpit]:
+    """The tree of six steps in another session, with the same state directory."""
+    start = Start("checkpoints", model=model_id)
+    async with cockpit(served, start, state=lambda: state) as flown:
+        await flown.until(lambda: len(tree(flown).checkpoints) == 6)
+        yield flown
 
 
 async def back(flown: Cockpit) -> None:
@@ -59,20 +67,15 @@ async def test_two_are_marked_and_compared(served: Served) -> None:
     async with tree_of(served) as (flown, _):
         await noted(flown, "Mark two checkpoints", "c")
         await noted(flown, "Only a checkpoint can be marked", "G", "m")
-        await flown.press("up", "c")
-        await panel(flown, ComparePanel)
-        shown = flown.app.screen.pane
+        shown = (await flown.open(ComparePanel, "up", "c")).pane
         await flown.until(lambda: "A is 5 steps after B." in shown.plain)
         await back(flown)
-        await flown.press("m", "c")
-        await panel(flown, ComparePanel)
+        await flown.open(ComparePanel, "m", "c")
         await back(flown)
         await flown.press("M", "g", "down", "m", "down", "down", "m")
         assert line(flown, 2).startswith("A")
         assert line(flown, 4).startswith("B")
-        await flown.press("c")
-        await panel(flown, ComparePanel)
-        shown = flown.app.screen.pane
+        shown = (await flown.open(ComparePanel, "c")).pane
         await flown.until(lambda: "A is 2 steps after B." in shown.plain)
         assert "learning rate" in shown.plain
         assert "A step-000005" in shown.plain
@@ -90,25 +93,19 @@ async def test_two_are_marked_and_compared(served: Served) -> None:
 async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session(
     served: Served, tmp_path: Path
 ) -> None:
-    async with tree_of(served) as (_, model_id):
-        pass
-    start = Start("checkpoints", model=model_id)
-    async with cockpit(served, start, state=lambda: tmp_path) as flown:
-        await flown.until(lambda: len(tree(flown).checkpoints) == 6)
-        await flown.press("down", "e")
-        await panel(flown, InputDialog)
+    async with caller(served) as http:
+        model_id = str((await grown(http, "arith rl", 6))["id"])
+    async with again(served, model_id, tmp_path) as flown:
+        await flown.open(InputDialog, "down", "e")
         await flown.press(*"before the collapse", "enter")
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.until(lambda: "✎ before the collapse" in details_of(flown))
-    async with cockpit(served, start, state=lambda: tmp_path) as flown:
-        await flown.until(lambda: len(tree(flown).checkpoints) == 6)
+    async with again(served, model_id, tmp_path) as flown:
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.press("slash", *"note:collapse", "enter")
         assert under_cursor(flown) == "step-000005"
         assert "1 of 6 checkpoints" in note(flown)
-        await flown.press("e")
-        await panel(flown, InputDialog)
-        flown.app.screen.query_one(Input).value = ""
+        (await flown.open(InputDialog, "e")).query_one(Input).value = ""
         await flown.press("enter")
         await flown.until(lambda: "✎" not in details_of(flown))
         await noted(flown, "A note belongs to a checkpoint", "escape", "G", "e")
@@ -117,27 +114,21 @@ async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session
 async def test_the_history_says_who_set_the_head_and_serves_one_again(
     served: Served, tmp_path: Path
 ) -> None:
-    async with tree_of(served) as (_, model_id):
-        pass
-    start = Start("checkpoints", model=model_id)
-    async with cockpit(served, start, state=lambda: tmp_path) as flown:
-        await flown.until(lambda: len(tree(flown).checkpoints) == 6)
-        await flown.open(HistoryPanel, "V")
-        assert "no change of the head yet" in str(
-            flown.app.screen.query_one("#history-empty").render()
-        )
+    async with caller(served) as http:
+        model_id = str((await grown(http, "arith rl", 6))["id"])
+    async with again(served, model_id, tmp_path) as flown:
+        history = await flown.open(HistoryPanel, "V")
+        assert "no change of the head yet" in str(history.query_one("#history-empty").render())
         await back(flown)
         await set_head(flown, "b")
         nodes = await flown.tree(model_id)
         await put_head(flown.http, model_id, nodes[1].id)
         await flown.until(lambda: len(flown.app.workspace.session.notebook.moves) == 2)
         await set_head(flown, "u")
-    async with cockpit(served, start, state=lambda: tmp_path) as flown:
-        await flown.until(lambda: len(tree(flown).checkpoints) == 6)
-        await flown.press("V")
-        await panel(flown, HistoryPanel)
-        rows = [[cell.plain for cell in row.cells[1:]] for row in flown.app.screen.rows.rows]
-        assert rows == [
+    async with again(served, model_id, tmp_path) as flown:
+        history = await flown.open(HistoryPanel, "V")
+        await flown.until(lambda: history.rows.rows)
+        assert [[cell.plain for cell in row.cells[1:]] for row in history.rows.rows] == [
             ["step-000002", "step-000005", "you, here"],
             ["step-000005", "step-000002", "elsewhere"],
             ["step-000006", "step-000005", "you, here"],
@@ -146,35 +137,25 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
         await flown.until(lambda: "head is step-000002 · verified" in note(flown))
 
 
-async def test_a_fork_starts_at_any_checkpoint(served: Served) -> None:
+async def test_a_fork_starts_at_any_checkpoint_and_says_so(served: Served) -> None:
     async with tree_of(served) as (flown, _):
-        await flown.press("down", "down", "F")
-        await panel(flown, InputDialog)
-        assert "It starts at step-000004" in "\n".join(
-            str(said.render()) for said in flown.app.screen.query(".dialog-line")
-        )
-        flown.app.screen.query_one(Input).value = "from four"
+        await flown.open(InputDialog, "down", "down", "F")
+        assert "It starts at step-000004" in flown.dialog
+        flown.screen.query_one(Input).value = "from four"
         await noted(flown, "starts at step-000004", "enter")
-        models = (await flown.http.get("/v2/models")).json()["items"]
-        [forked] = [model for model in models if model["name"] == "from four"]
+        items = (await flown.http.get("/v2/models")).json()["items"]
+        [forked] = [model for model in items if model["name"] == "from four"]
         assert forked["forked_from"].endswith("@step-000004")
         await noted(flown, "A fork starts at a checkpoint", "G", "F")
 
-
-async def test_a_fork_says_where_it_starts(served: Served) -> None:
-    async with tree_of(served) as (flown, source):
-        node = next(row for row in await flown.tree(source) if row.name == "step-000004")
-        body = {"source_model_id": source, "name": "from four", "checkpoint_id": node.id}
-        forked = (await flown.http.post("/v2/models/fork", json=body)).json()
         told = "forked from arith-rl step-000004"
         models = await flown.open(ModelsScreen, "1")
         await flown.until(lambda: any(row.key == forked["id"] for row in models.rows.rows))
         models.rows.select(forked["id"])
         await flown.until(lambda: told in flown.said("#note"))
-        await flown.press("enter")
-        await flown.until(lambda: flown.view.VIEW == "launch")
-        await flown.press("4")
-        await flown.until(lambda: flown.view.VIEW == "checkpoints" and flown.view.run.loaded)
+        await flown.press("enter", then="launch")
+        await flown.press("4", then="checkpoints")
+        await flown.until(lambda: flown.view.run.loaded)
         await flown.until(lambda: f"The model is {told}." in flown.said("#tree-empty"))
         await grow(flown.http, forked["id"])
         await flown.press("r")
@@ -213,9 +194,7 @@ async def test_one_prompt_is_sampled_from_two_checkpoints(
         await noted(flown, "Mark two checkpoints", "T")
         monkeypatch.setattr(flown.view.client, "checkpoint_traces", traces)
         monkeypatch.setattr(flown.view.client, "trace_events", events)
-        await flown.press("down", "T")
-        await panel(flown, TryPanel)
-        shown = flown.app.screen
+        shown = await flown.open(TryPanel, "down", "T")
         await flown.until(lambda: shown.prompt.value == asked.text)
         await flown.press(*"2 + 2 = ?")
         assert shown.prompt.value == "2 + 2 = ?"
@@ -234,11 +213,9 @@ async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(
         nodes = list(tree(flown).checkpoints)
         await flown.press("down", "down")
         assert flown.app.workspace.session.at == nodes[3].id
-        await flown.press("3")
-        await flown.until(lambda: flown.view.VIEW == "live")
+        await flown.press("3", then="live")
         flown.app.workspace.session.at = nodes[1].id
-        await flown.press("4")
-        await flown.until(lambda: flown.view.VIEW == "checkpoints")
+        await flown.press("4", then="checkpoints")
         await flown.until(lambda: under_cursor(flown) == "step-000002")
         await flown.press("f")
         assert flown.app.workspace.session.at is None

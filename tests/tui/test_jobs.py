@@ -96,6 +96,10 @@ async def test_from_jobs_to_one_rollout_through_its_siblings_and_back(served: Se
         part, trace = screen(flown).part, screen(flown).trace
         group = part.group_of(trace)
         assert sum(r.advantage or 0.0 for r in group.rollouts) == pytest.approx(0.0, abs=1e-9)
+        said = screen(flown).browser.pane.plain
+        for word in ("user", "assistant", "logprob Σ"):
+            assert word in said
+        assert "reward" in flown.said("#jobs-title")
         first = trace.id
         await flown.press("j")
         await flown.until(lambda: screen(flown).trace and screen(flown).trace.id != first)
@@ -103,27 +107,15 @@ async def test_from_jobs_to_one_rollout_through_its_siblings_and_back(served: Se
         assert [row.key for row in rows if row.cells[0].plain == "▸"] == [first]
         assert shown.id == screen(flown).browser.list.key
 
-        await flown.press("escape", "escape")
-        await flown.until(lambda: screen(flown).level is Level.JOBS)
-        assert "1 job" in flown.said("#jobs-title")
-        await opened(flown)
-        assert "step 3 of 3" in flown.said("#jobs-title")
-        assert any("±" in heading for heading in headings(flown))
-        trace_id = screen(flown).browser.list.key
-        await flown.press("enter")
-        await flown.until(lambda: screen(flown).turns is not None)
-        said = screen(flown).browser.pane.plain
-        assert "user" in said
-        assert "assistant" in said
-        assert "logprob Σ" in said
-        assert "reward" in flown.said("#jobs-title")
         await flown.press("escape")
         assert screen(flown).level is Level.TRACES
-        assert screen(flown).browser.list.key == trace_id
-        await flown.press("escape")
-        assert screen(flown).level is Level.JOBS
-        await flown.press("escape")
-        assert screen(flown).level is Level.JOBS
+        assert screen(flown).browser.list.key == shown.id
+        assert "step 3 of 3" in flown.said("#jobs-title")
+        assert any("±" in heading for heading in headings(flown))
+        for _ in range(2):
+            await flown.press("escape")
+            assert screen(flown).level is Level.JOBS
+        assert "1 job" in flown.said("#jobs-title")
 
 
 async def test_curly_brackets_go_through_the_listed_rollouts(served: Served) -> None:

@@ -505,20 +505,15 @@ async def test_a_baseline_is_one_key_away_when_a_run_is_submitted(served: Served
         assert app.run.evaluations
 
 
-async def test_the_command_line_fills_the_form(served: Served) -> None:
-    given = {"steps": 7, "loss_fn": "ppo", "group_size": 64}
-    async with launch(served, command="preflight", source="text", parameters=given) as app:
+async def test_the_command_line_fills_the_form_and_what_has_no_field_is_sent_too(
+    served: Served,
+) -> None:
+    given = {"steps": 1, "loss_fn": "ppo", "group_size": 2, "max_tokens": 9}
+    async with launch(served, source="text", parameters=given) as app:
         assert "96 tasks, export" in await checked(app)
-        await app.until(lambda: field(app, "steps").value == "7")
-        assert field(app, "group_size").value == "64"
-        assert view(app).query_one("#loss_fn", Picker).value == "ppo"
-
-
-async def test_what_the_form_has_no_field_for_is_shown_and_sent(served: Served) -> None:
-    given = {"steps": 1, "group_size": 2, "max_tokens": 9}
-    async with launch(served, source="arith", parameters=given) as app:
-        await checked(app)
         await app.until(lambda: field(app, "steps").value == "1")
+        assert field(app, "group_size").value == "2"
+        assert view(app).query_one("#loss_fn", Picker).value == "ppo"
         assert "max tokens        9" in await app.agree("ctrl+s")
         await app.until_view("live")
         await app.until(lambda: app.run.job is not None)

@@ -86,7 +86,12 @@ async def test_tasks_are_tried_sorted_left_out_and_the_rest_submitted(
 
 
 async def test_one_task_is_left_out_and_taken_in_again(served: Served, file: str) -> None:
-    async with launch(served, source=file) as app:
+    async with launch(served) as app:
+        await app.press("T", "D")
+        assert not trial(app).running, "there are no tasks yet"
+        assert trial(app).left_out == frozenset()
+        await app.press("ctrl+o", *file, "enter")
+        await app.until(lambda: view(app).draft.source == file)
         await checked(app)
         view(app).tasks.focus()
         await app.press("down", "space")
@@ -121,14 +126,6 @@ async def test_the_command_line_may_ask_for_the_trial(served: Served, file: str)
     async with launch(served, command="preflight", source=file, model="arith rl", sample=2) as app:
         await tried(app)
         assert len(trial(app).signals) == 2
-
-
-async def test_nothing_is_tried_without_tasks(served: Served) -> None:
-    async with launch(served) as app:
-        await app.press("T")
-        assert not trial(app).running
-        await app.press("D")
-        assert trial(app).left_out == frozenset()
 
 
 async def test_elsewhere_it_is_asked_before_rollouts_are_made(served: Served, file: str) -> None:

@@ -74,10 +74,8 @@ async def test_it_lists_own_models_apart_from_bases(served: Served) -> None:
 async def test_the_cursor_moves_by_arrows_and_letters(served: Served) -> None:
     async with catalog(served, "one", "two", "three") as app:
         here = [table(app).cursor]
-        for key in ("down", "j", "k", "up", "end", "home", "G", "g", "pagedown", "pageup"):
-            await app.press(key)
-            here.append(table(app).cursor)
-        for key in ("ctrl+d", "ctrl+u"):
+        keys = "down j k up end home G g pagedown pageup ctrl+d ctrl+u"
+        for key in keys.split():
             await app.press(key)
             here.append(table(app).cursor)
         assert here == [1, 2, 3, 2, 1, 6, 1, 6, 1, 6, 1, 6, 1]

@@ -99,35 +99,16 @@ async def test_a_large_screen_lists_all_runs_newest_first_and_all_of_the_one_und
         await flown.until(lambda: not view.preview.display)
 
 
-async def test_enter_shows_the_run_in_live_and_the_apostrophe_its_last_step_in_the_tree(
+async def test_the_cursor_is_on_a_run_of_the_selected_model_whichever_view_selects_it(
     served: Served, three: list[str]
 ) -> None:
-    """The cursor begins on the run of the model that is followed, which has a mark."""
+    """Enter shows it in Live, the apostrophe its last step in the tree."""
     async with cockpit(served, Start("status", model="model-0")) as flown:
         await flown.until(lambda: flown.view.run.loaded)
         await flown.press("5", then="runs")
         view: Any = flown.view
         await flown.until(lambda: view.table.row is not None and view.table.row.id == three[0])
         assert re.search(r"●.*model-0", drawn(view.table))
-        await flown.press("home", "enter", then="live")
-        live: Any = flown.view
-        await flown.until(lambda: live.run.model is not None and live.run.model.name == "model-2")
-        await flown.until(lambda: live.cursor == 1)  # the last step that the ended run took
-        await flown.press("5", then="runs")
-        await flown.press("home", "down", "apostrophe", then="checkpoints")
-        tree: Any = flown.view
-        await flown.until(lambda: tree.selected is not None and tree.selected.job_id == three[1])
-        assert tree.selected.step == 2
-
-
-async def test_the_cursor_is_on_a_run_of_the_model_that_another_view_selected(
-    served: Served, three: list[str]
-) -> None:
-    async with cockpit(served, Start("status", model="model-0")) as flown:
-        await flown.until(lambda: flown.view.run.loaded)
-        await flown.press("5", then="runs")
-        view: Any = flown.view
-        await flown.until(lambda: view.table.row is not None and view.table.row.id == three[0])
         await flown.press("3", then="live")
         session = flown.app.workspace.session
         other = next(row.model_id for row in view.rows if row.id == three[2])
@@ -141,6 +122,16 @@ async def test_the_cursor_is_on_a_run_of_the_model_that_another_view_selected(
         await flown.press("3", then="live")
         await flown.press("5", then="runs")
         assert view.table.row.id == three[1], "and stays while the model is the same"
+
+        await flown.press("enter", then="live")
+        live: Any = flown.view
+        await flown.until(lambda: live.run.model is not None and live.run.model.name == "model-1")
+        await flown.until(lambda: live.cursor == 1)  # the last step that the ended run took
+        await flown.press("5", then="runs")
+        await flown.press("end", "apostrophe", then="checkpoints")
+        tree: Any = flown.view
+        await flown.until(lambda: tree.selected is not None and tree.selected.job_id == three[0])
+        assert tree.selected.step == 2
 
 
 async def test_columns_are_sorted_by_shown_hidden_moved_and_reset(

@@ -104,7 +104,6 @@ class AlarmsScreen(HudScreen):
 
     @on(RowList.Opened)
     async def action_open(self) -> None:
-        """Go to the alarm's onset in Live, with its metric in the focus chart."""
         if (alarm := self.alarm) is not None:
             self.session.at = alarm.checkpoint_id
             if alarm.metric in self.run.series.keys:
@@ -136,7 +135,6 @@ class AlarmsScreen(HudScreen):
             self.copy(plain_text(alarm))
 
     def action_set_head(self) -> None:
-        """Preview serving the last good checkpoint before it."""
         alarm = self.alarm
         if alarm is None or self._steering:
             return

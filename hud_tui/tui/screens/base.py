@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from asyncio import CancelledError, to_thread
-from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from time import time
 from typing import ClassVar
@@ -114,13 +113,12 @@ class WritePolicy:
         shown = one_line(name, 100).strip()
         lines = [f"{shown} is protected on this machine.", f"To {what}, type its name."]
         wrong = f"type {shown}, or esc to cancel"
-        check = partial(_other, {shown, name.strip()}, wrong)
+
+        def check(text: str) -> str:
+            return "" if text in (shown, name.strip()) else wrong
+
         dialog = InputDialog(f"{LOCK} {shown}", lines, "Go on", check=check)
         return await self._app.push_screen_wait(dialog) is not None
-
-
-def _other(names: Set[str], wrong: str, text: str) -> str:
-    return "" if text in names else wrong
 
 
 # Exporting the screen's content to a new file.
@@ -496,7 +494,10 @@ class ViewContext:
 
 
 class HudScreen(Screen[None]):
-    """A view. `run` and `freshness` follow the session's while it is shown."""
+    """A view. `run` and `freshness` follow the session's while it is shown.
+
+    The table of keys says what each `action_` method does for the user.
+    """
 
     VIEW: ClassVar[str]
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -529,12 +530,10 @@ class HudScreen(Screen[None]):
 
     @property
     def session(self) -> RunSession:
-        """The selected model."""
         return self.context.session
 
     @property
     def client(self) -> HudClient:
-        """The one client."""
         return self.context.session.client
 
     @property

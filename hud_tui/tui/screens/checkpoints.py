@@ -388,7 +388,6 @@ class CheckpointsScreen(HudScreen):
         self.context.layout.arrange(unfolded=dict([*newest, (model_id, runs)] if runs else newest))
 
     def action_details(self) -> None:
-        """Show or hide the details."""
         self.context.layout.arrange(details=not self.details_pane.display)
         self._show_details_pane()
         self.tree_list.focus()
@@ -401,7 +400,6 @@ class CheckpointsScreen(HudScreen):
     # Forking a model from any checkpoint.
 
     def action_fork(self) -> None:
-        """Ask for a name, and fork the model at the checkpoint under the cursor."""
         node = self.selected
         if node is None:
             self.warn("A fork starts at a checkpoint: select one.")
@@ -430,7 +428,6 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group="evaluate")
     async def action_evaluate(self) -> None:
-        """Ask how to evaluate the marked checkpoints, or the one under the cursor, and begin."""
         letters = {id_: self.tree_list.marks.letter(id_) for id_ in self.marked}
         on_base = self.at.position == ROOT and not self.at.folded
         choices = weights_to_evaluate(self.run, letters, self.selected, on_base)
@@ -482,7 +479,6 @@ class CheckpointsScreen(HudScreen):
     # Two marked checkpoints: compared, and tried on the same prompt.
 
     def action_mark(self) -> None:
-        """Mark the checkpoint under the cursor as A, the next one as B; or unmark it."""
         node = self.selected
         if node is None:
             self.warn("Only a checkpoint can be marked: select one.")
@@ -504,7 +500,6 @@ class CheckpointsScreen(HudScreen):
         return None if here is None or not others or others[0] is None else (others[0], here)
 
     def action_compare(self) -> None:
-        """Compare metrics, training, relation, and the tasks that improved or regressed."""
         pair = self.pair()
         if pair is None:
             self.warn(keyed(NEED_TWO))
@@ -535,7 +530,6 @@ class CheckpointsScreen(HudScreen):
         return compare(tree, left, right, (sides[0], sides[1]))
 
     def action_try(self) -> None:
-        """Sample one prompt from both."""
         pair, model = self.pair(), self.run.model
         if pair is None or model is None:
             self.warn(keyed(NEED_TWO))
@@ -552,7 +546,6 @@ class CheckpointsScreen(HudScreen):
         self.app.push_screen(TryPanel(self.client, model, left, right))
 
     def action_unmark(self) -> None:
-        """Remove both marks."""
         self.marked = ()
         self.show_marks()
         self.renew_hints()
@@ -560,7 +553,6 @@ class CheckpointsScreen(HudScreen):
     # Notes on checkpoints, and pinning.
 
     def action_note(self) -> None:
-        """Write a note on the checkpoint under the cursor."""
         node = self.selected
         if node is None:
             self.warn("A note belongs to a checkpoint: select one.")
@@ -584,7 +576,6 @@ class CheckpointsScreen(HudScreen):
         self.show_marks()
 
     def action_pin(self) -> None:
-        """Pin the checkpoint under the cursor, or unpin it."""
         node = self.selected
         if node is None:
             self.warn("Only a checkpoint can be pinned: select one.")
@@ -616,19 +607,15 @@ class CheckpointsScreen(HudScreen):
     # The head: each key opens the preview first.
 
     def action_set_head(self) -> None:
-        """Preview serving the checkpoint under the cursor."""
         self.move_head(lambda: to_selected(self.run, self.at.position, self.at.folded))
 
     def action_roll_back(self) -> None:
-        """Preview serving the head's parent."""
         self.move_head(lambda: to_parent(self.run))
 
     def action_undo(self) -> None:
-        """Preview undoing the last move of the head."""
         self.move_head(lambda: to_undo(self.run, self.session.journal))
 
     def action_redo(self) -> None:
-        """Preview redoing the last move that was undone."""
         self.move_head(lambda: to_redo(self.session.journal))
 
     @work(exclusive=True, group="history")
@@ -713,7 +700,6 @@ class CheckpointsScreen(HudScreen):
 
     @on(CheckpointTree.Opened)
     def action_open(self) -> None:
-        """Unfold the steps under the cursor, or fold them; else show the details."""
         if not self.tree_list.toggle():
             self.action_details()
 
@@ -737,7 +723,6 @@ class CheckpointsScreen(HudScreen):
         self.show_note()
 
     def action_best(self) -> None:
-        """Go to the checkpoint with the best reward, held-out if known."""
         best = self.run.tree.best
         if best is None:
             self.warn("No checkpoint has a reward yet.")
@@ -775,7 +760,6 @@ class CheckpointsScreen(HudScreen):
         self.tree_list.go(position)
 
     def action_copy(self) -> None:
-        """Copy the checkpoint's id."""
         if self.at.position == ROOT:
             self.warn("The base weights have no checkpoint id.")
         else:
@@ -783,6 +767,5 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group="read")
     async def action_refresh(self) -> None:
-        """Read the tree again."""
         if self.run.model is not None and await self.attempt(read_tree(self)) is not None:
             self.show_note(Content("tree refreshed"))

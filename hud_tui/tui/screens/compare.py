@@ -22,12 +22,7 @@ from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.runs import RunList
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
-from hud_tui.rl.compare import (
-    Comparison,
-    GroupPair,
-    MetricPair,
-    RunSeries,
-)
+from hud_tui.rl.compare import Comparison, GroupPair, MetricPair, RunSeries
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.evaluation import Difference, Paired, TaskChange
 from hud_tui.rl.head import name
@@ -83,9 +78,9 @@ class ComparePanel(Panel[None]):
     def __init__(
         self,
         both: Comparison,
-        paired: Paired | None = None,
-        evaluations: Evaluations | None = None,
-        client: HudClient | None = None,
+        paired: Paired | None,
+        evaluations: Evaluations,
+        client: HudClient,
     ) -> None:
         """
         Args:
@@ -120,9 +115,8 @@ class ComparePanel(Panel[None]):
     @on(RowList.Opened)
     @work(exclusive=True, group=OPENS)
     async def action_open(self) -> None:
-        """Both sides' rollouts of the task under the cursor, side by side."""
         slug = self.tasks.key if self.tasks.has_focus else None
-        if slug is None or self.paired is None or self.evaluations is None:
+        if slug is None or self.paired is None:
             return
         sides = (self.paired.before, self.both.left), (self.paired.after, self.both.right)
         try:
@@ -669,7 +663,6 @@ class RunComparison(Over[Destination | None]):
         self.change(hidden=self.compared.hidden ^ {self.legend.chosen})
 
     def action_next_view(self) -> None:
-        """Show the next metric."""
         keys = self.metrics
         self.choose(keys[(keys.index(self.compared.key) + 1) % len(keys)])
 
@@ -680,7 +673,6 @@ class RunComparison(Over[Destination | None]):
         return list(dict.fromkeys([*METRICS, *own]))
 
     def choose(self, key: str) -> None:
-        """Show another metric."""
         self.change(key=key)
         self.read()
 
@@ -702,11 +694,9 @@ class RunComparison(Over[Destination | None]):
         self._leave_for("checkpoints")
 
     async def action_help(self) -> None:
-        """Show all keys of the comparison; the chosen one is carried out."""
         await self.app.run_action("app.help")
 
     def action_leave(self) -> None:
-        """Remove the crosshair, then leave."""
         if self.compared.at is not None:
             self.point(None)
         else:

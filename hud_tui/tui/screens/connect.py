@@ -79,7 +79,6 @@ class ConnectScreen(Screen[None]):
             self.wait("connecting…")
 
     def wait(self, text: str) -> None:
-        """Show what the app waits for."""
         self._show("waiting", Content(clean(text, 200)), WAIT)
 
     def fail(self, error: HudError) -> None:
@@ -122,7 +121,6 @@ class ConnectScreen(Screen[None]):
         return action not in ("begin", "local", "key") or self.state != "waiting"
 
     def action_begin(self) -> None:
-        """Enter: use the embedded service, or try again after a failure."""
         if self.state == "failed":
             self.action_retry()
         else:

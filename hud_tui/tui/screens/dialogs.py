@@ -135,6 +135,19 @@ class Dialog(Over[T]):
         """Input fields between the lines and the buttons."""
         return ()
 
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == "cancel":
+            self.action_cancel()
+        else:
+            self.choose(event.button.id or "")
+
+    def choose(self, id_: str) -> None:
+        """Do what the button with this id says."""
+        self.action_confirm()
+
+    def action_confirm(self) -> None:
+        """Do what the last button says."""
+
     def action_cancel(self) -> None:
         self.dismiss(None)
 
@@ -145,7 +158,6 @@ class Dialog(Over[T]):
         self.focus_previous()
 
     def action_scroll_lines(self, pages: int) -> None:
-        """Scroll the lines by pages."""
         lines = self.query_one("#dialog-lines", VerticalScroll)
         lines.scroll_relative(y=pages * max(1, lines.size.height - 1), animate=False)
 
@@ -161,15 +173,8 @@ class ConfirmDialog(Dialog[bool]):
         danger: bool = False,
         keep: str = "Cancel",
     ) -> None:
-        """
-        Args:
-            action_label: Label of the button that acts.
-            keep: Label of the button that changes nothing.
-        """
+        """`action_label`: of the button that acts."""
         super().__init__(title, lines, [("confirm", f"{action_label}  (y)")], danger, keep)
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        self.dismiss(event.button.id == "confirm")
 
     def action_confirm(self) -> None:
         self.dismiss(True)
@@ -203,8 +208,8 @@ class ChoiceDialog(Dialog[str | None]):
         if self.safe:
             self.query_one(f"#{self.yes}").focus()
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        self.dismiss(None if event.button.id == "cancel" else event.button.id)
+    def choose(self, id_: str) -> None:
+        self.dismiss(id_)
 
     def action_confirm(self) -> None:
         self.dismiss(self.yes)
@@ -259,14 +264,11 @@ class InputDialog(Dialog[str | None]):
         if text and not problem:
             self._problem_line.update(Content.styled(self.foresee(text), "$text-muted"))
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.submit(event.value.strip())
+    def on_input_submitted(self) -> None:
+        self.action_confirm()
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        if event.button.id == "cancel":
-            self.dismiss(None)
-        else:
-            self.submit(self.query_one(Input).value.strip())
+    def action_confirm(self) -> None:
+        self.submit(self.query_one(Input).value.strip())
 
     @work(exclusive=True)
     async def submit(self, text: str) -> None:

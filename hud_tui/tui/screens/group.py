@@ -184,11 +184,9 @@ class GroupScreen(Over[None]):
             self.query_one("#group-prompt", Static).update("")
 
     def action_rollout(self, places: int) -> None:
-        """Go to the next or previous rollout."""
         self.columns.move(places)
 
     def action_group(self, places: int) -> None:
-        """Go to the next or previous group of the step."""
         place = self.place + places
         if 0 <= place < len(self.step.groups):
             self.place = place
@@ -211,7 +209,6 @@ class GroupScreen(Over[None]):
             self.app.copy_to_clipboard(text)
 
     async def action_help(self) -> None:
-        """Show all keys of the group; the chosen one is carried out."""
         await self.app.run_action("app.help")
 
     def action_leave(self) -> None:

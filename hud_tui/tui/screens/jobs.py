@@ -416,13 +416,11 @@ class JobsScreen(HudScreen):
         )
 
     def action_next_view(self) -> None:
-        """Shade the tokens by logprob, by importance ratio, or by advantage."""
         self.shade = NEXT[self.shade]
         self.redraw()
         self.read_ratios()
 
     def redraw(self) -> None:
-        """Redraw the rollout."""
         if self.level is Level.ROLLOUT and self.part is not None and self.trace is not None:
             self.browser.show_rollout(self.part, self.trace, self.turns, self.reading)
 
@@ -479,7 +477,6 @@ class JobsScreen(HudScreen):
                 job = await self.client.known_job(model_id)
 
     def action_match(self, way: int) -> None:
-        """Go to the next or previous match."""
         pane = self.browser.pane
         if not pane.hits:
             notice = keyed(NOT_SEARCHED) if not pane.search_text else NOT_FOUND
@@ -489,7 +486,6 @@ class JobsScreen(HudScreen):
 
     @work(exclusive=True, group="copy")
     async def action_copy_as(self) -> None:
-        """Ask for a format, and copy the whole rollout."""
         trace, turns = self.trace, self.turns
         if trace is None:
             return
@@ -630,7 +626,6 @@ class JobsScreen(HudScreen):
 
     @on(RowList.Opened)
     def action_open(self) -> None:
-        """Enter: one level in."""
         key, job = self.browser.list.key, self.job
         if self.level is Level.JOBS and job is not None:
             self.open_job(job)
@@ -638,7 +633,6 @@ class JobsScreen(HudScreen):
             self.open_trace(key)
 
     def action_leave(self) -> None:
-        """Esc: out of the filter, else one level out."""
         if self.browser.field.leave(self.browser.list) or self.level is Level.JOBS:
             return
         shown = self.trace.id if self.trace is not None else ""
@@ -646,7 +640,6 @@ class JobsScreen(HudScreen):
         self.browser.list.select(shown)
 
     def action_rollout(self, way: int) -> None:
-        """Go to the next or previous listed rollout."""
         rows = self.browser.list_of(Level.TRACES).rows
         keys = [row.key for row in rows if not row.heading]
         if self.trace is not None and self.trace.id in keys:
@@ -657,13 +650,11 @@ class JobsScreen(HudScreen):
                 self.notice(f"This is the {'last' if way > 0 else 'first'} rollout of the list.")
 
     def action_step(self, way: int) -> None:
-        """Go to an older or a newer step."""
         if self.part is not None:
             self.following, self.number = False, max(1, self.part.number + way)
             self.read()
 
     def action_follow(self) -> None:
-        """Follow the newest step, or stay on this one."""
         self.following = not self.following
         self.show()
         self.read()

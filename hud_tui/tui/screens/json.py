@@ -241,7 +241,6 @@ class JsonScreen(Leavable[None]):
 
     @on(JsonView.Opened)
     def action_fold(self) -> None:
-        """Fold or unfold the line under the cursor."""
         line = self.shown.line
         if line is not None and line.folds and not self.shown.fold(self.shown.cursor):
             self.notify("too large to unfold: search it instead", severity="warning")
@@ -289,7 +288,6 @@ class JsonScreen(Leavable[None]):
             self.app.copy_to_clipboard(text)
 
     def action_leave(self) -> None:
-        """Leave the search, then the document."""
         if self.query_one("#json-search", Input).has_focus:
             self.shown.focus()
         else:

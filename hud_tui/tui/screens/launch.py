@@ -173,14 +173,12 @@ class LaunchScreen(HudScreen):
         self.show_tasks()
 
     def action_leave_out(self) -> None:
-        """Toggle whether the task under the cursor is left out."""
         place = self.place
         if place is not None:
             slugs = frozenset({self.draft.tasks[place].slug})
             self._show(self.draft.trial.toggled(slugs))
 
     def action_drop(self) -> None:
-        """Toggle whether all tasks without signal are left out."""
         dead = self.draft.trial.dead(self.draft.tasks)
         if dead:
             self._show(self.draft.trial.toggled(dead))
@@ -190,7 +188,6 @@ class LaunchScreen(HudScreen):
 
     @on(RowList.Titled, "#tasks")
     def action_order(self) -> None:
-        """Toggle the order: as in the file, or signal first."""
         self._show(replace(self.draft.trial, by_std=not self.draft.trial.by_std))
         self.tasks.action_first()
 
@@ -382,7 +379,6 @@ class LaunchScreen(HudScreen):
         self.tasks.show(task_rows(self.draft.tasks, self.draft.trial, self.filter_field.value))
 
     def action_details(self) -> None:
-        """Show all findings, for which the pane may not have enough room."""
         title = f"Findings of the checks: {self.draft.source or 'no taskset yet'}"
         findings = self.draft.found_in_all
         self.app.push_screen(TextPanel(title, lambda width: [*whole_lines(findings, width)]))
@@ -714,14 +710,12 @@ class LaunchScreen(HudScreen):
         self.form.focus_first()
 
     def action_field(self, by: int) -> None:
-        """Move through the fields, and on to the button."""
         if by > 0:
             self.focus_next()
         else:
             self.focus_previous()
 
     def action_copy(self) -> None:
-        """Copy the slug of the task under the cursor."""
         if self.place is not None:
             self.copy(self.draft.tasks[self.place].slug)
 

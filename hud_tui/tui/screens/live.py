@@ -225,7 +225,6 @@ class LiveScreen(HudScreen):
             self.signs = signs(self.shown, moved_to)
 
     def action_smooth(self, step: int) -> None:
-        """Smooth more, or less."""
         smoothing = min(len(WEIGHTS) - 1, max(0, self.chart_view.smoothing + step))
         self.chart_view = replace(self.chart_view, smoothing=smoothing)
 
@@ -257,16 +256,13 @@ class LiveScreen(HudScreen):
         self._show_range(chart_view, closest if times > 0 else ALL)
 
     def action_details(self) -> None:
-        """Show the run's parameters, and its starting point."""
         run = self.run
         self.app.push_screen(TextPanel("Run", lambda width: run_facts(run)))
 
     def action_charts(self) -> None:
-        """Choose which metrics are shown, and their order."""
         self.app.push_screen(ChartList(self))
 
     def action_compare(self) -> None:
-        """Choose a branch or model to overlay."""
         self.app.push_screen(OverlayList(self))
 
     def compare(self, overlay: Overlay | None) -> None:
@@ -349,7 +345,6 @@ class LiveScreen(HudScreen):
         self.context.layout.arrange(pane=self.pane)
 
     def action_pane(self, step: int) -> None:
-        """Focus the next or previous pane."""
         self.show_pane(PANES[(PANES.index(self.pane) + step) % len(PANES)])
 
     def watch_full(self, full: bool) -> None:
@@ -381,7 +376,6 @@ class LiveScreen(HudScreen):
             found.focus()
 
     def action_move(self, columns: int, rows: int) -> None:
-        """Move among the metrics, or scroll another pane."""
         if self.pane == "metrics":
             self.metrics.move(columns, rows)
         elif self.pane == "groups":
@@ -512,7 +506,6 @@ class LiveScreen(HudScreen):
         return metrics_sheet(self.shown, self.charts.keys)
 
     def action_follow(self) -> None:
-        """Follow the newest step, or freeze the screen."""
         self.frozen = not self.frozen
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
@@ -578,7 +571,6 @@ class LiveScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def action_replay_to(self) -> None:
-        """Ask for a step, and replay up to it."""
         if (playback := self.session.playback) is None:
             return
         last = playback.last_step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
@@ -50,34 +51,18 @@ MARKS = {"done": ("✔", "$accent"), "refused": ("✘", "bold $error")}
 UNKNOWN = ("?", "bold $warning")
 REPEATED = frozenset({"rollout", "enter trace", "exit trace", "forward-backward"})
 """Verbs that are often repeated; a series is shown as one row."""
-SAID = {
-    "done": "done",
-    "refused": "refused",
-    "unknown": "no answer: it may have been done",
-}
+SAID = {"done": "done", "refused": "refused", "unknown": "no answer: it may have been done"}
 
 
 def folded(log: Sequence[AuditEntry]) -> list[tuple[AuditEntry, int]]:
     """Newest first; of a series only the newest entry, with the number of entries."""
-    found: list[tuple[AuditEntry, int]] = []
-    for one in reversed(log):
-        last = found[-1][0] if found else None
-        if last is not None and _same(last, one):
-            found[-1] = (last, found[-1][1] + 1)
-        else:
-            found.append((one, 1))
-    return found
+    series = [[*alike] for _, alike in groupby(reversed(log), _series)]
+    return [(alike[0], len(alike)) for alike in series]
 
 
-def _same(one: AuditEntry, other: AuditEntry) -> bool:
-    if one.verb not in REPEATED:
-        return False
-    return (one.verb, one.outcome, one.by, one.service) == (
-        other.verb,
-        other.outcome,
-        other.by,
-        other.service,
-    )
+def _series(one: AuditEntry) -> object:
+    """Equal for entries that are shown as one row."""
+    return (one.verb, one.outcome, one.by, one.service) if one.verb in REPEATED else id(one)
 
 
 def log_rows(entries: Sequence[tuple[AuditEntry, int]], now: float) -> list[Row]:
@@ -160,11 +145,12 @@ class LogScreen(Leavable[None]):
         """Of the log when it was read last."""
         self._all: list[AuditEntry] | None = None
         self._shown: list[tuple[AuditEntry, int]] = []
+        self.filter_field = FilterField("a verb, model, id, outcome", "log-filter")
         self.list = RowList(COLUMNS, id="log", least=16)
 
     def compose(self) -> ComposeResult:
         yield Static(id="log-title", markup=False)
-        yield FilterField("a verb, model, id, outcome", "log-filter")
+        yield self.filter_field
         yield self.list
         yield Static(id="log-text", markup=False)
         yield KeyLine(self.VIEW)
@@ -178,10 +164,6 @@ class LogScreen(Leavable[None]):
         """Read what was added meanwhile."""
         if self._log is not None and self._stamp not in (None, self._log.stamp):
             self.read()
-
-    @property
-    def filter_field(self) -> FilterField:
-        return self.query_one("#log-filter", FilterField)
 
     @property
     def entry(self) -> AuditEntry | None:
@@ -234,15 +216,12 @@ class LogScreen(Leavable[None]):
 
     @on(RowList.Opened)
     def action_open(self) -> None:
-        """Show the whole entry as JSON."""
         one = self.entry
         if one is not None:
-            self.app.push_screen(
-                JsonScreen(f"{one_line(one.verb, 20)}: whole entry", document(one, self._flags))
-            )
+            title = f"{one_line(one.verb, 20)}: whole entry"
+            self.app.push_screen(JsonScreen(title, document(one, self._flags)))
 
     def action_copy(self) -> None:
-        """Copy the hud-tui command that repeats the entry."""
         text = as_hud_tui(self.entry, self._flags) if self.entry is not None else ""
         if text:
             self.app.copy_to_clipboard(text)
@@ -251,7 +230,6 @@ class LogScreen(Leavable[None]):
 
     @work(exclusive=True, group="copy")
     async def action_copy_as(self) -> None:
-        """Ask for a format, and copy the request."""
         one = self.entry
         if one is None:
             return

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any, ClassVar
@@ -155,11 +156,6 @@ def laid_out(rows: Sequence[Row]) -> tuple[list[Column], list[Row]]:
             columns.append(replace(column, width=wide) if column.width else column)
             kept.append(at)
     return columns, [replace(row, cells=tuple(row.cells[at] for at in kept)) for row in rows]
-
-
-def machine_rows(entries: Sequence[Entry], now: float) -> list[Row]:
-    """A row per machine."""
-    return [_row(one, now) for one in entries]
 
 
 def _row(one: Entry, now: float) -> Row:
@@ -346,9 +342,7 @@ class SetUps:
         machine = await describe(self._machines, address, wish)
         name = machine.name
         with self._machines.alone(name):
-            setup = Setup(
-                self._machines, machine, lambda report: self._report(name, report), package
-            )
+            setup = Setup(self._machines, machine, partial(self._report, name), package)
             async with aclosing(setup):
                 plan = await setup.plan()
                 todo = [step.about for step, there in plan if not there]
@@ -356,9 +350,8 @@ class SetUps:
                 lines = [*machine.facts.lines(), f"{machine.engine}: {about}"]
                 lines += [f"· {one}" for one in todo]
                 lines += ["No secrets are sent: hud-tui remote add … --send HF_TOKEN sends one."]
-                dialog = ConfirmDialog(
-                    f"Set up {name}", [one_line(x, 200) for x in lines], "Set up"
-                )
+                lines = [one_line(line, 200) for line in lines]
+                dialog = ConfirmDialog(f"Set up {name}", lines, "Set up")
                 if asks and not await self._app.push_screen_wait(dialog):
                     return
                 self.busy.add(name)
@@ -411,14 +404,10 @@ class SetUps:
         return next((one for one in left if not self._machines.busy(one.name, WORK)), None)
 
     def _pods(self, prime: Prime, name: str) -> Pods:
-        paths = with_machine(read_paths(str(self._machines.state)))
         state = self._machines.state
-        return Pods(
-            prime,
-            state,
-            lambda report: self.add_line(name, report),
-            lambda: keep_budgets(paths, time()),
-        )
+        paths = with_machine(read_paths(str(state)))
+        report = partial(self.add_line, name)
+        return Pods(prime, state, report, lambda: keep_budgets(paths, time()))
 
     def use(self, machine: Machine | None) -> None:
         """Train on a machine from now on, or with None on this one; reconnects at once."""
@@ -431,9 +420,7 @@ class SetUps:
             self._log("remote", "use", "--off")
         else:
             show_notice(self._app, f"{machine.name}: connecting")
-            await use(
-                self._machines, machine, paths, lambda report: self.add_line(machine.name, report)
-            )
+            await use(self._machines, machine, paths, partial(self.add_line, machine.name))
             self._log("remote", "use", machine.name)
         self._reopen()
 
@@ -514,9 +501,7 @@ class SetUps:
     async def remove(self, machine: Machine) -> None:
         """Undo a machine's set-up."""
         with self._machines.alone(machine.name):
-            setup = Setup(
-                self._machines, machine, lambda report: self._report(machine.name, report)
-            )
+            setup = Setup(self._machines, machine, partial(self._report, machine.name))
             async with aclosing(setup):
                 await setup.undo()
         self._log("remote", "remove", machine.name, "-y")
@@ -585,7 +570,7 @@ class MachinesScreen(Leavable[None]):
     def show(self) -> None:
         """Draw what was last read."""
         entries, now = self._entries or [], self._clock()
-        columns, rows = laid_out(machine_rows(entries, now))
+        columns, rows = laid_out([_row(one, now) for one in entries])
         self.list.most = min(MOST_NAME, max([NAME_CELLS, *(len(one.name) for one in entries)]))
         self.list.lay(columns)
         self.list.show(rows)
@@ -676,7 +661,6 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="end")
     async def action_end(self) -> None:
-        """Terminate the pod, or remove the machine's set-up; asks first."""
         one = self.entry
         if one is None or not self._writes.may_change():
             return
@@ -697,7 +681,6 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="protect")
     async def action_protect(self) -> None:
-        """Require a pod's name before it is terminated, or end that."""
         if (one := self.entry) is None or (rental := one.rental) is None:
             return
         if rental.protected and not await self._writes.type_name(one.name, "unprotect it"):
@@ -708,7 +691,6 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="ask")
     async def action_refresh(self) -> None:
-        """Read the machine's state, and Prime's list of what is rented."""
         one = self.entry
         if one is not None and one.machine is not None:
             ssh = self._machines.ssh(one.machine)
@@ -723,7 +705,6 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="log")
     async def action_next_view(self) -> None:
-        """Show details, the set-up's log, or the server's log, which is read then."""
         self._pane = PANES[(PANES.index(self._pane) + 1) % len(PANES)]
         self._show_text()
         one = self.entry
@@ -734,7 +715,6 @@ class MachinesScreen(Leavable[None]):
             self._show_text()
 
     def action_copy(self) -> None:
-        """Copy the command that opens a shell on it."""
         one = self.entry
         if one is not None and one.machine is not None:
             key = f"-i {one.machine.address.key} " if one.machine.address.key else ""

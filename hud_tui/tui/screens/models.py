@@ -59,7 +59,8 @@ def engine_line(model: Model | None) -> Content:
         (" · ", "$text-muted"),
         _queue(state),
         (
-            f" · {_slots(state.slots)} · checkpoints kept {retention_text(state.ttl_s)}",
+            f" · {counted(state.slots, 'adapter slot')} in use"
+            f" · checkpoints kept {retention_text(state.ttl_s)}",
             "$text-muted",
         ),
     )
@@ -69,10 +70,6 @@ def _queue(state: EngineState) -> Content:
     if state.queue == "active":
         return Content.styled("queue active", "$text-muted")
     return Content.styled(f"⚠ {one_line(state.queue, 100)}", "bold $warning")
-
-
-def _slots(count: int) -> str:
-    return f"{counted(count, 'adapter slot')} in use"
 
 
 # Suggestions: where the cursor begins, and what Enter does to a model.
@@ -174,8 +171,8 @@ def model_rows(
     followed: str | None,
     text: str,
     now: float,
-    protected: Collection[str] = (),
-    going: Mapping[str, RunRow] | None = None,
+    protected: Collection[str],
+    going: Mapping[str, RunRow],
 ) -> list[Row]:
     """Rows, with a heading for each kind.
 
@@ -204,8 +201,7 @@ def model_rows(
         if members:
             rows.append(Row(f"heading {one}", (Content(heading),), heading=True))
         for model in members:
-            is_shut = model.id in protected
-            run = (going or {}).get(model.id)
+            is_shut, run = model.id in protected, going.get(model.id)
             rows.append(_row(model, facts.get(model.id), model.id == followed, now, is_shut, run))
     return rows
 
@@ -286,6 +282,8 @@ class ModelsScreen(HudScreen):
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
+        self.filter_field = FilterField("filter by name, base or provider", "filter")
+        self.rows = RowList(COLUMNS, id="models", least=28, most=48)
         self.facts: dict[str, Facts] = {}
         """Numbers of trees, by model id."""
         self._going: dict[str, RunRow] = {}
@@ -364,18 +362,10 @@ class ModelsScreen(HudScreen):
 
     def body(self) -> Iterable[Widget]:
         yield Static(WELCOME + keyed(WAY), id="welcome")
-        yield FilterField("filter by name, base or provider", "filter")
-        yield RowList(COLUMNS, id="models", least=28, most=48)
+        yield self.filter_field
+        yield self.rows
         yield Static("", id="about", markup=False)
         yield Static("reading the catalog …", id="note", markup=False)
-
-    @property
-    def rows(self) -> RowList:
-        return self.query_one("#models", RowList)
-
-    @property
-    def filter_field(self) -> FilterField:
-        return self.query_one("#filter", FilterField)
 
     @property
     def chosen(self) -> Model | None:
@@ -399,14 +389,9 @@ class ModelsScreen(HudScreen):
         followed = self.run.model.id if self.run.model is not None else ""
         if followed != self._begun_for:
             self._begun_for = followed
-            self._begin()
+            first = self.run.model or first_choice(self.models)
+            self.rows.select(first.id if first is not None else "")
         self._go_to_requested()
-
-    def _begin(self) -> None:
-        """Move the cursor to the selected model, else to the best first choice."""
-        first = self.run.model or first_choice(self.models or ())
-        if first is not None:
-            self.rows.select(first.id)
 
     def go_to(self, name: str) -> None:
         self._requested = name
@@ -428,7 +413,6 @@ class ModelsScreen(HudScreen):
         self.query("#welcome").set_class(first, "shown")
 
     def show_rows(self) -> None:
-        """Draw the catalog."""
         if self.models is None or not self.query("#note"):
             return
         followed = self.run.model.id if self.run.model is not None else None
@@ -444,24 +428,18 @@ class ModelsScreen(HudScreen):
         try:
             return self.client.wire.guard.protected.keys()
         except HudError as error:
-            self._complain(error)
+            if error.message != self._shown_error:
+                self._shown_error = error.message
+                self.show_error(error)
             return ()
-
-    def _complain(self, error: HudError) -> None:
-        """Show an error once."""
-        if error.message != self._shown_error:
-            self._shown_error = error.message
-            self.show_error(error)
 
     def _note(self) -> None:
         """Show what Enter does to the model under the cursor."""
-        self.query_one("#note", Static).update(self._note_text())
+        note = enter_does(self.chosen, self.models or (), self.first_start)
+        self.query_one("#note", Static).update(note)
         place = self.query_one("#about", Static)
         place.update(text := about(self.chosen))
         place.display = bool(text)
-
-    def _note_text(self) -> Content:
-        return enter_does(self.chosen, self.models or (), self.first_start)
 
     def can(self, action: str) -> bool:
         model = self.chosen
@@ -482,11 +460,7 @@ class ModelsScreen(HudScreen):
         self.renew_hints()
 
     @on(RowList.Opened)
-    def _row_opened(self) -> None:
-        self.action_choose()
-
     def action_choose(self) -> None:
-        """Enter: open the model under the cursor."""
         if (model := self.chosen) is not None:
             self.open(model)
 
@@ -549,7 +523,6 @@ class ModelsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def action_protect(self) -> None:
-        """Protect the model under the cursor; or unprotect it, once its name is typed."""
         model = self.chosen
         if model is None or kind(model) is not Kind.OWN:
             self.notify("choose a model of yours to protect", severity="warning")

@@ -15,7 +15,7 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Button, Input, Static
+from textual.widgets import Input, Static
 
 from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
@@ -87,15 +87,9 @@ class EditDialog(Dialog[tuple[str, str] | None]):
         self.query(Input).first().focus()
 
     def on_input_submitted(self) -> None:
-        self._save()
+        self.action_confirm()
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        if event.button.id == "cancel":
-            self.dismiss(None)
-        else:
-            self._save()
-
-    def _save(self) -> None:
+    def action_confirm(self) -> None:
         texts = [field.value.strip() for field in self.query(Input)]
         self.dismiss((texts[0] if self.named else self.row.name, texts[-1]))
 
@@ -505,7 +499,6 @@ class RunsScreen(HudScreen):
 
     @on(RunTable.Opened)
     def action_open(self) -> None:
-        """Enter: select the run's model, and show the run in Live."""
         if (row := self.table.row) is not None:
             self.show_run(row, "live")
 
@@ -534,7 +527,6 @@ class RunsScreen(HudScreen):
         return series.ids[-1] if series is not None and series.ids else None
 
     def action_mark(self) -> None:
-        """Mark or unmark the run, and go to the next one."""
         if (row := self.table.row) is not None:
             marked = self.table.marked
             if row.id in marked:
@@ -596,7 +588,6 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def action_edit(self) -> None:
-        """Ask for a name and a note, and store the changes."""
         if (row := self.table.row) is None:
             return
         dialog = EditDialog(row, named=row.id != row.model_id)
@@ -707,7 +698,6 @@ class RunsScreen(HudScreen):
 
 
 def run_ref(row: RunRow) -> RunRef:
-    """The run for the dialogs."""
     name = one_line(row.title, 60)
     return RunRef(row.id, name, row.status, row.model_id, row.step, row.steps)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import timeout
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -38,7 +37,7 @@ from hud_tui.rl.head import (
     refusal,
 )
 from hud_tui.rl.metrics import metric, ranked, short, signed
-from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
+from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
 from hud_tui.tui.job_actions import Evaluated, ask_evaluation
@@ -177,7 +176,8 @@ def _rewards(change: HeadChange) -> Iterator[Compared]:
         are_evaluated = change.evaluated_now is not None and change.evaluated_then is not None
         if measure == HELDOUT and (are_evaluated or (before is None and after is None)):
             continue
-        of = [own.over_briefly if measure == HELDOUT else _count(own) for own in (now, then)]
+        briefly = [one.over_briefly for one in (now, then)]
+        of = briefly if measure == HELDOUT else [str(one.sampled or "") for one in (now, then)]
         yield title, _own(before, of[0], unknown), _own(after, of[1]), signed(delta(measure))
     if change.now is not None and None in (now.reward, then.reward):
         steps = _trained_on(change.now), _trained_on(change.then)
@@ -188,10 +188,6 @@ def _own(mean: float | None, over: str, unknown: str = UNSAMPLED) -> str:
     if mean is None:
         return unknown
     return f"{short(mean)}, {over}" if over else short(mean)
-
-
-def _count(own: Own) -> str:
-    return str(own.sampled or "")
 
 
 def _trained_on(checkpoint: Checkpoint | None) -> str:
@@ -263,7 +259,8 @@ class HeadDialog(ConfirmDialog):
         """Conclusions from the evaluations of both."""
         model = view.run.model
         title = f"Set the head of {one_line(model.model_name, 60) if model else 'the model'}"
-        if self._known(self.shown):
+        position = self.shown.tree.find(self.target)
+        if position is not None and position != self.shown.tree.head:
             self.change = head_change(self.shown, self.target)
         super().__init__(title, [READING], "Set head")
 
@@ -302,7 +299,6 @@ class HeadDialog(ConfirmDialog):
             self._differs = [f"{one[:1].upper()}{one[1:]}." for one in sentences]
 
     def action_evaluate(self) -> None:
-        """Leave the head as it is, and ask how to evaluate the target."""
         change, view = self.change, self.view
         if change is None:
             return
@@ -358,10 +354,6 @@ class HeadDialog(ConfirmDialog):
         if self.current:
             return known
         return Content("\n").join([known, Content.styled(READING, "$text-muted")])
-
-    def _known(self, run: Run) -> bool:
-        position = run.tree.find(self.target)
-        return position is not None and position != run.tree.head
 
 
 COLUMNS = (
@@ -421,14 +413,6 @@ def _row(run: Run, number: int, move: Move, now: float) -> Row:
 # The tree is read before asking, again before sending, and afterwards. If somebody else moved the
 # head meanwhile, the user is asked again; steps of training are no reason to. The request is sent
 # once: after an unclear outcome the tree tells what happened.
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The service's answer to the request."""
-
-    answered: bool = True
-    refusal: HudError | None = None
 
 
 async def steer(view: HudScreen, move: HeadMove, show: Callable[[Content], object]) -> None:
@@ -525,23 +509,26 @@ async def _send(view: HudScreen, before: Run, move: HeadMove) -> Outcome:
     journal, model, target = view.session.journal, view.run.model, move.target
     assert model is not None
     journal.expect(target, new=move.act is Act.SET)
-    answer = Answer()
+    is_answered, refused = True, None
     seen = {"seen": _head(before)} if view.client.settings.local else {}
     try:
         await view.client.set_head(model.id, target, was=_head(before), **seen)
     except HudUnclear:
-        answer = Answer(answered=False)
+        is_answered = False
     except HudError as error:
-        answer = Answer(refusal=error)
+        refused = error
     try:
         run = await read_tree(view)
     except HudError as error:
-        if answer.refusal is not None:
-            raise answer.refusal from error
-        return Outcome(False, _unknown(answer, error))
-    if answer.refusal is not None:
-        return _refused(run, target, answer.refusal)
-    became = outcome(before, run, target, answer.answered)
+        if refused is not None:
+            raise refused from error
+        known = "the head was set" if is_answered else "no answer"
+        again = f"{key('checkpoints.refresh')} refreshes it"
+        why = clean(error.message, 80)
+        return Outcome(False, f"{known}, and the tree cannot be read ({why}): {again}")
+    if refused is not None:
+        return _refused(run, target, refused)
+    became = outcome(before, run, target, is_answered)
     if not became.done:
         return became
     _write(journal, _head(before), target, move.act, view.context.clock())
@@ -565,12 +552,6 @@ def _write(journal: Journal, before: str | None, target: str, act: Act, now: flo
         journal.mark_redone(now)
     else:
         journal.moved(before, target, now)
-
-
-def _unknown(answer: Answer, error: HudError) -> str:
-    outcome = "the head was set" if answer.answered else "no answer"
-    again = f"{key('checkpoints.refresh')} refreshes it"
-    return f"{outcome}, and the tree cannot be read ({clean(error.message, 80)}): {again}"
 
 
 def _head(run: Run) -> str | None:
