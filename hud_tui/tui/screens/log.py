@@ -62,7 +62,7 @@ def folded(log: Sequence[AuditEntry]) -> list[tuple[AuditEntry, int]]:
 
 def _series(one: AuditEntry) -> object:
     """Equal for entries that are shown as one row."""
-    return (one.verb, one.outcome, one.by, one.service) if one.verb in REPEATED else id(one)
+    return (one.verb, one.outcome, one.by, one.service) if one.verb in REPEATED else object()
 
 
 def log_rows(entries: Sequence[tuple[AuditEntry, int]], now: float) -> list[Row]:
