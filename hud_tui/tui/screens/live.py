@@ -378,27 +378,19 @@ class LiveScreen(HudScreen):
     def action_move(self, columns: int, rows: int) -> None:
         if self.pane == "metrics":
             self.metrics.move(columns, rows)
-        elif self.pane == "groups":
-            self.groups.move(rows)
         else:
             self.focused_pane.scroll_rows(rows)
 
     def action_page(self, pages: int) -> None:
-        rows = pages * max(1, self.focused_pane.body_rows)
         if self.pane == "metrics":
             self.metrics.move_page(pages)
-        elif self.pane == "groups":
-            self.groups.move(rows)
         else:
-            self.focused_pane.scroll_rows(rows)
+            self.focused_pane.scroll_rows(pages * max(1, self.focused_pane.body_rows))
 
     def action_edge(self, way: int) -> None:
         """Scroll to the top of the pane for negative numbers, else to its end."""
         if self.pane == "metrics":
             self.metrics.move_to(0 if way < 0 else len(self.charted) - 1)
-        elif self.pane == "groups":
-            groups = self.groups
-            groups.move(way * len(groups.slugs))
         else:
             self.focused_pane.scroll_rows(way * self.focused_pane.count)
 
@@ -428,7 +420,7 @@ class LiveScreen(HudScreen):
             self._find_cursor()
         self.show_pane("groups")
         groups.picked = name
-        self.call_after_refresh(groups.move, 0)
+        self.call_after_refresh(groups.scroll_rows, 0)
 
     def action_order(self) -> None:
         groups = self.groups
