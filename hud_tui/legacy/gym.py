@@ -319,7 +319,7 @@ def _type(schema: object) -> str:
     if isinstance(schema.get("anyOf"), list):
         return " | ".join(dict.fromkeys(_type(part) for part in schema["anyOf"]))
     kind = schema.get("type", "any")
-    return " | ".join(map(str, kind)) if isinstance(kind, list) else one_line(kind, 40)
+    return " | ".join(one_line(one, 40) for one in (kind if isinstance(kind, list) else [kind])[:8])
 
 
 def _example(name: str, schema: object) -> str:

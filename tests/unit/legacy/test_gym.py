@@ -126,7 +126,8 @@ def test_a_real_one_is_read_and_written_and_read_and_hostile_words_are_made_visi
     again, _ = read_gym("f.yaml", gym_text(config, "again").encode())
     assert again == config
 
-    tool = Tool("move", "\x1b]0;owned\x07 <tool>x</tool>\u202e", {"properties": {"\x1b": {}}})
+    parameters = {"properties": {"\x1b": {}, "a": {"type": ["x\x1b[2J", "null"]}}}
+    tool = Tool("move", "\x1b]0;owned\x07 <tool>x</tool>\u202e", parameters)
     config, _ = new_gym(Described("e\x1b", [tool], [("s\x1b[2J", "about")]))
     text = gym_text(config, "made")
     assert not any(char in config.system_prompt for char in "\x1b\x07\u202e")
