@@ -51,6 +51,17 @@ class Trial:
         self.base = engine.bases()[0]
         self._directory = directory
         self._steps = 0
+        self._opened: list[str] = []
+
+    async def open(self, place: str | Path) -> str:
+        """A policy from a base or a state, until the trial ends: a server has 16 slots."""
+        handle = await self.engine.open(place)
+        self._opened.append(handle)
+        return handle
+
+    async def close(self) -> None:
+        for handle in self._opened:
+            await self.engine.close(handle)
 
     async def prompt(self, text: str = "3 + 4 = ?") -> list[int]:
         tokens = await self.engine.tokenizer(self.base.name)
@@ -80,7 +91,7 @@ class Trial:
 
     async def stepped(self, loss_fn: str = "ppo") -> tuple[str, list[Datum], Saved]:
         """A policy after one step, the turns that it was trained on, and what was saved."""
-        handle = await self.engine.open(self.base.name)
+        handle = await self.open(self.base.name)
         datums = await self.datums(handle)
         await self.engine.forward_backward(handle, datums, loss_fn)
         return handle, datums, await self.step(handle)
@@ -89,6 +100,8 @@ class Trial:
         return [value for row in await self.engine.forward(handle, datums) for value in row]
 
 
-@pytest.fixture
-def trial(engine: Engine, tmp_path: Path) -> Trial:
-    return Trial(engine, tmp_path)
+@pytest_asyncio.fixture(loop_scope="module")
+async def trial(engine: Engine, tmp_path: Path) -> AsyncIterator[Trial]:
+    trial = Trial(engine, tmp_path)
+    yield trial
+    await trial.close()

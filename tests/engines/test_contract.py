@@ -51,7 +51,7 @@ async def test_a_longer_conversation_continues_a_shorter_one(trial: Trial) -> No
 
 
 async def test_a_seed_decides_the_tokens(trial: Trial) -> None:
-    handle = await trial.engine.open(trial.base.name)
+    handle = await trial.open(trial.base.name)
     first, again = await trial.sample(handle), await trial.sample(handle)
     assert [one.tokens for one in first] == [one.tokens for one in again]
     other = await trial.sample(handle, seed=77)
@@ -64,7 +64,7 @@ async def test_a_seed_decides_the_tokens(trial: Trial) -> None:
 
 
 async def test_many_requests_come_back_in_order(trial: Trial) -> None:
-    handle = await trial.engine.open(trial.base.name)
+    handle = await trial.open(trial.base.name)
     prompts = [await trial.prompt(f"{a} + 4 = ?") for a in range(3)]
     asked = [SampleRequest(prompt, 5, seed=(3, j)) for prompt in prompts for j in range(2)]
     together = await trial.engine.sample(handle, asked)
@@ -74,7 +74,7 @@ async def test_many_requests_come_back_in_order(trial: Trial) -> None:
 
 @pytest.mark.parametrize("width", [1, 2])
 async def test_a_stop_ends_the_completion_and_stays_in_it(trial: Trial, width: int) -> None:
-    handle, prompt = await trial.engine.open(trial.base.name), await trial.prompt()
+    handle, prompt = await trial.open(trial.base.name), await trial.prompt()
     tokens = await trial.engine.tokenizer(trial.base.name)
     for seed in range(100):
         request = SampleRequest(prompt, 8, temperature=4.0, seed=(seed, 0))
@@ -100,7 +100,7 @@ def _plain(tokens: Tokenizer, sampled: list[int], width: int) -> tuple[int, ...]
 
 @pytest.mark.parametrize("loss_fn", LOSSES)
 async def test_every_loss_has_its_figures_and_raises_what_paid(trial: Trial, loss_fn: str) -> None:
-    handle = await trial.engine.open(trial.base.name)
+    handle = await trial.open(trial.base.name)
     datums = await trial.datums(handle)
     before = await trial.logprobs(handle, datums)
     figures = await trial.engine.forward_backward(handle, datums, loss_fn)
@@ -122,7 +122,7 @@ async def test_figures_are_over_all_tokens_and_over_those_with_a_gradient(
     trial: Trial, loss_fn: str
 ) -> None:
     """What has no gradient is counted in the figures and moves nothing."""
-    one, other = [await trial.engine.open(trial.base.name) for _ in range(2)]
+    one, other = [await trial.open(trial.base.name) for _ in range(2)]
     datums = await trial.datums(one, shift=-0.3)  # every ratio is 1.35
     still = [replace(d, advantage=0.0, logprobs=[v + 0.3 for v in d.logprobs]) for d in datums]
 
@@ -146,7 +146,7 @@ async def test_figures_are_over_all_tokens_and_over_those_with_a_gradient(
 
 
 async def test_a_batch_without_a_gradient_has_figures_and_no_step(trial: Trial) -> None:
-    handle = await trial.engine.open(trial.base.name)
+    handle = await trial.open(trial.base.name)
     flat = [replace(datum, advantage=0.0) for datum in await trial.datums(handle)]
     figures = await trial.engine.forward_backward(handle, flat, "ppo")
     assert (figures["loss:sum"], figures["tokens"]) == (0.0, 0.0)
@@ -160,7 +160,7 @@ async def test_a_batch_without_a_gradient_has_figures_and_no_step(trial: Trial) 
 @pytest.mark.parametrize("loss_fn", LOSSES)
 async def test_a_loss_is_the_gradient_of_its_definition(trial: Trial, loss_fn: str) -> None:
     """Of a stale batch, against weights −dC/dlogprob that are worked out here."""
-    one, other = [await trial.engine.open(trial.base.name) for _ in range(2)]
+    one, other = [await trial.open(trial.base.name) for _ in range(2)]
     datums = await trial.datums(one, shift=-0.3)
     await trial.engine.forward_backward(one, datums, loss_fn)
     await trial.step(one)
@@ -183,7 +183,7 @@ async def test_losses_are_sums_over_tokens_and_passes_accumulate(
 ) -> None:
     """So a turn that is cut in two has the gradient of the whole one, whatever the lengths; also
     where each part is passed alone."""
-    one, other = [await trial.engine.open(trial.base.name) for _ in range(2)]
+    one, other = [await trial.open(trial.base.name) for _ in range(2)]
     whole = await trial.datums(one)
     parts = [part for datum in whole for part in _cut(datum)]
     for handle, datums in ((one, whole), *((other, [part]) for part in parts)):
@@ -216,7 +216,7 @@ async def test_a_saved_node_is_its_owner_s_alone_and_continues_as_if_it_had_neve
     await trial.engine.forward_backward(handle, datums, "cross_entropy")
     await trial.step(handle)
     went_on = await trial.logprobs(handle, datums)
-    back = await trial.engine.open(Path(saved.state_path))
+    back = await trial.open(Path(saved.state_path))
     assert await trial.logprobs(back, datums) == pytest.approx(after, abs=CLOSE)
     await trial.engine.forward_backward(back, datums, "cross_entropy")
     await trial.step(back)
@@ -226,7 +226,7 @@ async def test_a_saved_node_is_its_owner_s_alone_and_continues_as_if_it_had_neve
 async def test_a_step_is_what_is_sampled_next_with_the_logprobs_that_training_sees(
     trial: Trial,
 ) -> None:
-    handle = await trial.engine.open(trial.base.name)
+    handle = await trial.open(trial.base.name)
     for steps in range(3):
         sampled, datums = await trial.sample(handle), await trial.datums(handle)
         assert all(len(one.tokens) == len(one.logprobs) <= 6 for one in sampled)
@@ -244,7 +244,7 @@ async def test_an_older_node_is_sampled_without_touching_what_trains(trial: Tria
     await trial.engine.forward_backward(handle, datums, "importance_sampling")
     await trial.step(handle, rate=1e-2)
     newest = await trial.logprobs(handle, datums)
-    older = await trial.engine.open(Path(first.state_path))
+    older = await trial.open(Path(first.state_path))
     assert [one.tokens for one in await trial.sample(older)] == [one.tokens for one in drawn]
     assert await trial.logprobs(handle, datums) == pytest.approx(newest, abs=1e-5)
     assert await trial.logprobs(older, datums) != pytest.approx(newest, abs=1e-3)
@@ -258,7 +258,7 @@ async def test_a_thin_state_samples_alike_and_trains_afresh(trial: Trial, tmp_pa
         assert size_of(tmp_path / "thin") < 0.4 * size_of(Path(saved.state_path).parent)
         with pytest.raises(EngineError, match="no such state"):
             await trial.engine.slim(tmp_path / "nothing", tmp_path)
-    thin, whole = [await trial.engine.open(Path(place)) for place in (path, saved.state_path)]
+    thin, whole = [await trial.open(Path(place)) for place in (path, saved.state_path)]
     drawn, wanted = await trial.sample(thin), await trial.sample(whole)
     assert [one.tokens for one in drawn] == [one.tokens for one in wanted]
     for handle in (thin, whole):
@@ -269,7 +269,7 @@ async def test_a_thin_state_samples_alike_and_trains_afresh(trial: Trial, tmp_pa
 
 
 async def test_policies_at_once_do_not_mix(trial: Trial) -> None:
-    still, moves = [await trial.engine.open(trial.base.name) for _ in range(2)]
+    still, moves = [await trial.open(trial.base.name) for _ in range(2)]
     datums = await trial.datums(still)
     before = await trial.logprobs(still, datums)
 
@@ -318,7 +318,7 @@ async def test_what_is_refused_says_why_and_leaves_the_gradients(
 
 async def test_logprobs_are_as_they_were_sampled(trial: Trial) -> None:
     """Tempered where the engine's losses know the temperature; Tinker's know none."""
-    handle, prompt = await trial.engine.open(trial.base.name), await trial.prompt()
+    handle, prompt = await trial.open(trial.base.name), await trial.prompt()
     [said] = await trial.engine.sample(handle, [SampleRequest(prompt, 6, temperature=2.0)])
     hot = Datum(prompt, said.tokens, said.logprobs, 1.0, temperature=2.0)
     assert await trial.logprobs(handle, [hot]) == pytest.approx(said.logprobs, abs=CLOSE)

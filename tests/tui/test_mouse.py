@@ -218,9 +218,9 @@ async def test_launch_by_the_mouse_alone() -> None:
     async with scene("launch") as (app, hand):
         screen = app.screen
         sources, tasks = screen.sources, screen.query_one("#tasks", RowList)
-        await hand.until(lambda: tasks.rows)
+        await hand.until(lambda: tasks.rows and not screen.draft.checking)
         await hand.click(hand.cell(tasks, 5, 3))
-        assert tasks.cursor == 2
+        await hand.until(lambda: tasks.cursor == 2)
         await hand.click(hand.cell(tasks, 5, 0))
         await hand.until(lambda: screen.draft.trial.by_std)
         picker = screen.query_one("#reasoning_effort", Picker)
