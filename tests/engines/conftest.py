@@ -54,7 +54,7 @@ class Trial:
         self._opened: list[str] = []
 
     async def open(self, place: str | Path) -> str:
-        """A policy from a base or a state, until the trial ends: a server has 16 slots."""
+        """A policy from a base or a state, which `close` closes."""
         handle = await self.engine.open(place)
         self._opened.append(handle)
         return handle
@@ -100,8 +100,6 @@ class Trial:
         return [value for row in await self.engine.forward(handle, datums) for value in row]
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def trial(engine: Engine, tmp_path: Path) -> AsyncIterator[Trial]:
-    trial = Trial(engine, tmp_path)
-    yield trial
-    await trial.close()
+@pytest.fixture
+def trial(engine: Engine, tmp_path: Path) -> Trial:
+    return Trial(engine, tmp_path)

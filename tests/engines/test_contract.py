@@ -3,15 +3,18 @@
 import asyncio
 import math
 import stat
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from hud_tui.service.engines.base import (
     LOSSES,
     Datum,
+    Engine,
     EngineError,
     EngineRefused,
     SampleRequest,
@@ -25,8 +28,17 @@ from hud_tui.service.policies import size_of
 from tests.engines.conftest import Trial
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 CLOSE = 2e-4
 """Sampler and trainer, and one batch and another, round differently."""
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def trial(engine: Engine, tmp_path: Path) -> AsyncIterator[Trial]:
+    """Its policies are closed at its end: tests share an engine, and a server has 16 slots."""
+    trial = Trial(engine, tmp_path)
+    yield trial
+    await trial.close()
 
 
 async def test_bases_say_what_fits_them(trial: Trial) -> None:
