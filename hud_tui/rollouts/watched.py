@@ -41,9 +41,9 @@ Report = Callable[[dict[str, Any]], None]
 
 
 _SECRET_VALUES = [
-    (value, f"<{name}>")
+    (os.environ[name], f"<{name}>")
     for name in os.environ.get(SECRETS, "").split(",")
-    if len(value := os.environ.get(name, "")) >= 4
+    if len(os.environ.get(name, "")) >= 4
 ]
 
 

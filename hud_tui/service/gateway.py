@@ -444,9 +444,10 @@ async def _sample(
     while True:
         try:
             async with parts.policies.borrow(model, node, pinned) as handle:
-                return await parts.engine.sample(handle, requests)
-        except EngineRefused as error:
-            raise Refused(400, str(error)) from error
+                try:
+                    return await parts.engine.sample(handle, requests)
+                except EngineRefused as error:  # one of a policy's opening is not the request's
+                    raise Refused(400, str(error)) from error
         except EngineLost as error:
             lost += 1
             if lost > REPEATS:

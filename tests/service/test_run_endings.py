@@ -98,14 +98,27 @@ async def test_a_step_that_finds_no_open_file_is_taken_again(
     assert "Too many open files" in status["error"]["message"]
 
 
+async def drive(http: AsyncClient) -> str:
+    """The id of a run that a driver has begun."""
+    model, job_id = await fork(http), str(uuid4())
+    body = {"model_id": model["id"], "name": "n", "driver": "laptop:1"}
+    body["parameters"] = {"steps": 1, "group_size": 2}
+    await http.put(f"/v1/training/jobs/{job_id}/drive", json=body)
+    return job_id
+
+
+async def test_the_service_notices_that_a_driver_is_gone(
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "LEASE_S", 0.0)
+    assert (await ended(http, await drive(http)))["status"] == "interrupted"
+
+
 async def test_a_run_whose_driver_is_gone_says_how_it_is_resumed(
     service: Service, http: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rollouts end later: a driver that was only asleep still reports theirs."""
-    model, job_id, trace_id = await fork(http), str(uuid4()), uuid4().hex
-    body = {"model_id": model["id"], "name": "n", "driver": "laptop:1"}
-    body["parameters"] = {"steps": 1, "group_size": 2}
-    await http.put(f"/v1/training/jobs/{job_id}/drive", json=body)
+    job_id, trace_id = await drive(http), uuid4().hex
     await http.post(f"/v2/trace/{trace_id}/enter", json={"job_id": job_id, "task_slug": "add"})
     for silence, rollout in (("LEASE_S", "running"), ("ABANDONED_S", "cancelled")):
         monkeypatch.setattr(jobs, silence, 0.0)

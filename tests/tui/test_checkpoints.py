@@ -354,6 +354,9 @@ async def test_a_filter_that_cannot_be_read_says_why_and_keeps_the_tree(served: 
         await flown.press("backspace", *"4", "enter")
         assert "⚠" not in note(flown)
         assert "2 of 6 checkpoints" in note(flown)
+        await flown.press("tab", "escape")
+        assert "2 of 6 checkpoints" not in note(flown)
+        assert flown.view.focused is flown.view.query_one(CheckpointDetails), "it was not left"
         await flown.press("slash", *"nothing", "enter")
         assert "No checkpoint matches" in tree(flown).render_line(1).text
 

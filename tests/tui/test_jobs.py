@@ -1,5 +1,6 @@
 """The Jobs view over the real service: three levels, every key, jobs of both kinds."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -201,6 +202,27 @@ async def test_a_running_job_is_cancelled_and_resumed(served: Served) -> None:
         await flown.agree("R")
         await flown.until(lambda: view.job.status == "running")
         assert await status(served, job_id) == "running"
+
+
+async def test_a_refused_key_leaves_the_request_under_way_alone(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, job_id = await training(served)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(*given: Any) -> str:
+        begun.set()
+        await go.wait()
+        return "cancelled at last"
+
+    monkeypatch.setattr("hud_tui.tui.screens.jobs.ask_cancel", slow)
+    async with cockpit(served, Start("jobs", ref=job_id)) as flown:
+        await flown.until(lambda: screen(flown).level is Level.TRACES and keys_of(flown))
+        await flown.press("X")
+        await flown.until(begun.is_set)
+        await flown.press("R")
+        go.set()
+        await flown.until(lambda: "The run is cancelled at last." in flown.notices)
 
 
 async def test_no_jobs_says_what_to_press(served: Served) -> None:

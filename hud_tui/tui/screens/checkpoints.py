@@ -311,11 +311,12 @@ class CheckpointsScreen(HudScreen):
 
     def action_leave(self) -> None:
         """Esc: leave the filter's input, then the filter, then the message."""
-        typing = self.filter_field.has_focus
-        if not self.filter_field.leave(self.tree_list):
-            self.show_note(Content())
-        elif not typing:
+        typing, text = self.filter_field.has_focus, self.filter_field.value
+        if text and not typing:
+            self.filter_field.fill("")
             self._filter()
+        elif not self.filter_field.leave(self.tree_list):
+            self.show_note(Content())
 
     @on(Input.Changed, "#tree-filter")
     def _typed(self) -> None:

@@ -686,15 +686,17 @@ class JobsScreen(HudScreen):
         made = self.run.evaluations.get(job.id)
         return "" if made is not None and is_cut_short(made) else why_no_resume(job)
 
+    def _act(self, ask: Ask, objection: Callable[[Job], str]) -> None:
+        """Cancel or resume the job, or show the objection, which leaves what is under way alone."""
+        if (job := self.job) is not None:
+            if why_not := objection(job):
+                self.notify(why_not, severity="warning", markup=False)
+            else:
+                self._cancel_or_resume(ask, job)
+
     @work(exclusive=True, group="act")
-    async def _act(self, ask: Ask, objection: Callable[[Job], str]) -> None:
-        """Cancel or resume the job unless there is an objection, show its new status, then read
-        again."""
-        if (job := self.job) is None:
-            return
-        if why_not := objection(job):
-            self.notify(why_not, severity="warning", markup=False)
-            return
+    async def _cancel_or_resume(self, ask: Ask, job: Job) -> None:
+        """Ask and act, show the new status, then read again."""
         made = self.run.evaluations.get(job.id)  # the service does not know what this app samples
         run = RunRef.of_row(job) if made is None else RunRef.of_evaluation(made)
         status = await self.attempt(ask(self.app, self.session, self.context.writes, run))
