@@ -1,21 +1,65 @@
-"""Reading a tree again and again, and what a change of it means."""
+"""The client's calls; a tree read again and again, and one that is long on its way."""
 
 import asyncio
 import gc
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.client.client import TreeReader
-from hud_tui.client.feed import changes
+from hud_tui.client import feed as feed_module
+from hud_tui.client.client import HudClient, TreeReader
+from hud_tui.client.feed import Feed, Poller, changes
 from hud_tui.client.transport import adapter
-from hud_tui.errors import HudMalformed
+from hud_tui.errors import HudMalformed, HudNotFound, HudRefused
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken, TreeRead
-from hud_tui.wire import Checkpoint, Evaluation
+from hud_tui.settings import local_settings
+from hud_tui.wire import Checkpoint, Evaluation, UploadTasks
+from tests.conftest import Served, until
+from tests.service.clients import KEY, answered, over_socket, trained
+from tests.service.proxy import proxy
+
+
+async def test_the_catalog_is_read_to_its_true_total(client: HudClient) -> None:
+    bases = await client.models()
+    for number in range(101):
+        await client.fork(bases[0].id, f"fork {number}")
+    models = await client.models()
+    assert len(models) == len({model.id for model in models}) == len(bases) + 101
+
+
+async def test_a_run_from_submission_to_its_traces(client: HudClient) -> None:
+    model = await trained(client, steps=2, group_size=2, tasks_per_step=2)
+    [job_id] = [job.id for job in await client.jobs()]
+    assert (await client.job_status(model.id)).id == job_id
+    assert (await client.job(job_id)).id == job_id
+    every = await client.job_traces(job_id)
+    of_two = [t for t in await client.job_traces(job_id, step=2) if not t.heldout]
+    assert len(of_two) == 4
+    assert {trace.id for trace in of_two} < {trace.id for trace in every}
+    events = await client.trace_events(of_two[0].id)
+    assert {"user_message", "agent_message"} <= {event.kind for event in events.events}
+    assert (await client.trace(of_two[0].id)).reward == of_two[0].reward
+    [_, last] = await client.checkpoints(model.id)
+    traces = await client.checkpoint_traces(model.id, last.id)
+    assert {trace.trace_id for trace in traces} == {trace.id for trace in of_two}
+    assert (await client.cancel_job(job_id)).cancelled == 0
+
+
+async def test_a_taskset_comes_back_as_it_was_uploaded(client: HudClient) -> None:
+    row = {"env": {"name": "arith"}, "task_id": "add", "args": {"a": 1, "b": 2}, "name": "one"}
+    await client.upload(UploadTasks(taskset_name="mine", tasks=[row]))
+    export = await client.taskset("mine")
+    assert (export.name, [task["name"] for task in export.tasks]) == ("mine", ["one"])
+    assert "mine" in [taskset.name for taskset in await client.tasksets()]
+    with pytest.raises(HudNotFound):
+        await client.taskset("not mine")
+
 
 TREE = adapter(list[Checkpoint])
 
@@ -186,3 +230,161 @@ def test_what_is_said_anew_of_a_checkpoint_is_no_other_step() -> None:
     assert [event.type for event in (added, moved, step)] == ["checkpoint", "head", "step"]
     assert isinstance(step, StepTaken)
     assert step.step == 3
+
+
+ROWS = [{"id": f"c{number}", "name": "x" * 100} for number in range(100)]
+BODY = json.dumps(ROWS).encode()
+
+
+class Slow(httpx.AsyncBaseTransport):
+    """A service that sends the tree piece by piece, as it is told to, and knows its mark."""
+
+    def __init__(self, etag: str | None = '"1"') -> None:
+        self.go = asyncio.Semaphore(0)
+        self.etag, self.asked, self.bodies = etag, 0, 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/checkpoints"):
+            return httpx.Response(404, json={"detail": "none"}, request=request)
+        self.asked += 1
+        headers = {} if self.etag is None else {"ETag": self.etag}
+        if self.etag is not None and request.headers.get("if-none-match") == self.etag:
+            return httpx.Response(304, headers=headers, request=request)
+        self.bodies += 1
+        headers["Content-Length"] = str(len(BODY))
+        return httpx.Response(200, headers=headers, content=self._pieces(), request=request)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        for at in range(0, len(BODY), 1000):
+            await self.go.acquire()
+            yield BODY[at : at + 1000]
+
+    def send(self, pieces: int = len(BODY) // 1000 + 1) -> None:
+        for _ in range(pieces):
+            self.go.release()
+
+
+def slow_client(service: Slow) -> HudClient:
+    return HudClient(local_settings("http://127.0.0.1", KEY, ""), service)
+
+
+async def test_two_who_ask_at_once_are_sent_it_once() -> None:
+    service = Slow()
+    async with aclosing(slow_client(service)) as client:
+        both = asyncio.gather(client.tree("m"), client.tree("m"))
+        await until(lambda: service.bodies > 0)
+        service.send()
+        one, other = await both
+    assert one is other
+    assert service.bodies == 1
+
+
+async def test_that_nothing_is_new_is_no_answer_where_nothing_is_known() -> None:
+    async with answered(lambda request: httpx.Response(304)) as client:
+        with pytest.raises(HudRefused):
+            await client.tree("m")
+
+
+async def test_the_embedded_service_sends_a_tree_once(served: Served) -> None:
+    async with (
+        proxy(served.url) as line,
+        aclosing(HudClient(local_settings(line.url, served.api_key, ""))) as client,
+    ):
+        model = await trained(client, steps=3, group_size=4, tasks_per_step=4)
+        first = await client.tree(model.id)
+        before = line.forwarded
+        assert await client.tree(model.id) is first
+        assert line.forwarded - before < 500
+        await client.set_head(model.id, first[0].id)
+        assert [node.is_active for node in await client.tree(model.id)] == [True, False, False]
+
+
+async def test_who_reads_a_tree_while_another_renews_it_is_sent_what_is_new(served: Served) -> None:
+    trees, store = served.service.parts.trees, served.service.parts.store
+    async with over_socket(served) as client:
+        model = await trained(client, steps=2, group_size=2, tasks_per_step=2)
+        [first, _] = await client.tree(model.id)
+        before = await trees.read(store, model.id)
+        await client.set_head(model.id, first.id)
+        one, other = await asyncio.gather(*[trees.read(store, model.id) for _ in range(2)])
+    assert one == other != before
+    assert [row["is_active"] for row in json.loads(other[0])] == [True, False]
+
+
+async def test_a_feed_says_how_much_of_the_tree_has_come() -> None:
+    service = Slow()
+    async with aclosing(slow_client(service)) as client:
+        feed = Feed(client, "m")
+        async with aclosing(aiter(feed)) as events:
+            first = asyncio.ensure_future(anext(events))
+            service.send(3)
+            await until(lambda: feed.reading == (3000, len(BODY)))
+            assert feed.heard_at is not None
+            service.send()
+            assert isinstance(await first, TreeRead)
+            assert feed.reading is None
+
+
+async def test_a_long_reading_is_followed_by_as_long_a_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(feed_module, "monotonic", lambda: now)
+    service = Slow(etag=None)
+    async with aclosing(slow_client(service)) as client:
+        poller = Poller(client, "m")
+        reading = asyncio.create_task(poller.whole())
+        await until(lambda: service.bodies > 0)
+        now = 40.0
+        service.send()
+        await reading
+        assert poller.interval_s == 40.0
+        service.send()
+        await poller.news()
+        assert poller.interval_s == feed_module.IDLE_S
+        assert service.bodies == 2, "one without marks is asked for all of it"
+
+
+class Streaming(Slow):
+    """The same, with a stream of events that says where it begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.ids = 0, list[str | None]()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/train/events"):
+            assert not self.open or not request.url.path.endswith("/checkpoints")
+            return await super().handle_async_request(request)
+        self.ids.append(request.headers.get("last-event-id"))
+        headers = {"Content-Type": "text/event-stream", "X-Last-Event-ID": "7"}
+        return httpx.Response(200, headers=headers, stream=_Endless(self), request=request)
+
+
+class _Endless(httpx.AsyncByteStream):
+    def __init__(self, service: Streaming) -> None:
+        self._service = service
+        service.open += 1
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b'id: 8\nevent: head\ndata: {"checkpoint_id":"c1"}\n\n'
+        await asyncio.Event().wait()
+
+    async def aclose(self) -> None:
+        self._service.open -= 1
+
+
+async def test_no_stream_waits_unread_while_the_tree_comes_and_nothing_is_missed() -> None:
+    service = Streaming()
+    async with aclosing(slow_client(service)) as client:
+        feed = Feed(client, "m")
+        async with aclosing(aiter(feed)) as events:
+            first = asyncio.ensure_future(anext(events))
+            await until(lambda: service.bodies > 0)
+            assert service.open == 0
+            service.send()
+            assert isinstance(await first, TreeRead)
+            assert isinstance(await anext(events), HeadMoved)
+            assert service.open == 1
+    assert service.ids == [None, "7"]
+    assert service.open == 0

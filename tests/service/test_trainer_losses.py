@@ -1,16 +1,121 @@
-"""Losses of one's own, against those that the service has."""
+"""Losses of one's own: their two halves, and against those that the service has."""
 
 import math
 import sys
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from httpx import AsyncClient, Response
 
 from hud_tui.client import HudClient, TrainingClient
 from hud_tui.errors import HudBadInput, HudUsage
-from hud_tui.wire_training import ForwardDatum, Payload
-from tests.service.calls import QUESTION
+from hud_tui.service import context as parts_module
+from hud_tui.service import session
+from hud_tui.service.service import Service
+from hud_tui.wire_training import ForwardDatum, ForwardResult, Payload
+from tests.conftest import dumps, fork
+from tests.service.calls import QUESTION, Json, detail, optim, payloads, set_head, step, tree
 from tests.service.clients import fork_of
+
+
+async def forward(http: AsyncClient, model_id: str, inputs: list[Json], **body: int) -> Json:
+    url = f"/v1/models/{model_id}/train/forward"
+    answer = await http.post(url, json={"inputs": inputs, **body})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def backward(
+    http: AsyncClient, model_id: str, forward_id: str, weights: list[list[float]], **own: float
+) -> Response:
+    url = f"/v1/models/{model_id}/train/backward"
+    body = {"forward_id": forward_id, "weights": weights, "metrics": own}
+    return await http.post(url, content=dumps(body))
+
+
+async def test_rows_run_over_prompt_and_output(http: AsyncClient, model: Json) -> None:
+    inputs = await payloads(http, model["id"], [1.0, 0.0, 0.5, 0.25])
+    result = ForwardResult.model_validate(await forward(http, model["id"], inputs, group_size=2))
+    assert [datum.traj_idx for datum in result.data] == [0, 1, 2, 3]
+    assert [datum.group_idx for datum in result.data] == [0, 0, 1, 1]
+    assert [datum.reward for datum in result.data] == [1.0, 0.0, 0.5, 0.25]
+    alone = (await forward(http, model["id"], inputs))["data"]
+    assert {datum["group_idx"] for datum in alone} == {None}, "no group size, no group"
+    for datum, given in zip(result.data, inputs, strict=True):
+        sample = given["samples"][0]
+        prompt, output = len(sample["prompt_token_ids"]), len(sample["output_token_ids"])
+        assert datum.mask == [0.0] * prompt + [1.0] * output
+        assert datum.sampling_logprobs == [0.0] * prompt + sample["output_logprobs"]
+        assert datum.logprobs == pytest.approx(datum.sampling_logprobs)
+
+
+async def test_weights_must_fit(http: AsyncClient, model: Json) -> None:
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    result = await forward(http, model["id"], inputs)
+    good = [datum["mask"] for datum in result["data"]]
+    for wrong, says in (
+        (good[:1], "1 rows for 2 datums"),
+        ([good[0], good[1][:-1]], "weights for"),
+        ([good[0], [float("nan")] * len(good[1])], "not finite"),
+    ):
+        answer = await backward(http, model["id"], result["forward_id"], wrong)
+        assert (answer.status_code, says in detail(answer)) == (422, True)
+    zeros = [[0.0] * len(row) for row in good]
+    answer = await backward(http, model["id"], result["forward_id"], zeros)
+    assert (answer.status_code, answer.json()["num_datums"]) == (200, 0)
+    assert (await optim(http, model["id"])).status_code == 409
+    result = await forward(http, model["id"], inputs)
+    assert (await backward(http, model["id"], result["forward_id"], good)).status_code == 200
+
+
+async def test_a_forward_id_ends_with_its_weights(http: AsyncClient, model: Json) -> None:
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    first = await step(http, model)
+    for change in ("step", "head"):
+        result = await forward(http, model["id"], inputs)
+        if change == "step":
+            await step(http, model)
+        else:
+            await set_head(http, model["id"], first["checkpoint_id"])
+        weights = [datum["mask"] for datum in result["data"]]
+        answer = await backward(http, model["id"], result["forward_id"], weights)
+        assert (answer.status_code, "no such forward pass" in detail(answer)) == (404, True)
+    assert (await backward(http, model["id"], str(uuid4()), [[0.0]])).status_code == 404
+
+
+async def test_only_so_many_are_kept_and_only_so_long(
+    http: AsyncClient, model: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+    made = [await forward(http, model["id"], inputs) for _ in range(session.MOST_FORWARDS + 1)]
+    weights = [datum["mask"] for datum in made[0]["data"]]
+    assert (await backward(http, model["id"], made[0]["forward_id"], weights)).status_code == 404
+    assert (await backward(http, model["id"], made[1]["forward_id"], weights)).status_code == 200
+    monkeypatch.setattr(session, "LIFETIME_S", -1.0)
+    assert (await backward(http, model["id"], made[2]["forward_id"], weights)).status_code == 404
+
+
+async def test_a_forward_pass_stays_current_while_its_policy_is_closed(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policies that nobody used for long are closed; what was passed forward is not lost."""
+    closed, untouched = await fork(http, "closed"), await fork(http, "untouched")
+    inputs = await payloads(http, closed["id"], [1.0, 0.0])
+    made = []
+    for model in (closed, untouched):
+        result = await forward(http, model["id"], inputs)
+        if model is closed:
+            monkeypatch.setattr(parts_module, "TRAINING", 0)
+            await service.parts.rest()
+            monkeypatch.undo()
+        weights = [[datum["reward"] - 0.5] * len(datum["mask"]) for datum in result["data"]]
+        answer = await backward(http, model["id"], result["forward_id"], weights)
+        assert answer.status_code == 200, answer.text
+        assert (await optim(http, model["id"])).status_code == 200
+        made.append((await tree(http, model["id"]))[-1]["metrics"]["grad_norm"])
+    assert made[0] == made[1]
+
 
 REWARDS = (1.0, 0.0, 0.25, 0.75)
 

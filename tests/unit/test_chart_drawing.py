@@ -1,16 +1,158 @@
-"""Which dots a curve sets and which characters they are; plotext's figure, never as escapes."""
+"""A chart's axes, its dots and its characters; plotext's figure, never as escapes."""
 
 from math import nan
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.style import Style
 
-from hud_tui.rl.axes import Scale
+from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead
+from hud_tui.rl.axes import Axis, Positions, Scale, at_least, axis_length, fit, marks
 from hud_tui.rl.curves import Bucket
+from hud_tui.rl.run import Run
 from hud_tui.tui.theme import BRAILLE
 from hud_tui.tui.widgets.chart import LEFT, RIGHT, Drawing, draw, rows
 from hud_tui.tui.widgets.focus_chart import Signal, area, plot, segments
+from hud_tui.wire import Checkpoint
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@example(1.0, 1.638847882730981e-43, True, 1.0)
+@example(1.1, 990.0, True, 1.0)
+@given(finite, finite, st.booleans(), st.just(0.0) | st.floats(1, 9))
+def test_a_scale_holds_its_values_and_its_ticks(
+    one: float, other: float, log: bool, intervals: float
+) -> None:
+    low, high = min(one, other), max(one, other)
+    scale = fit(low, high, log, intervals)
+    assert scale.low < scale.high
+    assert 0 <= scale.share(low) <= scale.share(high) <= 1
+    assert all(0 <= scale.share(tick) <= 1 for tick in scale.ticks)
+    assert len(set(scale.labels)) == len(scale.labels) <= 3 * max(intervals, 1) + 4
+
+
+@given(st.floats(1e-290, 1e290), st.floats(2, 300), st.floats(1, 9))
+def test_a_log_scale_of_decades_is_labelled_by_powers_of_ten(
+    low: float, decades: float, intervals: float
+) -> None:
+    high = min(1e299, low * 10**decades)
+    ticks = fit(low, high, True, intervals).ticks
+    if high >= low * 1000:
+        assert len(ticks) >= 3
+        assert all(f"{tick:e}".startswith("1.000000e") for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0.31, 0.86, [".200", ".400", ".600", ".800", "1"]),
+        (3e-4, 3e-4, ["0", "2e-4", "4e-4", "6e-4", "8e-4"]),
+        (0.0, 0.0, ["0", ".250", ".500", ".750", "1"]),
+        (-1e308, 1e308, ["-1e300", "-5e299", "0", "5e299", "1e300"]),
+        (nan, nan, ["0", "1"]),
+    ],
+)
+def test_ticks_are_round(low: float, high: float, labels: list[str]) -> None:
+    assert fit(low, high, intervals=4).labels == labels
+
+
+def test_a_log_scale_spaces_powers_evenly_and_what_reaches_zero_stays_linear() -> None:
+    scale = fit(1.0, 1000.0, log=True, intervals=4)
+    assert scale.labels == ["1", "10", "100", "1.0k"]
+    assert [scale.share(tick) for tick in scale.ticks] == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert not fit(0.0, 5.0, log=True).log
+    assert fit(0.326, 0.872, log=True, intervals=1.7).labels == [".500", ".750"]
+
+
+@pytest.mark.parametrize(
+    ("length", "most", "wide"), [(5, 400, 10), (11, 400, 15), (390, 400, 400), (7, None, 7)]
+)
+def test_the_step_axis_grows_in_leaps(length: int, most: int | None, wide: int) -> None:
+    assert axis_length(length, most) == wide
+
+
+def node(step: int, parent: int | None, second: int | None, tokens: int) -> Checkpoint:
+    stamp = None if second is None else f"2026-05-01T10:00:{second:02d}+00:00"
+    return Checkpoint(
+        id=f"c{step}",
+        prev_model_checkpoint_id=None if parent is None else f"c{parent}",
+        created_at=stamp,
+        num_tokens=tokens,
+        is_active=True,
+    )
+
+
+def test_time_and_tokens_add_up_along_each_lineage() -> None:
+    nodes = (node(1, None, 3, 10), node(2, 1, None, 20), node(3, 2, 9, 5))
+    run, positions = Run().fold(TreeRead(checkpoints=nodes)), Positions()
+    assert list(positions.of(run, Axis.TIME)) == [0, 0, 6]
+    assert list(positions.of(run, Axis.TOKENS)) == [10, 30, 35]
+    grown = run.fold(CheckpointAdded(checkpoint=node(4, 3, 11, 7)))
+    assert list(positions.of(grown, Axis.TIME)) == [0, 0, 6, 8]
+    assert list(positions.of(grown, Axis.TOKENS)) == [10, 30, 35, 42]
+    assert list(positions.of(grown, Axis.STEP)) == [1, 2, 3, 4]
+
+    nodes = (node(1, None, 1, 10), node(2, 1, 2, 20), node(3, 2, 3, 30))
+    run, positions = Run().fold(TreeRead(checkpoints=nodes)), Positions()
+    positions.of(run, Axis.TOKENS)
+    back = run.fold(HeadMoved(checkpoint_id="c1", cause="set"))
+    assert list(positions.of(back, Axis.TOKENS))[:1] == [10]
+    branch = back.fold(CheckpointAdded(checkpoint=node(4, 1, 5, 500)))
+    assert list(positions.of(branch, Axis.TOKENS)) == [10, 510]
+
+
+@pytest.mark.parametrize(
+    ("axis", "low", "high", "count", "labels"),
+    [
+        (Axis.STEP, 1, 10_000, 7, ["1", "2.0k", "4.0k", "6.0k", "8.0k", "10k"]),
+        (Axis.STEP, 9767, 9922, 7, ["9767", "9800", "9850", "9900"]),
+        (Axis.TOKENS, 900, 9_495_450, 4, ["2.0M", "4.0M", "6.0M", "8.0M"]),
+        (Axis.TIME, 0, 29_997, 4, ["0", "3h", "6h"]),
+        (Axis.TIME, 100_000, 101_000, 4, ["1.16d", "1.163d", "1.167d"]),
+    ],
+)
+def test_no_two_marks_of_an_axis_read_the_same(
+    axis: Axis, low: float, high: float, count: int, labels: list[str]
+) -> None:
+    assert [text for _, text in marks(axis, low, high, count)] == labels
+
+
+@given(
+    st.sampled_from(list(Axis)), st.integers(0, 10**7), st.integers(1, 10**7), st.integers(1, 12)
+)
+def test_marks_are_few_apart_and_in_sight(axis: Axis, low: int, wide: int, count: int) -> None:
+    found = marks(axis, low, low + wide, count)
+    values = [value for value, _ in found]
+    assert values == sorted(set(values))
+    assert all(low <= value <= low + wide for value in values)
+    assert len({text for _, text in found}) == len(found) <= 2 * count + 2
+
+
+@pytest.mark.parametrize("intervals", [3.0, 4.0, 5.5, 6.33])
+@pytest.mark.parametrize("low", [0.0, 0.15, 0.52, 0.93, -0.4])
+def test_an_axis_of_values_up_to_one_goes_on_below_them_rather_than_above(
+    low: float, intervals: float
+) -> None:
+    for high in (0.961, 0.999, 1.0):
+        scale = fit(low, high, intervals=intervals, most=1.0)
+        step = scale.ticks[1] - scale.ticks[0]
+        assert scale.low <= low + 1e-9
+        assert scale.high >= high - 1e-9
+        assert scale.ticks[-1] <= 1 + 1e-9
+        assert scale.high < 1 + step or scale.low <= max(0.0, low)
+        assert low < 0 or scale.low >= 0
+
+
+def test_a_range_is_at_least_a_share_of_its_values() -> None:
+    low, high = at_least(0.05, 0.4513, 0.4518)
+    assert high - low == pytest.approx(0.05 * 0.4518)
+    assert (low + high) / 2 == pytest.approx(0.45155)
+    assert at_least(0.05, 0.2, 0.9) == (0.2, 0.9)
+    assert at_least(0.05, 0.5, 0.5) == (0.5, 0.5), "a constant has an axis of its own"
+    assert at_least(0.05, nan, nan) != (0.0, 0.0)
+
 
 UNIT = Scale(0.0, 1.0)
 points = st.lists(st.tuples(st.integers(0, 19), st.floats(0, 1), st.floats(0, 1)), min_size=1)

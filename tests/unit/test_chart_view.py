@@ -1,6 +1,9 @@
-"""What a chart view keeps in sight, and what a chart has there."""
+"""Which charts are shown, in which order, and what each keeps in sight."""
 
+import json
 from dataclasses import replace
+from math import inf, nan
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,8 +13,12 @@ from hud_tui.rl.axes import Axis
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.compare import LEAST_STEPS, ChartView, branch_overlay, branches, model_overlay
 from hud_tui.rl.curves import Bucket
+from hud_tui.rl.metrics import FEW, ChartOrder, Movement, Series, order_charts
+from hud_tui.storage import JsonStore
+from hud_tui.tui.layout import Choices, read_choices, write_choices
 from hud_tui.tui.widgets.chart import Chart, ChartData, beyond, y_scale
 from hud_tui.tui.widgets.focus_chart import focus_heading
+from hud_tui.wire import Checkpoint
 from tests.tui import runs
 
 moves = st.lists(
@@ -164,3 +171,132 @@ def test_a_span_is_shown_as_it_was_drawn(length: int, ends: tuple[int, int]) -> 
     start, stop = ChartView().spanning(first, last, length).rows(length)
     assert start <= first <= last < stop
     assert stop - start == max(last - first + 1, min(10, length))
+
+
+def series_of(columns: dict[str, list[float]]) -> Series:
+    return runs.with_metrics(columns).series
+
+
+def test_alarms_come_first_then_what_moves_or_is_looked_at_then_what_does_not() -> None:
+    keys = ["reward_mean", "reward_max", "kl", "lr", "entropy"]
+    moved = {"reward_mean", "kl", "entropy"}
+    found = order_charts(keys, ["entropy", "lr"], moved)
+    assert found == ChartOrder(("entropy", "lr", "reward_mean", "kl"), ("reward_max",))
+    assert found.keys == ["entropy", "lr", "reward_mean", "kl", "reward_max"]
+    found = order_charts(["a", "b", "c"], [], {"a"}, kept="c")
+    assert found == ChartOrder(("a", "c"), ("b",))
+    assert order_charts(["a"], ["hidden", "a", "a"], set()) == ChartOrder(("a",), ())
+
+
+@given(
+    st.lists(st.sampled_from("abcdef"), unique=True),
+    st.lists(st.sampled_from("abcdef")),
+    st.sets(st.sampled_from("abcdef")),
+)
+def test_every_metric_is_there_once(keys: list[str], alarmed: list[str], moved: set[str]) -> None:
+    assert sorted(order_charts(keys, alarmed, moved).keys) == sorted(keys)
+
+
+def test_constant_is_what_has_had_one_value_often_enough() -> None:
+    steps = 2 * FEW
+    columns = {
+        "still": [1e-4] * steps,
+        "nearly": [0.1 + 0.2, *[0.3] * (steps - 1)],
+        "moves": [0.0] * (steps - 1) + [1.0],
+        "rare": [nan] * (steps - 1) + [2.0],
+        "gaps": [3.0, nan] * FEW,
+        "lost": [nan] * steps,
+        "odd": [inf, *[5.0] * (steps - 1)],
+        "num_heldout_traces": [*[nan, 48.0] * 2, *[nan] * (steps - 4)],
+        "num_traces": [*[64.0] * (steps - 1), 63.0],
+        "num_datums": [*[nan, 48.0] * 2, *[nan] * (steps - 4)],
+    }
+    moved = Movement().of(series_of(columns))
+    assert {"moves", "rare", "lost", "num_traces", "num_datums"} == set(moved) & set(columns)
+
+
+def test_a_constant_that_begins_to_move_is_a_chart_from_then_on() -> None:
+    movement, long = Movement(), runs.checkpoints(30)
+    series = Series()
+    for at, node in enumerate(long):
+        series = series.add(_with(node, 1.0 if at < 20 else float(at)))
+        moved = movement.of(series)
+        assert ("flag" in moved) == (at + 1 < FEW or at >= 20)
+    assert "flag" not in Movement().of(series.truncate(15))
+    assert "flag" in movement.of(series)
+    assert "flag" not in movement.of(series.truncate(15))
+
+
+def _with(node: Checkpoint, flag: float) -> Checkpoint:
+    return node.model_copy(update={"metrics": {**node.metrics, "flag": flag}})
+
+
+KEYS = ["zeta", "entropy", "reward_mean"]
+
+
+def test_what_was_chosen_comes_back_but_for_the_place_and_what_makes_no_sense(
+    tmp_path: Path,
+) -> None:
+    chosen = Choices(("zeta",), ("entropy",), 4, True, Axis.TIME, True, False)
+    store = JsonStore(lambda: tmp_path / "new")
+    write_choices(store, chosen)
+    assert read_choices(store) == chosen
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["charts.json"]
+    chart_view = ChartView(1, True, Axis.TOKENS, True, False, span=30, end=50)
+    kept = Choices().seen_through(chart_view)
+    assert kept.chart_view == ChartView(1, True, Axis.TOKENS, True, False)
+    found = {"order": ["b", "a", "b"], "smoothing": -1, "log": True}
+    (tmp_path / "charts.json").write_text(json.dumps(found))
+    assert read_choices(JsonStore(lambda: tmp_path)) == Choices(order=("b", "a"), log=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"order": 7, "hidden": [1, null], "smoothing": 99, "log": "yes", "axis": "miles"}',
+        '{"smoothing": true, "axis": [], "clip": null, "order": {"a": 1}}',
+    ],
+)
+def test_a_file_that_makes_no_sense_counts_as_nothing_chosen(tmp_path: Path, text: str) -> None:
+    (tmp_path / "charts.json").write_text(text, "latin-1")
+    assert read_choices(JsonStore(lambda: tmp_path)) == Choices()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"log": "yes"}, "log: expected true or false"),
+        ({"axis": "miles", "clip": True}, "axis: expected one of "),
+        ({"order": [1]}, "order: expected a list of metrics' names"),
+        ({"smoothing": 99}, "smoothing: expected a number from 0 to "),
+    ],
+)
+def test_the_field_is_named_and_the_file_is_left(
+    tmp_path: Path, found: dict[str, object], said: str
+) -> None:
+    (tmp_path / "charts.json").write_text(json.dumps(found))
+    store = JsonStore(lambda: tmp_path)
+    read_choices(store)
+    [line] = store.problems()
+    assert f"charts.json: {said}" in line
+    write_choices(store, Choices(log=True))
+    assert json.loads((tmp_path / "charts.json").read_text()) == found
+
+
+def test_known_metrics_lead_until_they_are_put_in_order_or_hidden() -> None:
+    assert Choices().shown(KEYS) == ["reward_mean", "entropy", "zeta"]
+    moved = Choices().moved(KEYS, "zeta", -1)
+    assert moved.shown([*KEYS, "new"]) == ["reward_mean", "zeta", "entropy", "new"]
+    hidden = moved.toggled("reward_mean")
+    assert hidden.shown(KEYS) == ["zeta", "entropy"]
+    assert hidden.toggled("reward_mean") == moved
+    assert hidden.unchosen() == Choices()
+    assert Choices(hidden=tuple(KEYS)).shown(KEYS) == ["reward_mean", "entropy", "zeta"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-3, 3))))
+def test_moving_charts_loses_none(moves: list[tuple[str, int]]) -> None:
+    choices = Choices()
+    for key, places in moves:
+        choices = choices.moved(KEYS, key, places)
+    assert sorted(choices.arranged(KEYS)) == sorted(KEYS)

@@ -1,7 +1,9 @@
-"""Other keys for actions: what the config file may say, and what it is told otherwise."""
+"""Other keys for actions: what the config file may say, and that the screens' texts follow them."""
 
+import ast
 import json
 import re
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.keys import _character_to_key
 
+import hud_tui.tui
 from hud_tui.cli.main import main
 from hud_tui.config import read_config, read_keymap
 from hud_tui.errors import BadTuning, HudUsage
@@ -25,6 +28,7 @@ from hud_tui.keys import (
     spell,
     types_text,
 )
+from hud_tui.tui.screens.dialogs import KEYS, LABEL
 
 PRINTABLE = [chr(code) for code in range(33, 127)]
 PACKAGE = Path(__file__).parents[2] / "hud_tui"
@@ -199,3 +203,40 @@ def test_the_command_lists_every_key_and_refuses_what_the_app_would(
     (tmp_path / "config.toml").write_text("[keys]\nlive.folow = 'x'\n")
     assert main(["--headless", "keys"]) == 2
     assert "did you mean live.follow" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+KEY = r"(?:\^[a-z]|[C-Zac-z0-9/?!]|esc)"
+"""A key, but A and B, which are the two that are compared."""
+SAID = re.compile(rf"(?:^|[·:] ){KEY} \w+s\b|\bwith [0-9]\b|\([A-Z]\)")
+"""E.g. ``z undoes``, ``: 1 chooses one``, ``with 2``, ``(H)``."""
+FIXED = {"↑ ↓ choose · enter run · esc back", "tab next · esc cancel"}
+"""Of a widget's own keys, which no action has."""
+
+
+def _texts(file: Path) -> Iterator[str]:
+    """The string constants of a module, but docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    said = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in said:
+            yield node.value
+
+
+def test_no_text_has_a_key_written_out() -> None:
+    found = [
+        f"{file.name}: {text}"
+        for root in hud_tui.tui.__path__
+        for file in Path(root).rglob("*.py")
+        for text in _texts(file)
+        if SAID.search(text) and text not in FIXED
+    ]
+    assert found == []
+
+
+def test_the_scan_finds_what_it_is_for() -> None:
+    for text in ("done · z undoes", "^r starts it", "nothing: / begins.", "launch with 2.", "(H)"):
+        assert SAID.search(text), text
+    for text in ("done · {checkpoints.undo} undoes", "B descends from A", "launch a new run"):
+        assert not SAID.search(text), text
+    assert max(len(one.label) for one in ACTIONS) < LABEL
+    assert max(len(one.all_shown) for one in ACTIONS) < KEYS

@@ -1,4 +1,4 @@
-"""Rows of every form that hud has had, and files under every shape and name."""
+"""Task files: every form that hud has had, every shape and name, and 200 that must be refused."""
 
 import gc
 import json
@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.errors import HudUsage
+from hud_tui.errors import HudBadTasks, HudUsage
 from hud_tui.rl.tasks.formats import KNOWN, detect, read_row, read_rows, try_file
 from hud_tui.rl.tasks.legacy import KNOWN_V3, KNOWN_V4
 from hud_tui.rl.tasks.task import HELD_OUT, Task, default_slug, form_of
 from hud_tui.rl.text import has_surrogate
+from tests.hostile import Hostile, corpus
 from tests.task_files import read_file
 
 SERVERS = {"hud": {"url": "https://mcp.hud.ai/v3/mcp", "headers": {"Mcp-Image": "a/b:1"}}}
@@ -262,3 +263,94 @@ def test_no_bytes_do_more_than_refuse(body: bytes) -> None:
     for name in ("t.json", "t.jsonl"):
         with suppress(HudUsage):
             assert all(task.env and task.slug for task in read_file(name, body))
+
+
+CORPUS = list(corpus())
+
+
+def test_there_are_two_hundred_and_they_are_the_same_again() -> None:
+    assert len(CORPUS) == 200
+    assert list(corpus()) == CORPUS
+
+
+@pytest.mark.parametrize("hostile", CORPUS, ids=range(len(CORPUS)))
+def test_a_hostile_file_gets_its_error(hostile: Hostile) -> None:
+    with pytest.raises(HudBadTasks) as caught:
+        read_file(hostile.name, hostile.body)
+    [problem] = caught.value.problems
+    assert problem.where.startswith(hostile.where), problem
+    assert problem.field == hostile.field, problem
+    assert hostile.message in problem.message
+    assert caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+def test_all_problems_of_a_file_come_at_once_in_its_order_the_first_ten_are_said() -> None:
+    lines = ['{"env": "e", "id": "s"}', "{", '{"env": "e", "args": 3}', "[7, {}]", "NaN"]
+    with pytest.raises(HudBadTasks) as caught:
+        read_file("t.jsonl", "\n".join(lines).encode())
+    assert [(p.where, p.field) for p in caught.value.problems] == [
+        ("t.jsonl line 2 column 2", ""),
+        ("t.jsonl line 3", "id"),
+        ("t.jsonl line 3", "args"),
+        ("t.jsonl line 4 item 1", ""),
+        ("t.jsonl line 4 item 2", "env"),
+        ("t.jsonl line 4 item 2", "id"),
+        ("t.jsonl line 5 column 1", ""),
+    ]
+    assert caught.value.message.startswith("7 problems: t.jsonl line 2 column 2: not JSON")
+
+    with pytest.raises(HudBadTasks) as caught:
+        read_file("t.json", b'[{"env": 1},\n NaN,\n {"id": "s"},\n {"env": }, {"env": 3}]')
+    assert [p.where for p in caught.value.problems] == [
+        "t.json row 1",
+        "t.json row 1",
+        "t.json row 2, line 2 column 2",
+        "t.json row 3",
+        "t.json row 4, line 4 column 10",
+    ]
+
+    with pytest.raises(HudBadTasks) as caught:
+        read_file("t.jsonl", b"7\n" * 50_000)
+    assert len(caught.value.problems) == 1001
+    assert caught.value.message.endswith("; and 991 more")
+
+
+def test_no_problem_repeats_a_value() -> None:
+    secret = "sk-very-secret"
+    row = {
+        "prompt": "p",
+        "mcp_config": {"hud": {"headers": {"Authorization": secret}}},
+        "evaluate_tool": secret,
+        "agent_tools": secret,
+        "metadata": secret,
+        "agent_config": f'{{"a": "{secret}",',
+    }
+    for name, text in (("t.json", json.dumps(row)), ("t.jsonl", f'{{"a": "{secret}'.rstrip())):
+        with pytest.raises(HudUsage) as caught:
+            read_file(name, text.encode())
+        assert secret not in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_larger_file_than_can_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hud_tui.rl.tasks.formats.MAX_BYTES", 10)
+    with pytest.raises(HudBadTasks, match="larger than"):
+        read_file("t.json", b"[" + b" " * 10 + b"]")
+
+
+@pytest.mark.parametrize("values", [8, 9])
+def test_a_row_of_too_many_values_is_refused_before_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, values: int
+) -> None:
+    """Those within lists and objects count: `env`, `id`, `args`, `x` and what `x` has."""
+    monkeypatch.setattr("hud_tui.rl.tasks.formats.MAX_VALUES", 4 + 8)
+    row = {"env": "e", "id": "s", "args": {"x": [1] * values}}
+    for name, text in (("t.json", f"[{json.dumps(row)}]"), ("t.jsonl", json.dumps(row))):
+        if values == 8:
+            assert len(read_file(name, text.encode())) == 1
+            continue
+        monkeypatch.setattr(
+            "hud_tui.rl.tasks.formats.detect", lambda row: pytest.fail("it is read")
+        )
+        with pytest.raises(HudBadTasks, match="1: more than 12 values in one row"):
+            read_file(name, text.encode())

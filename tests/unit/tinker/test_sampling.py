@@ -1,13 +1,102 @@
-"""What the SDK is asked to sample, and what of its answer is told."""
+"""Sampling through the SDK: what is asked, what is told of its answer, and tool calls in that."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hud_tui.service.engines.base import EngineRefused
-from hud_tui.service.engines.tinker.run import sample
+from hud_tui.service.engines.base import Call, EngineRefused, SampleRequest
+from hud_tui.service.engines.tinker.engine import as_asked, seed_of
+from hud_tui.service.engines.tinker.run import alike, sample
+from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, split, with_arguments
+
+
+class Bytes:
+    """As much of a tokenizer of transformers' as is used: one id a letter, <e> ends a turn."""
+
+    chat_template: str | None = None
+    eos_token_id = 1
+
+    def __len__(self) -> int:
+        return 256
+
+    def get_vocab(self) -> dict[str, int]:
+        return {"<e>": 1}
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        end = "" if skip_special_tokens else "<e>"
+        return "".join(end if id_ == 1 else chr(id_) for id_ in ids)
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Any,
+        chat_template: str,
+        add_generation_prompt: bool,
+        tokenize: bool,
+    ) -> str:
+        if messages and messages[0]["content"] == "break":
+            raise KeyError("template")
+        said = "".join(f"[{m['role']}]{m['content']}.\n" for m in messages)
+        return said + ("[assistant]" if add_generation_prompt else "")
+
+
+@pytest.fixture
+def tokens() -> ChatTokenizer:
+    return ChatTokenizer(Bytes())
+
+
+def test_seeds_of_a_group_follow_each_other() -> None:
+    seeds = [seed_of((7, 3, 5, j)) for j in range(4)]
+    assert seeds == list(range(seeds[0], seeds[0] + 4))
+    assert len({seed_of((7, i, t, 0)) for i in range(50) for t in range(50)}) == 2500
+    assert 0 <= seed_of((2**63 - 1, 2**40)) < 2**31
+
+
+def test_stops_of_one_token_go_as_ids_and_longer_ones_make_texts_of_all(
+    tokens: ChatTokenizer,
+) -> None:
+    asked = as_asked(SampleRequest([5], 4, stop=((65,), (66,))), tokens)
+    assert asked["stop"] == [1, 65, 66]
+    assert asked["ends"] == (1,)
+    asked = as_asked(SampleRequest([5], 4, stop=((65,), (66, 67))), tokens)
+    assert asked["stop"] == ["<e>", "A", "BC"]
+
+
+def test_only_what_differs_in_its_seed_goes_together(tokens: ChatTokenizer) -> None:
+    def ask(prompt: int, j: int, temperature: float = 1.0) -> dict[str, Any]:
+        return as_asked(SampleRequest([prompt], 4, temperature, seed=(1, prompt, j)), tokens)
+
+    asked = [ask(5, 0), ask(5, 1), ask(6, 0), ask(6, 1), ask(6, 2, 0.5), ask(6, 9)]
+    assert [len(part) for part in alike(asked)] == [2, 2, 1, 1]
+
+
+def test_a_conversation_goes_through_the_template(tokens: ChatTokenizer) -> None:
+    said = [{"role": "developer", "content": "be brief"}, {"role": "user", "content": "3+4"}]
+    assert tokens.decode(tokens.render(said)) == "[system]be brief.\n[user]3+4.\n[assistant]"
+    more = [*said, {"role": "assistant", "content": "7"}, {"role": "user", "content": "and?"}]
+    assert tokens.decode(tokens.follow(more, 3)) == "\n[user]and?.\n[assistant]"
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({"role": "boss", "content": "x"}, "messages\\[0\\].role"),
+        ({"role": "user", "content": 3}, "messages\\[0\\].content"),
+        ({"role": "user", "content": "break"}, "chat template does not take this"),
+    ],
+)
+def test_what_the_template_does_not_take_is_said(
+    tokens: ChatTokenizer, message: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        tokens.render([message])
+
 
 tinker = pytest.importorskip("tinker")
 ASK = {"prompt": [5], "max_tokens": 4, "temperature": 1.0, "top_p": 0.3, "top_logprobs": 0,
@@ -80,3 +169,47 @@ async def test_an_sdk_without_them_says_so() -> None:
 
     with pytest.raises(EngineRefused, match="top_logprobs: "):
         await sample(Server(), Run(answer), [{**ASK, "top_logprobs": 1}])  # type: ignore[arg-type]
+
+
+HERMES = "… return calls within <tool_call></tool_call> …"
+LLAMA = '… respond with {"name": function, "parameters": {…}} …'
+PLUS = '{"name": "plus", "arguments": {"x": 2}}'
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "beside", "calls"),
+    [
+        (HERMES, f"<tool_call>\n{PLUS}\n</tool_call>", "", [Call("plus", '{"x": 2}')]),
+        (
+            HERMES,
+            f'Both:<tool_call>{PLUS}</tool_call><tool_call>{{"name": "now"}}</tool_call>',
+            "Both:",
+            [Call("plus", '{"x": 2}'), Call("now", "{}")],
+        ),
+        (HERMES, "<tool_call>{oops</tool_call> 5", "<tool_call>{oops</tool_call> 5", []),
+        (HERMES, f"<tool_call>{PLUS}", f"<tool_call>{PLUS}", []),
+        (HERMES, PLUS, PLUS, []),
+        (HERMES, '<tool_call>{"name": 3}</tool_call>', '<tool_call>{"name": 3}</tool_call>', []),
+        (HERMES, "<tool_call>" + "[" * 9999, "<tool_call>" + "[" * 9999, []),
+        (LLAMA, '{"name": "plus", "parameters": {"x": 2}}', "", [Call("plus", '{"x": 2}')]),
+        (LLAMA, "The answer is 5.", "The answer is 5.", []),
+        ("plain", PLUS, PLUS, []),
+    ],
+)
+def test_calls_are_told_from_text(template: str, text: str, beside: str, calls: list[Call]) -> None:
+    assert split(text, template) == (beside, calls)
+
+
+def test_templates_get_arguments_as_objects_and_a_tokenizer_reads_their_calls() -> None:
+    function = {"name": "plus", "arguments": '{"x": 2}'}
+    call = {"id": "1", "type": "function", "function": function}
+    assert with_arguments(call)["function"] == {"name": "plus", "arguments": {"x": 2}}
+    for odd in ("x", {}, {"function": 3}, {"function": {"arguments": "{oops"}}):
+        assert with_arguments(odd) == odd
+
+    tokenizer = Bytes()
+    tokenizer.chat_template = HERMES
+    tokens = ChatTokenizer(tokenizer)
+    said = f"So: <tool_call>{PLUS}</tool_call>"
+    beside, [call] = tokens.calls([*tokens.encode(said), 1])
+    assert (beside, call.name, json.loads(call.arguments)) == ("So:", "plus", {"x": 2})

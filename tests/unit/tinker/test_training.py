@@ -1,15 +1,18 @@
-"""Passes and steps as a server answers them: figures over all tokens, and what is not finite."""
+"""Passes and steps as a server answers them, and the journal of steps that were meant."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hud_tui.service.engines.base import Adam, Datum, NotFinite
+from hud_tui.service.engines.base import Adam, Datum, EngineError, NotFinite
 from hud_tui.service.engines.tinker import training
+from hud_tui.service.engines.tinker.link import Pointer, pointed_states, read_pointer, write_pointer
+from hud_tui.service.engines.tinker.worker import Intent, Journal
 
 FLAT = Datum([1, 2], [3, 4], [-1.0, -1.0], 0.0)
 MOVED = Datum([1, 2], [5], [-2.0], 1.0)
@@ -123,3 +126,41 @@ async def test_a_pass_or_a_step_that_is_not_finite_is_refused() -> None:
     server.stepped = {"skyrl.ai/grad_norm": float("nan"), "lr": 0.1}
     with pytest.raises(NotFinite, match=r"skyrl.ai/grad_norm is not finite"):
         await training.optim_step(*given, Adam(0.1), "hud-2", None)
+
+
+HERE = Pointer("http://t", "local/q", "/models/q", 8, "tinker://run/weights/n1", "tinker://run/n1")
+
+
+def test_a_pointer_comes_back_as_it_was_written_and_what_is_none_is_no_state(
+    tmp_path: Path,
+) -> None:
+    path = write_pointer(tmp_path, HERE)
+    assert read_pointer(path) == HERE
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    with pytest.raises(EngineError, match="no such state"):
+        read_pointer(tmp_path / "missing.json")
+    (tmp_path / "half.json").write_text('{"url": "http')
+    with pytest.raises(EngineError, match="not whole"):
+        read_pointer(tmp_path / "half.json")
+
+    (tmp_path / "one").mkdir()
+    write_pointer(tmp_path / "one", HERE)
+    (tmp_path / "empty").mkdir()
+    assert pointed_states(tmp_path) == {"tinker://run/weights/n1"}
+    with pytest.raises(OSError, match="nowhere"):
+        pointed_states(tmp_path / "nowhere")
+
+
+def test_a_journal_keeps_intents_until_they_are_settled(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "intents", Intent("run", "a"), Intent("run", "b")
+    journal = Journal(path)
+    journal.intend(first)
+    journal.intend(second)
+    assert journal.take_left() == []
+    with path.open("a") as file:
+        file.write('{"run": "cut o')
+    later = Journal(path)
+    assert later.take_left() == [first, second]
+    assert later.take_left() == []
+    later.settle([first])
+    assert Journal(path).take_left() == [second]
