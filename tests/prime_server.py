@@ -72,7 +72,6 @@ class Create(Strict):
 def offer(
     gpu: str, count: int, price: float, provider: str = "datacrunch", **more: Any
 ) -> dict[str, Any]:
-    """One row of what can be rented."""
     some = {"minCount": None, "defaultCount": None, "maxCount": None, "pricePerUnit": None}
     size = {**some, "step": None, "defaultIncludedInPrice": True, "additionalInfo": None}
     return {
@@ -135,7 +134,6 @@ class PrimeServer:
     url: str = ""
 
     def refuse(self, call: str, status: int, detail: Any = "no", **headers: str) -> None:
-        """Have the next such call refused."""
         self.statuses.setdefault(call, []).append((status, detail, headers))
 
     def app(self) -> "Gate":
@@ -230,7 +228,6 @@ class PrimeServer:
         self.pods["pod1"] = {"id": "pod1", "name": name, **texts, **rest}
 
     def end(self, pod: dict[str, Any], billed: float = 0.42) -> None:
-        """Write down that a pod has ended."""
         keys = ("id", "name", "providerType", "type", "createdAt", "gpuName", "gpuCount", "socket")
         kept = {key: pod[key] for key in (*keys, "priceHr", "userId", "teamId")}
         more = {"terminatedAt": _now(), "totalBilledPrice": billed, "provisionedBy": None}

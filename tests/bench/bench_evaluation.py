@@ -46,7 +46,6 @@ async def measure() -> float:
 
 
 async def sampling_s(engine: TinyEngine, rows: list[dict[str, object]]) -> float:
-    """Seconds that the engine takes for all rollouts."""
     base = engine.bases()[0]
     planned = plan_tasks(rows, base, await engine.tokenizer(base.name), "tasks")
     asked = EvaluationParameters(samples=SAMPLES, max_tokens=base.defaults.max_tokens)

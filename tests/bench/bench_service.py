@@ -115,7 +115,6 @@ class Witness:
         """Ids of all events since it came."""
 
     async def steps(self) -> AsyncIterator[float]:
-        """When each step arrived."""
         url = f"/v1/models/{self._model_id}/train/events"
         async with self._http.stream("GET", url) as answer:
             async for event in EventSource(answer).aiter_sse():

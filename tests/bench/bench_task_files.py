@@ -39,7 +39,6 @@ def main() -> int:
 
 
 def body() -> bytes:
-    """The file."""
     return b"\n".join(json.dumps(_row(number)).encode() for number in range(ROWS))
 
 

@@ -128,7 +128,6 @@ def sampled_s(weights: Weights, config: Config, prompts: list[list[int]]) -> tup
 
 
 def sampled_by_torch_s(net: Net, prompts: list[list[int]]) -> tuple[float, float]:
-    """As `sampled_s`."""
     torch = net.torch
     rows = torch.arange(len(prompts))
     with torch.no_grad():

@@ -37,7 +37,6 @@ def chain(length: int) -> list[Checkpoint]:
 
 
 def one_key(view: CheckpointsScreen, tree: CheckpointTree, rows: int) -> float:
-    """Seconds of our own work for one key."""
     start = perf_counter()
     tree.action_move(rows)
     view.show_details(tree.at)
@@ -47,7 +46,6 @@ def one_key(view: CheckpointsScreen, tree: CheckpointTree, rows: int) -> float:
 
 
 def one_step(view: CheckpointsScreen, tree: CheckpointTree, number: int) -> float:
-    """Seconds of our own work for one more step: fold the event, lay out, draw."""
     head = view.run.head
     assert head is not None
     new = {"id": f"more-{number}", "prev_model_checkpoint_id": head.id, "is_active": True}

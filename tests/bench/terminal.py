@@ -36,7 +36,6 @@ class Terminal:
             return b""
 
     def read_until(self, mark: bytes) -> bytes:
-        """All that is drawn until this is."""
         got = b""
         while mark not in got:
             more = self.read()

@@ -196,7 +196,6 @@ def client(target: Target) -> httpx.AsyncClient:
 
 
 async def memory(pid: int) -> int:
-    """Bytes that a process holds."""
     asked = await asyncio.create_subprocess_exec(
         "ps", "-o", "rss=", "-p", str(pid), stdout=asyncio.subprocess.PIPE
     )

@@ -167,7 +167,6 @@ class Trainer:
     environ: dict[str, str]
 
     async def ask(self, *arguments: str) -> dict[str, Any]:
-        """What a headless command says."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "hud_tui", "--headless", "--local", *arguments,
             env=self.environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
@@ -177,7 +176,6 @@ class Trainer:
         return document
 
     async def train(self) -> None:
-        """See to it that a run trains."""
         said = await self.ask("status", MODEL)
         job = said.get("data", {}).get("job") or {}
         if job.get("status") not in ("queued", "running"):

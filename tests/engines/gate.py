@@ -48,7 +48,6 @@ class Gate:
         self._answer = status, body
 
     def open(self) -> None:
-        """Carry everything again."""
         self._times = 0
 
     async def handle(self, request: Request) -> Response:

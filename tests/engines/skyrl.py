@@ -51,7 +51,6 @@ class SkyRL:
                 raise AssertionError(said)
 
     def answers(self) -> bool:
-        """Whether it can be called."""
         try:
             with urllib.request.urlopen(f"{self.url}/api/v1/healthz", timeout=5) as answer:
                 return bool(answer.status == 200)

@@ -51,7 +51,6 @@ def post(server: SkyRL, path: str, body: dict[str, Any], method: str = "POST") -
 
 
 def saved_on(server: SkyRL, run: str) -> set[str]:
-    """What the server has of a run."""
     with urlopen(f"{server.url}/api/v1/training_runs/{run}/checkpoints", timeout=30) as answer:
         return {one["tinker_path"] for one in json.load(answer)["checkpoints"]}
 

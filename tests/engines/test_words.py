@@ -71,7 +71,6 @@ async def reach(http: httpx.AsyncClient, job: str, place: int) -> None:
 
 
 async def said(service: Service, model_id: str, key: str) -> list[str]:
-    """What a run's events said under a key, in their order."""
     jobs = [event["job"] for event in await told(service, model_id, "job")]
     return [job[key] for job in jobs if job.get(key)]
 

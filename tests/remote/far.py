@@ -158,7 +158,6 @@ class Cut:
         self._open: set[asyncio.StreamWriter] = set()
 
     def cut(self) -> None:
-        """Break every connection that there is."""
         for one in [*self._open]:
             one.transport.abort()
             self.broken += 1
@@ -193,7 +192,6 @@ async def _copy(
 
 @asynccontextmanager
 async def cut_line(port: int) -> AsyncIterator[Cut]:
-    """A line to this port that can be cut."""
     line = Cut(port)
     server = await asyncio.start_server(line._serve, "127.0.0.1", 0)
     line.port = server.sockets[0].getsockname()[1]

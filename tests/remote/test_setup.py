@@ -68,7 +68,6 @@ async def begun(
 
 @asynccontextmanager
 async def set_up(machines: Machines) -> AsyncIterator[Setup]:
-    """A machine that has been set up, until the block ends."""
     async with begun(machines) as setup:
         await setup.run({})
         yield setup

@@ -124,7 +124,6 @@ class Driven:
         return await driver_of(folder, settings, workers).run()
 
     async def check(self, steps: int) -> None:
-        """`check_tree` of the model."""
         await check_tree(self.client, self.model.id, steps)
 
 

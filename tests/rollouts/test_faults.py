@@ -147,7 +147,6 @@ class Hosted:
                 told.news.set()
 
     async def exited(self, number: int) -> dict[str, Any]:
-        """Wait until it has; what was told of that."""
         told = self.told[number]
         while told.exited is None:
             told.news.clear()
@@ -155,7 +154,6 @@ class Hosted:
         return told.exited
 
     async def graded(self, number: int) -> None:
-        """Wait until it is, before it exits."""
         told = self.told[number]
         while not told.is_graded:
             assert told.exited is None, told
@@ -163,7 +161,6 @@ class Hosted:
             await told.news.wait()
 
     async def end(self, number: int) -> dict[str, Any]:
-        """Ask it to, and wait."""
         self.ask(do="end", number=number)
         return await self.exited(number)
 

@@ -28,7 +28,6 @@ async def ask(http: AsyncClient, model: str, **body: Any) -> Response:
 
 
 async def chat(http: AsyncClient, model: str, **body: Any) -> Json:
-    """Ask the model; the reply's JSON."""
     answer = await ask(http, model, **body)
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
@@ -53,19 +52,16 @@ def sample_of(choice: Json) -> Json:
 
 
 async def pass_(http: AsyncClient, model_id: str, inputs: Any, **body: Any) -> Response:
-    """POST forward-backward."""
     path = f"/v1/models/{model_id}/train/forward-backward"
     return await http.post(path, json={"inputs": inputs, **body})
 
 
 async def optim(http: AsyncClient, model_id: str, learning_rate: float = 0.1) -> Response:
-    """POST optim-step."""
     path = f"/v1/models/{model_id}/train/optim-step"
     return await http.post(path, json={"learning_rate": learning_rate})
 
 
 async def step(http: AsyncClient, model: Json) -> Json:
-    """One whole optimizer step; its reply."""
     passed = await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
     assert passed.status_code == 200, passed.text
     stepped = await optim(http, model["id"])
@@ -74,7 +70,6 @@ async def step(http: AsyncClient, model: Json) -> Json:
 
 
 async def steps(http: AsyncClient, model: Json, count: int) -> list[str]:
-    """Some optimizer steps; their checkpoints' ids."""
     return [(await step(http, model))["checkpoint_id"] for _ in range(count)]
 
 
@@ -86,7 +81,6 @@ async def trained_in(data: Path, count: int) -> tuple[Json, list[str]]:
 
 
 async def tree(http: AsyncClient, model_id: str) -> list[Json]:
-    """The checkpoint tree."""
     return list((await http.get(f"/v2/models/{model_id}/checkpoints")).json())
 
 
@@ -101,18 +95,15 @@ def saved_steps(data_dir: Path) -> list[Path]:
 
 
 async def set_head(http: AsyncClient, model_id: str, checkpoint_id: str) -> Response:
-    """PUT the head."""
     return await http.put(f"/v2/models/{model_id}/head", json={"checkpoint_id": checkpoint_id})
 
 
 async def fork_from(http: AsyncClient, model_id: str, name: str, **body: Any) -> Response:
-    """POST a fork of this model."""
     body |= {"source_model_id": model_id, "name": name}
     return await http.post("/v2/models/fork", json=body)
 
 
 async def catalog(http: AsyncClient) -> list[Json]:
-    """The models, bases first."""
     return list((await http.get("/v2/models")).json()["items"])
 
 
@@ -148,28 +139,23 @@ async def status_of(http: AsyncClient, job_id: str) -> Json:
 
 
 async def cancel(http: AsyncClient, job_id: str) -> Response:
-    """POST cancel_job."""
     return await http.post("/v2/rollouts/cancel_job", json={"job_id": job_id})
 
 
 async def resume(http: AsyncClient, job_id: str) -> Response:
-    """POST resume."""
     return await http.post(f"/v1/training/jobs/{job_id}/resume")
 
 
 async def traces_of(http: AsyncClient, job_id: str, **where: Any) -> list[Json]:
-    """Every rollout of a job."""
     params = {"limit": 10_000, **where}
     return list((await http.get(f"/v2/jobs/{job_id}/traces", params=params)).json()["items"])
 
 
 async def conversation(http: AsyncClient, trace_id: str) -> list[Json]:
-    """What was asked and said in a rollout."""
     return list((await http.get(f"/v2/trace/{trace_id}/events")).json()["events"])
 
 
 async def report(http: AsyncClient, trace_id: str, *spans: Json) -> None:
-    """Upload spans of a rollout."""
     path = f"/telemetry/v3/api/trace/{trace_id}/telemetry-upload"
     answer = await http.post(path, json={"telemetry": list(spans)})
     assert answer.status_code == 200, answer.text

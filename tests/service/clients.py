@@ -49,12 +49,10 @@ async def answered(
 
 
 async def fork_of(client: HudClient, name: str = "arith rl") -> Model:
-    """A fresh fork of the first base in the catalog."""
     return await client.fork((await client.models())[0].id, name)
 
 
 async def run_of(client: HudClient, model: Model, **parameters: Any) -> SubmitJob:
-    """A run of a model on the arith taskset."""
     return SubmitJob(
         model_id=model.id,
         dataset=JobDataset(tasks=(await client.taskset("arith")).tasks),

@@ -117,11 +117,9 @@ def meddle(
 
 
 async def forked(hud: Command, name: str = "arith-rl") -> dict[str, Any]:
-    """A fork of the base."""
     base = (await hud("models")).data["models"][0]["model_name"]
     return dict((await hud("fork", base, "--name", name, "-y")).data["model"])
 
 
 async def model_of(hud: Command) -> dict[str, Any]:
-    """The fork called arith-rl."""
     return dict((await hud("status", "arith-rl")).data["model"])

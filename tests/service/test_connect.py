@@ -242,7 +242,6 @@ def test_offering_does_not_displace_one_that_runs(tmp_path: Path) -> None:
 
 
 def is_free(lock: Path) -> bool:
-    """Whether no service holds the data directory."""
     if not lock.exists():
         return True
     with lock.open("a") as file:

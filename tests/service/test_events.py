@@ -22,7 +22,6 @@ from tests.toy_engine import ToyEngine
 
 @pytest.fixture
 async def wire(served: Served) -> AsyncIterator[AsyncClient]:
-    """Calls the service over its socket."""
     async with connected(served.url, served.api_key) as client:
         yield client
 

@@ -18,7 +18,6 @@ RATE = {"learning_rate": 0.1}
 
 
 async def ask(http: AsyncClient, model: Json, call: str, body: Any, key: str = "k") -> Response:
-    """A training call with a key."""
     path = f"/v1/models/{model['id']}/train/{call}"
     return await http.post(path, json=body, headers={"Idempotency-Key": key})
 

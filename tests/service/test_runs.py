@@ -32,7 +32,6 @@ from tests.toy_engine import ToyEngine
 
 @pytest.fixture
 def gate(engine: ToyEngine) -> Held:
-    """Sampling for a run, which goes on until that is cleared."""
     held = Held(engine, "sample", lambda handle, requests: len(requests) > 4)
     held.go_on.set()
     return held

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("hurried")
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs are read often."""
     monkeypatch.setattr(submit, "LOCAL_S", 0.01)
 
 

@@ -34,12 +34,10 @@ class Cockpit(Opened):
         return str(self.view.query_one(selector).render())
 
     async def tree(self, model_id: str) -> list[Checkpoint]:
-        """The tree as the service has it."""
         answer = await self.http.get(f"/v2/models/{model_id}/checkpoints")
         return [Checkpoint.model_validate(row) for row in answer.json()]
 
     async def head(self, model_id: str) -> str | None:
-        """Name of the head as the service has it."""
         return next((node.name for node in await self.tree(model_id) if node.is_active), None)
 
 

@@ -121,7 +121,6 @@ def time_stands_still() -> Iterator[None]:
 
 @pytest.fixture
 def still_time() -> Iterator[None]:
-    """For pictures."""
     with time_stands_still():
         yield
 
@@ -223,7 +222,6 @@ async def trained(served: Served, steps: int = 1, **parameters: Any) -> tuple[st
 
 
 async def status(served: Served, job_id: str) -> str:
-    """How a run stands."""
     async with caller(served) as http:
         answer = await http.get(f"/v1/training/jobs/{job_id}/raw-status")
         return str(answer.json()["status"])
@@ -275,8 +273,6 @@ Over = TypeVar("Over", bound=Screen[Any])
 
 @dataclass
 class Opened:
-    """A running app."""
-
     app: HudApp
     pilot: Pilot[None]
     connector: Connector | Connect | None = None
@@ -316,7 +312,6 @@ class Opened:
         return await self.until_dialog()
 
     async def agree(self, *keys: str, then: str = "") -> str:
-        """Press keys that open a dialog, and agree; what it said."""
         asked = await self.ask(*keys)
         await self.press("y", then=then)
         return asked
@@ -351,7 +346,6 @@ class Opened:
 
     @property
     def dialog(self) -> str:
-        """What the dialog on the screen says."""
         return "\n".join(str(line.render()) for line in self.screen.query(".dialog-line"))
 
     async def until_notice(self, text: str, *keys: str) -> None:

@@ -22,7 +22,6 @@ class Hand(Opened):
 
     @property
     def lines(self) -> list[str]:
-        """What is on the screen."""
         size = self.app.screen.size
         return [strip.text for strip in self.app.screen._compositor.render_strips(size)]
 
@@ -37,7 +36,6 @@ class Hand(Opened):
 
     @staticmethod
     def cell(widget: Widget, x: int, y: int) -> Place:
-        """A cell of a widget's content."""
         return widget.content_region.x + x, widget.content_region.y + y
 
     async def click(self, place: Place | str, times: int = 1) -> None:

@@ -67,7 +67,6 @@ def stamp(ago_s: float) -> str:
 
 
 def model(number: int, slug: str, ago_s: float, base: str | None = None, steps: int = 0) -> Model:
-    """A model of the catalog; without a base it is one."""
     described = next((one.description for one in BASES if one.name == slug), None)
     return Model.model_validate(
         {
@@ -175,7 +174,6 @@ def metrics(step: int, flat: Sequence[float], even: Sequence[bool]) -> dict[str,
 
 
 def checkpoint(step: int, parent: int, ago_s: float, wrong: float = 0.0) -> Checkpoint:
-    """The node of a step."""
     own = groups(step, wrong)
     flat = [reward for group in own for reward in group.rewards]
     even = [len(set(group.rewards)) == 1 for group in own]
@@ -279,7 +277,6 @@ def other_tree(model_id: str) -> list[Checkpoint]:
 
 
 def run_status() -> JobStatus:
-    """The managed run, under way."""
     return JobStatus(
         status="running",
         model="mixed-rl",
@@ -294,7 +291,6 @@ def run_status() -> JobStatus:
 
 
 def job(number: int, name: str, status: str, ago_s: float, step: int, steps: int) -> Job:
-    """A row of the jobs."""
     return Job.model_validate(
         {
             "id": JOB_ID
@@ -325,7 +321,6 @@ JOBS = (
 
 
 def traces(step: int) -> list[Trace]:
-    """The rollouts of a step."""
     return [
         Trace(
             id=trace_id(step, at, rollout),
@@ -378,7 +373,6 @@ def turns(id_: str) -> list[TraceEvent]:
 
 
 def environment(name: str) -> dict[str, Any] | None:
-    """What the registry says of an environment."""
     found = ENVIRONMENTS.get(name)
     return found and {"registry_id": name, "scenarios": list(found.scenarios)}
 
@@ -390,7 +384,6 @@ def run_reward(number: int, step: int) -> float:
 
 
 def run_record(number: int, **more: Any) -> RunRecord:
-    """A row of the table of runs."""
     steps = more.get("step", 120)
     points = [run_reward(number, 1 + step) for step in range(0, steps, max(1, steps // 30))]
     mean = points[-1] - 0.04
@@ -501,7 +494,6 @@ LINE = {
 
 
 def run_steps(run_id: str, after: int, keys: Sequence[str]) -> RunSteps:
-    """The steps of one of them."""
     number, record = next((n, one) for n, one in enumerate(RUNS) if one.id == run_id)
     steps = range(after + 1, record.step + 1)
     return RunSteps(

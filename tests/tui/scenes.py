@@ -187,8 +187,6 @@ class Scene:
 
 
 async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
-    """Let the app run until the condition holds."""
-
     async def holds() -> bool:
         await pilot.pause()
         return bool(condition())

@@ -67,7 +67,6 @@ class StillClient:
         return path.format(*names)
 
     async def _get(self, url: str, kind: object, params: object = None) -> Any:
-        """The evaluations of a model."""
         return []
 
     async def models(self) -> list[Model]:

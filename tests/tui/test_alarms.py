@@ -245,7 +245,6 @@ async def test_onsets_are_flagged_on_the_x_axis(size: tuple[int, int]) -> None:
 
 
 def axis_of(chart: FocusChart) -> str:
-    """The line of the x axis."""
     return next(line for line in text_of(chart).splitlines() if "└" in line)
 
 

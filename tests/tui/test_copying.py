@@ -162,7 +162,6 @@ async def exported(app: Opened, place: Path, choice: str) -> Path:
 
 
 def into(directory: Path) -> dict[str, Any]:
-    """An app that exports to this directory."""
     return {"options": Options(export_dir=directory)}
 
 

@@ -245,7 +245,6 @@ async def test_what_was_evaluated_is_seen_in_the_tree_and_in_the_details(served:
 
 
 def text(flown: Cockpit, selector: str) -> str:
-    """What a line of the screen on top says."""
     return str(flown.screen.query_one(selector).render())
 
 

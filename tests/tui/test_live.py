@@ -38,7 +38,6 @@ def status_of(stage: Stage) -> str:
 
 
 def newer(run: Run, steps: int = 1) -> Run:
-    """The run after more steps."""
     nodes = runs.checkpoints(run.series.length + steps)[run.series.length :]
     for node in nodes:
         run = run.fold(CheckpointAdded(checkpoint=node))

@@ -43,7 +43,6 @@ def table(app: Opened) -> RowList:
 
 
 def cells(app: Opened, name: str) -> list[str]:
-    """The row of the model with this name."""
     return next(
         [cell.plain for cell in row.cells]
         for row in table(app).rows

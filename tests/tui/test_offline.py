@@ -55,7 +55,6 @@ async def model(http: httpx.AsyncClient) -> Any:
 async def session(
     connector: Remote, state: Path, command: str = "checkpoints", again: bool = False
 ) -> AsyncIterator[Opened]:
-    """The app, with a state directory."""
     async with opened(connector, Start(command, again), "hud", state=lambda: state) as app:
         yield app
 

@@ -151,7 +151,6 @@ async def reach(served: Served, view: str = "live") -> AsyncIterator[tuple[Cockp
 
 
 async def typed(flown: Cockpit, text: str) -> Palette:
-    """Open the palette, and type."""
     shown = await flown.open(Palette, "colon")
     shown.field.value = text
     return shown

@@ -155,7 +155,6 @@ async def test_a_key_that_would_change_something_says_why_not(
 
 
 def _told(app: Opened) -> int:
-    """How often it was said why not."""
     return app.notices.count(SAID)
 
 

@@ -33,7 +33,6 @@ ROW = re.compile(r"^\| `([\w.]+)` \| ([\w/]+\.py) \|", re.MULTILINE)
 
 
 def imports(tree: ast.AST, inside: bool = False) -> Iterator[tuple[ast.stmt, bool]]:
-    """Every import, and whether it is in a function."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node, inside

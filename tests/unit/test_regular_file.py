@@ -51,7 +51,6 @@ def in_time() -> Iterator[None]:
 
 
 def place(kind: str, file: Path) -> None:
-    """Put something of this kind at a path."""
     match kind:
         case "a FIFO":
             os.mkfifo(file)

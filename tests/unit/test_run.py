@@ -215,7 +215,6 @@ def test_news_that_a_reading_has_overtaken_does_not_move_the_head_back() -> None
 
 
 def run_of(times: list[float], step: int = 0, steps: int | None = None) -> Run:
-    """A chain with a step at each time, and a job that has come as far."""
     steps_taken = chain(*({"created_at": stamp(at)} for at in times))
     job = JobStatus(status="running", step=step, steps=steps)
     return Run().fold(TreeRead(checkpoints=tuple(steps_taken))).fold(JobChanged(job=job))

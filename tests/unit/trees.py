@@ -33,7 +33,6 @@ def checkpoint(position: int, parent: int, reward: float | None = None) -> Check
 
 
 def tree_of(parents: Sequence[int], head: int | None = None) -> Tree:
-    """A tree with these parents."""
     tree = Tree.of(checkpoint(position, parent) for position, parent in enumerate(parents))
     return tree.with_head(None if head is None else f"c{head}")
 

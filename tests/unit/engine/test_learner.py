@@ -37,7 +37,6 @@ def train(learner: Learner, steps: range, directory: Path) -> Path:
 
 
 def digest(path: Path) -> str:
-    """Of the whole file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
