@@ -220,11 +220,13 @@ async def tasks_of(http: httpx.AsyncClient, taskset: str = "arith") -> list[dict
     return list((await http.get(f"/v2/tasksets/{id_}/export")).json()["tasks"])
 
 
-async def submit(http: httpx.AsyncClient, model_id: str, **parameters: Any) -> str:
-    """Submit a run on the arith taskset; its id."""
+async def submit(
+    http: httpx.AsyncClient, model_id: str, taskset: str = "arith", **parameters: Any
+) -> str:
+    """Submit a run on a taskset; its id."""
     body = {
         "model_id": model_id,
-        "dataset": {"tasks": await tasks_of(http)},
+        "dataset": {"tasks": await tasks_of(http, taskset)},
         "config": {"parameters": parameters},
     }
     answer = await http.post("/v1/training/jobs", json=body)

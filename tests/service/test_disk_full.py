@@ -276,8 +276,7 @@ async def test_a_run_that_has_no_room_at_all_is_refused(
 ) -> None:
     await ran(http, model["id"], steps=1)
     monkeypatch.setattr("hud_tui.service.data_dir.free_bytes", lambda data_dir: 10)
-    body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}}
-    answer = await http.post("/v1/training/jobs", json={**body, "config": {"parameters": {}}})
+    answer = await _submit(http, model)
     assert answer.status_code == 507
     assert "10 are free" in detail(answer)
     assert (await http.get(f"/v1/training/jobs/{model['id']}/raw-status")).json()["step"] == 1

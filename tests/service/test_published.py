@@ -14,7 +14,7 @@ from hud_tui.service.engines.tiny.engine import TinyEngine, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, backward, forward, zeros
 from hud_tui.service.engines.tiny.training import load
 from hud_tui.service.service import Service
-from tests.conftest import calling, ended, tasks_of
+from tests.conftest import calling, ended, submit
 from tests.service.calls import Json, conversation, fork_from, traces_of, tree
 
 CLOCK = {"rollout_s", "train_s", "tokens_per_s"}
@@ -132,12 +132,7 @@ async def test_published_is_what_the_rollouts_say(tmp_path: Path) -> None:
     async with Service(tmp_path, TinyEngine()) as service, calling(service) as http:
         model = (await fork_from(http, "tiny/mixed-0.2M", "mixed rl")).json()
         chosen = {"steps": 3, "tasks_per_step": 16, "group_size": 2, "heldout_every": 2}
-        body = {
-            "model_id": model["id"],
-            "dataset": {"tasks": await tasks_of(http, "mixed")},
-            "config": {"parameters": {**chosen, "learning_rate": RATE}},
-        }
-        job = (await http.post("/v1/training/jobs", json=body)).json()["job_id"]
+        job = await submit(http, model["id"], "mixed", learning_rate=RATE, **chosen)
         status = await ended(http, job)
         rows, found = await tree(http, model["id"]), await samples(http, job)
     policies = [weights_path(model["base_model"]), *(tmp_path / r["checkpoint_name"] for r in rows)]

@@ -1,4 +1,4 @@
-"""A training loop of one's own, against the embedded service."""
+"""A training loop of one's own, and the README's, against the embedded service."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,10 +12,13 @@ from httpx import AsyncClient
 from hud_tui.audit_log import CommandLog
 from hud_tui.client import HudClient, Rollout, TrainingClient
 from hud_tui.errors import HudBadInput, HudConflict, HudNoKey, HudNotFound, HudRefused, HudUsage
+from hud_tui.local_service import stop
 from hud_tui.service.engines.base import Adam, Saved
 from hud_tui.service.service import Service
+from hud_tui.settings import read_paths
 from hud_tui.wire_training import Payload
 from tests.conftest import Served, fork
+from tests.live import training_loop
 from tests.service.calls import QUESTION, chat
 from tests.service.clients import fork_of, in_process
 from tests.service.losing import Losing
@@ -270,3 +273,19 @@ async def test_groups_sampled_at_once(trainer: TrainingClient) -> None:
     batch[1], batch[2] = batch[2], batch[1]
     with pytest.raises(HudBadInput, match="mixes the groups"):
         await trainer.forward_backward(batch, group_size=2)
+
+
+async def test_the_loop_starts_a_service_and_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind in ("STATE", "DATA", "CONFIG"):
+        monkeypatch.setenv(f"HUD_TUI_{kind}_DIR", str(tmp_path / kind.lower()))
+    learn = training_loop.train
+    monkeypatch.setattr(training_loop, "train", lambda trainer, steps: learn(trainer, 8))
+    try:
+        means = await training_loop.main()
+    finally:
+        await stop(read_paths())
+    assert len(means) == 8, "half of what it takes"
+    assert sum(means[-3:]) / 3 > sum(means[:3]) / 3 + 0.03
+    assert capsys.readouterr().out.count("mean reward") == 8

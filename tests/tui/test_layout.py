@@ -28,8 +28,8 @@ from hud_tui.tui.session import LOCAL
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.row_list import RowList
-from tests.conftest import Served
-from tests.tui.cockpit import grow
+from tests.conftest import Served, fork
+from tests.tui.cockpit import grow, grown
 from tests.tui.conftest import Connector, Opened, asked, settings_of
 
 AGAIN = Start(again=True)
@@ -82,13 +82,7 @@ def state(tmp_path: Path) -> Path:
 @pytest.fixture
 async def models(http: httpx.AsyncClient) -> list[Any]:
     """Two models of one's own, ``first`` with steps and the newer ``second`` with some too."""
-    base = (await http.get("/v2/models")).json()["items"][0]["id"]
-    made = []
-    for name in ("first", "second"):
-        body = {"source_model_id": base, "name": name}
-        made.append((await http.post("/v2/models/fork", json=body)).json())
-        await grow(http, made[-1]["id"], 3)
-    return made
+    return [await grown(http, name, 3) for name in ("first", "second")]
 
 
 def layout_file(state: Path, served: Served, key: str = "") -> Path:
@@ -261,17 +255,11 @@ async def test_a_salt_that_others_can_read_is_told_once_and_nothing_is_kept(
     assert not kept.exists()
 
 
-__all__ = ["state"]
-
-
 @pytest.fixture
 async def model(http: httpx.AsyncClient) -> Any:
     """A model with a straight run that folds, and a younger one without a step."""
-    base = (await http.get("/v2/models")).json()["items"][0]["id"]
-    body = {"source_model_id": base, "name": "mine"}
-    made = (await http.post("/v2/models/fork", json=body)).json()
-    await grow(http, made["id"], 14)
-    await http.post("/v2/models/fork", json={"source_model_id": base, "name": "other"})
+    made = await grown(http, "mine", 14)
+    await fork(http, "other")
     return made
 
 

@@ -1,4 +1,4 @@
-"""The store: values come back, two programs share a file, and what is broken is left alone."""
+"""What is kept on this machine: values, notes, moves, and what is known of a service."""
 
 import json
 import os
@@ -10,7 +10,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hud_tui.notebook import (
+    MOST_FILES,
+    MOST_GROUPED,
+    MOST_NODES,
+    MOVES_MOST,
+    NOTE_MOST,
+    SAME_S,
+    LastKnown,
+    Notebook,
+    file_of,
+    notebook_file,
+    read_last_known,
+    write_last_known,
+)
+from hud_tui.rl.head import Move
 from hud_tui.storage import MOST, JsonStore
+from hud_tui.tui.screens.base import offline_text
+from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+from tests.unit.trees import chain
 
 
 def store_in(directory: Path) -> JsonStore:
@@ -120,3 +138,214 @@ def test_a_place_that_cannot_be_written_to_is_no_trouble(tmp_path: Path) -> None
     nowhere = JsonStore()
     nowhere.write("look", {"a": 1})
     assert (nowhere.read("look"), nowhere.problems()) == ({}, [])
+
+
+URL, KEY, SCOPE = "https://api.hud.ai", "hud-secret-key-1234", "0123abcd"
+MODEL = Model(id="m", model_name="mine", is_trainable=True)
+
+
+def nodes(count: int, note: str = "") -> tuple[Checkpoint, ...]:
+    groups = [Group(task_slug="t" + note, rewards=[0.1, 1.0])]
+    taken = chain(*({"mean_reward": 0.1 + n, "groups": groups} for n in range(count)), head=False)
+    return tuple(taken)
+
+
+def known(count: int = 3, note: str = "") -> LastKnown:
+    return LastKnown(12.5, (MODEL,), MODEL, nodes(count, note), JobStatus(status="running"))
+
+
+def test_what_was_kept_is_there_again_for_its_owner_alone_and_has_no_key(tmp_path: Path) -> None:
+    file = file_of(tmp_path, SCOPE)
+    write_last_known(file, URL, known(), KEY)
+    assert read_last_known(file, URL) == known()
+    assert read_last_known(file, URL + ":8443") is None
+    assert read_last_known(file_of(tmp_path, "other"), URL) is None
+
+    file = file_of(tmp_path, SCOPE)
+    write_last_known(file, URL, known(note=KEY), KEY)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert KEY not in file.read_text() + file.name
+    found = read_last_known(file_of(tmp_path, SCOPE), URL)
+    assert found is not None
+    assert found.tree[2].groups[0].task_slug == "t***"
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_a_long_run_is_kept_in_part_and_a_few_services_are_remembered(tmp_path: Path) -> None:
+    write_last_known(file_of(tmp_path, SCOPE), URL, known(MOST_NODES + 10), KEY)
+    found = read_last_known(file_of(tmp_path, SCOPE), URL)
+    assert found is not None
+    assert [found.tree[0].id, found.tree[-1].id] == ["c10", f"c{MOST_NODES + 9}"]
+    assert sum(bool(node.groups) for node in found.tree) == MOST_GROUPED
+
+    for n in range(MOST_FILES + 3):
+        write_last_known(file_of(tmp_path, f"s{n}"), URL, known(1), KEY)
+        os.utime(file_of(tmp_path, f"s{n}"), (n, n))
+    assert len(os.listdir(tmp_path / "offline")) == MOST_FILES
+    assert read_last_known(file_of(tmp_path, f"s{MOST_FILES + 2}"), URL) is not None
+    assert read_last_known(file_of(tmp_path, "s0"), URL) is None
+
+
+def damaged() -> list[Any]:
+    write_of = {"format": 1, "service": URL, "at": 1.0, "models": [], "tree": [], "job": None}
+    whole = {**write_of, "model": MODEL.model_dump()}
+    return [
+        *({**whole, "format": 0}, {**whole, "service": "https://other"}, {**whole, "at": "noon"}),
+        *({**whole, "tree": [{}]}, {**whole, "models": 3}, {**whole, "job": 4}, write_of, [], 3),
+    ]
+
+
+@pytest.mark.parametrize("body", damaged(), ids=lambda body: str(body)[-40:])
+def test_another_format_counts_as_nothing(tmp_path: Path, body: Any) -> None:
+    file = file_of(tmp_path, SCOPE)
+    file.parent.mkdir()
+    file.write_text(json.dumps(body))
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) is None
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=80))
+def test_any_bytes_count_as_nothing(tmp_path: Path, body: bytes) -> None:
+    file = file_of(tmp_path, SCOPE)
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(body)
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) is None
+
+
+def test_a_half_written_file_counts_as_nothing_and_is_replaced(tmp_path: Path) -> None:
+    file = file_of(tmp_path, SCOPE)
+    write_last_known(file, URL, known(), KEY)
+    file.write_bytes(file.read_bytes()[:-20])
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) is None
+    write_last_known(file_of(tmp_path, SCOPE), URL, known(), KEY)
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) == known()
+
+
+def test_where_nothing_can_be_written_what_is_known_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "offline").write_text("")
+    write_last_known(file_of(tmp_path, SCOPE), URL, known(), KEY)
+    assert read_last_known(file_of(tmp_path, SCOPE), URL) is None
+
+
+@pytest.mark.parametrize(
+    ("past", "said"),
+    [
+        (5, "5 s ago"),
+        (720, "12 min ago"),
+        (7200, "2 h ago"),
+        (900_000, "10 d ago"),
+        (-9, "0 s ago"),
+    ],
+)
+def test_how_old_it_is(past: int, said: str) -> None:
+    assert said in offline_text(1.7e9 - past, 1.7e9)
+    assert "nothing has been read" in offline_text(None, 1.7e9)
+
+
+MOVE = Move("a", "b", ours=False, at=12.5)
+
+
+def test_what_was_noted_is_there_again_and_the_newest_moves(tmp_path: Path) -> None:
+    file = notebook_file(tmp_path, "m-1")
+    book = Notebook(file)
+    book.write("c1", "  good \x1b[31m ✎ ")
+    book.write("c2", "x" * (NOTE_MOST + 1))
+    book.add(MOVE)
+    again = Notebook(file)
+    assert again.notes == {"c1": "good \x1b[31m ✎", "c2": "x" * NOTE_MOST}
+    assert again.moves == [MOVE]
+    again.write("c1", " ")
+    assert "c1" not in Notebook(file).notes
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+    book = Notebook(None)
+    for number in range(MOVES_MOST + 3):
+        book.add(Move(None, str(number)))
+    assert len(book.moves) == MOVES_MOST
+    assert book.moves[-1].after == str(MOVES_MOST + 2)
+
+
+def test_two_apps_do_not_undo_each_other_and_there_and_back_again_is_three_moves(
+    tmp_path: Path,
+) -> None:
+    file = notebook_file(tmp_path, "m-1")
+    one, other = Notebook(file), Notebook(file)
+    one.write("c1", "mine")
+    other.write("c2", "yours")
+    one.add(MOVE)
+    assert Notebook(file).notes == {"c1": "mine", "c2": "yours"}
+    assert Notebook(file).moves == [MOVE]
+
+    file = notebook_file(tmp_path, "m-2")
+    one, other = Notebook(file), Notebook(file)
+    moves = [Move("a", "b", at=1.0), Move("b", "a", at=2.0), Move("a", "b", at=3.0)]
+    for move in moves:
+        one.add(move)
+    for move in moves:
+        other.add(Move(move.before, move.after, ours=False, at=move.at - 0.5))
+    assert Notebook(file).moves == moves
+
+
+OURS, SEEN = Move("a", "b", at=12.9), Move("a", "b", ours=False, at=12.5)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "stored"),
+    [
+        (OURS, SEEN, Move("a", "b", at=12.9)),
+        (SEEN, OURS, Move("a", "b", at=12.5)),
+        (SEEN, SEEN, SEEN),  # two apps were told of somebody else's
+        (OURS, Move("a", "b", ours=False), OURS),  # a poll does not tell when
+        (Move("a", "b", ours=False), OURS, OURS),
+        (OURS, Move("a2", "b", ours=False, at=12.5), Move("a2", "b", at=12.9)),  # a step between
+        (Move("a2", "b", ours=False, at=12.5), OURS, Move("a2", "b", at=12.5)),
+    ],
+)
+def test_two_apps_record_a_move_once(tmp_path: Path, first: Move, then: Move, stored: Move) -> None:
+    file = notebook_file(tmp_path, "m-1")
+    one, other = Notebook(file), Notebook(file)
+    one.add(first)
+    other.add(then)
+    assert Notebook(file).moves == [stored]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        Move("a", "b", ours=False, at=OURS.at + SAME_S + 1),
+        Move("a", "b", at=OURS.at + 1),  # made by both: two moves
+        Move("b", "a", ours=False, at=OURS.at),
+    ],
+)
+def test_another_move_is_another_line(tmp_path: Path, later: Move) -> None:
+    file = notebook_file(tmp_path, "m-1")
+    Notebook(file).add(OURS)
+    Notebook(file).add(later)
+    assert Notebook(file).moves == [OURS, later]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"notes": 3, "moves": []}', '{"notes": {}}'])
+def test_a_file_that_cannot_be_read_is_put_aside(tmp_path: Path, text: str) -> None:
+    file = notebook_file(tmp_path, "m-1")
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    book = Notebook(file)
+    book.write("c1", "new")
+    assert Notebook(file).notes == {"c1": "new"}
+    assert file.with_suffix(".unreadable").read_text() == text
+
+
+def test_a_model_s_id_names_no_other_place_and_what_cannot_be_written_stays_known(
+    tmp_path: Path,
+) -> None:
+    for hostile in ("../../etc/passwd", "a/b", "", "x" * 300, "\udcff"):
+        file = notebook_file(tmp_path, hostile)
+        assert file.parent == tmp_path / "models"
+        assert len(file.name) < 80
+
+    (tmp_path / "models").write_text("in the way")
+    book = Notebook(notebook_file(tmp_path, "m-1"))
+    with pytest.raises(OSError, match="exists"):
+        book.write("c1", "kept")
+    assert book.notes == {"c1": "kept"}
