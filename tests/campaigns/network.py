@@ -12,9 +12,10 @@ import logging
 import os
 import random
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -207,25 +208,17 @@ async def stop(stage: Stage, job_id: str) -> None:
     await ended(stage.http, job_id)
 
 
-async def cancel_one(stage: Stage) -> Found:
+async def steered(stage: Stage, flag: str, wanted: Sequence[str]) -> Found:
+    """A run is cancelled, or resumed after it was."""
     model = await fork(stage.http, stage.name())
     job_id = await submit(stage.http, model["id"], **ENDLESS)
-    said = await stage.command("jobs", job_id, "--cancel", "-y")
+    if flag == "--resume":
+        await stop(stage, job_id)
+    said = await stage.command("jobs", job_id, flag, "-y")
     await stage.line.settled()
     status = (await stage.http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()["status"]
     await stop(stage, job_id)
-    return said, int(status == "cancelled")
-
-
-async def resume_one(stage: Stage) -> Found:
-    model = await fork(stage.http, stage.name())
-    job_id = await submit(stage.http, model["id"], **ENDLESS)
-    await stop(stage, job_id)
-    said = await stage.command("jobs", job_id, "--resume", "-y")
-    await stage.line.settled()
-    status = (await stage.http.get(f"/v1/training/jobs/{job_id}/raw-status")).json()["status"]
-    await stop(stage, job_id)
-    return said, int(status in ("queued", "running"))
+    return said, int(status in wanted)
 
 
 async def pin_one(stage: Stage) -> Found:
@@ -319,8 +312,8 @@ VERBS: dict[str, Verb] = {
     "head": set_the_head,
     "trainer.set_head": set_by_trainer,
     "run": run_one,
-    "cancel": cancel_one,
-    "resume": resume_one,
+    "cancel": partial(steered, flag="--cancel", wanted=("cancelled",)),
+    "resume": partial(steered, flag="--resume", wanted=("queued", "running")),
     "pin": pin_one,
     "upload": upload_one,
     "trainer.step": step_one,
