@@ -67,7 +67,6 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     hud: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(headless_traces, "PAGE", 7)
-    monkeypatch.setattr(headless_traces, "MOST", 10)
     job_id = (await hud(*RUN, "2")).data["job_id"]
     whole = await hud("traces", job_id, "--all")
     traces = [trace for page in whole.documents for trace in page["data"]["traces"]]
@@ -79,11 +78,11 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     assert [page["data"]["offset"] for page in whole.documents[:2]] == [0, 7]
     newest = await hud("traces", job_id)
     assert (newest.code, newest.kind) == (0, "traces")
-    assert [trace["id"] for trace in newest.data["traces"]] == ids[-10:]
-    assert newest.data["omitted"] == newest.data["offset"] == len(ids) - 10
-    assert f"{len(ids) - 10} older rollouts omitted" in newest.err
-    last = await hud("traces", job_id, "--limit", "1")
-    assert [trace["id"] for trace in last.data["traces"]] == ids[-1:]
+    assert [trace["id"] for trace in newest.data["traces"]] == ids[-7:]
+    assert newest.data["omitted"] == newest.data["offset"] == len(ids) - 7
+    assert f"{len(ids) - 7} older rollouts omitted" in newest.err
+    last = await hud("traces", job_id, "--limit", "10")
+    assert [trace["id"] for trace in last.data["traces"]] == ids[-10:]
     step = await hud("traces", job_id, "--step", "1", "--limit", "1000")
     assert {trace["step"] for trace in step.data["traces"]} == {1}
     total = len(step.data["traces"])
