@@ -215,7 +215,6 @@ async def fork(http: httpx.AsyncClient, name: str = "arith rl") -> dict[str, Any
 
 
 async def tasks_of(http: httpx.AsyncClient, taskset: str = "arith") -> list[dict[str, Any]]:
-    """The rows of a taskset."""
     id_ = (await http.get(f"/v2/tasksets/by-name/{taskset}")).json()["taskset_id"]
     return list((await http.get(f"/v2/tasksets/{id_}/export")).json()["tasks"])
 

@@ -59,7 +59,6 @@ def next_steps(first: int, count: int) -> Iterator[list[Event]]:
 
 
 def take(stage: Stage, events: list[Event]) -> None:
-    """Take a step, and draw it."""
     run = stage.scene
     for event in events:
         run = run.fold(event)

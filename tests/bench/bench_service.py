@@ -99,7 +99,6 @@ class Load:
 
 
 def asked_for(http: httpx.AsyncClient, model_id: str, etag: str) -> bytes:
-    """A request for the tree, as bytes."""
     return (
         f"GET /v2/models/{model_id}/checkpoints HTTP/1.1\r\nHost: {http.base_url.netloc.decode()}"
         f"\r\nAuthorization: {http.headers['authorization']}\r\nIf-None-Match: {etag}\r\n\r\n"

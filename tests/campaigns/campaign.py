@@ -78,7 +78,6 @@ class Plan:
         return random.Random(self.seed)
 
     def more(self, report: Report) -> bool:
-        """Whether there is more to do."""
         in_time = self.minutes is None or monotonic() - self.begun < self.minutes * 60
         return in_time and (self.count is None or report.done < self.count)
 

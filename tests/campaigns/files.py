@@ -418,8 +418,6 @@ def written_keys(place: Path, hostile: Path) -> Iterator[Path]:
 
 @dataclass
 class Round:
-    """One hostile file."""
-
     number: int
     random: Random
     place: Path
@@ -475,7 +473,6 @@ async def reading(data: Path) -> AsyncIterator[tuple[Reader, str]]:
 
 @contextmanager
 def _place(top: str) -> Iterator[Path]:
-    """An empty directory for a round."""
     place = Path(top, "round")
     place.mkdir()
     yield place

@@ -44,8 +44,6 @@ KINDS = ("crashes", "hangs", "leaks")
 
 
 class Target:
-    """The service under attack."""
-
     def __init__(self, ready: ServiceReady, process: asyncio.subprocess.Process, log: Path) -> None:
         self.url, self.key, self.process, self.log = ready.url, ready.api_key, process, log
         self.port = int(ready.url.rpartition(":")[2])
@@ -61,8 +59,6 @@ class Target:
 
 @dataclass(frozen=True)
 class Line:
-    """One connection to it."""
-
     target: Target
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -85,7 +81,6 @@ class Line:
             await self.send(b"%x\r\n%s\r\n" % (len(piece), piece))
 
     async def ask(self, head: bytes) -> None:
-        """The same question without a pause."""
         while not self.reader.at_eof():
             await self.send(head)
             await self.reader.readuntil(b"\r\n\r\n")

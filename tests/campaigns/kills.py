@@ -102,8 +102,6 @@ class Running:
 
 
 class Acknowledged:
-    """What clients were told was done."""
-
     def __init__(self) -> None:
         self.models: set[str] = set()
         self.steps: dict[str, set[str]] = {}

@@ -24,8 +24,6 @@ STAND_IN = "tests.rollouts.stand_in"
 
 
 class StandIn(WorkerProcess):
-    """The stand-in in the worker's place."""
-
     def words(self) -> list[str]:
         return [sys.executable, "-m", STAND_IN]
 

@@ -107,8 +107,6 @@ WITHOUT_A_PLACE = ("is_killed", "is_terminated")
 
 @dataclass
 class Told:
-    """What was told of one rollout."""
-
     failure: dict[str, Any] | None = None
     where: dict[str, Any] | None = None
     exited: dict[str, Any] | None = None
@@ -117,8 +115,6 @@ class Told:
 
 
 class Hosted:
-    """A host, and its rollouts by number."""
-
     def __init__(self, process: Process, source: Path) -> None:
         self._process, self._source = process, source
         self.told: list[Told] = []

@@ -27,8 +27,6 @@ Configure = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Result:
-    """What a command did."""
-
     code: int
     documents: list[dict[str, Any]]
     err: str

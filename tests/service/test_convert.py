@@ -150,8 +150,6 @@ def write(folder: Path, rows: Any) -> None:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Convert:
-    """Runs `convert` with these words."""
-
     def run(*argv: str) -> Result:
         capsys.readouterr()
         code = main(["--headless", "convert", *argv])

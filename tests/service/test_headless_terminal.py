@@ -31,11 +31,9 @@ class Terminal:
         self._keyboard = keyboard
 
     async def prompt(self) -> str:
-        """What is asked."""
         return await self.asked("[y/N] ")
 
     async def asked(self, ending: str) -> str:
-        """What is said up to this."""
         assert self.process.stderr is not None
         async with asyncio.timeout(PATIENCE_S):
             return (await self.process.stderr.readuntil(ending.encode())).decode()

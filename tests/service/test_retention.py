@@ -31,7 +31,7 @@ from tests.service.calls import (
     tree,
 )
 from tests.service.clients import in_process
-from tests.service.test_trace_inputs import rollout
+from tests.service.test_training import rollout
 from tests.toy_engine import ToyEngine
 
 

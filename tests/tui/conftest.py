@@ -292,7 +292,6 @@ class Opened:
 
     @property
     def run(self) -> Run:
-        """The followed model's run, as it is on the screen."""
         return run_of(self.app)
 
     async def press(self, *keys: str, then: str = "") -> None:

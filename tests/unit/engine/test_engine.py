@@ -49,7 +49,6 @@ def asked(seed: int, count: int = 1) -> list[SampleRequest]:
 
 
 def worker_of(engine: TinyEngine) -> int:
-    """The id of its worker's process."""
     pid = engine._worker.pid
     assert pid is not None
     return pid
