@@ -176,8 +176,8 @@ def runs(args: argparse.Namespace) -> int:
         which = command_of(args, "runs", "RUN", "--name", "TEXT")
         raise HudUsage("--name and --note are for one run", f"say which: {which}")
     columns(args.columns or "")  # what is invalid in these raises before the service is asked
-    sort_rows([], args.sort or "")
-    parse_filter(args.filter or "", time())
+    sort_rows([], args.sort or "", 0)
+    parse_filter(args.filter or "", 0)
     return asyncio.run(run_connected(_work, args, connector_of(args)))
 
 
@@ -199,9 +199,9 @@ async def _work(client: HudClient, args: argparse.Namespace) -> int:
     found = sort_rows([row for row in rows if keep(row)], args.sort or "", now)
     shown = found[: args.limit]
     if args.headless:
-        emit("runs", _document(args, table, len(found), shown))
+        emit("runs", _document(args, table, len(found), shown, now))
     else:
-        _print(args, table, len(found) - len(shown), shown)
+        _print(args, table, len(found) - len(shown), shown, now)
     return 0
 
 
@@ -220,27 +220,26 @@ async def _change(
         await client.rename_job(row.id, args.name)
     after = {each.id: each for each in await table.read([row.id])}.get(row.id, row)
     noted = f"  {after.note}" if after.note else ""
-    show(args, "run", {"run": run_document(after)}, f"{after.id[:8]}  {after.name}{noted}")
+    show(args, "run", {"run": run_document(after, time())}, f"{after.id[:8]}  {after.name}{noted}")
     return 0
 
 
-def run_document(row: RunRow) -> dict[str, Any]:
-    """A run in documents: its row and derived values."""
+def run_document(row: RunRow, now: float) -> dict[str, Any]:
+    """A run in documents: its row and derived values at `now` (Unix seconds)."""
     found = {one.name: plain(getattr(row, one.name)) for one in fields(row)}
-    now = time()
     derived = {"step_s": row.step_s, "eta_s": row.left_s(now), "silent_s": row.silent_s(now)}
     return {**found, "active": row.active, **derived}
 
 
 def _document(
-    args: argparse.Namespace, table: RunList, matched: int, shown: Sequence[RunRow]
+    args: argparse.Namespace, table: RunList, matched: int, shown: Sequence[RunRow], now: float
 ) -> dict[str, Any]:
     chosen = columns(args.columns or "")
 
     def row(one: RunRow) -> dict[str, Any]:
         if not args.columns:
-            return run_document(one)
-        return {"id": one.id, **{column.key: plain(column.value(one)) for column in chosen}}
+            return run_document(one, now)
+        return {"id": one.id, **{column.key: plain(column.value(one, now)) for column in chosen}}
 
     document: dict[str, Any] = {
         "total": len(table.rows),
@@ -250,7 +249,7 @@ def _document(
         "runs": [row(one) for one in shown],
     }
     if args.group:
-        document["groups"] = [_group_document(one) for one in group_rows(shown, args.group)]
+        document["groups"] = [_group_document(one) for one in group_rows(shown, args.group, now)]
     if len(args.run) > 1:
         diff = differences(shown)
         document["differences"] = {
@@ -266,8 +265,10 @@ def _group_document(group: RunGroup) -> dict[str, Any]:
     return {"keys": dict(group.keys), "runs": ids, "reward": group.mean, "std": group.std}
 
 
-def _print(args: argparse.Namespace, table: RunList, omitted: int, shown: Sequence[RunRow]) -> None:
-    _print_rows(shown, columns(args.columns or ""), args.group or "")
+def _print(
+    args: argparse.Namespace, table: RunList, omitted: int, shown: Sequence[RunRow], now: float
+) -> None:
+    _print_rows(shown, columns(args.columns or ""), args.group or "", now)
     if len(args.run) > 1:
         _print_differences(shown)
     if not shown:
@@ -278,13 +279,15 @@ def _print(args: argparse.Namespace, table: RunList, omitted: int, shown: Sequen
         print_notice(table.source_text)
 
 
-def _print_rows(rows: Sequence[RunRow], chosen: Sequence[Column], group_by: str) -> None:
-    """One heading over all runs; of groups, each with its title above its runs."""
-    groups = group_rows(rows, group_by) if group_by else []
-    rows, now = [row for group in groups for row in group.rows] or rows, time()
+def _print_rows(
+    rows: Sequence[RunRow], chosen: Sequence[Column], group_by: str, now: float
+) -> None:
+    """One heading over all runs; if they are grouped, each group's title above its runs."""
     if not rows:
         return
-    cells = [[_cell(column.text(row, now)) for column in chosen] for row in rows]
+    groups = group_rows(rows, group_by, now) if group_by else []
+    ordered = [row for group in groups for row in group.rows] if groups else rows
+    cells = [[_cell(column.text(row, now)) for column in chosen] for row in ordered]
     table = [[column.title for column in chosen], *cells]
     right = [place for place, column in enumerate(chosen) if column.number]
     heading, *lines = aligned(table, right)

@@ -1,7 +1,8 @@
 """The table of all runs, whichever model they trained and whoever took their steps.
 
 A row is what a run was given (model, starting checkpoint, taskset, parameters) and its results
-(reward, held-out reward, evaluation, alarms). Rows are sorted and filtered by any column.
+(reward, held-out reward, evaluation, alarms). Rows are sorted and filtered by any column; what
+differs between runs, and groups of them, are in `hud_tui.rl.sweep`.
 """
 
 import json
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import isfinite
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
@@ -171,7 +173,8 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
     )
 
 
-IDLE = "frac_reward_zero_std"
+NO_GRADIENT = "frac_reward_zero_std"
+"""A step's share of zero-variance groups."""
 ENDS = 5
 """Number of steps averaged for a run's reward at its beginning and at its end."""
 MOST_POINTS = 32
@@ -184,6 +187,7 @@ def ends_of(steps: int) -> int:
 
 
 UNREAD = JobStatus(status="")
+"""Stands for a status that was not read."""
 
 
 def row_of_job(
@@ -240,7 +244,8 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
     evaluations = (heldout_evaluation(node.evaluations) for node in reversed(steps))
     evaluation = next((each for each in evaluations if each is not None), None)
     rollouts = sum(node.num_traces or 0 for node in steps)
-    idle = sum((_metric(node, IDLE) or 0.0) * (node.num_traces or 0) for node in steps)
+    idle = sum((_metric(node, NO_GRADIENT) or 0.0) * (node.num_traces or 0) for node in steps)
+    is_reported = _metric(newest, NO_GRADIENT) is not None
     found = replace(
         row,
         whole=True,
@@ -252,7 +257,7 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
         points=tuple(thinned(rewards)),
         heldout=_metric(scored, HELDOUT) if scored is not None else None,
         heldout_rollouts=(heldout_rollouts_of(scored) or None) if scored is not None else None,
-        no_gradient=idle / rollouts if rollouts and _metric(newest, IDLE) is not None else None,
+        no_gradient=idle / rollouts if rollouts and is_reported else None,
         step=max(row.step, len(steps)),
         tokens=sum(node.num_tokens or 0 for node in steps) or row.tokens,
         duration_s=times[-1] - (row.created_at or times[0]) if times else None,
@@ -260,8 +265,12 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
     )
     if evaluation is None:
         return found
-    mean, of = evaluation.mean_reward, evaluation.num_traces
-    return replace(found, heldout=mean, heldout_rollouts=of, evaluation=evaluation)
+    return replace(
+        found,
+        heldout=evaluation.mean_reward,
+        heldout_rollouts=evaluation.num_traces,
+        evaluation=evaluation,
+    )
 
 
 def _metric(node: Checkpoint, key: str) -> float | None:
@@ -329,11 +338,11 @@ class Column:
     key: str
     """Name in ``--columns``, ``--sort`` and filters."""
     title: str
-    value: Callable[[RunRow], Value]
-    """Value for sorting and filtering; None if it is missing, which sorts last in both
-    directions."""
+    value: Callable[[RunRow, float], Value]
+    """Value for sorting, grouping and documents, given the time in Unix seconds; None if it is
+    missing, which sorts last in both directions."""
     text: Callable[[RunRow, float], str]
-    """Displayed text, given the time in Unix seconds."""
+    """Displayed text; arguments as of `value`."""
     number: bool = True
     """Whether it is numeric: aligned to the right, and sorted largest first at the first key
     press."""
@@ -348,7 +357,7 @@ def _text_column(key: str, title: str, get: Callable[[RunRow], str]) -> Column:
     def text(row: RunRow, now: float) -> str:
         return get(row) or "–"
 
-    return Column(key, title, lambda row: get(row) or None, text, number=False)
+    return Column(key, title, lambda row, now: get(row) or None, text, number=False)
 
 
 def _number_column(
@@ -361,7 +370,7 @@ def _number_column(
         value = get(row)
         return "–" if value is None else write(value)
 
-    return Column(key, title, get, text)
+    return Column(key, title, lambda row, now: get(row), text)
 
 
 def _eta_text(row: RunRow, now: float) -> str:
@@ -408,7 +417,7 @@ def _reward_text(row: RunRow, now: float) -> str:
     return f"{short(row.reward_first)} → {short(row.reward)}"
 
 
-def _trend_text(row: RunRow) -> str:
+def _trend_text(row: RunRow, now: float) -> str:
     return "–" if len(row.points) == 1 else sparkline(row.points)
 
 
@@ -426,7 +435,7 @@ def _alarm_text(row: RunRow, now: float) -> str:
     return f"{row.alarms} {row.alarm}".strip() if row.alarms else "0"
 
 
-def _alarm_value(row: RunRow) -> float | None:
+def _alarm_value(row: RunRow, now: float) -> float | None:
     """Sort key: most severe level first, then number of alarms."""
     ranks = {"": 0, "info": 1, "warn": 2, "critical": 3}
     return None if row.alarms is None else ranks.get(row.alarm, 0) + min(row.alarms, 99) / 100
@@ -477,26 +486,26 @@ COLUMNS: Mapping[str, Column] = {
         _number_column("group", "group", lambda row: row.group_size, "{:.0f}".format),
         _number_column("seed", "seed", lambda row: row.seed, "{:.0f}".format),
         _text_column("engine", "engine", lambda row: row.engine),
-        Column("reward", "reward", lambda row: row.reward, _reward_text),
-        Column("spark", "trend", lambda row: _gain(row), lambda row, now: _trend_text(row), False),
-        Column("heldout", "held-out", lambda row: row.heldout, _heldout_text),
+        Column("reward", "reward", lambda row, now: row.reward, _reward_text),
+        Column("spark", "trend", lambda row, now: _gain(row), _trend_text, False),
+        Column("heldout", "held-out", lambda row, now: row.heldout, _heldout_text),
         Column(
             "eval",
             "evaluation",
-            lambda row: None if row.evaluation is None else row.evaluation.mean_reward,
+            lambda row, now: None if row.evaluation is None else row.evaluation.mean_reward,
             lambda row, now: evaluation_text(row.evaluation),
         ),
         _number_column("nograd", "no gradient", lambda row: row.no_gradient, _percent),
         Column("alarms", "alarms", _alarm_value, _alarm_text),
-        Column("steps", "steps", lambda row: row.step, _step_text),
+        Column("steps", "steps", lambda row, now: row.step, _step_text),
         _number_column("tokens", "tokens", lambda row: row.tokens or None),
         _number_column("duration", "duration", lambda row: row.duration_s, duration_text),
-        Column("eta", "ETA", lambda row: row.eta_s, _eta_text),
+        Column("eta", "ETA", RunRow.left_s, _eta_text),
         _text_column("state", "state", lambda row: row.status),
         Column(
             "age",
             "age",
-            lambda row: None if row.created_at is None else -row.created_at,
+            lambda row, now: None if row.created_at is None else -row.created_at,
             lambda row, now: age(row.created_at, now),
         ),
         _text_column("sweep", "sweep", lambda row: row.sweep),
@@ -566,7 +575,7 @@ def columns(text: str) -> list[Column]:
 def _parameter(key: str) -> Column:
     name = key.removeprefix(PARAMETER)
 
-    def value(row: RunRow) -> Value:
+    def value(row: RunRow, now: float) -> Value:
         found = row.parameters.get(name)
         return found if found is None or isinstance(found, int | float | str) else value_text(found)
 
@@ -592,14 +601,13 @@ def value_text(value: object) -> str:
 # Sorting and filtering.
 
 
-def sort_rows(rows: Iterable[RunRow], by: str, now: float = 0.0) -> list[RunRow]:
-    """Sort by columns, separated by commas; ``-`` before one sorts the largest first, e.g.
-    ``model,-reward``. The sort is stable; missing values come last.
+def sort_rows(rows: Iterable[RunRow], by: str, now: float) -> list[RunRow]:
+    """Sort by columns. The sort is stable; missing values come last.
 
     Args:
-        rows: The runs.
-        by: As above.
-        now: Unix seconds, from which on a stalled run has no ETA.
+        by: Columns, separated by commas; ``-`` before one sorts the largest first, e.g.
+            ``model,-reward``.
+        now: Unix seconds; a loop that is stalled then has no ETA.
 
     Raises:
         HudUsage: No such column.
@@ -608,8 +616,7 @@ def sort_rows(rows: Iterable[RunRow], by: str, now: float = 0.0) -> list[RunRow]
     for word in reversed([word.strip() for word in by.split(",") if word.strip()]):
         down = word.startswith("-")
         value = column(word.removeprefix("-")).value
-        value = partial(RunRow.left_s, now=now) if word.removeprefix("-") == "eta" else value
-        keyed = [(value(row), row) for row in found]
+        keyed = [(value(row, now), row) for row in found]
         known = [(_key(key), row) for key, row in keyed if key is not None]
         known.sort(key=lambda pair: pair[0], reverse=down)  # reverse keeps the order of equals
         found = [*(row for _, row in known), *(row for key, row in keyed if key is None)]
@@ -621,16 +628,12 @@ def _key(value: str | float) -> tuple[int, Any]:
     return (1, value.casefold()) if isinstance(value, str) else (0, value)
 
 
-def _text_of(key: str) -> Callable[[RunRow], str]:
-    return lambda row: str(COLUMNS[key].value(row) or "")
-
-
 TEXTS: Mapping[str, Callable[[RunRow], str]] = {
-    **{key: _text_of(key) for key in ("name", "model", "taskset", "loss", "engine", "state")},
-    **{key: _text_of(key) for key in ("sweep", "id", "note")},
-    "from": _text_of("start"),
-    "start": _text_of("start"),
-    "kind": lambda row: row.kind,
+    **{key: attrgetter(key) for key in ("model", "taskset", "start", "loss", "engine", "kind")},
+    **{key: attrgetter(key) for key in ("sweep", "id", "note")},
+    "name": lambda row: row.title,
+    "from": lambda row: row.start,
+    "state": lambda row: row.status,
     "alarm": lambda row: f"{row.alarm} {row.alarm_title}",
 }
 NUMBERS: Mapping[str, Callable[[RunRow], float | None]] = {
@@ -644,7 +647,6 @@ NUMBERS: Mapping[str, Callable[[RunRow], float | None]] = {
     "eval": lambda row: None if row.evaluation is None else row.evaluation.mean_reward,
     "nograd": lambda row: row.no_gradient,
     "duration": lambda row: row.duration_s,
-    "eta": lambda row: row.eta_s,
     "first": lambda row: row.reward_first,
     "gain": _gain,
     "alarms": lambda row: row.alarms,
@@ -674,7 +676,7 @@ def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
 
     Args:
         expression: As typed.
-        now: Unix seconds that ages are relative to, and from which on a stalled run has no ETA.
+        now: Unix seconds that ages are relative to; a loop that is stalled then has no ETA.
 
     Raises:
         HudUsage: An invalid term; the message names it.
@@ -690,7 +692,7 @@ def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
             return lambda row: _number(row.parameters.get(name), None)
         return NUMBERS.get(key)
 
-    names = [*NUMBERS, "age", f"{PARAMETER}NAME"]
+    names = [*NUMBERS, "age", "eta", f"{PARAMETER}NAME"]
     return parse_terms(expression, Fields("run", words, TEXTS, TRAITS, number, names))
 
 

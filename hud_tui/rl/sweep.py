@@ -9,7 +9,6 @@ wait.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import product
 from statistics import fmean, stdev
 from typing import Any
@@ -549,26 +548,27 @@ def _is_column(key: str) -> bool:
 DIFFERS = "differs"
 
 
-def group_rows(rows: Sequence[RunRow], by: str) -> list[RunGroup]:
+def group_rows(rows: Sequence[RunRow], by: str, now: float) -> list[RunGroup]:
     """Group rows; groups and the rows in them keep their order.
 
     Args:
         rows: Sorted.
         by: Columns or ``param.NAME``, separated by commas; ``differs`` for all settings in which
             these rows differ except the seed, so that a group is a setting with its repetitions.
+        now: Unix seconds, for values that depend on it.
 
     Raises:
         HudUsage: No such column.
     """
-    chosen: list[tuple[str, Callable[[RunRow], object]]]
+    chosen: list[tuple[str, list[object]]]
     if by.strip() == DIFFERS:
-        chosen = [(key, partial(setting, key=key)) for key in _apart(rows)]
+        chosen = [(key, [setting(row, key) for row in rows]) for key in _apart(rows)]
     else:
         columns = [column(word) for word in by.split(",") if word.strip()]
-        chosen = [(_named(one), one.value) for one in columns]
+        chosen = [(_named(one), [one.value(row, now) for row in rows]) for one in columns]
     found: dict[tuple[tuple[str, str], ...], list[RunRow]] = {}
-    for row in rows:
-        keys = tuple((name, value_text(get(row))) for name, get in chosen)
+    for place, row in enumerate(rows):
+        keys = tuple((name, value_text(values[place])) for name, values in chosen)
         found.setdefault(keys, []).append(row)
     return [_group(keys, alike) for keys, alike in found.items()]
 

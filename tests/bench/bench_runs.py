@@ -63,8 +63,8 @@ def series(number: int) -> RunSeries:
 
 def table(known: list[RunRow]) -> None:
     keep = parse_filter("lr:3e-4 reward>-.9 group:8..16 mixed", 1e9)
-    sort_rows([row for row in known if keep(row)], "-reward")
-    sort_rows(known, "model,-reward")
+    sort_rows([row for row in known if keep(row)], "-reward", 1e9)
+    sort_rows(known, "model,-reward", 1e9)
 
 
 def seed_runs(db: Db, model_id: str) -> None:

@@ -71,14 +71,14 @@ def ids(rows: list[RunRow]) -> str:
     ],
 )
 def test_rows_are_sorted_stably_with_what_is_missing_last(by: str, wanted: str) -> None:
-    assert ids(sort_rows(ROWS, by)) == wanted
+    assert ids(sort_rows(ROWS, by, NOW)) == wanted
 
 
 @given(st.lists(st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])), max_size=30))
 def test_any_order_has_the_same_rows(rewards: list[float | None]) -> None:
     rows = [run(str(n), reward=reward) for n, reward in enumerate(rewards)]
     for by in ("reward", "-reward"):
-        found = sort_rows(rows, by)
+        found = sort_rows(rows, by, NOW)
         assert sorted(map(id, found)) == sorted(map(id, rows))
         known = [row.reward for row in found if row.reward is not None]
         assert known == sorted(known, reverse=by[0] == "-")
@@ -163,7 +163,8 @@ def test_every_column_shows_an_empty_row_and_a_full_one(key: str) -> None:
 
 def test_a_column_may_be_a_parameter_and_an_evaluation_may_have_no_interval() -> None:
     tokens, row = column("param.max_tokens"), run("a", parameters={"max_tokens": 20})
-    assert (tokens.value(row), tokens.text(row, NOW), tokens.text(run("b"), NOW)) == (20, "20", "–")
+    assert (tokens.value(row, NOW), tokens.text(row, NOW)) == (20, "20")
+    assert tokens.text(run("b"), NOW) == "–"
     assert evaluation_text(Evaluation(mean_reward=0.5, num_tasks=3, num_traces=6)) == ".500 3×2"
     assert evaluation_text(None) == "–"
 
@@ -240,7 +241,7 @@ def test_a_held_out_reward_that_was_never_evaluated_says_of_how_many_rollouts_it
     told = RECORD.model_copy(update={"evaluation": None, "num_heldout_traces": 36})
     row, unsaid = row_of(told), row_of(told.model_copy(update={"num_heldout_traces": None}))
     assert COLUMNS["heldout"].text(row, NOW) == ".710 (36)"
-    assert COLUMNS["heldout"].value(row) == 0.71
+    assert COLUMNS["heldout"].value(row, NOW) == 0.71
     assert COLUMNS["heldout_n"].text(row, NOW) == "36"
     assert COLUMNS["heldout"].text(unsaid, NOW) == ".710"
     assert COLUMNS["heldout_n"].text(unsaid, NOW) == "–"
@@ -257,13 +258,19 @@ def test_a_loop_outside_the_service_without_a_step_is_stalled_and_has_no_end_in_
     assert loop_left(loop, NOW + 14) == "50 s left"
     assert (loop.silent_s(NOW + 180), eta.text(loop, NOW + 180)) == (180, "stalled")
     assert loop_left(loop, NOW + 180) == "no step for 3m00s"
-    going = replace(loop, id="g", stepped_at=NOW + 170, step=9)
-    for now, order, within in ((NOW, "lg", "lg"), (NOW + 180, "gl", "g")):
-        assert ids(sort_rows([going, loop], "eta", now)) == order
+    going = replace(loop, id="g", stepped_at=NOW + 170, step=9, duration_s=54.0)
+    for now, order, within, left in (
+        (NOW, "lg", "lg", [50, 66]),
+        (NOW + 180, "gl", "g", [66, None]),
+    ):
+        found = sort_rows([going, loop], "eta", now)
+        assert ids(found) == order
         assert ids([one for one in (loop, going) if parse_filter("eta<90", now)(one)]) == within
-    document = run_document(loop)
-    assert document["eta_s"] is None
-    assert document["silent_s"] > 180
+        assert [eta.value(one, now) for one in found] == left
+        assert [run_document(one, now)["eta_s"] for one in found] == left
+    [group] = group_rows([loop], "eta", NOW + 180)
+    assert dict(group.keys) == {"ETA": "–"}
+    assert run_document(loop, NOW + 180)["silent_s"] == 180
     for other in ({"status": "completed"}, {"kind": "training"}, {"stepped_at": None}):
         assert replace(loop, **other).silent_s(NOW + 180) is None
 
@@ -317,7 +324,7 @@ def test_groups_are_settings_and_their_repetitions() -> None:
         run(f"{lr}{seed}", parameters={"learning_rate": lr, "seed": seed}, reward=reward)
         for lr, seed, reward in ((1e-4, 0, 0.5), (3e-4, 0, 0.8), (1e-4, 1, 0.7), (3e-4, 1, None))
     ]
-    first, second = group_rows(rows, "differs")
+    first, second = group_rows(rows, "differs", NOW)
     assert [dict(group.keys)["learning_rate"] for group in (first, second)] == ["1e-4", "3e-4"]
     assert [len(group.rows) for group in (first, second)] == [2, 2]
     assert (first.mean, second.mean, second.std) == (pytest.approx(0.6), 0.8, None)
@@ -325,7 +332,8 @@ def test_groups_are_settings_and_their_repetitions() -> None:
     assert first.title == "2 runs · reward .600 ± .141 between runs · lr 1e-4"
     assert second.title == "2 runs · reward .800 of 1 run · lr 3e-4"
     states = ("running", "succeeded", "failed")
-    assert [group.keys for group in group_rows(ROWS, "state")] == [(("state", s),) for s in states]
+    groups = group_rows(ROWS, "state", NOW)
+    assert [group.keys for group in groups] == [(("state", s),) for s in states]
 
 
 def test_what_a_loop_outside_the_service_does_not_report_is_no_difference() -> None:
@@ -335,20 +343,20 @@ def test_what_a_loop_outside_the_service_does_not_report_is_no_difference() -> N
         for lr in (1e-4, 3e-4)
     ]
     loops = [run(f"l{n}", kind="reported", lr=1e-4, reward=n / 10) for n in (1, 2)]
-    assert [group.title for group in group_rows([*managed, *loops], "differs")] == [
+    assert [group.title for group in group_rows([*managed, *loops], "differs", NOW)] == [
         "1 run · reward .500 · taskset arith · lr 1e-4",
         "1 run · reward .500 · taskset arith · lr 3e-4",
         "2 runs · tasksets unknown: no mean reward · no taskset · lr 1e-4",
     ]
     left_out = run("m", parameters={"learning_rate": 1e-4, "beta1": 0.9}, taskset="arith")
-    titles = [group.title for group in group_rows([*managed[:1], left_out], "differs")]
+    titles = [group.title for group in group_rows([*managed[:1], left_out], "differs", NOW)]
     assert titles == [
         "1 run · reward .500 · norm adv by std yes",
         "1 run · norm adv by std not set",
     ]
-    [unset, *_] = group_rows(loops, "taskset,param.beta1")
+    [unset, *_] = group_rows(loops, "taskset,param.beta1", NOW)
     assert unset.title == "2 runs · tasksets unknown: no mean reward · no taskset"
-    [alone] = group_rows(loops[:1], "sweep")
+    [alone] = group_rows(loops[:1], "sweep", NOW)
     assert alone.title == "1 run · reward .100 · no sweep"
 
 
@@ -358,7 +366,7 @@ def test_a_group_says_its_reward_first_where_there_is_a_mean() -> None:
         run(f"{n}", start="2", reward=n / 2, parameters={"learning_rate": 1e-4, **more})
         for n, more in enumerate(({"eval_every": 5, "norm_adv_by_std": True}, {}))
     ]
-    first, second = group_rows(rows, "start,param.eval_every,param.norm_adv_by_std")
+    first, second = group_rows(rows, "start,param.eval_every,param.norm_adv_by_std", NOW)
     assert first.title == "1 run · reward 0 · from 2 · eval every 5 · norm adv by std yes"
     assert second.title == (
         "1 run · reward .500 · from 2 · eval every not set · norm adv by std not set"
@@ -367,11 +375,11 @@ def test_a_group_says_its_reward_first_where_there_is_a_mean() -> None:
     rows = [
         run(t, taskset=t, sweep="one", reward=r) for t, r in (("digits", 0.5), ("letters", 0.9))
     ]
-    [group] = group_rows(rows, "sweep")
+    [group] = group_rows(rows, "sweep", NOW)
     assert (group.mean, group.std) == (None, None)
     assert group.title == "2 runs · tasksets differ: no mean reward · sweep one"
-    assert [group.mean for group in group_rows(rows, "taskset")] == [0.5, 0.9]
-    [unrewarded] = group_rows([run("a", taskset="x"), run("b", taskset="y")], "sweep")
+    assert [group.mean for group in group_rows(rows, "taskset", NOW)] == [0.5, 0.9]
+    [unrewarded] = group_rows([run("a", taskset="x"), run("b", taskset="y")], "sweep", NOW)
     assert unrewarded.title == "2 runs · no sweep"
 
 

@@ -463,9 +463,9 @@ class RunsScreen(HudScreen):
 
     def sheet(self) -> Sheet:
         """The displayed rows, in every column."""
-        keys = self.offered
+        keys, now = self.offered, self.context.clock()
         rows = [one for one in self.table.lines if isinstance(one, RunRow)]
-        values = [[column(key).value(row) for key in keys] for row in rows]
+        values = [[column(key).value(row, now) for key in keys] for row in rows]
         return Sheet("runs", keys, values)
 
     # Keys.

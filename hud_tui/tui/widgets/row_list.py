@@ -279,8 +279,8 @@ class Arrangement:
     def of(cls, shown: str, sort: str, group: str) -> Arrangement:
         """The stored arrangement, with defaults for invalid parts."""
         try:
-            sort_rows((), sort)
-            group_rows((), group)
+            sort_rows((), sort, 0)
+            group_rows((), group, 0)
             return cls(tuple(columns(shown)), sort, group)
         except HudUsage:
             return cls(tuple(columns("")))
@@ -304,7 +304,7 @@ class Arrangement:
         if not self.group:
             return list(found)
         lines: list[RunRow | RunGroup] = []
-        for group in group_rows(found, self.group):
+        for group in group_rows(found, self.group, now):
             lines += [group, *group.rows]
         return lines
 
