@@ -406,26 +406,39 @@ def open_or_make(file: Path, flags: int = 0) -> int:
 @contextmanager
 def held(file: Path) -> Iterator[int | None]:
     """Try to hold a lock file, which ends with this program at the latest; yields its descriptor,
-    None if another program holds it. Raises OSError: as `open_or_make`."""
+    None if another program holds it. Raises OSError: as `open_or_make`, or locks do not work."""
     lock = open_or_make(file)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-        else:
-            yield lock
+        yield lock if _takes(lock) else None
     finally:
         os.close(lock)
 
 
 def is_held(file: Path) -> bool:
-    """Whether another program holds a lock file, which need not exist."""
-    with suppress(OSError):
-        if file.exists():
-            with held(file) as lock:
-                return lock is None
-    return False
+    """Whether another program holds a lock file; nobody holds one that cannot be opened.
+
+    Raises:
+        OSError: The file system cannot say, e.g. one of a network without its lock service.
+    """
+    try:
+        lock = open_or_make(file) if file.exists() else None
+    except OSError:
+        lock = None
+    if lock is None:
+        return False
+    try:
+        return not _takes(lock)
+    finally:
+        os.close(lock)
+
+
+def _takes(lock: int) -> bool:
+    """Lock an open file; False if another program holds it. Raises OSError: locks do not work."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _check(mode: int, file: Path) -> None:

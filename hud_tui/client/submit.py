@@ -9,7 +9,7 @@ without making a fork or submitting a run twice.
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -231,10 +231,14 @@ class SweepFiles:
             cancel: The command that cancels it, for an error's hint.
 
         Raises:
-            HudUsage: Another process holds it.
+            HudUsage: Another process holds it, or it cannot be locked.
         """
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with held(self._file(sweep.id).with_suffix(".lock")) as lock:
+        with ExitStack() as stack:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                lock = stack.enter_context(held(self._file(sweep.id).with_suffix(".lock")))
+            except OSError as error:
+                raise HudUsage(f"the lock of {sweep.name} cannot be taken: {error}") from error
             if lock is None:
                 hint = f"wait for it, or end it: {cancel}"
                 raise HudUsage(f"another process drives {sweep.name}", hint)

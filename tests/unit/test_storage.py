@@ -17,13 +17,18 @@ from hud_tui import storage
 from hud_tui.audit_log import NAME as LOG
 from hud_tui.audit_log import AuditEntry, CommandLog, to_line
 from hud_tui.client.guard import NAME, Protection
+from hud_tui.client.submit import SweepFiles
 from hud_tui.errors import HudUsage
 from hud_tui.notebook import Notebook
 from hud_tui.rl.names import LONGEST, plain_name
+from hud_tui.rl.sweep import Sweep
+from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.storage import (
     JsonStore,
     change_atomic,
     check_new,
+    held,
+    is_held,
     locked,
     write_atomic,
     write_folder,
@@ -215,6 +220,39 @@ def test_a_lock_that_a_killed_program_left_is_taken(
     os.utime(tmp_path / ".lock", (0, 0))
     write_atomic(tmp_path / "state.json", "x")
     assert os.listdir(tmp_path) == ["state.json"]
+
+
+def test_a_lock_file_that_cannot_be_opened_is_nobody_s(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    assert not is_held(tmp_path / "none")
+    assert not is_held(tmp_path / "folder")
+    with held(tmp_path / "lock"):
+        assert is_held(tmp_path / "lock")
+    assert not is_held(tmp_path / "lock")
+
+
+def test_where_locks_do_not_work_nobody_is_told_that_no_one_holds_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run would be reported as interrupted whose driver lives."""
+    monkeypatch.setattr(storage.fcntl, "flock", unsupported)
+    (tmp_path / "driver.lock").touch()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        _ = RunFolder(tmp_path).is_driven
+    sweep = Sweep.model_construct(id="s", name="s")
+    refused = pytest.raises(HudUsage, match="Bad file descriptor")
+    with refused, SweepFiles(tmp_path).driving(sweep, "hud-tui sweep s --cancel"):
+        pytest.fail("two could drive it")
+
+
+def test_an_error_while_a_sweep_is_driven_is_its_own(tmp_path: Path) -> None:
+    sweep = Sweep.model_construct(id="s", name="s")
+    full = OSError(errno.ENOSPC, "full")
+    with (
+        pytest.raises(OSError, match="full"),
+        SweepFiles(tmp_path).driving(sweep, "hud-tui sweep s --cancel"),
+    ):
+        raise full
 
 
 def test_a_log_that_is_full_is_put_aside_by_one_alone(
