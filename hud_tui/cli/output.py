@@ -71,13 +71,19 @@ def flags_of(args: argparse.Namespace) -> str:
 
 
 _BEGINNING = re.compile(rf"\bhud-tui (?=--headless |--local\b|(?:{'|'.join(COMMANDS)})\b)")
+_WORD_END = r"""(?=[;,.:)`'"]*(?:\s|$))"""
 
 
 def with_flags(text: str, flags: str) -> str:
-    """A text whose commands have these flags, unless they have them already."""
-    if not flags or flags in text:
+    """A text each of whose commands has these flags, added to those that have not."""
+    if not flags:
         return text
-    return _BEGINNING.sub(lambda found: f"{found[0]}{flags} ", text)
+    given = re.compile(rf"(?:--local |--headless )*{re.escape(flags)}{_WORD_END}")
+
+    def whole(found: re.Match[str]) -> str:
+        return found[0] if given.match(text, found.end()) else f"{found[0]}{flags} "
+
+    return _BEGINNING.sub(whole, text)
 
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.cli.connect import progress
-from hud_tui.cli.output import emit_error, print_notice
+from hud_tui.cli.output import emit_error, print_notice, with_flags
 from hud_tui.errors import HudError
 from hud_tui.rl.tasks.task import Task, places
 from hud_tui.rl.text import clean, count_unsafe, one_line
@@ -90,3 +90,23 @@ def test_places(wheres: tuple[str, ...], said: str) -> None:
 
 def test_a_long_stretch_is_named_whole() -> None:
     assert places(at(*(f"t.json row {n}" for n in range(1, 100_001)))) == "t.json rows 1-100000"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("see hud-tui log", "see hud-tui {} log"),
+        ("hud-tui --local {} log; or hud-tui stop", "hud-tui --local {} log; or hud-tui {} stop"),
+        ("see hud-tui --local {}2 log", "see hud-tui {} --local {}2 log"),
+        (
+            "hud-tui --local {}; hud-tui {} remote list",
+            "hud-tui --local {}; hud-tui {} remote list",
+        ),
+        ("the hud-tui that runs", "the hud-tui that runs"),
+    ],
+)
+def test_each_command_of_a_text_has_the_flags_once(text: str, wanted: str) -> None:
+    flags = "--state-dir /tmp/s"
+    found = with_flags(text.replace("{}", flags), flags)
+    assert found == wanted.replace("{}", flags)
+    assert with_flags(text, "") == text
