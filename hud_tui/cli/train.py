@@ -81,7 +81,7 @@ class _Command:
         self._client, self._args = client, args
         self._source, self._asked = source, asked
         self._paths = paths_of(args)
-        self._ending: asyncio.Task[None] | None = None
+        self._has_begun = asyncio.Event()
 
     async def run(self) -> int:
         """Check, begin, and follow if requested."""
@@ -172,16 +172,18 @@ class _Command:
     # Following.
 
     async def _begin_and_follow(self, order: Order, model: Model) -> int:
-        try:
-            if self._args.headless and await self._has_driven_runs():
-                printer = AlarmPrinter(thresholds(), alarm_level(self._args))
-                follower = Follower(self._client, model, printer, lambda: self._about(order))
-                return await follower.run(lambda: self._begin(order))
+        if not (self._args.headless and await self._has_driven_runs()):
             await self._begin(order)
             return await self._follow(run_folder(self._paths.state, order.job_id), order)
+        printer = AlarmPrinter(thresholds(), alarm_level(self._args))
+        follower = Follower(self._client, model, printer, lambda: self._about(order))
+        reporting = asyncio.create_task(self._report_kill(order))
+        try:
+            return await follower.run(lambda: self._begin(order))
         finally:
-            if self._ending is not None:
-                self._ending.cancel()
+            reporting.cancel()
+            with suppress(asyncio.CancelledError):
+                await reporting
 
     async def _has_driven_runs(self) -> bool:
         """Whether the service has driven runs: the embedded one does."""
@@ -190,17 +192,18 @@ class _Command:
     async def _begin(self, order: Order) -> Submission:
         before = await self._client.known_job(order.model_id)
         await control.begin(self._client, order, self._paths.state)
-        self._ending = asyncio.create_task(self._see_to_end(order))
+        self._has_begun.set()
         return Submission(order.job_id, before=before)
 
-    async def _see_to_end(self, order: Order) -> None:
-        """Have the service know at once where the driver was killed."""
+    async def _report_kill(self, order: Order) -> None:
+        """Have the service know at once if the driver is killed."""
         folder = run_folder(self._paths.state, order.job_id)
-        while True:
-            await asyncio.sleep(LOOK_S)
-            if not folder.is_driven:
-                break
-        with suppress(HudError):
+        await self._has_begun.wait()
+        with suppress(HudError, OSError):  # else the driver's reports are overdue soon
+            while True:
+                await asyncio.sleep(LOOK_S)
+                if not folder.is_driven:
+                    break
             await control.status_of(self._client, folder, order.job_id)
 
     async def _follow(self, folder: RunFolder, order: Order) -> int:
