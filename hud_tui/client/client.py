@@ -476,7 +476,7 @@ class HudClient:
     ) -> ForwardBackwardResult:
         """Accumulate a batch's gradients for the next optim_step."""
         change = Change("forward-backward", model_id, omitted=("inputs",))
-        return await self._train(change, ForwardBackwardResult, body, key, run)
+        return await self._train("forward-backward", change, ForwardBackwardResult, body, key, run)
 
     async def forward(self, model_id: str, body: Forward) -> ForwardResult:
         """Current logprobs of a batch, for a custom loss."""
@@ -488,19 +488,25 @@ class HudClient:
     ) -> ForwardBackwardResult:
         """Accumulate gradients from −dC/dlogprob for the batch of a `forward`."""
         change = Change("backward", model_id, omitted=("weights",))
-        return await self._train(change, ForwardBackwardResult, body, key)
+        return await self._train("backward", change, ForwardBackwardResult, body, key)
 
     async def optim_step(
         self, model_id: str, body: OptimStep, key: str | None = None, run: str | None = None
     ) -> OptimStepResult:
         """Step on the accumulated gradients; the new checkpoint becomes the head."""
         change = Change("optim step", model_id, made="checkpoint_id")
-        return await self._train(change, OptimStepResult, body, key, run)
+        return await self._train("optim-step", change, OptimStepResult, body, key, run)
 
     async def _train(
-        self, change: Change, kind: type[T], body: Request, key: str | None, run: str | None = None
+        self,
+        call: str,
+        change: Change,
+        kind: type[T],
+        body: Request,
+        key: str | None,
+        run: str | None = None,
     ) -> T:
-        url = self.rl("/v1/models/{}/train/{}", change.model, change.verb.replace(" ", "-"))
+        url = self.rl("/v1/models/{}/train/{}", change.model, call)
         sent = {"Idempotency-Key": key, "Hud-Tui-Run": run}
         headers = {name: value for name, value in sent.items() if value is not None}
         return await self.wire.write("POST", url, kind, change, body, TRAIN_S, headers)
