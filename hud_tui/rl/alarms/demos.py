@@ -78,7 +78,7 @@ def with_heldout(step: int, heldout: float, others: Mapping[str, float]) -> dict
 
 # Pathologies: named failures. Each run is healthy until its onset, and then raises the alarms of
 # the detectors that it lists. Its function gives the metrics in which it differs from a healthy
-# run, by step from 1; the function's name and docstring are those of the demo.
+# run, by step from 1.
 
 
 Curves = Callable[[int], Mapping[str, float]]
@@ -112,7 +112,8 @@ PATHOLOGIES: dict[str, Pathology] = {}
 def pathology(
     onset: int, *trips: str, silent_from: int | None = None
 ) -> Callable[[Curves], Curves]:
-    """Register the curves of a pathology; arguments as in `Pathology`."""
+    """Register the curves of a pathology; arguments as in `Pathology`. Users see the function's
+    name and docstring."""
 
     def register(curves: Curves) -> Curves:
         name, about = curves.__name__.replace("_", "-"), curves.__doc__ or ""

@@ -253,7 +253,7 @@ class Detector(ABC, Generic[T]):
     """Whether it compares a metric whose scale depends on the tasks with earlier steps; it then
     starts over when a run trains on other tasks."""
     HAS_LIMIT: ClassVar[bool] = True
-    """Whether the first evidence's limit is on the metric that it reads, not e.g. on a slope."""
+    """Whether its warn limit is on the metric that it reads, not e.g. on a slope."""
 
     def __init_subclass__(cls) -> None:
         """Register the detector under its name."""
@@ -270,7 +270,7 @@ class Detector(ABC, Generic[T]):
         return (*([Level.INFO] if has_info else []), Level.WARN, Level.CRITICAL)
 
     def value(self, row: Row) -> float | None:
-        """What it evaluates of the next row; None skips the row."""
+        """What it evaluates of the next row; called once for each. None skips the row."""
         return self.READS.read(row)
 
     @abstractmethod

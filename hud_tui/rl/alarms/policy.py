@@ -108,7 +108,7 @@ class ZeroGradient(Detector[Limits]):
     READS = GRAD_NORM
     MEANING = "Optimizer steps have a gradient of exactly 0: they change nothing."
     ADVICE = "Check the groups: a zero-variance group has no gradient."
-    HAS_LIMIT = False
+    HAS_LIMIT = False  # it is on a share of the steps
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
@@ -132,7 +132,7 @@ class NonFinite(Detector[Finite]):
         "Cancel the run, roll back to the last checkpoint before it, and look for a division by "
         "a zero standard deviation, an overflowing ratio, or a grader that returns NaN."
     )
-    HAS_LIMIT = False
+    HAS_LIMIT = False  # it is on a number of steps
 
     def __init__(self, tuning: Finite) -> None:
         super().__init__(tuning)

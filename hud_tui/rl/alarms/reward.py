@@ -65,7 +65,7 @@ class ComponentDominance(Detector[Limits]):
         "so the policy optimises that component."
     )
     ADVICE = "Lower the weight of that component, or remove it once it is learned."
-    HAS_LIMIT = False
+    HAS_LIMIT = False  # it is on a share of the variance
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
@@ -196,7 +196,7 @@ class RewardPlateau(Detector[Plateau]):
         "meanwhile, the policy drifts without improving."
     )
     ADVICE = "Check how many groups still give signal; change the tasks, or stop the run here."
-    HAS_LIMIT = False
+    HAS_LIMIT = False  # it is on the slope
 
     def __init__(self, tuning: Plateau) -> None:
         super().__init__(tuning)
@@ -254,7 +254,7 @@ class HeldoutGap(Detector[Limits]):
         "Read the rollouts with the highest reward; fix the grader, add tasks, and roll back to "
         "the last checkpoint before the gap opened."
     )
-    HAS_LIMIT = False
+    HAS_LIMIT = False  # it is on the gap to the training reward, which changes
 
     def __init__(self, tuning: Limits) -> None:
         super().__init__(tuning)
