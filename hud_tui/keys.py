@@ -254,15 +254,18 @@ VIEWS = ("models", "launch", "live", "checkpoints", "runs", "jobs", "alarms")
 """The views, in the order of their keys, from 1."""
 
 
+EXPORT = "Write what is on the screen to a new file: SVG, CSV, JSON, or a report."
+
+
 # Every key of the app, in one table.
 #
 # Bindings, the footer, the help on ``?``, the palette, ``hud-tui keys`` and the README's list
 # of keys are all made from it, so a key that is shown is a key that works.
 
 
-EXPORT = "Write what is on the screen to a new file: SVG, CSV, JSON, or a report."
-Row = tuple[str, str, str, str, *tuple[bool, ...]]
-"""The fields of an `Action` after its view."""
+Names = tuple[str, str, str, str]
+Row = Names | tuple[*Names, bool] | tuple[*Names, bool, bool]
+"""The fields of an `Action` after its view: name, keys, label, help; then footer, priority."""
 ROWS: dict[str, tuple[Row, ...]] = {
     "panel": (("close", "escape", "back", "Back to the view."),),
     "history": (("choose", "enter", "set head", "Preview setting the head to it."),),

@@ -28,6 +28,8 @@ Json = dict[str, Any]
 
 
 class Body(BaseModel):
+    """What bodies and events have in common: they are immutable."""
+
     model_config = ConfigDict(frozen=True, protected_namespaces=(), defer_build=True)
 
 
@@ -128,14 +130,14 @@ class Evaluation(Response):
 
 class EvaluationJob(Response):
     """GET /v1/evaluations/{id}: an evaluation that is queued, active or ended (embedded). Fields
-    without a text are as in `Evaluation`."""
+    that `Evaluation` has too are as there."""
 
     id: str
     """Also the id of the job with its rollouts."""
     model_id: str
     model: str | None = None
     checkpoint_id: str | None = None
-    """None for the weights that the model started from."""
+    """None for the weights that the model started from; so is `checkpoint`, its name."""
     checkpoint: str | None = None
     job_id: str | None = None
     """The managed run that requested it; else equal to `id`."""
@@ -146,7 +148,7 @@ class EvaluationJob(Response):
     samples: int = 1
     num_tasks: int = 0
     done: int = 0
-    """Number of finished rollouts."""
+    """Number of finished rollouts, of `total`."""
     total: int = 0
     mean_reward: float | None = None
     """Of the finished rollouts."""
@@ -164,7 +166,7 @@ class EvaluationJob(Response):
 
 
 class EvaluationParameters(Request):
-    """How the rollouts of an evaluation are sampled."""
+    """How the rollouts of an evaluation are sampled: `samples` of each task."""
 
     samples: int = Field(default=4, ge=1, le=256)
     max_tokens: int | None = Field(default=None, ge=1)
@@ -177,7 +179,7 @@ class EvaluationParameters(Request):
 
 class UsualTasks(Response):
     """GET /v1/models/{id}/evaluations/tasks: the default tasks of an evaluation (embedded). 404 if
-    the model has had no managed run."""
+    the model has had no managed run. `name` is that of the tasks, e.g. their taskset's."""
 
     name: str | None = None
     heldout: int = 0
@@ -192,7 +194,7 @@ class SubmitEvaluation(Request):
     split: Literal["heldout", "train", "all"] | None = None
     """None: the held-out tasks, or all if there are none."""
     tasks: Many[Json] | None = None
-    """None: the tasks of the model's latest managed run."""
+    """None: the tasks of the model's latest managed run. `name` is that of the tasks."""
     name: str | None = Field(default=None, max_length=200)
     parameters: EvaluationParameters = Field(default_factory=EvaluationParameters)
 
@@ -305,7 +307,7 @@ class TrainingDefaults(Response):
 
 
 class Disk(Response):
-    """Disk space of a model's checkpoints on the service's machine (embedded)."""
+    """A model's checkpoints on the service's disk, and what that has free (embedded)."""
 
     checkpoint_bytes: int
     """Size of one checkpoint, as last measured."""
@@ -499,14 +501,13 @@ class DriveRun(Request):
 
 
 class DriveReport(Request):
-    """PATCH /v1/training/jobs/{id}/drive (embedded): state of the run. Its driver sends one every
-    few seconds; if none arrives for a while, the run becomes ``interrupted``."""
+    """PATCH /v1/training/jobs/{id}/drive (embedded): state of the run; `attempt` and `note` as in
+    `JobStatus`. Sent every few seconds; if none arrives for a while, it is ``interrupted``."""
 
     status: Literal["running", "succeeded", "failed", "cancelled", "interrupted"] = "running"
     busy_s: float | None = Field(default=None, ge=0)
     """Seconds spent on its steps so far."""
     attempt: int | None = Field(default=None, ge=1)
-    """As in `JobStatus`; so is `note`."""
     wasted: int = Field(default=0, ge=0, le=1_000_000)
     """Rollouts without a gradient since the last report, which are not trained on."""
     note: str | None = Field(default=None, max_length=2000)
@@ -557,7 +558,7 @@ class RunRecord(Response):
     parameters: Json | None = None
     """As in `JobStatus`; for a loop only group_size, if it reports that."""
     learning_rate: float | None = None
-    """Of its newest step; so are `loss_fn` and `step`."""
+    """Of its newest step; so is `loss_fn`. `step` counts the steps taken."""
     loss_fn: str | None = None
     step: int = 0
     steps: int | None = None
@@ -609,7 +610,7 @@ class RunSteps(Response):
     """GET /v1/runs/{id}/steps?after=N&keys=a,b: a run's steps as columns (embedded)."""
 
     step: list[int]
-    """Number within the run, from 1, shape (N,); all lists below have this shape."""
+    """Number within the run, from 1 to `total`, shape (N,); all lists below have this shape."""
     at: list[float | None]
     """Unix seconds."""
     tokens: list[int]

@@ -107,7 +107,7 @@ T = TypeVar("T")
 
 
 async def _optional(answer: Awaitable[T]) -> T | None:
-    """What is asked; None if the service does not have it. Raises HudUnauthorized: the key is
+    """The answer; None if it cannot be had, whatever the reason. Raises HudUnauthorized: the key is
     refused."""
     try:
         return await answer
