@@ -99,7 +99,7 @@ def _why_read_only(args: argparse.Namespace) -> ReadOnly | None:
     return why_read_only(args.read_only, os.environ, read_config(config_dir(os.environ)).safety)
 
 
-async def connect(args: argparse.Namespace) -> HudClient:
+async def client_of(args: argparse.Namespace) -> HudClient:
     """The client of the service that the flags choose; progress is printed line by line."""
     return await connector_of(args)("local" if args.local else "hud", None, print_notice)
 

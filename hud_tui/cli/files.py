@@ -14,7 +14,7 @@ from time import time
 from typing import Any, TypeVar
 
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text, document, matching
-from hud_tui.cli.connect import connect, guard_of, paths_of
+from hud_tui.cli.connect import client_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest, silent_s
 from hud_tui.cli.output import (
     alarm_report,
@@ -184,7 +184,7 @@ async def _with_client(
     args: argparse.Namespace, read: Callable[[HudClient], Awaitable[T]]
 ) -> tuple[T, str]:
     """Read with a client of the service; also returns the service's label."""
-    async with aclosing(await connect(args)) as client:
+    async with aclosing(await client_of(args)) as client:
         return await read(client), client.settings.label
 
 

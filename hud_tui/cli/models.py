@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from time import time
 from typing import Any
 
-from hud_tui.cli.connect import command_of, connect, paths_of
+from hud_tui.cli.connect import client_of, command_of, paths_of
 from hud_tui.cli.output import (
     alarm_report,
     changes,
@@ -253,7 +253,7 @@ def protect(args: argparse.Namespace) -> int:
 
 
 async def _change(args: argparse.Namespace, protection: Protection) -> None:
-    async with aclosing(await connect(args)) as client:
+    async with aclosing(await client_of(args)) as client:
         id_, name = await _named(client, args, protection)
     if args.off and id_ in protection.models and args.confirm not in (protection.models[id_], id_):
         raise HudProtected(one_line(protection.models[id_], 100), "remove its protection")

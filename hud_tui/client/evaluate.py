@@ -259,11 +259,9 @@ class Evaluations:
             begun = self._begin(model, body, called, environment)
             self._log(begun, environment, source)
             return begun
-        return (
-            await self._send(model, body, source)
-            if is_offered
-            else self._begin(model, body, called)
-        )
+        if is_offered:
+            return await self._send(model, body, source)
+        return self._begin(model, body, called)
 
     async def _send(
         self, model: Model, body: SubmitEvaluation, source: TaskSource

@@ -311,7 +311,8 @@ def _prompt(tools: Sequence[Tool], scenarios: Sequence[tuple[str, str]]) -> Iter
 
 
 def _type(schema: object) -> str:
-    """A type as text, e.g. ``integer``, ``string | null``, or the values of an enumeration."""
+    """A type as text, e.g. ``integer``, ``string | null``, or the values of an enumeration; of many
+    only eight, since a hostile list is long."""
     if not isinstance(schema, Mapping):
         return "any"
     if isinstance(schema.get("enum"), list):
@@ -319,7 +320,8 @@ def _type(schema: object) -> str:
     if isinstance(schema.get("anyOf"), list):
         return " | ".join(dict.fromkeys(_type(part) for part in schema["anyOf"]))
     kind = schema.get("type", "any")
-    return " | ".join(one_line(one, 40) for one in (kind if isinstance(kind, list) else [kind])[:8])
+    kinds = kind if isinstance(kind, list) else [kind]
+    return " | ".join(one_line(one, 40) for one in kinds[:8])
 
 
 def _example(name: str, schema: object) -> str:
