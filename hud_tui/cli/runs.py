@@ -47,7 +47,7 @@ from hud_tui.client.submit import (
     sweep_to_resume,
 )
 from hud_tui.errors import HudAmbiguous, HudError, HudPreflightFailed, HudUsage
-from hud_tui.rl.checkpoint_tree import trainable
+from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.names import find_model, setting_label
 from hud_tui.rl.progress import (
     DEFAULT,
@@ -95,7 +95,7 @@ async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
     """
     if args.model:
         return await client.model(args.model)
-    own = trainable(await client.models())
+    own = own_models(await client.models())
     if len(own) == 1:
         return own[0]
     if not own:

@@ -356,7 +356,7 @@ class Pods:
 
     async def reach(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
         """Wait until a pod answers, and start its watcher; return its address. Can be repeated,
-        also if it is unknown whether it was rented. `key`: identity file that Prime knows.
+        also if it is unknown whether the pod was rented. `key`: identity file that Prime knows.
 
         Raises:
             HudUnclear: It is still unknown whether it was rented.
@@ -392,7 +392,8 @@ class Pods:
         return found
 
     async def wait(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
-        """Wait until ssh answers for a rental with an id; return the address. `key`: as `reach`.
+        """Wait until ssh answers for a rental with an id; return the address. `key`: the same
+        identity file as in `reach`.
 
         Raises:
             PodFailed: It failed, or is not ready in time. It still costs money.

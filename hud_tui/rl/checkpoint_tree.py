@@ -46,7 +46,7 @@ def kind(model: Model) -> Kind:
     return Kind.BASE if is_shared(model) else Kind.OWN
 
 
-def trainable(models: Iterable[Model]) -> list[Model]:
+def own_models(models: Iterable[Model]) -> list[Model]:
     """The user's trainable models, newest first."""
     own = [model for model in models if kind(model) is Kind.OWN]
     return sorted(own, key=lambda model: model.created_at or "", reverse=True)

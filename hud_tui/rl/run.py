@@ -19,7 +19,7 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
-from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread, trainable
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, own_models, reread
 from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.own_numbers import best_known, with_results
 from hud_tui.rl.text import counted, one_line, seconds
@@ -481,7 +481,7 @@ def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
         named = job_model_id(job)
         if named is not None and named in known:
             return known[named]
-    return next(iter(trainable(models)), None)
+    return next(iter(own_models(models)), None)
 
 
 def last_metrics(tree: Sequence[Checkpoint]) -> dict[str, float]:

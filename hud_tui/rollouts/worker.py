@@ -75,8 +75,8 @@ WHERE_S = 2.0
 
 
 def not_served(runtime: str, error: OSError, answered: float | None = None) -> dict[str, Any]:
-    """The failure to connect to an environment that somebody else should serve at ``tcp://…``, and
-    that `answered` last then, Unix seconds; None if it never did."""
+    """The failure to connect to an environment that somebody else should serve at ``tcp://…``.
+    `answered`: when it answered last, Unix seconds; None if it never did."""
     place = runtime.removeprefix("tcp://")
     why = f"{place} does not answer: {error.strerror or error or 'timed out'}"
     if isinstance(error, ConnectionRefusedError):

@@ -83,7 +83,9 @@ class Evaluator:
                 cannot be rolled out, or none in the split.
         """
         ref = body.checkpoint_id
-        node = await self._node(model, ref and (canonical(ref) or ref))
+        if ref is not None:
+            ref = canonical(ref) or ref
+        node = await self._node(model, ref)
         rows, name = await self._rows(model, body)
         planned, split = _split(await self._plan(model, rows), body.split)
         asked = self._filled(model, body.parameters)

@@ -568,8 +568,8 @@ class Run:
         except EngineError as error:
             raise EngineError(self._unscored(what, error)) from error
         found = await asyncio.to_thread(summarize, rewards)
-        job = (self.model.id, self.job_id)
-        await store.write(evaluations.record, job, node, asked, rewards, found)
+        ids = (self.model.id, self.job_id)
+        await store.write(evaluations.record, *ids, node, asked, rewards, found)
 
     def _unscored(self, what: str, error: EngineError) -> str:
         over = self._solved is not None or self._step >= self._plan.parameters["steps"]

@@ -551,6 +551,8 @@ class RunRef:
 
 Ask = Callable[[App[None], RunSession, WritePolicy, RunRef], Coroutine[Any, Any, str | None]]
 """`ask_cancel` or `ask_resume`."""
+AskSweep = Callable[[App[None], RunSession, Sweep, SweepFiles], Coroutine[Any, Any, str | None]]
+"""`ask_cancel_sweep` or `ask_resume_sweep`."""
 
 
 async def ask_cancel(

@@ -50,7 +50,7 @@ def use_keymap(app: App[None], keymap: Keymap) -> None:
 
 
 _PARTS = re.compile(r"( {2,}|\n)")
-_ID = re.compile(r"\{(\^?[a-z]+\.[a-z_.0-9-]+)\}")
+_ID = re.compile(r"\{\^?([a-z]+\.[a-z_.0-9-]+)\}")
 _BY_ID = {action.id: action for action in ACTIONS}
 
 
@@ -88,13 +88,16 @@ def foot(text: str) -> Content:
 
 
 def _keys(part: str) -> Iterator[Content]:
-    texts = _ID.split(part)  # every second one is a key's id
-    if len(texts) == 3:
-        yield clicked(keyed(part), texts[1].removeprefix("^"))
+    ids: list[str] = _ID.findall(part)
+    if len(ids) == 1:
+        yield clicked(keyed(part), ids[0])
         return
-    for place, text in enumerate(texts):
-        is_key = place % 2
-        yield clicked(keyed(f"{{{text}}}"), text.removeprefix("^")) if is_key else Content(text)
+    place = 0
+    for found in _ID.finditer(part):
+        yield Content(part[place : found.start()])
+        yield clicked(keyed(found[0]), found[1])
+        place = found.end()
+    yield Content(part[place:])
 
 
 # The actions that are possible now, for the help and the palette.

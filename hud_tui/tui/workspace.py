@@ -25,7 +25,7 @@ from hud_tui.keys import keyed
 from hud_tui.notebook import LastKnown
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
-from hud_tui.rl.checkpoint_tree import trainable
+from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.head import SOMEBODY_ELSE, Move, named
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run, job_model_id
@@ -501,7 +501,7 @@ async def _usual(client: HudClient, models: list[Model]) -> Model | None:
     except HudRefused:
         jobs = []  # a service without jobs still has models
     found = _model_of(jobs[0], models) if jobs else None
-    return found or next(iter(trainable(models)), None)
+    return found or next(iter(own_models(models)), None)
 
 
 def _model_of(job: Job, models: list[Model]) -> Model | None:

@@ -11,7 +11,7 @@ from textual.widgets import Input
 from hud_tui.cli.parser import COMMANDS
 from hud_tui.errors import HudUnreachable
 from hud_tui.events import JobChanged
-from hud_tui.rl.checkpoint_tree import trainable
+from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.progress import State
 from hud_tui.service.engines.base import About
 from hud_tui.settings import Start
@@ -138,7 +138,7 @@ async def test_it_explains_itself_once_and_the_first_fork_can_be_named(served: S
         await app.press("1")
         await app.until(lambda: getattr(app.screen, "models", None))
         assert not app.screen.query_one("#welcome").display
-        assert len(trainable(app.screen.models)) == 1
+        assert len(own_models(app.screen.models)) == 1
 
 
 async def test_it_does_not_promise_that_nothing_leaves_where_a_server_trains(

@@ -1,5 +1,6 @@
 """The Runs view over the real service: each of its keys, and rows that move by themselves."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import MetricList, RunComparison
-from hud_tui.tui.screens.runs import EditDialog, RunDetails, RunsScreen
+from hud_tui.tui.screens.runs import CANCEL, EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.row_list import RunTable
 from hud_tui.tui.widgets.run_curves import letter, shared_ends
@@ -290,6 +291,26 @@ async def test_a_run_moves_by_itself_is_cancelled_and_resumed(served: Served) ->
         await flown.agree("R")
         await flown.until(lambda: row().status == "running")
         assert await status(served, job_id) == "running"
+
+
+async def test_a_refused_key_leaves_the_request_under_way_alone(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await training(served, 1)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(*given: Any) -> str:
+        begun.set()
+        await go.wait()
+        return "cancelled at last"
+
+    monkeypatch.setattr("hud_tui.tui.screens.runs.CANCEL", replace(CANCEL, of_run=slow))
+    async with runs(served) as (flown, _):
+        await flown.press("X")
+        await flown.until(begun.is_set)
+        await flown.until_notice("is running: nothing to resume", "R")
+        go.set()
+        await flown.until(lambda: "The run is cancelled at last." in flown.notices)
 
 
 async def test_a_loop_from_outside_is_a_run_that_only_its_client_cancels(

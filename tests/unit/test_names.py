@@ -3,7 +3,7 @@
 import pytest
 
 from hud_tui.errors import HudAmbiguous, HudUsage
-from hud_tui.rl.checkpoint_tree import Kind, free_name, kind, name_problem, origin, trainable
+from hud_tui.rl.checkpoint_tree import Kind, free_name, kind, name_problem, origin, own_models
 from hud_tui.rl.names import find_checkpoint, find_job, find_model
 from hud_tui.wire import Checkpoint, Job, Model
 
@@ -123,7 +123,7 @@ def test_own_models_newest_first() -> None:
     old = model("a", is_trainable=True, created_at="2026-01-01T00:00:00Z")
     new = model("b", is_trainable=True, created_at="2026-02-01T00:00:00Z")
     undated = model("c", is_trainable=True)
-    assert trainable([undated, old, BASE, new]) == [new, old, undated]
+    assert own_models([undated, old, BASE, new]) == [new, old, undated]
 
 
 @pytest.mark.parametrize(

@@ -426,7 +426,8 @@ def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
     Raises:
         Refused: 404; 410, its weights are gone already.
     """
-    node = (loadable if pinned else find)(db, model_id, ref)
+    look_up = loadable if pinned else find
+    node = look_up(db, model_id, ref)
     db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))
     return announce(db, model_id, node.id)
 

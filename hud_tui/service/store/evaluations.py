@@ -259,7 +259,8 @@ def has_baseline(db: Db, job_id: str) -> bool:
 
 def record(
     db: Db,
-    job: tuple[str, str],
+    model_id: str,
+    job_id: str,
     node: Node | None,
     asked: EvaluationParameters,
     groups: Sequence[Group],
@@ -268,13 +269,12 @@ def record(
     """Store what a managed run's own weights scored.
 
     Args:
-        job: Ids of the model and of the run.
         node: The checkpoint; None for the weights that the model started from.
         asked: How the rollouts were sampled.
         groups: Rewards by held-out task.
         found: The result.
     """
-    at, id_, (model_id, job_id) = now(), new_id(), job
+    at, id_ = now(), new_id()
     insert(
         db,
         "evaluation",

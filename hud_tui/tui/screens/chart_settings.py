@@ -194,8 +194,9 @@ class OverlayList(ListBox[None]):
         self.models = [
             model
             for model in models
-            if kind(model) is Kind.OWN and model.checkpoint_count != 0
-            if own is None or model.id != own.id
+            if kind(model) is Kind.OWN
+            and model.checkpoint_count != 0
+            and (own is None or model.id != own.id)
         ]
         self._show()
         if not self.models and not self.branches:

@@ -7,6 +7,7 @@ hold text from a server, so they are never parsed as markup.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from textwrap import wrap
 from typing import Any, ClassVar, TypeVar
@@ -145,8 +146,9 @@ class Dialog(Over[T]):
         """Do what the button with this id says."""
         self.action_confirm()
 
+    @abstractmethod
     def action_confirm(self) -> None:
-        """Do what the last button says."""
+        """Do what the key y means, as do the buttons that `choose` does not tell apart."""
 
     def action_cancel(self) -> None:
         self.dismiss(None)

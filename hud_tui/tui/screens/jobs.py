@@ -288,7 +288,7 @@ class JobsScreen(HudScreen):
         self._asked: set[tuple[str, str | None]] = set()
         self.shade = Shade.LOGPROB
         self._now: dict[str, dict[int, list[float]]] = {}
-        """Logprobs under the current policy, by trace and turn."""
+        """Logprobs under the current policy, by trace and turn; a trace is absent until read."""
         self._waits = ""
         """What the importance ratios of the rollout wait for."""
         self._opened = False

@@ -379,20 +379,27 @@ class LiveScreen(HudScreen):
         if self.pane == "metrics":
             self.metrics.move(columns, rows)
         else:
-            self.focused_pane.scroll_rows(rows)
+            self._move_rows(rows)
 
     def action_page(self, pages: int) -> None:
         if self.pane == "metrics":
             self.metrics.move_page(pages)
         else:
-            self.focused_pane.scroll_rows(pages * max(1, self.focused_pane.body_rows))
+            self._move_rows(pages * max(1, self.focused_pane.body_rows))
 
     def action_edge(self, way: int) -> None:
         """Scroll to the top of the pane for negative numbers, else to its end."""
         if self.pane == "metrics":
             self.metrics.move_to(0 if way < 0 else len(self.charted) - 1)
         else:
-            self.focused_pane.scroll_rows(way * self.focused_pane.count)
+            self._move_rows(way * self.focused_pane.count)
+
+    def _move_rows(self, rows: int) -> None:
+        """Move the cursor among the groups, or scroll another pane."""
+        if self.pane == "groups":
+            self.groups.move(rows)
+        else:
+            self.focused_pane.scroll_rows(rows)
 
     @on(MetricGrid.Opened)
     def action_open(self) -> None:
@@ -420,7 +427,7 @@ class LiveScreen(HudScreen):
             self._find_cursor()
         self.show_pane("groups")
         groups.picked = name
-        self.call_after_refresh(groups.scroll_rows, 0)
+        self.call_after_refresh(groups.move, 0)
 
     def action_order(self) -> None:
         groups = self.groups

@@ -20,7 +20,7 @@ from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError
 from hud_tui.keys import key, keyed
-from hud_tui.rl.checkpoint_tree import Kind, Tree, free_name, kind, label, origin, trainable
+from hud_tui.rl.checkpoint_tree import Kind, Tree, free_name, kind, label, origin, own_models
 from hud_tui.rl.export import Sheet, models_sheet
 from hud_tui.rl.metrics import short
 from hud_tui.rl.own_numbers import NONE, Own
@@ -97,7 +97,7 @@ def first_choice(models: Sequence[Model]) -> Model | None:
     """The model that the cursor starts on: the newest fork, else a base."""
     bases = [model for model in models if kind(model) is Kind.BASE]
     first = [model for model in bases if FIRST_BASE in model.model_name]
-    return next(iter([*trainable(models), *first, *bases]), None)
+    return next(iter([*own_models(models), *first, *bases]), None)
 
 
 def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) -> Content:
@@ -335,9 +335,9 @@ class ModelsScreen(HudScreen):
                 self.models = self.models or self.session.catalog or None
             return
         self.models = self.session.catalog = tuple(models)
-        self.first_start = self.client.settings.local and not trainable(models)
+        self.first_start = self.client.settings.local and not own_models(models)
         turn = Semaphore(AT_ONCE)
-        await gather(*(self._read_tree(model, turn) for model in trainable(models)))
+        await gather(*(self._read_tree(model, turn) for model in own_models(models)))
 
     async def _read_tree(self, model: Model, turn: Semaphore) -> None:
         if model.checkpoint_count == 0 or self._is_followed(model):

@@ -45,6 +45,8 @@ from hud_tui.rollouts.watched import failure_text
 from hud_tui.storage import tail
 from hud_tui.tui.job_actions import (
     RESUMABLE,
+    Ask,
+    AskSweep,
     RunRef,
     ask_cancel,
     ask_cancel_sweep,
@@ -252,6 +254,20 @@ class Source:
     client: object
     notes: Notebook
     sweeps: SweepFiles | None
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What a key asks of a run, or of its sweep."""
+
+    question: str
+    """Which of the two is meant."""
+    of_run: Ask
+    of_sweep: AskSweep
+
+
+CANCEL = Asks("Cancel the run or the sweep", ask_cancel, ask_cancel_sweep)
+RESUME = Asks("Resume the run or the sweep", ask_resume, ask_resume_sweep)
 
 
 class RunsScreen(HudScreen):
@@ -609,13 +625,21 @@ class RunsScreen(HudScreen):
         if (row := self.table.row) is not None:
             sweep = self._sweep_of(row)
             ended = sweep is None or all(member.ended for member in sweep.members)
-            self._cancel_or_resume("Cancel", row, why_no_cancel(row), None if ended else sweep)
+            self._act(CANCEL, row, why_no_cancel(row), None if ended else sweep)
 
     def action_resume_run(self) -> None:
         if (row := self.table.row) is not None:
             sweep, driven = self._sweep_of(row), {one.name for one in self.session.sweeps.values()}
             done = sweep is None or sweep.name in driven or sweep.status == "succeeded"
-            self._cancel_or_resume("Resume", row, why_no_resume(row), None if done else sweep)
+            self._act(RESUME, row, why_no_resume(row), None if done else sweep)
+
+    def _act(self, asks: Asks, row: RunRow, why_not: str, sweep: Sweep | None) -> None:
+        """Cancel or resume a run, or its sweep if there is one to act on; else show the objection,
+        which leaves what is under way alone."""
+        if sweep is None and why_not:
+            self.notify(why_not, severity="warning", markup=False)
+        else:
+            self._cancel_or_resume(asks, row, why_not, sweep)
 
     def _sweep_of(self, row: RunRow) -> Sweep | None:
         """The sweep of a run, if it was begun on this machine."""
@@ -625,33 +649,31 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def _cancel_or_resume(
-        self, verb: str, row: RunRow, why_not: str, sweep: Sweep | None
+        self, asks: Asks, row: RunRow, why_not: str, sweep: Sweep | None
     ) -> None:
-        """Ask about a run, or its sweep if there is one to act on; show the new status, then read
-        again."""
-        cancels, files = verb == "Cancel", self.source.sweeps
-        where, status = (self.app, self.session, self.context.writes), None
+        """Ask, act, show the new status, then read again."""
+        where, status = (self.app, self.session), None
         chosen: str | None = RUN
         if sweep is not None:
-            chosen = SWEEP if why_not else await self._run_or_sweep(verb, sweep)
-        if chosen == SWEEP and sweep is not None and files is not None:
-            ask_sweep = ask_cancel_sweep if cancels else ask_resume_sweep
-            status = await self.attempt(ask_sweep(self.app, self.session, sweep, files))
-        elif chosen == RUN and why_not:
-            self.notify(why_not, severity="warning", markup=False)
-        elif chosen == RUN:
-            ask = ask_cancel if cancels else ask_resume
-            became = await self.attempt(ask(*where, run_ref(row)))
+            chosen = SWEEP if why_not else await self._run_or_sweep(asks.question, sweep)
+        if chosen == RUN:
+            asked = asks.of_run(*where, self.context.writes, run_ref(row))
+            became = await self.attempt(asked)
             status = became and f"The run is {became}."
+        elif chosen == SWEEP:
+            files = self.source.sweeps
+            assert sweep is not None
+            assert files is not None
+            status = await self.attempt(asks.of_sweep(*where, sweep, files))
         if status is not None:
             self.notify(status, markup=False)
         self.read()
 
-    async def _run_or_sweep(self, verb: str, sweep: Sweep) -> str | None:
+    async def _run_or_sweep(self, question: str, sweep: Sweep) -> str | None:
         """Ask whether the run or its sweep is meant; None if the user leaves."""
         lines = [f"The run is one of a sweep. {sweep.progress_text}."]
         choices = [(RUN, "This run"), (SWEEP, "The sweep")]
-        dialog = ChoiceDialog(f"{verb} the run or the sweep", lines, choices, RUN, "Neither")
+        dialog = ChoiceDialog(question, lines, choices, RUN, "Neither")
         return await self.app.push_screen_wait(dialog)
 
     def action_filter(self) -> None:

@@ -299,6 +299,7 @@ class HeadDialog(ConfirmDialog):
             self._differs = [f"{one[:1].upper()}{one[1:]}." for one in sentences]
 
     def action_evaluate(self) -> None:
+        """Leave the head as it is, and ask how to evaluate the target."""
         change, view = self.change, self.view
         if change is None:
             return

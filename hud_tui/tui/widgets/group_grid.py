@@ -515,7 +515,7 @@ class GroupGrid(LinesView):
 
     # The cursor
 
-    def scroll_rows(self, rows: int) -> None:
+    def move(self, rows: int) -> None:
         """Move the cursor by this many tasks, and scroll to it."""
         slugs = self.slugs
         if slugs:

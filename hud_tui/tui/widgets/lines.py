@@ -92,8 +92,11 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         return line((rule, lines), title, (rule * (width - cell_len(text) - 3), lines))
 
     def redraw(self) -> None:
-        """Draw the visible lines, and repaint those that changed. Does nothing while not
-        visible."""
+        """Draw the visible lines, and repaint those that changed. Does nothing while not visible.
+
+        Textual calls `on_resize` and `watch_…`; where one of them is another name of a method like
+        this one, a subclass that overrides the method has to name them again.
+        """
         width, height = self.width, self.size.height
         if not (width and height and self.is_attached):
             return

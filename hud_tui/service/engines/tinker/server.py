@@ -351,8 +351,8 @@ class Server:
         self._report()
 
     async def models(self, patience_s: float) -> list[dict[str, Any]]:
-        """The server's models: ``name`` and, if given, ``context``. It may be away for `patience_s`
-        seconds."""
+        """The server's models: ``name`` and, if given, ``context``. Waits at most `patience_s`
+        seconds for a server that does not answer."""
         await self._presence.wait(patience_s)
         tinker = await self.tinker()
 
