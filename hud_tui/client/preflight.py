@@ -211,7 +211,7 @@ def choose_tasks(
         HudUsage: The source has no task with such a slug, or none is left.
         HudTasksChanged: The selected tasks have another digest.
     """
-    slugs = {task.slug for task in tasks}
+    slugs = dict.fromkeys(task.slug for task in tasks)
     source = one_line(origin["source"], 300)
     for slug in left_out:
         if slug not in slugs:

@@ -1,7 +1,4 @@
-"""Bindings from the table of keys; clickable key hints; type-ahead.
-
-Textual applies a keymap to bindings by their ids.
-"""
+"""Bindings, to which Textual applies a keymap by their ids; clickable key hints; type-ahead."""
 
 from __future__ import annotations
 

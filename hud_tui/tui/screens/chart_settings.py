@@ -191,13 +191,8 @@ class OverlayList(ListBox[None]):
             self.foot.update(one_line(error.message))
             return
         own = self.below.shown.model
-        self.models = [
-            model
-            for model in models
-            if kind(model) is Kind.OWN
-            and model.checkpoint_count != 0
-            and (own is None or model.id != own.id)
-        ]
+        others = [one for one in models if own is None or one.id != own.id]
+        self.models = [one for one in others if kind(one) is Kind.OWN and one.checkpoint_count != 0]
         self._show()
         if not self.models and not self.branches:
             self.foot.show_text(f"{ALONE}\n{self.FOOT}")

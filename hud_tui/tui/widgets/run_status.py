@@ -219,9 +219,8 @@ def status_line(
     played: str = "",
     loop: RunRow | None = None,
 ) -> Content:
-    """The line, at most `width` cells: the job, how far it is, how fresh this is. `run`,
-    `freshness`, `frozen`, `played` and `loop` are fields of `RunStatus`; `loop` is None where there
-    is a job."""
+    """The line, at most `width` cells: the job, how far it is, how fresh this is. The rest
+    is as in `RunStatus`; `loop` is None where there is a job."""
     right = _held(run, frozen) if frozen is not None else trust(run, freshness, width < NARROW)
     if played and frozen is None:
         right = Content.styled(played, "bold $accent")
