@@ -82,14 +82,15 @@ def _begin(paths: Paths) -> subprocess.Popen[bytes]:
     service = ["hud_tui.service", "--data-dir", str(paths.data), "--port", "0"]
     machine = machine_of(paths)
     if machine is None:
-        return daemon(paths.service_log, service)
+        return daemon(paths.service_log, service, stdout=subprocess.PIPE)
     environment = {
         "TINKER_BASE_URL": machine.url,
         "TINKER_API_KEY": machine.key,
         "HUD_TUI_TINKER_PLACE": machine.label,
         "HUD_TUI_TINKER_FILES": machine.files,
     }
-    return daemon(paths.service_log, [*service, "--engine", "tinker"], environment)
+    tinker = [*service, "--engine", "tinker"]
+    return daemon(paths.service_log, tinker, environment, subprocess.PIPE)
 
 
 def _end_group(spawned: subprocess.Popen[bytes]) -> None:

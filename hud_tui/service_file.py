@@ -252,21 +252,22 @@ def keep_line(paths: Paths, name: str) -> None:
         for directory in (paths.state, paths.data):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         module = ["hud_tui.remote.keeper", str(paths.state), str(paths.data), name]
-        daemon(paths.service_log, module, stdout=subprocess.DEVNULL).wait()
+        daemon(paths.service_log, module).wait()
 
 
 def daemon(
     log: Path,
     module: Sequence[str],
     environment: Mapping[str, str] = MappingProxyType({}),
-    stdout: int = subprocess.PIPE,
+    stdout: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start one of this package's modules in the background; it works in the folder of its log."""
+    """Start one of this package's modules in the background; it works in the folder of its log,
+    which also gets its output, except where `stdout` says else."""
     with open(open_or_make(log, os.O_APPEND), "ab") as logged:
         return subprocess.Popen(
             ["sh", "-c", '"$@" &', "sh", sys.executable, "-P", "-m", *module],
             stdin=subprocess.DEVNULL,
-            stdout=stdout,
+            stdout=logged if stdout is None else stdout,
             stderr=logged,
             cwd=log.parent,
             start_new_session=True,
@@ -436,7 +437,7 @@ def keep_budgets(paths: Paths, now: float) -> None:
         return
     names = {name: value for name, value in every_variable().items() if name[:6] == "PRIME_"}
     module = ["hud_tui.remote.budget", str(paths.state)]
-    daemon(paths.service_log, module, names, stdout=subprocess.DEVNULL).wait()
+    daemon(paths.service_log, module, names).wait()
 
 
 def budget_kept(state: Path, now: float) -> bool:

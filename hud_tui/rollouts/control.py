@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -106,7 +105,7 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
     """Start a driver, and wait until the service, or the run's state, shows that it works."""
     logged = len(tail(folder.driver_log))
     module = ["hud_tui.rollouts.driver", str(state), folder.path.name]
-    daemon(folder.driver_log, module, stdout=subprocess.DEVNULL).wait()
+    daemon(folder.driver_log, module).wait()
     until, job_id = monotonic() + START_S, folder.path.name
     while monotonic() < until:
         await asyncio.sleep(POLL_S)

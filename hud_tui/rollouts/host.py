@@ -63,6 +63,8 @@ MEMORY_EVERY_S = 1.0
 LOG_BYTES = 8 << 20
 """Size at which the environment's log is rotated, bytes; one older file is kept."""
 TAIL = 20
+TOLD = 20
+"""Number of the SDK's last messages that are not repeated in the log."""
 MOST_PROCESSES = 256
 """Most processes of one rollout."""
 STACK_LINES = 400
@@ -98,18 +100,22 @@ class _HungUp(logging.Filter):
 
 
 class _Once(logging.Filter):
-    """Drops what was logged before: where an environment ended, each of its rollouts fails alike,
-    and the run's failures have the cause."""
+    """Drops what was among the last messages: where an environment ended, each of its rollouts
+    fails alike, and the run's failures have the cause."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: set[str] = set()
+        self._logged: deque[str] = deque(maxlen=TOLD)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        is_new = message not in self._logged
-        self._logged.add(message)
-        return is_new
+        try:
+            message = record.getMessage()
+        except Exception:  # its arguments do not fit: the handler says so
+            return True
+        if message in self._logged:
+            return False
+        self._logged.append(message)
+        return True
 
 
 def keep_endings_out_of_the_log() -> None:

@@ -20,9 +20,10 @@ from hud_tui.errors import HudUsage
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.pods import find_rental, install_watcher, is_gpu, is_in, read_gpus
-from hud_tui.remote.prime import Pod, PodStatus, Prime, read_prime
+from hud_tui.remote.prime import PodStatus, Prime, read_prime
 from hud_tui.remote.ssh import Address
 from hud_tui.service_file import Rental, read_rentals, write_rental
+from tests import prime_server
 from tests.conftest import until
 from tests.prime_server import KEY, PrimeServer, offer, serving
 from tests.remote.far import Far, free_port
@@ -222,12 +223,8 @@ async def test_a_price_that_rises_as_it_is_rented(
 async def test_a_price_that_is_not_the_one_that_was_shown(
     hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = Prime.create
-
-    async def dearer(self: Prime, *given: Any) -> Pod:
-        return (await known(self, *given)).model_copy(update={"price_hr": 3.5})
-
-    monkeypatch.setattr(Prime, "create", dearer)
+    known = prime_server._pod
+    monkeypatch.setattr(prime_server, "_pod", lambda *given: known(*given) | {"priceHr": 3.5})
     made = await hud(*RENT)
     assert "costs $3.50 per hour, not $2.10 as shown" in made.err
 

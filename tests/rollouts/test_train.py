@@ -29,6 +29,7 @@ from hud_tui.rollouts.environment import Trial, setting_of
 from hud_tui.rollouts.evaluate import roll_out_in
 from hud_tui.service.routes import training
 from hud_tui.service.store import jobs
+from hud_tui.storage import tail
 from hud_tui.wire import Evaluation, Model
 from tests.conftest import Served, until
 from tests.rollouts.driving import SUMS, begun, check_tree, order_for, settings_of, write_sums
@@ -145,6 +146,30 @@ async def test_a_run_that_the_service_refuses_says_why(
         assert code == 1
         assert re.search(r"^job \S+  failed  step 0 of", said)
         assert f"why  {why}" in said
+
+
+async def test_a_driver_that_does_not_begin_is_told_with_all_that_it_printed(
+    hud: Command, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'hud_tui.rollouts.driver' in sys.orig_argv:\n"
+        "    print('printed by a library', flush=True)\n"
+        "    print('it ended', file=sys.stderr, flush=True)\n"
+        "    os._exit(3)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def clock() -> float:
+        """Runs out once the driver has ended."""
+        folders = known_runs(tmp_path / "state").values()
+        return inf if any("it ended" in tail(one.driver_log) for one in folders) else 0.0
+
+    monkeypatch.setattr("hud_tui.rollouts.control.monotonic", clock)
+    done = await hud("train", str(source), "-m", "arith-rl", "-y", "--no-trial", *FLAGS)
+    assert done.code == 1
+    why = "the run's driver did not begin: printed by a library · it ended"
+    assert done.error["message"] == why
 
 
 async def test_a_check_that_may_not_write_makes_no_rollout(hud: Command, source: Path) -> None:

@@ -14,7 +14,7 @@ from hud_tui.service.environments import Scenario
 from hud_tui.tui.run_draft import Trial
 from tests.conftest import Served, until
 from tests.tui.conftest import Opened, caller
-from tests.tui.test_launch import checked, launch, rows, said, view
+from tests.tui.test_launch import checked, field, launch, rows, said, view
 
 EVEN, DEAD, EASY = ({"a": number, "b": 1} for number in (1, 2, 3))
 ROWS = [
@@ -122,8 +122,12 @@ async def test_escape_stops_a_trial(served: Served, file: str) -> None:
             await until(cancelled)
 
 
-async def test_the_command_line_may_ask_for_the_trial(served: Served, file: str) -> None:
-    async with launch(served, command="preflight", source=file, model="arith rl", sample=2) as app:
+async def test_preflight_on_the_command_line_may_ask_for_the_trial_and_fills_the_form(
+    served: Served, file: str
+) -> None:
+    asked = {"command": "preflight", "sample": 2, "parameters": {"steps": 7}}
+    async with launch(served, source=file, model="arith rl", **asked) as app:
+        await app.until(lambda: field(app, "steps").value == "7")
         await tried(app)
         assert len(trial(app).signals) == 2
 

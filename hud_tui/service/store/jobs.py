@@ -435,8 +435,13 @@ def ask_to_cancel(db: Db, job_id: str) -> bool:
 
 
 def end_abandoned(db: Db) -> int:
-    """Interrupt the runs without a report for `LEASE_S`, and cancel the rollouts of those without
-    one for `ABANDONED_S`; returns how many are left to be looked at."""
+    """Interrupt the driven runs without a report for more than `LEASE_S`, and cancel the rollouts
+    under way of those without one for more than `ABANDONED_S`.
+
+    Returns how many driven runs may have to be ended later: those that are running, or were
+    interrupted with rollouts under way, and have reported within `ABANDONED_S`. It has to be called
+    again for them.
+    """
     rows = db.execute(
         "SELECT id, status, heard_at FROM job WHERE driver IS NOT NULL AND (status = 'running' OR"
         " status = 'interrupted' AND EXISTS (SELECT 1 FROM trace WHERE job_id = job.id"
