@@ -63,7 +63,7 @@ MEMORY_EVERY_S = 1.0
 LOG_BYTES = 8 << 20
 """Size at which the environment's log is rotated, bytes; one older file is kept."""
 TAIL = 20
-TOLD = 20
+LAST_MESSAGES = 20
 """Number of the SDK's last messages that are not repeated in the log."""
 MOST_PROCESSES = 256
 """Most processes of one rollout."""
@@ -105,7 +105,7 @@ class _Once(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: deque[str] = deque(maxlen=TOLD)
+        self._logged: deque[str] = deque(maxlen=LAST_MESSAGES)
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:

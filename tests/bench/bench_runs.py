@@ -194,7 +194,8 @@ async def comparison(found: list[tuple[RunRow, RunSeries]]) -> tuple[float, floa
     async with app.run_test(size=(200, 60)) as pilot:
         await settle(pilot, lambda: app.shown_view is not None)
         names = {row.id: row.name for row in rows}
-        screen = RunComparison(lambda: rows, Read(found), lambda at: None, Compared(), names)
+        session = app.workspace.session
+        screen = RunComparison(lambda: rows, Read(found), session, Compared(), names)
         await app.push_screen(screen)
         await settle(pilot, lambda: screen.curves.shown and screen.compared.runs)
         drawn = []

@@ -12,7 +12,7 @@ from shlex import split
 import pytest
 
 from hud_tui.cli.main import main
-from hud_tui.rollouts.host import TOLD, keep_endings_out_of_the_log
+from hud_tui.rollouts.host import LAST_MESSAGES, keep_endings_out_of_the_log
 from hud_tui.rollouts.process import SDK, find_interpreter, how_to_get_the_sdk
 from hud_tui.rollouts.run_files import OPTIONS, Option, Options
 from hud_tui.rollouts.watched import failure_of, failure_text
@@ -89,7 +89,7 @@ async def test_connections_that_end_with_their_rollout_are_not_logged(
         ("agent loop", "EOFError"),
         ("agent loop", "OSError"),
     ]
-    for number in range(TOLD):
+    for number in range(LAST_MESSAGES):
         run.warning("trace %s", number)
     caplog.clear()
     run.warning("rollout failed mid-run (%s): %s", "agent loop", "EOFError")
