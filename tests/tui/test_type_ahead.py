@@ -18,8 +18,6 @@ from tests.tui.cockpit import grown
 from tests.tui.conftest import caller
 from tests.tui.typed_app import TypedApp, typed_app
 
-ESCAPE_S = 0.15
-"""After Esc: what comes sooner makes it Alt."""
 SLOW_S = 0.02
 """Between two bytes of a slow line."""
 NAME = "arith rl"
@@ -71,9 +69,10 @@ async def app(served: Served, tmp_path: Path) -> AsyncIterator[TypedApp]:
 async def models(app: TypedApp) -> None:
     """Leave what is open, and forget what was typed."""
     while (await app.ping()).screen != "ModelsScreen":
+        seen = len(app.reports)
         app.type(b"\x1b")
-        await asyncio.sleep(ESCAPE_S)
-        app.type(b"1")
+        await until(lambda seen=seen: any(one.key == "escape" for one in app.reports[seen:]))
+        app.type(b"1")  # with the Esc before it in one read it would be Alt+1
     app.reports.clear()
 
 
