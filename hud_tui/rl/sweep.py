@@ -124,6 +124,27 @@ class Sweep(BaseModel):
             return "cancelled"
         return "succeeded" if all(m.status in SUCCEEDED for m in self.members) else "failed"
 
+    @property
+    def may_cancel(self) -> bool:
+        """Whether one of its runs is active, or waits to be started."""
+        return any(m.running or not (m.ended or self.cancelled) for m in self.members)
+
+    @property
+    def may_resume(self) -> bool:
+        """Whether one of its runs was cancelled, interrupted or refused, or waits."""
+        return any(m.status in AGAIN or not (m.ended or m.running) for m in self.members)
+
+    def with_statuses(self, found: Mapping[str, str]) -> "Sweep":
+        """The sweep with the statuses of its runs, by the ids of their jobs; a run that waits, or
+        that was refused, stays so."""
+        members = tuple(
+            m.model_copy(update={"status": found.get(m.job_id) or m.status})
+            if m.status not in (WAITING, "refused")
+            else m
+            for m in self.members
+        )
+        return self.model_copy(update={"members": members})
+
     def with_member(self, place: int, member: Member) -> "Sweep":
         """The sweep with one of its members replaced."""
         members = (*self.members[:place], member, *self.members[place + 1 :])

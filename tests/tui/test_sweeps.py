@@ -162,6 +162,26 @@ async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
         )
 
 
+async def test_what_a_sweep_s_file_says_of_its_runs_is_older_than_the_table(
+    served: Served, tmp_path: Path
+) -> None:
+    """As `hud-tui run` without --follow leaves it, which stops once the last run has started."""
+    async with sweeping(served, tmp_path, swept={"seed": (0, 1)}) as app:
+        await app.until(lambda: "sweep: 2 runs" in said(app, "#summary"))
+        await app.agree("ctrl+s")
+        await app.until_view("runs")
+        await app.until(
+            lambda: [row.status for row in runs(app).rows or ()] == ["succeeded", "succeeded"]
+        )
+        await app.until(lambda: not runs(app).session.sweeps)
+        files = SweepFiles(tmp_path)
+        [kept] = files.all()
+        started = [one.model_copy(update={"status": "queued"}) for one in kept.members]
+        files.keep(kept.model_copy(update={"members": tuple(started)}))
+        await app.until_notice("has ended (succeeded): launch a new run", "R")
+        await app.until_notice("has ended (succeeded): nothing to cancel", "X")
+
+
 async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_path: Path) -> None:
     async with sweeping(served, tmp_path) as app:
         form = view(app).form

@@ -52,6 +52,38 @@ def test_every_combination_comes_once_the_last_parameter_fastest() -> None:
         combinations({"seed": tuple(range(201))})
 
 
+@pytest.mark.parametrize(
+    ("statuses", "cancelled", "may_cancel", "may_resume"),
+    [
+        (("running", "waiting"), False, True, True),
+        (("running", "running"), False, True, False),
+        (("running", "waiting"), True, True, True),
+        (("cancelled", "waiting"), True, False, True),
+        (("succeeded", "refused"), False, False, True),
+        (("succeeded", "failed"), False, False, False),
+        (("succeeded", "interrupted"), False, False, True),
+    ],
+)
+def test_a_sweep_is_cancelled_while_it_goes_on_and_resumed_if_something_is_left(
+    statuses: tuple[str, str], cancelled: bool, may_cancel: bool, may_resume: bool
+) -> None:
+    members = [Member(name=s, differs={}, job_id=s, status=s) for s in statuses]
+    found = sweep(members=members, cancelled=cancelled)
+    assert (found.may_cancel, found.may_resume) == (may_cancel, may_resume)
+
+
+def test_a_sweep_takes_over_the_statuses_of_the_runs_it_has_started() -> None:
+    statuses = ("queued", "waiting", "refused", "submitting", "failed")
+    members = [Member(name=s, differs={}, job_id=s, status=s) for s in statuses]
+    members[3] = members[3].model_copy(update={"job_id": ""})
+    now = sweep(members=members).with_statuses(
+        {"queued": "succeeded", "waiting": "cancelled", "refused": "failed"}
+    )
+    assert [one.status for one in now.members] == [
+        "succeeded", "waiting", "refused", "submitting", "failed",
+    ]  # fmt: skip
+
+
 def test_forks_are_named_after_what_differs() -> None:
     members = members_of("arith-rl-sweep", SWEPT)
     assert members[0].name == "arith-rl-sweep-lr1e-4-group8"

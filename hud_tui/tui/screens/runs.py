@@ -624,14 +624,14 @@ class RunsScreen(HudScreen):
     def action_cancel_run(self) -> None:
         if (row := self.table.row) is not None:
             sweep = self._sweep_of(row)
-            ended = sweep is None or all(member.ended for member in sweep.members)
-            self._act(CANCEL, row, why_no_cancel(row), None if ended else sweep)
+            may = sweep is not None and sweep.may_cancel
+            self._act(CANCEL, row, why_no_cancel(row), sweep if may else None)
 
     def action_resume_run(self) -> None:
         if (row := self.table.row) is not None:
             sweep, driven = self._sweep_of(row), {one.name for one in self.session.sweeps.values()}
-            done = sweep is None or sweep.name in driven or sweep.status == "succeeded"
-            self._act(RESUME, row, why_no_resume(row), None if done else sweep)
+            may = sweep is not None and sweep.may_resume and sweep.name not in driven
+            self._act(RESUME, row, why_no_resume(row), sweep if may else None)
 
     def _act(self, asks: Asks, row: RunRow, why_not: str, sweep: Sweep | None) -> None:
         """Cancel or resume a run, or its sweep if there is one to act on; else show the objection,
@@ -642,10 +642,13 @@ class RunsScreen(HudScreen):
             self._cancel_or_resume(asks, row, why_not, sweep)
 
     def _sweep_of(self, row: RunRow) -> Sweep | None:
-        """The sweep of a run, if it was begun on this machine."""
+        """The sweep of a run, if it was begun on this machine, with the table's statuses: its file
+        has those of when a program last drove it."""
         sweeps = self.source.sweeps
         known = sweeps.all() if row.sweep and sweeps is not None else ()
-        return next((one for one in known if one.name == row.sweep), None)
+        found = next((one for one in known if one.name == row.sweep), None)
+        now = {one.id: one.status for one in self.rows or ()}
+        return None if found is None else found.with_statuses(now)
 
     @work(exclusive=True, group="act")
     async def _cancel_or_resume(
