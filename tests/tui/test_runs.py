@@ -510,6 +510,12 @@ async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> N
         await flown.press("v")
         assert screen.compared.key == screen.metrics[1] == "heldout_reward"
         await flown.until(lambda: "●" in text_of(screen))
+        note = screen.query_one("#compared-note")
+        await flown.press("home")
+        screen.change(at=-1.0)
+        assert not any(isfinite(value) for _, value in screen.legend.rows)
+        assert not note.display, "it is reported, though not at the crosshair"
+        await flown.press("end")
         assert "95 % intervals" in text_of(screen), "evaluations are not averaged"
         assert re.search(r"(\.\d+|1\.00?)–(\.\d+|1\.00?)", text_of(screen))
         await flown.open(MetricList, "a")

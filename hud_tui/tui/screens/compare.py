@@ -6,7 +6,6 @@ from asyncio import Semaphore, gather
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import ClassVar
 
 from textual import on, work
@@ -577,11 +576,10 @@ class RunComparison(Over[Destination | None]):
         chosen = order[min(self.legend.cursor, len(order) - 1)] if order else ""
         self.curves.show(now, [row.id for row, _ in now.runs], chosen)
         self.legend.show(rows, self.names)
-        known = any(isfinite(value) for _, value in rows)
         none = (
             f"No run reports {metric_title(now.key)}: {{compared.next_view}} shows the next metric."
         )
-        self.show_note(self._unread or ("" if known or not rows else none))
+        self.show_note(self._unread or ("" if now.is_reported or not rows else none))
 
     def show_note(self, text: str) -> None:
         note = self.query_one("#compared-note", Static)

@@ -92,6 +92,11 @@ class Compared:
         """Whether held-out rewards are shown: single points without smoothing."""
         return canonical(self.key) == HELDOUT
 
+    @property
+    def is_reported(self) -> bool:
+        """Whether a run has the metric at any step."""
+        return any(s.scores if self.of_scores else self.key in s.keys for _, s in self.runs)
+
     def value(self, series: RunSeries) -> float:
         """A run's smoothed value under the crosshair, else its newest."""
         at = self._at(series)
