@@ -206,7 +206,7 @@ class Run:
         if self.job is None or not has_ended(self.job.status):
             return "now"
         last = self.alarms.steps if self.head is None else self.head.step or self.alarms.steps
-        return f"the run's end (step {last})"
+        return f"the run's end at step {last}"
 
     @property
     def waits(self) -> str:

@@ -123,7 +123,7 @@ def test_the_report_says_what_the_run_did() -> None:
         "| mean reward | 0 | 0.975 | 0.975 | 40 |  |",
         "50.0% of 160 rollouts",
         "### warning: zero-variance groups",
-        "Since step 10 (detected at step 11), until the run's end (step 40). share .587",
+        "Since step 10 (detected at step 11), until the run's end at step 40. share .587",
         "→ Give harder tasks.",
         "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | elsewhere |",
         "| `step-000004` (held-out 0.08, reward 0.1 of 4 rollouts) | pinned |  |",
@@ -144,7 +144,7 @@ def test_every_picture_is_beside_it_and_every_file_is_used() -> None:
     going = replace(RUN, job=RUN.job.model_copy(update={"status": "running"}))
     ended, left = replace(ALARM, active=False, ended=14), replace(ALARM, active=False)
     for run, alarm, until in (
-        (RUN, ALARM, "the run's end (step 40)"),
+        (RUN, ALARM, "the run's end at step 40"),
         (going, ALARM, "now"),
         (replace(RUN, job=None), ALARM, "now"),
         (RUN, ended, "step 14"),

@@ -242,8 +242,9 @@ def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
         (alarm.title, "bold"),
         (f"  {alarm.level.word}", STYLES[alarm.level]),
         (f"  {alarm.name}", "$text-muted"),
+        (_answered(alarm, run.alarms, book, run.training), "$accent"),
     )
-    yield Content.styled(f"  {since}, detected at step {alarm.raised}, {state}", "$text-muted")
+    yield Content.styled(f"{since}, detected at step {alarm.raised}, {state}", "$text-muted")
     for one in alarm.evidence:
         limit = "" if one.limit is None else f"limit {short(one.limit)}"
         yield Content.assemble(
@@ -253,8 +254,6 @@ def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
         yield Content.styled(f"  {alarm.easing}", "$text-muted")
     yield Content(alarm.meaning)
     yield Content.assemble(("→ ", "$accent"), alarm.advice)
-    if answer := _answered(alarm, run.alarms, book, run.training):
-        yield Content.styled(answer, "$text-muted")
 
 
 def _seen(alarm: Alarm) -> str:
@@ -263,13 +262,13 @@ def _seen(alarm: Alarm) -> str:
 
 
 def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> str:
-    """Whether the user acknowledged it or snoozed its detector."""
+    """Whether the user acknowledged it or snoozed its detector; empty if neither."""
     until = book.snoozed_until(alarm.name)
     words = ["acknowledged"] if book.is_acknowledged(alarm) else []
     if until > report.steps:
         going = f"snoozed for {until - report.steps} more steps"
         words.append(going if training else f"snoozed until step {until}")
-    return ", ".join(words)
+    return f"  {', '.join(words)}" if words else ""
 
 
 def plain_text(alarm: Alarm) -> str:
