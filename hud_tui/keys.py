@@ -324,6 +324,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "fold": (
         ("fold", "enter,space", "unfold", "Show the other fields, or hide them."),
         ("unfold", "right,l", "unfold", "Show the other fields.", False),
+        ("close_fold", "left,h", "fold", "Hide them.", False),
     ),
     "dialog": (
         ("confirm", "y", "Yes", "Do what the dialog says.", False),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -47,7 +48,7 @@ from hud_tui.rl.sweep import (
     sweep_facts,
 )
 from hud_tui.rl.sweep import size_of as sweep_size
-from hud_tui.rl.tasks.checks import Finding, verdict
+from hud_tui.rl.tasks.checks import Finding, check_group_size, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import counted, one_line, spaced
@@ -57,7 +58,7 @@ from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog
 from hud_tui.tui.theme import eighth
 from hud_tui.tui.widgets.form import worst
 from hud_tui.tui.widgets.row_list import Column, Row
-from hud_tui.wire import JobConfig, JobDataset, Model, SubmitJob, Taskset
+from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob, Taskset
 
 # What a submission sends, as a request and in words.
 
@@ -105,6 +106,7 @@ class RunRequest:
         room = check_room(model, count)  # for the form's steps, which preflight does not know
         warnings = [one for one in self.warnings if not room or one.check != "disk"]
         return [
+            *_warned(warnings, room),
             _line("model", one_line(model.model_name, 60)),
             *([_line("starts from", one_line(self.start, 60))] if self.start else []),
             _line("taskset", f"{one_line(self.source, 60)}: {train} tasks to train on{held}"),
@@ -114,7 +116,6 @@ class RunRequest:
             *_others(model, values),
             *_options(self.options or {}),
             *(_line(*one) for one in stored),
-            *_warned(warnings, room),
         ]
 
     def _costs(self, values: Mapping[str, Value]) -> Iterator[Text]:
@@ -180,7 +181,7 @@ def sweep_lines(
     size = sweep_size(sweep, model, tasks, like)
     warnings = [one for one in warnings if one.check != "disk"]
     facts = sweep_facts(sweep, size, model, tasks)
-    return [*(_line(*fact) for fact in facts), *_warned(warnings, check_room(model, size.steps))]
+    return [*_warned(warnings, check_room(model, size.steps)), *(_line(*fact) for fact in facts)]
 
 
 def with_baseline(sweep: Sweep, values: Mapping[str, Value]) -> Sweep:
@@ -529,6 +530,14 @@ class Draft:
     """Whether it will be submitted as soon as the checks have passed."""
     past: tuple[RunRow, ...] = ()
     """The service's runs, whose pace an estimate of time goes by."""
+    asked: JobParameters = field(default_factory=JobParameters)
+    """Of the form."""
+
+    def asking(self, values: Mapping[str, Value], swept: Mapping[str, Sequence[Value]]) -> Draft:
+        """With the form's parameters; of a sweep's tasks per step, the most."""
+        wide = [each for each in swept.get("tasks_per_step", ()) if isinstance(each, int)]
+        most = {"tasks_per_step": max(wide)} if wide else {}
+        return replace(self, asked=parameters({**values, **most}))
 
     def found(self, finding: Finding) -> Draft:
         """With one more finding; one on a run under way names the key that cancels it."""
@@ -564,8 +573,10 @@ class Draft:
 
     @property
     def found_in_all(self) -> tuple[Finding, ...]:
-        """Findings of the checks and of the trial."""
-        return (*self.findings, *self.trial.findings())
+        """Findings of the checks and of the trial; on the batches, of what the form says now."""
+        sized = check_group_size(self.chosen, self.asked.group_size, self.asked.tasks_per_step)
+        checked = ([one] if one.check != "group_size" else sized for one in self.findings)
+        return (*chain.from_iterable(checked), *self.trial.findings())
 
     @property
     def failed(self) -> bool:
@@ -650,13 +661,13 @@ class Draft:
             runs = f"{several.runs} runs, {min(several.runs, several.at_once)} at once"
             count = f" · {spaced(several.rollouts)} rollouts" if several.rollouts else ""
             return Content.assemble((f"sweep: {runs}", "bold"), (count, "$text-muted"))
-        busy = "a run is already training this model · " if run.training else ""
+        busy = "already training · " if run.training else ""
         return Content.assemble((busy, "$warning"), *self._size(self.cost(run, values)))
 
     def _size(self, size: Cost | None) -> list[str | tuple[str, str]]:
         held, out = sum(task.heldout for task in self.chosen), len(self.tasks) - len(self.chosen)
-        apart = f" · {counted(held, 'task')} held out" if held else ""
-        apart += f" · {out} left out" if out else ""
+        apart = f" · {out} left out" if out else ""
+        apart += f" · {counted(held, 'task')} held out" if held else ""
         if size is None:
             return [f"{len(self.chosen)} tasks · HUD decides how many rollouts"]
         count = counted(size.rollouts, "rollout")

@@ -522,6 +522,28 @@ async def test_the_command_line_fills_the_form_and_what_has_no_field_is_sent_too
         await app.until(lambda: not app.run.training)
 
 
+async def test_the_batches_are_checked_as_the_form_says_now(served: Served) -> None:
+    async with ready(served, size=(80, 24)) as app:
+        train = sum(not task.heldout for task in view(app).draft.chosen)
+        field(app, "tasks_per_step").value = "500"
+        warning = f"500 tasks per step, but only {train} to train on"
+        await app.until(lambda: [one.message for one in view(app).draft.warnings] == [warning])
+        lines = (await app.ask("ctrl+s")).splitlines()
+        assert lines[0] == f"⚠ {warning}"  # seen first on the smallest screen
+        await app.press("escape")
+        field(app, "tasks_per_step").value = f"7,{train + 1}"
+        warning = f"{train + 1} tasks per step, but only {train} to train on"
+        await app.until(lambda: [one.message for one in view(app).draft.warnings] == [warning])
+        field(app, "tasks_per_step").value = "7"
+        await app.until(
+            lambda: (
+                "of each of 7 tasks per step"
+                in " ".join(one.message for one in view(app).draft.found_in_all)
+            )
+        )
+        assert not view(app).draft.warnings
+
+
 async def test_without_a_model_it_says_where_to_choose_one(served: Served) -> None:
     async with launch(served, own=False, command="preflight", source="arith") as app:
         await checked(app)
@@ -542,7 +564,7 @@ async def test_a_run_under_way_is_mentioned(served: Served) -> None:
     model_id, job_id = await training(served)
     async with opened(Connector(served), Start("run", model=model_id, source="arith")) as app:
         await app.until_view("launch")
-        await app.until(lambda: "already training this model" in said(app, "#summary"))
+        await app.until(lambda: "already training" in said(app, "#summary"))
         found = " ".join((await checked(app)).split())
         assert "⚠ model ready a run already trains" in found
         assert "cancel it: 3 Live, X" in found

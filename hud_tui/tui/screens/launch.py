@@ -375,13 +375,15 @@ class LaunchScreen(HudScreen):
         self.show_state()
 
     def _list_tasks(self) -> None:
+        self.set_class(bool(self.draft.tasks), "-checked")
         self.tasks.lay(task_columns(self.draft.trial))
         self.tasks.show(task_rows(self.draft.tasks, self.draft.trial, self.filter_field.value))
 
     def action_details(self) -> None:
         title = f"Findings of the checks: {self.draft.source or 'no taskset yet'}"
-        findings = self.draft.found_in_all
-        self.app.push_screen(TextPanel(title, lambda width: [*whole_lines(findings, width)]))
+        found = self.draft.found_in_all
+        none = Content(keyed(LEADS["choose"]))
+        self.app.push_screen(TextPanel(title, lambda width: [*whole_lines(found, width)] or [none]))
 
     def action_filter(self) -> None:
         self.filter_field.focus()
@@ -586,6 +588,9 @@ class LaunchScreen(HudScreen):
         """Draw findings, summary and button."""
         if not self.is_built:  # an answer may arrive while the app ends
             return
+        values = self.form.read()
+        if values is not None:
+            self.draft = self.draft.asking(values, self.form.swept)
         draft, blocked = self.draft, self.blocked
         shown = self.query_one(Findings)
         shown.source = one_line(PurePath(draft.source or "").name, 40)
@@ -594,7 +599,7 @@ class LaunchScreen(HudScreen):
         self.button.disabled = bool(blocked) and chosen
         self.button.set_class(bool(blocked), "blocked")
         several = None if blocked else self._several
-        summary = draft.summary(self.run, self.form.read(), blocked, several)
+        summary = draft.summary(self.run, values, blocked, several)
         if not blocked and self._is_outdated:
             summary = Content.styled(OUTDATED, "$accent")
         self.query_one("#summary", Static).update(summary)

@@ -495,6 +495,10 @@ class FoldRow(Button, inherit_bindings=False):
         if not self.screen.has_class("-unfolded"):
             self.press()
 
+    def action_close_fold(self) -> None:
+        if self.screen.has_class("-unfolded"):
+            self.press()
+
 
 UPDATE_FIELDS = tuple(replace(spec, optional=True) for spec in UPDATE_NUMBERS)
 _SPECS: dict[str, NumberField] = {
