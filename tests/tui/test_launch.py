@@ -339,11 +339,13 @@ async def test_what_a_taskset_is_about_is_shown_whole(
         screen._list_sources()
         screen.sources.focus()
         screen.sources.select("long")
-        about = screen.query_one("#about", Static)
+        about = screen.query_one("#taskset-about", Static)
         await app.until(lambda: about.display and about.size.height)
         drawn = " ".join(" ".join(str(line).split()) for line in str(about.render()).split("\n"))
         assert text.strip() in drawn
         assert about.size.height * about.size.width >= len(text), "nothing of it is cut"
+        pane = screen.query_one("#tasks-pane").region
+        await app.until(lambda: pane.contains_region(about.region))
         screen.sources.select("short")
         await app.until(lambda: about.display is (size[0] < 200))
         screen.sources.select("long")

@@ -245,7 +245,7 @@ class LaunchScreen(HudScreen):
         text = one_line(chosen.description or "", 1000) if chosen is not None else ""
         shown = fold(TASKSET_COLUMNS, self.sources.size.width, LEAST_ABOUT)
         room = next((width for one, width, _ in shown if not one.width), 0)
-        about = self.query_one("#about", Static)
+        about = self.query_one("#taskset-about", Static)
         about.display = self.sources.has_focus and cell_len(text) > room
         name = one_line(chosen.name, 60) if chosen is not None else ""
         about.update(Content.assemble((name, "bold"), (f"  {text}", "$text-muted")))
@@ -422,7 +422,7 @@ class LaunchScreen(HudScreen):
                     )
                 yield Findings(id="findings")
             with Vertical(id="tasks-pane"):
-                yield Static(id="about", markup=False)
+                yield Static(id="taskset-about", markup=False)
                 yield self.filter_field
                 yield self.tasks
         yield RunForm(id="form")
