@@ -157,6 +157,7 @@ class JobReader:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._all: list[Trace] | None = None
+        """Rollouts of a job without steps; None until they were read after its end."""
         self._rule: Advantages | None = None
 
     async def read(self, client: HudClient, requested: int | None = None) -> Part:
@@ -174,26 +175,29 @@ class JobReader:
     async def _step(self, client: HudClient, requested: int | None) -> Part:
         """Rollouts of a step. A step that is being sampled, or at which a run failed, has rollouts
         although it was never taken."""
-        taken = job_step(self.job) or 0
-        newest = max(1, newest_sampled(self.job))
+        job = self.job
+        taken = job_step(job) or 0
+        newest = max(1, newest_sampled(job))
         number = newest if requested is None else min(max(1, requested), newest)
-        traces = await client.job_traces(self.job.id, step=number)
+        traces = await client.job_traces(job.id, step=number)
         if not traces and requested is None and taken:
             number = newest = taken
-            traces = await client.job_traces(self.job.id, step=number)
+            traces = await client.job_traces(job.id, step=number)
         if self._rule is None:  # the job's row does not have it
-            self._rule = await _advantages(client, self.job.id)
+            self._rule = await _advantages(client, job.id)
         groups = tuple(rollout_groups(traces, self._rule))
-        return Part(self.job, number, newest, True, None, groups)
+        return Part(job, number, newest, True, None, groups)
 
     async def _page(self, client: HudClient, requested: int | None) -> Part:
-        if self._all is None or job_is_active(self.job):
-            self._all = await client.job_traces(self.job.id)
-        pages = max(1, -(-len(self._all) // PAGE))
+        job, everything = self.job, self._all
+        if everything is None or job_is_active(job):
+            everything = await client.job_traces(job.id)
+            self._all = None if job_is_active(job) else everything
+        pages = max(1, -(-len(everything) // PAGE))
         number = pages if requested is None else min(max(1, requested), pages)
-        traces = self._all[(number - 1) * PAGE : number * PAGE]
+        traces = everything[(number - 1) * PAGE : number * PAGE]
         groups = tuple(rollout_groups(traces))
-        return Part(self.job, number, pages, False, len(self._all), groups)
+        return Part(job, number, pages, False, len(everything), groups)
 
 
 async def _advantages(client: HudClient, job_id: str) -> Advantages:

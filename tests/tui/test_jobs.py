@@ -22,7 +22,7 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
 from tests.conftest import Served, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit
-from tests.tui.conftest import caller, cancel, status, training
+from tests.tui.conftest import caller, cancel, status, toy_of, training
 
 HOSTILE = "\x1b]0;owned\x07 fine [red]not markup[/] \u202egnorts"
 
@@ -187,6 +187,23 @@ async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Ser
         assert "\x1b" not in flown.said("#jobs-title")
 
 
+async def test_the_last_rollout_of_a_job_without_steps_is_read_at_its_end(served: Served) -> None:
+    job_id, trace = uuid4().hex, uuid4().hex
+    async with caller(served) as http:
+        await report(http, job_id, [0.0], "task")
+        entered = {"job_id": job_id, "task_slug": "task"}
+        assert (await http.post(f"/v2/trace/{trace}/enter", json=entered)).is_success
+        async with cockpit(served, Start("jobs")) as flown:
+            await flown.until(lambda: len(keys_of(flown)) == 1)
+            await opened(flown)
+            assert [one.reward for one in screen(flown).part.traces] == [0.0, None]
+            left = {"status": "completed", "reward": 1.0}
+            assert (await http.post(f"/v2/trace/{trace}/exit", json=left)).is_success
+            await flown.press("r")
+            await flown.until(lambda: screen(flown).part.final)
+            assert [one.reward for one in screen(flown).part.traces] == [0.0, 1.0]
+
+
 async def test_a_running_job_is_cancelled_and_resumed(served: Served) -> None:
     _, job_id = await training(served)
     async with cockpit(served, Start("jobs", ref=job_id)) as flown:
@@ -202,6 +219,49 @@ async def test_a_running_job_is_cancelled_and_resumed(served: Served) -> None:
         await flown.agree("R")
         await flown.until(lambda: view.job.status == "running")
         assert await status(served, job_id) == "running"
+
+
+async def test_an_opened_job_is_shown_as_it_is_now(served: Served) -> None:
+    """At a step to which nothing is added, and at a rollout."""
+    _, job_id = await training(served, steps=2)
+    async with cockpit(served, Start("jobs", ref=job_id)) as flown:
+        view = screen(flown)
+        await flown.until(lambda: view.level is Level.TRACES and view.part)
+        await flown.press("left_square_bracket")
+        await flown.until(lambda: view.part.final)
+        toy_of(served).rest_after(1)
+        await flown.until(lambda: view.job.metadata["step"] == 3)
+        assert "at step 3 of 10000" in await flown.ask("X")
+        await flown.press("escape", "enter")
+        await flown.until(lambda: view.level is Level.ROLLOUT and view.turns is not None)
+        await cancel(served, job_id)
+        await flown.until(lambda: view.job.status == "cancelled")
+        assert not view.can("cancel_job")
+        await flown.until_notice("has ended (cancelled): nothing to cancel.", "X")
+        await flown.press("escape")
+        await flown.until(lambda: "cancelled" in flown.said("#jobs-title"))
+        await flown.agree("R")
+        await flown.until(lambda: view.job.status == "running")
+
+
+async def test_a_key_asks_of_the_job_as_it_is_and_not_as_it_is_listed(served: Served) -> None:
+    _, job_id = await training(served)
+    async with cockpit(served, Start("jobs")) as flown:
+        await flown.until(lambda: keys_of(flown) == [job_id])
+        await cancel(served, job_id)
+        screen(flown)._again = lambda changed=False: None  # the list is older
+        assert screen(flown).can("cancel_job")
+        await flown.until_notice("has ended (cancelled): nothing to cancel.", "X")
+
+
+async def test_a_run_that_ends_before_it_is_cancelled_is_told_of_in_words(served: Served) -> None:
+    _, job_id = await training(served)
+    async with cockpit(served, Start("jobs")) as flown:
+        await flown.until(lambda: keys_of(flown) == [job_id])
+        await flown.ask("X")
+        await cancel(served, job_id)
+        await flown.until_notice("The run had already ended: nothing was cancelled.", "y")
+        assert not any("not_running" in notice for notice in flown.told)
 
 
 async def test_a_refused_key_leaves_the_request_under_way_alone(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from asyncio import gather, sleep
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from time import time
 from typing import ClassVar
@@ -327,10 +328,13 @@ class JobsScreen(HudScreen):
         """Refresh what still runs; finished jobs are not read again."""
         if not self.is_current:
             return
-        runs = changed or any(job_is_active(job) for job in self.jobs or ())
+        job, is_open = self.job, self.level is not Level.JOBS
+        runs = changed or any(job_is_active(one) for one in self.jobs or ())
         grows = self.following or (self.part is not None and not self.part.final)
         if {Level.JOBS: runs, Level.TRACES: grows}.get(self.level, False):
             self.read()
+        elif is_open and job is not None and (changed or job_is_active(job)):
+            self._read_job(job)
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
@@ -348,6 +352,25 @@ class JobsScreen(HudScreen):
         if self.level is Level.JOBS:
             return jobs_sheet(self.jobs or ())
         return rollouts_sheet(() if self.part is None else self.part.groups)
+
+    @work(exclusive=True, group="job")
+    async def _read_job(self, job: Job) -> None:
+        with suppress(HudError):  # it is read again soon; the top line says if nothing is answered
+            await self._renewed(job)
+            await self._read_reason()
+
+    async def _renewed(self, job: Job) -> Job:
+        """The job in its present state, in which it is shown if it is open. Raises HudError."""
+        now = await self.client.job(job.id)
+        if self.reader is not None and self.reader.job.id == job.id:
+            before, self.reader.job = self.reader.job, now
+            if self.level is not Level.TRACES:
+                self.renew_hints()
+            elif before.status != now.status:
+                self.read()
+            else:
+                self.show()
+        return now
 
     async def _read_part(self, reader: JobReader) -> None:
         part = await self.attempt(reader.read(self.client, None if self.following else self.number))
@@ -688,22 +711,29 @@ class JobsScreen(HudScreen):
 
     def _act(self, ask: Ask, objection: Callable[[Job], str]) -> None:
         """Cancel or resume the job, or show the objection, which leaves what is under way alone."""
-        if (job := self.job) is not None:
-            if why_not := objection(job):
-                self.notify(why_not, severity="warning", markup=False)
-            else:
-                self._cancel_or_resume(ask, job)
+        if self.job is not None and not self._refuses(objection, self.job):
+            self._cancel_or_resume(ask, objection, self.job)
+
+    def _refuses(self, objection: Callable[[Job], str], job: Job) -> bool:
+        if why_not := objection(job):
+            self.notify(why_not, severity="warning", markup=False)
+        return bool(why_not)
 
     @work(exclusive=True, group="act")
-    async def _cancel_or_resume(self, ask: Ask, job: Job) -> None:
-        """Ask and act, show the new status, then read again."""
+    async def _cancel_or_resume(
+        self, ask: Ask, objection: Callable[[Job], str], shown: Job
+    ) -> None:
+        """Ask and act on the job as it is now, show the new status, then read again."""
+        job = await self.attempt(self._renewed(shown))
+        if job is None or self._refuses(objection, job):
+            return
         made = self.run.evaluations.get(job.id)  # the service does not know what this app samples
         run = RunRef.of_row(job) if made is None else RunRef.of_evaluation(made)
         status = await self.attempt(ask(self.app, self.session, self.context.writes, run))
         if status is not None:
             what = "The evaluation" if job_evaluates(job) else "The run"
             self.notify(f"{what} is {status}.", markup=False)
-        self.read()
+        self._again(changed=True)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow only the actions of this level."""
