@@ -575,7 +575,7 @@ async def ask_cancel(
             "and the head stays where it is.",
         ]
         if run.step is not None:
-            lines.append(keyed("{live.resume_run} in Live or Runs resumes it."))
+            lines.append(keyed("{live.resume_run} in Live, Runs or Jobs resumes it."))
         dialog = ConfirmDialog("Cancel the run", lines, "Cancel run", True, "Keep training")
     if not await app.push_screen_wait(dialog):
         return None
@@ -584,13 +584,20 @@ async def ask_cancel(
 
 async def cancel(session: RunSession, writes: WritePolicy, run: RunRef) -> str | None:
     """Cancel a run, after the name of a protected model is typed; return its status, or None if the
-    user declined. Every view and dialog cancels through this function."""
+    user declined. Every view and dialog cancels through this function.
+
+    Raises:
+        HudConflict: It had ended before.
+        HudError: The service refused, or did not answer.
+    """
     if run.evaluates:
         await session.evaluation_runner.cancel(run.id)
         return "cancelled"
     if not await writes.confirm_name(run.model_id, "cancel its run"):
         return None
     done = await control.cancel(session.client, session.store.directory, run.id)
+    if not done.cancelled:
+        raise HudConflict(409, "The run had already ended: nothing was cancelled.")
     return one_line(done.status or "cancelled", 40)
 
 

@@ -65,7 +65,7 @@ async def test_x_cancels_after_asking_and_r_resumes_the_run(served: Served) -> N
         await flown.until(lambda: is_now(flown, "running"))
         await flown.press("R")
         assert flown.screen is flown.view, "a run under way cannot be resumed"
-        assert "R in Live or Runs resumes it." in await flown.ask("X")
+        assert "R in Live, Runs or Jobs resumes it." in await flown.ask("X")
         await flown.press("escape")
         await flown.until(lambda: is_now(flown, "running"))
         await flown.agree("X")
