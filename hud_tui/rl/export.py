@@ -8,8 +8,8 @@ Source: RFC 4180 (CSV); OWASP, "CSV Injection", for what begins a formula.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -43,6 +43,13 @@ class Sheet:
     """Each as long as `columns`; None for an empty cell."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Facts about the whole table, e.g. the model; JSON only."""
+    shown: int | None = None
+    """Number of rows if a filter leaves some out."""
+
+    def only(self, keys: Collection[str]) -> "Sheet":
+        """The rows with these values in the first column."""
+        rows = (row for row in self.rows if row[0] in keys)
+        return replace(self, rows=rows, shown=len(keys))
 
 
 def csv_pieces(sheet: Sheet) -> Iterator[str]:
@@ -90,7 +97,7 @@ def _line(cells: Sequence[str]) -> str:
     return ",".join(cells) + "\r\n"
 
 
-# The table of each view: all rows, in full precision.
+# The table of each view, in full precision.
 
 
 OWN = (

@@ -18,10 +18,12 @@ from hud_tui.keys import VIEWS
 from hud_tui.settings import Start
 from hud_tui.tui.app import COPIED_FILE, MOST_COPIED, Options
 from hud_tui.tui.screens.dialogs import ChoiceDialog
-from tests.conftest import Served, until
+from hud_tui.tui.screens.runs import RunsScreen
+from hud_tui.tui.widgets.row_list import RowList
+from tests.conftest import Served, ended, submit, until
 from tests.tui import runs
 from tests.tui.cockpit import grown
-from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.conftest import Connector, Opened, opened, trained
 from tests.tui.stage import Stage
 
 HEAD, TAIL = "\x1b]52;c;", "\a"
@@ -213,6 +215,36 @@ async def test_a_views_table_its_groups_and_a_report(
         await app.press("tab")
         await app.until(lambda: app.screen.pane == "groups")
         assert (await exported(app, tmp_path, "csv")).name == "mine-groups.csv"
+
+
+async def test_a_filtered_table_is_exported_as_it_is_shown(
+    served: Served, http: httpx.AsyncClient, model: Any, tmp_path: Path
+) -> None:
+    """The file is of no model, because the table is of all."""
+    await ended(http, await submit(http, model["id"], steps=1))
+    _, job_id = await trained(served)
+    async with opened(Connector(served), Start("models"), **into(tmp_path)) as app:
+        await app.until_view("models")
+        for view, one in {"models": "mine", "runs": job_id, "jobs": job_id}.items():
+            await app.press(KEYS[view], then=view)
+            await app.until(lambda: count_of(app) > 1)
+            assert "all rows" in await app.ask("ctrl+e")
+            await app.press("escape", then=view)
+            await app.press("slash", *one, "enter")
+            await app.until(lambda: count_of(app) == 1)
+            assert f"{view}, the 1 row shown, full precision" in await app.ask("ctrl+e")
+            await app.press("escape", then=view)
+            file = await exported(app, tmp_path, "json")
+            assert file.name == f"hud-{view}.json"
+            [row] = json.loads(file.read_text("utf-8"))["rows"]
+            assert row["id"] == (model["id"] if view == "models" else job_id)
+
+
+def count_of(app: Opened) -> int:
+    """How many models, runs or jobs the view lists."""
+    if isinstance(app.screen, RunsScreen):
+        return len(app.screen.table.lines)
+    return sum(not row.heading for row in app.screen.query(RowList).first().rows)
 
 
 async def test_escape_writes_nothing_and_enter_the_picture(

@@ -134,7 +134,9 @@ async def export(view: HudScreen) -> None:
     choices = [("svg", "SVG"), *([("csv", "CSV"), ("json", "JSON")] if sheet else [])]
     choices += [("report", "Report")] if reported else []
     lines = ["SVG: the screen as drawn"]
-    lines += [f"CSV, JSON: {sheet.name}, all rows, full precision"] if sheet else []
+    if sheet:
+        rows = "all rows" if sheet.shown is None else f"the {counted(sheet.shown, 'row')} shown"
+        lines.append(f"CSV, JSON: {sheet.name}, {rows}, full precision")
     lines += ["Report: the run in Markdown, with charts"] if reported else []
     lines.append(clean(f"to {directory.absolute()}; no file is overwritten", 400))
     dialog = ChoiceDialog("Export", lines, choices, yes="svg", safe=True)
@@ -162,7 +164,8 @@ def _writer(
         kept = LocalFacts(view.session.client.settings.label, dict(book.notes), tuple(book.moves))
         return lambda: write_folder(directory, f"{stem}-report", report_files(run, kept, now))
     pieces = TABLES[chosen](sheet)
-    return lambda: write_numbered(directory, f"{stem}-{sheet.name}", f".{chosen}", pieces)
+    of = plain_name(sheet.facts.get("model") or "hud")  # not every table is of the selected model
+    return lambda: write_numbered(directory, f"{of}-{sheet.name}", f".{chosen}", pieces)
 
 
 OLDER_S = 10.0

@@ -348,10 +348,13 @@ class JobsScreen(HudScreen):
         await self._read_reason()
 
     def sheet(self) -> Sheet:
-        """The jobs; or the displayed rollouts of the open job."""
+        """The jobs, or the displayed rollouts of the open job, that the filter leaves."""
+        sheet = rollouts_sheet(() if self.part is None else self.part.groups)
         if self.level is Level.JOBS:
-            return jobs_sheet(self.jobs or ())
-        return rollouts_sheet(() if self.part is None else self.part.groups)
+            sheet = jobs_sheet(self.jobs or ())
+        if self.level is Level.ROLLOUT or not self.browser.field.value:
+            return sheet
+        return sheet.only({row.key for row in self.browser.list.rows if not row.heading})
 
     @work(exclusive=True, group="job")
     async def _read_job(self, job: Job) -> None:

@@ -518,8 +518,12 @@ class ModelsScreen(HudScreen):
         await self.app.switch_mode("launch")
 
     def sheet(self) -> Sheet:
+        """The models that the filter leaves."""
         heads = {id_: (one.head, one.steps, one.own) for id_, one in self.facts.items()}
-        return models_sheet(self.models or (), heads)
+        sheet = models_sheet(self.models or (), heads)
+        if not self.filter_field.value:
+            return sheet
+        return sheet.only({row.key for row in self.rows.rows if not row.heading})
 
     @work(exclusive=True, group="act")
     async def action_protect(self) -> None:

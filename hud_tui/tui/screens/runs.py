@@ -482,7 +482,8 @@ class RunsScreen(HudScreen):
         keys, now = self.offered, self.context.clock()
         rows = [one for one in self.table.lines if isinstance(one, RunRow)]
         values = [[column(key).value(row, now) for key in keys] for row in rows]
-        return Sheet("runs", keys, values)
+        shown = len(rows) if self.filter_field.value else None
+        return Sheet("runs", keys, values, shown=shown)
 
     # Keys.
 
