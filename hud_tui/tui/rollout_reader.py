@@ -288,7 +288,7 @@ JOBS = (
     Column("status", 12, rank=1),
     Column("step", 13, right=True, rank=2),
     Column("reward", 11, rank=5),
-    Column("model", 18, rank=4),
+    Column("model", 22, rank=4),
     Column("ETA", 6, right=True, rank=6),
     Column("age", 5, right=True, rank=3),
     Column("id", 8, rank=7),
