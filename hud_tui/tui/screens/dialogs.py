@@ -311,6 +311,15 @@ LIST_KEYS: list[BindingType] = [
 """Keys of a list below a search field, which keeps the focus."""
 
 
+PLACES = {
+    "compared": "the comparison",
+    "group": "the group",
+    "json": "the JSON document",
+    "log": "the command log",
+}
+"""What the help calls what is no view of its own."""
+
+
 class HelpScreen(Over[Doable | None]):
     """The keys of a screen, with a search; closes with the chosen action."""
 
@@ -327,7 +336,8 @@ class HelpScreen(Over[Doable | None]):
         super().__init__()
         self.all = doable(below)
         self.found = self.all
-        self.heading = f"keys of {getattr(below, 'VIEW', 'app')}"
+        view = getattr(below, "VIEW", "the app")
+        self.heading = f"keys of {PLACES.get(view, view)}"
 
     def compose(self) -> ComposeResult:
         with Vertical(id="help") as box:
