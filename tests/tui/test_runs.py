@@ -158,11 +158,14 @@ async def test_columns_are_sorted_by_shown_hidden_moved_and_reset(
         assert view.table.arrangement.group == ""
         await flown.open(ColumnList, "o")
         flown.screen.query_one("#charts-list").select("lr")
-        await flown.press("enter", then="runs")
+        await flown.press("enter")
         assert shown(view) == [three[1], three[2], three[0]]
-        assert "lr ↓" in drawn(view.table)
-        await flown.press("o", "enter")
-        await flown.until(lambda: shown(view) == [three[0], three[2], three[1]])
+        assert "↓ descending" in flown.drawn
+        await flown.press("enter")
+        assert shown(view) == [three[0], three[2], three[1]], "once more: the other way"
+        assert "↑ ascending" in flown.drawn
+        await flown.press("escape", then="runs")
+        assert "lr ↑" in drawn(view.table)
         assert view.context.layout.now.runs_sort == "lr"
         for kept in ("no-such", "name,param.", "-"):
             view.context.layout.arrange(runs_columns=kept, runs_sort=kept, runs_group=kept)
@@ -192,8 +195,14 @@ async def test_runs_are_grouped_marked_and_copied(served: Served, three: list[st
         assert list(view.table.marked) == [three[2]]
         await flown.press("M")
         assert not view.table.marked
+        assert not view.can("compare")
         await flown.until_notice("Mark the runs to compare first: space marks one.", "home", "c")
-        await flown.open(RunComparison, "space", "c")
+        await flown.press("space", "home")
+        assert not view.can("compare"), "with itself"
+        await flown.until_notice("Only this run is marked: go to the run to compare it with", "c")
+        await flown.press("down")
+        assert view.can("compare")
+        await flown.open(RunComparison, "c")
         assert list(view.table.marked) == [three[2]], "with the run under the cursor"
 
 
@@ -222,6 +231,25 @@ async def test_rows_are_filtered_as_in_the_tree(served: Served, three: list[str]
         await flown.until(lambda: len(shown(view)) == 3)
         await flown.press("slash", *"nothing", "enter")
         await flown.until(lambda: "No run matches" in flown.said("#runs-empty"))
+        await flown.pilot.resize_terminal(80, 24)
+        view.filter_field.value = "is:foo"
+        await flown.until(lambda: "is:foo: unknown; there are " in flown.said("#runs-title"))
+        assert not flown.said("#runs-empty"), "not that no run matches"
+        assert len(shown(view)) == 3, "those of the last filter that left some"
+        last = flown.said("#runs-title").split()[-1]
+        await flown.until(lambda: last in flown.drawn)
+
+
+async def test_a_wrong_filter_that_was_kept_leaves_the_runs_in_sight(
+    served: Served, three: list[str], tmp_path: Path
+) -> None:
+    async with runs(served, state=lambda: tmp_path) as (flown, view):
+        view.filter_field.value = "lr:"
+        await flown.until(lambda: "no value after the operator" in flown.said("#runs-title"))
+    async with runs(served, state=lambda: tmp_path) as (flown, view):
+        assert "no value after the operator" in flown.said("#runs-title")
+        assert shown(view) == three[::-1]
+        assert not flown.said("#runs-empty")
 
 
 async def test_details_say_every_parameter_and_a_name_and_a_note_are_given_in_place(
@@ -527,7 +555,7 @@ async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> N
         assert "best first" not in text_of(screen)
         await flown.until(lambda: any(isfinite(value) for _, value in screen.legend.rows))
         await flown.press("question_mark")
-        await flown.until(lambda: flown.screen.query("#help-list"))
+        await flown.until(lambda: "keys of the comparison" in flown.drawn)
         await flown.open(MetricList, "escape", "a")
         await flown.press("escape")
         await flown.until(lambda: flown.screen is screen)

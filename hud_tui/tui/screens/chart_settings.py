@@ -298,7 +298,7 @@ class ColumnList(ListBox[None]):
 
     def _row(self, one: RunColumn, shown: bool) -> Row:
         (key, down), row = self.arrangement.sorted_by, self.below.table.row
-        order = ("↓ greatest first" if down else "↑ least first") if key == one.key else ""
+        order = ("↓ descending" if down else "↑ ascending") if key == one.key else ""
         text = "" if row is None else one_line(one.text(row, self.below.context.clock()), 60)
         cells = (
             Content("●" if shown else " "),
@@ -317,7 +317,7 @@ class ColumnList(ListBox[None]):
     def action_choose(self) -> None:
         if (key := self.rows.key) is not None:
             self.below.rearrange(sort=self.arrangement.sorting(column(key)))
-        self.dismiss()
+            self._show()
 
     def action_show_or_hide(self) -> None:
         key, keys = self.rows.key, [one.key for one in self.arrangement.columns]

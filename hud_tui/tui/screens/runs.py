@@ -243,6 +243,8 @@ REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
 RUN, SWEEP = "run", "sweep"
 LEAST_COMPARED = 2
 """Least number of runs in a comparison."""
+NONE_MARKED = "Mark the runs to compare first: {runs.mark} marks one."
+ONE_MARKED = "Only this run is marked: go to the run to compare it with, then press {runs.compare}."
 LOOP = "{name} is driven from outside: only its own client can {verb} it."
 
 
@@ -289,6 +291,8 @@ class RunsScreen(HudScreen):
         self._source: Source | None = None
         self._wrong = ""
         """The filter's error."""
+        self._good: Callable[[RunRow], bool] | None = None
+        """The last filter that left a row; None shows all."""
         self._shown_error = ""
         """The last error, so that it is shown only once."""
         self._read_at = 0.0
@@ -435,12 +439,12 @@ class RunsScreen(HudScreen):
             return
         text, self._wrong, now = self.filter_field.value, "", self.context.clock()
         try:
-            keep = parse_filter(text, now)
+            keep = parse_filter(text, now) if text else None
         except HudUsage as error:  # while the filter is incomplete, the rows stay
-            self._wrong = f"{error.message}. {error.hint}"
-            self._show_title()
-            return
-        rows = [row for row in self.rows or () if keep(row)] if text else self.rows or ()
+            self._wrong, keep = f"{error.message}; {error.hint}", self._good
+        rows = self.rows or () if keep is None else [row for row in self.rows or () if keep(row)]
+        if rows or keep is None:
+            self._good = keep
         self.table.show(self.table.arrangement.lines(rows, now), self._titles)
         empty = "" if rows else self._empty()
         self.set_class(bool(empty), "-empty")
@@ -460,6 +464,7 @@ class RunsScreen(HudScreen):
 
     def _show_title(self) -> None:
         title = self.query_one("#runs-title", Static)
+        title.set_class(bool(self._wrong), "-wrong")
         if self._wrong:
             title.update(Content.styled(f" {one_line(self._wrong, 300)}", "$warning"))
             return
@@ -553,14 +558,20 @@ class RunsScreen(HudScreen):
             self.table.action_move(1)
             self._marks_changed()
 
-    @work(exclusive=True, group="compare")
-    async def action_compare(self) -> None:
-        """Overlay the marked runs; with one, it and the run under the cursor."""
+    @property
+    def _to_compare(self) -> dict[str, None]:
+        """The marked runs; with fewer than two, also the run under the cursor."""
         ids = dict(self.table.marked)
         if len(ids) < LEAST_COMPARED and self.table.row is not None:
             ids[self.table.row.id] = None
+        return ids
+
+    @work(exclusive=True, group="compare")
+    async def action_compare(self) -> None:
+        """Overlay the marked runs."""
+        ids = self._to_compare
         if len(ids) < LEAST_COMPARED:
-            self.notice(keyed("Mark the runs to compare first: {runs.mark} marks one."))
+            self.notice(keyed(ONE_MARKED if self.table.marked else NONE_MARKED))
             return
         choices = read_choices(self.session.store)
         first = Compared(axis=choices.axis, smoothing=choices.smoothing, log=choices.log)
@@ -707,7 +718,7 @@ class RunsScreen(HudScreen):
         row = self.table.row
         match action:
             case "compare":
-                return len(self.table.marked) >= 1
+                return len(self._to_compare) >= LEAST_COMPARED
             case "open" | "mark" | "jump" | "edit" | "details" | "copy":
                 return row is not None
             case "unmark":
