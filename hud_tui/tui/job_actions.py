@@ -591,7 +591,8 @@ async def cancel(session: RunSession, writes: WritePolicy, run: RunRef) -> str |
         HudError: The service refused, or did not answer.
     """
     if run.evaluates:
-        await session.evaluation_runner.cancel(run.id)
+        if await session.evaluation_runner.cancel(run.id) in SUCCEEDED:
+            raise HudConflict(409, "The evaluation had already ended: nothing was cancelled.")
         return "cancelled"
     if not await writes.confirm_name(run.model_id, "cancel its run"):
         return None

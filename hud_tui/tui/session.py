@@ -486,14 +486,16 @@ class EvaluationRunner:
         known = self._session.run.evaluations
         return [one for id_, one in known.items() if id_ in self._tasks]
 
-    async def cancel(self, evaluation_id: str) -> None:
-        """Stop an evaluation after the present rollouts; finished ones are kept. Raises
+    async def cancel(self, evaluation_id: str) -> str:
+        """Stop an evaluation after the present rollouts; finished ones are kept. Its status. Raises
         HudError."""
         task = self._tasks.get(evaluation_id)
         if task is not None:
             await _cancelled(task)
         await self._evaluations.cancel(evaluation_id)
-        self._show(await self._evaluations.get(evaluation_id, groups=False))
+        left = await self._evaluations.get(evaluation_id, groups=False)
+        self._show(left)
+        return left.status
 
     async def resume(self, evaluation_id: str) -> None:
         """Sample the missing rollouts of an evaluation. Raises HudError."""

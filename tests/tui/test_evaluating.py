@@ -138,6 +138,23 @@ async def test_other_tasks_are_read_before_they_are_evaluated(served: Served) ->
         assert (found.name, found.split, found.total) == ("text", "train", 144)
 
 
+async def test_an_evaluation_that_ends_before_it_is_cancelled_is_told_of(served: Served) -> None:
+    async with evaluating(served) as flown:
+        toy_of(served).rest_after(0)
+        await flown.press("E")
+        await dialog(flown)
+        await flown.press("enter")
+        await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
+        await flown.ask("X")
+        toy_of(served).go_on()
+        known = flown.run.evaluations
+        await flown.until(
+            lambda: {flown.run.evaluations[one].status for one in known} == {"succeeded"}
+        )
+        said = "The evaluation had already ended: nothing was cancelled."
+        await flown.until_notice(said, "y")
+
+
 async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(
     served: Served,
 ) -> None:
