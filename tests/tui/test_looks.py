@@ -17,7 +17,7 @@ from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.widgets.rollout import RolloutColumns
 from hud_tui.tui.widgets.run_curves import RunPreview
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, JobStatus
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.scenes import LARGE, SCENES, SIZES, VIEWS, settle
@@ -144,6 +144,26 @@ def test_alarms(name: str, snap_compare: Callable[..., bool]) -> None:
         await pilot.pause()
 
     assert snap_compare(stage, run_before=shown, terminal_size=size)
+
+
+@pytest.mark.parametrize("name", PATHOLOGIES)
+async def test_an_alarm_is_told_whole_on_a_small_screen(name: str) -> None:
+    """Its first line has what the user answered, its last ones what to do."""
+    run = replace(gone_wrong(name), job=JobStatus(id="j", status="succeeded"))
+    stage = AlarmStage(run)
+    async with stage.run_test(size=SMALL) as pilot:
+        await until(lambda: stage.view.run.alarms.steps > 0)
+        await pilot.press("home")
+        for _ in stage.view.run.alarms.alarms:
+            await pilot.press("space")
+            await pilot.pause()
+            alarm = stage.view.alarm
+            assert alarm is not None
+            strips = stage.screen._compositor.render_strips()
+            drawn = " ".join(" ".join(strip.text for strip in strips).split())
+            assert f"{alarm.name} acknowledged" in drawn
+            assert alarm.advice in drawn
+            await pilot.press("down")
 
 
 TREES: dict[str, tuple[Callable[[], Sequence[Checkpoint]], tuple[int, int], list[str]]] = {
