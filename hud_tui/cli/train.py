@@ -23,7 +23,7 @@ from hud_tui.client.submit import Submission
 from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.progress import check_room
-from hud_tui.rl.run import SUCCEEDED, reason
+from hud_tui.rl.run import SUCCEEDED, has_ended, reason
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts import control
@@ -179,11 +179,14 @@ class _Command:
         follower = Follower(self._client, model, printer, lambda: self._about(order))
         reporting = asyncio.create_task(self._report_kill(order))
         try:
-            return await follower.run(lambda: self._begin(order))
+            code = await follower.run(lambda: self._begin(order))
         finally:
             reporting.cancel()
-            with suppress(asyncio.CancelledError):
-                await reporting
+            await asyncio.gather(reporting, return_exceptions=True)
+        folder = run_folder(self._paths.state, order.job_id)
+        if has_ended(folder.state().status):  # else an alarm ended this command
+            await control.exited(folder)  # so that the model's next run can begin
+        return code
 
     async def _has_driven_runs(self) -> bool:
         """Whether the service has driven runs: the embedded one does."""

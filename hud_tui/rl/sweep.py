@@ -69,6 +69,12 @@ class Member(BaseModel):
         """Whether its job is active."""
         return bool(self.job_id) and not self.ended and self.status != WAITING
 
+    def with_status(self, now: str) -> "Member":
+        """With the status of its job; a run that waits to be resumed, or whose resumption was
+        refused, stays so unless it runs or has succeeded."""
+        waits = self.status in (WAITING, "refused") and has_ended(now) and now not in SUCCEEDED
+        return self if waits else self.model_copy(update={"status": now})
+
     @property
     def values_text(self) -> str:
         """Its values as text, e.g. ``lr 3e-4 · group 8``."""
@@ -135,14 +141,8 @@ class Sweep(BaseModel):
         return any(m.status in AGAIN or not (m.ended or m.running) for m in self.members)
 
     def with_statuses(self, found: Mapping[str, str]) -> "Sweep":
-        """The sweep with the statuses of its runs, by the ids of their jobs; a run that waits, or
-        that was refused, stays so."""
-        members = tuple(
-            m.model_copy(update={"status": found.get(m.job_id) or m.status})
-            if m.status not in (WAITING, "refused")
-            else m
-            for m in self.members
-        )
+        """The sweep with the present statuses of its jobs, by their ids."""
+        members = tuple(m.with_status(found.get(m.job_id, m.status)) for m in self.members)
         return self.model_copy(update={"members": members})
 
     def with_member(self, place: int, member: Member) -> "Sweep":

@@ -184,12 +184,20 @@ async def cancel(client: HudClient, state: Path | None, job_id: str) -> CancelJo
         if not is_driven:
             raise
         result = CancelJobResult(cancelled=1, status="cancelled")
+    if is_driven and not result.cancelled:  # no rollout was open, but its driver was told
+        result = CancelJobResult(cancelled=1, status="cancelled")
+    if folder is not None:
+        await exited(folder)
+    return result
+
+
+async def exited(folder: RunFolder) -> None:
+    """Wait until no driver of the run is left: it exits a little after it has reported its end."""
     until = monotonic() + STOP_S
     while monotonic() < until:
-        if folder is None or not folder.is_driven:
+        if not folder.is_driven:
             break
         await asyncio.sleep(POLL_S)
-    return result
 
 
 async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatus:

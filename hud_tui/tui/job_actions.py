@@ -582,24 +582,21 @@ async def ask_cancel(
     return await cancel(session, writes, run)
 
 
-async def cancel(session: RunSession, writes: WritePolicy, run: RunRef) -> str | None:
-    """Cancel a run, after the name of a protected model is typed; return its status, or None if the
-    user declined. Every view and dialog cancels through this function.
+NOTHING_RAN = "not cancelled: nothing of it was running"
 
-    Raises:
-        HudConflict: It had ended before.
-        HudError: The service refused, or did not answer.
-    """
+
+async def cancel(session: RunSession, writes: WritePolicy, run: RunRef) -> str | None:
+    """Cancel a run, after the name of a protected model is typed; return its status in words, or
+    None if the user declined. Every view and dialog cancels through this function. Raises
+    HudError."""
     if run.evaluates:
-        if await session.evaluation_runner.cancel(run.id) in SUCCEEDED:
-            raise HudConflict(409, "The evaluation had already ended: nothing was cancelled.")
-        return "cancelled"
+        status = await session.evaluation_runner.cancel(run.id)
+        is_over = has_ended(status) and status != "cancelled"
+        return f"not cancelled: it had ended ({one_line(status, 40)})" if is_over else "cancelled"
     if not await writes.confirm_name(run.model_id, "cancel its run"):
         return None
     done = await control.cancel(session.client, session.store.directory, run.id)
-    if not done.cancelled:
-        raise HudConflict(409, "The run had already ended: nothing was cancelled.")
-    return one_line(done.status or "cancelled", 40)
+    return one_line(done.status or "cancelled", 40) if done.cancelled else NOTHING_RAN
 
 
 async def ask_resume(

@@ -574,9 +574,11 @@ class Draft:
     @property
     def found_in_all(self) -> tuple[Finding, ...]:
         """Findings of the checks and of the trial; on the batches, of what the form says now."""
-        sized = check_group_size(self.chosen, self.asked.group_size, self.asked.tasks_per_step)
-        checked = ([one] if one.check != "group_size" else sized for one in self.findings)
-        return (*chain.from_iterable(checked), *self.trial.findings())
+        group_size = self.asked.group_size
+        sized = check_group_size(self.chosen, group_size, self.asked.tasks_per_step)
+        renewed = {"group_size": sized} if group_size is not None else {}
+        checked = chain.from_iterable(renewed.get(one.check, [one]) for one in self.findings)
+        return (*checked, *self.trial.findings())
 
     @property
     def failed(self) -> bool:

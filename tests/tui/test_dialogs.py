@@ -79,6 +79,16 @@ async def test_leaving_and_cancelling_a_run_say_what_each_button_does(served: Se
     await cancel(served, job_id)
 
 
+async def test_a_run_that_ended_meanwhile_keeps_nobody_from_quitting(served: Served) -> None:
+    _, job_id = await training(served)
+    async with opened(Connector(served)) as app:
+        await in_training(app)
+        await app.ask("q")
+        await cancel(served, job_id)
+        app.screen.query_one("#cancel-run", Button).press()
+        await app.until(lambda: app.app._exit)
+
+
 @asynccontextmanager
 async def checked_run(served: Served, size: tuple[int, int]) -> AsyncIterator[Opened]:
     """Launch with a taskset that is checked."""

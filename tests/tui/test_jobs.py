@@ -10,8 +10,10 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from textual.events import Key
 from textual.widgets import Static
 
+from hud_tui.client.client import HudClient
 from hud_tui.rl.groups import Advantages
 from hud_tui.rl.metrics import short
 from hud_tui.service import managed_run as hud_rollouts
@@ -20,6 +22,7 @@ from hud_tui.tui.rollout_reader import rollout_title
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
+from hud_tui.wire import Job
 from tests.conftest import Served, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit
 from tests.tui.conftest import caller, cancel, status, toy_of, training
@@ -244,14 +247,37 @@ async def test_an_opened_job_is_shown_as_it_is_now(served: Served) -> None:
         await flown.until(lambda: view.job.status == "running")
 
 
-async def test_a_key_asks_of_the_job_as_it_is_and_not_as_it_is_listed(served: Served) -> None:
+async def test_a_key_asks_of_the_job_as_it_is_and_not_as_it_is_listed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, job_id = await training(served)
+    monkeypatch.setattr(JobsScreen, "_again", lambda screen, changed=False: None)
     async with cockpit(served, Start("jobs")) as flown:
         await flown.until(lambda: keys_of(flown) == [job_id])
         await cancel(served, job_id)
-        screen(flown)._again = lambda changed=False: None  # the list is older
         assert screen(flown).can("cancel_job")
         await flown.until_notice("has ended (cancelled): nothing to cancel.", "X")
+
+
+async def test_what_is_typed_after_x_waits_for_its_dialog(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, job_id = await training(served)
+    async with cockpit(served, Start("jobs")) as flown:
+        await flown.until(lambda: keys_of(flown) == [job_id])
+        read, begun, go = HudClient.job, asyncio.Event(), asyncio.Event()
+
+        async def slow(client: HudClient, id_: str) -> Job:
+            begun.set()
+            await go.wait()
+            return await read(client, id_)
+
+        monkeypatch.setattr(HudClient, "job", slow)
+        flown.app.post_message(Key("X", "X"))
+        flown.app.post_message(Key("y", "y"))
+        await begun.wait()
+        go.set()
+        await flown.until_notice("The run is cancelled.")
 
 
 async def test_a_run_that_ends_before_it_is_cancelled_is_told_of_in_words(served: Served) -> None:
@@ -260,7 +286,7 @@ async def test_a_run_that_ends_before_it_is_cancelled_is_told_of_in_words(served
         await flown.until(lambda: keys_of(flown) == [job_id])
         await flown.ask("X")
         await cancel(served, job_id)
-        await flown.until_notice("The run had already ended: nothing was cancelled.", "y")
+        await flown.until_notice("The run is not cancelled: nothing of it was running.", "y")
         assert not any("not_running" in notice for notice in flown.told)
 
 

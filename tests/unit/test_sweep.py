@@ -73,14 +73,20 @@ def test_a_sweep_is_cancelled_while_it_goes_on_and_resumed_if_something_is_left(
 
 
 def test_a_sweep_takes_over_the_statuses_of_the_runs_it_has_started() -> None:
-    statuses = ("queued", "waiting", "refused", "submitting", "failed")
+    statuses = ("queued", "waiting", "refused", "submitting", "failed", "waiting")
     members = [Member(name=s, differs={}, job_id=s, status=s) for s in statuses]
     members[3] = members[3].model_copy(update={"job_id": ""})
+    members[5] = members[5].model_copy(update={"job_id": "resumed alone"})
     now = sweep(members=members).with_statuses(
-        {"queued": "succeeded", "waiting": "cancelled", "refused": "failed"}
+        {
+            "queued": "succeeded",
+            "waiting": "cancelled",
+            "refused": "failed",
+            "resumed alone": "succeeded",
+        }
     )
     assert [one.status for one in now.members] == [
-        "succeeded", "waiting", "refused", "submitting", "failed",
+        "succeeded", "waiting", "refused", "submitting", "failed", "succeeded",
     ]  # fmt: skip
 
 

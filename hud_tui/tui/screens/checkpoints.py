@@ -474,8 +474,10 @@ class CheckpointsScreen(HudScreen):
             return
         one = RunRef.of_evaluation(found)
         status = await self.attempt(ask(self.app, self.session, self.context.writes, one))
-        if status is not None:
+        if status in ("cancelled", "resumed"):
             self.show_note(Content.styled(f"✔ the evaluation is {status}", "$accent"))
+        elif status is not None:
+            self.warn(f"The evaluation is {status}.")
 
     # Two marked checkpoints: compared, and tried on the same prompt.
 

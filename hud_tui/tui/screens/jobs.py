@@ -49,7 +49,7 @@ from hud_tui.tui.job_actions import (
     why_no_cancel,
     why_no_resume,
 )
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.rollout_reader import (
     FORMS,
     JOBS,
@@ -318,7 +318,9 @@ class JobsScreen(HudScreen):
     def watch_run(self, before: Run, run: Run) -> None:
         """The selected model's job has changed, and so has its row."""
         if self.is_mounted and run.job is not before.job:
-            self._again(changed=True)
+            opened = None if self.level is Level.JOBS else self.job
+            is_other = opened is not None and run.job is not None and run.job.id != opened.id
+            self._again(changed=not is_other)
 
     def watch_freshness(self, before: Liveness, now: Liveness) -> None:
         if self.jobs is None and before.offline != now.offline:
@@ -715,21 +717,26 @@ class JobsScreen(HudScreen):
     def _act(self, ask: Ask, objection: Callable[[Job], str]) -> None:
         """Cancel or resume the job, or show the objection, which leaves what is under way alone."""
         if self.job is not None and not self._refuses(objection, self.job):
-            self._cancel_or_resume(ask, objection, self.job)
+            self._renew_and_act(ask, objection, self.job)
 
     def _refuses(self, objection: Callable[[Job], str], job: Job) -> bool:
         if why_not := objection(job):
             self.notify(why_not, severity="warning", markup=False)
         return bool(why_not)
 
-    @work(exclusive=True, group="act")
-    async def _cancel_or_resume(
-        self, ask: Ask, objection: Callable[[Job], str], shown: Job
-    ) -> None:
-        """Ask and act on the job as it is now, show the new status, then read again."""
+    @work(exclusive=True, group=OPENS)
+    async def _renew_and_act(self, ask: Ask, objection: Callable[[Job], str], shown: Job) -> None:
+        """Read the job before the question about it."""
         job = await self.attempt(self._renewed(shown))
-        if job is None or self._refuses(objection, job):
-            return
+        if job is not None and self.is_current:
+            if self._refuses(objection, job):
+                self._again(changed=True)
+            else:
+                self._cancel_or_resume(ask, job)
+
+    @work(exclusive=True, group="act")
+    async def _cancel_or_resume(self, ask: Ask, job: Job) -> None:
+        """Ask and act, show the new status, then read again."""
         made = self.run.evaluations.get(job.id)  # the service does not know what this app samples
         run = RunRef.of_row(job) if made is None else RunRef.of_evaluation(made)
         status = await self.attempt(ask(self.app, self.session, self.context.writes, run))

@@ -382,7 +382,8 @@ class LaunchScreen(HudScreen):
     def action_details(self) -> None:
         title = f"Findings of the checks: {self.draft.source or 'no taskset yet'}"
         found = self.draft.found_in_all
-        none = Content(keyed(LEADS["choose"]))
+        lead = self.draft.lead(False, self.tasksets != [])
+        none = Content("checking …" if self.draft.checking else lead)
         self.app.push_screen(TextPanel(title, lambda width: [*whole_lines(found, width)] or [none]))
 
     def action_filter(self) -> None:

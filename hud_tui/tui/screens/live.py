@@ -24,7 +24,7 @@ from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
-from hud_tui.tui.job_actions import RESUMABLE, ask_cancel, ask_resume, of_session
+from hud_tui.tui.job_actions import NOTHING_RAN, RESUMABLE, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
@@ -592,8 +592,10 @@ class LiveScreen(HudScreen):
         if (job := self.run.job) is not None:
             run = of_session(self.session, job)
             asking = ask_cancel(self.app, self.session, self.context.writes, run)
-            if await self.attempt(asking):
-                self.notify("The run ends after the current rollout.", markup=False)
+            if status := await self.attempt(asking):
+                ends = "The run ends after the current rollout."
+                said = f"The run is {status}." if status == NOTHING_RAN else ends
+                self.notify(said, markup=False)
 
     @work(exclusive=True, group="act")
     async def action_resume_run(self) -> None:
