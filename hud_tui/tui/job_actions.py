@@ -653,10 +653,9 @@ async def may_leave(
         Whether to quit now.
     """
     run = of_session(session, job)
-    where = "in the background" if session.mode == "local" else "on HUD"
     lines = [
         f"{run.title} is{run.progress}.",
-        f"It can continue training {where}; start hud-tui again to see it.",
+        f"It can continue training {_where(session)}; start hud-tui again to see it.",
     ]
     ways = [] if writes.read_only else [("cancel-run", "Cancel run")]
     choices = [*ways, ("leave", "Keep training")]
@@ -669,6 +668,26 @@ async def may_leave(
     except HudError as error:
         show_error(app, error)
         return False
+
+
+async def may_leave_sweeps(app: App[None], session: RunSession) -> bool:
+    """Whether to quit although sweeps that this program drives have not ended."""
+    sweeps = session.sweeps.values()
+    if not sweeps:
+        return True
+    members = [member for one in sweeps for member in one.members]
+    lines = [f"{one.progress_text}." for one in sweeps]
+    if any(one.running for one in members):
+        lines.append(f"Runs that have begun continue {_where(session)}.")
+    if any(not (one.ended or one.running) for one in members):
+        lines.append("Those that wait begin only while hud-tui is open; after a restart,")
+        lines.append(keyed("{runs.resume_run} in Runs resumes the sweep."))
+    dialog = ConfirmDialog("Quit during a sweep", lines, "Quit", keep="Stay")
+    return await app.push_screen_wait(dialog)
+
+
+def _where(session: RunSession) -> str:
+    return "in the background" if session.mode == "local" else "on HUD"
 
 
 def of_session(session: RunSession, job: JobStatus) -> RunRef:

@@ -32,7 +32,12 @@ from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
 from hud_tui.service_file import Rental, costs_text, keep_budgets, machine_in, read_rentals
 from hud_tui.settings import Start, read_paths
-from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
+from hud_tui.tui.job_actions import (
+    may_end_evaluations,
+    may_leave,
+    may_leave_sweeps,
+    offer_resume,
+)
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
 from hud_tui.tui.screens.base import Aside, HudScreen, ViewContext, WritePolicy
@@ -357,10 +362,12 @@ class Workspace:
                 self.view.follow_layout()
 
     def leave(self) -> None:
-        """Quit; ask first if a run is training. A replayed run does not count."""
+        """Quit; ask first if a run trains, or what this program drives has not ended. A replayed
+        run does not count."""
         job = self.session.run.job if self.session.run.training else None
         costs = costs_now(self.session.store.directory)
-        asks = job is not None or bool(costs or self.session.evaluation_runner.running)
+        own = self.session.sweeps or self.session.evaluation_runner.running
+        asks = job is not None or bool(costs or own)
         if not asks or self._leaving or self.session.replays:
             self._exit()
         else:
@@ -370,6 +377,7 @@ class Workspace:
         self._leaving = True
         try:
             leave = await may_end_evaluations(self._app, self.session)
+            leave = leave and await may_leave_sweeps(self._app, self.session)
             if leave and job is not None:
                 leave = await may_leave(self._app, self.session, self.writes, job)
             if leave and costs:

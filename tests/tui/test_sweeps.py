@@ -162,6 +162,27 @@ async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
         )
 
 
+async def test_q_asks_before_it_leaves_runs_of_a_sweep_waiting(
+    served: Served, tmp_path: Path
+) -> None:
+    toy_of(served).rest_after(0)
+    async with sweeping(served, tmp_path, swept={"seed": (0, 1)}, at_once=1) as app:
+        await app.until(lambda: "sweep: 2 runs" in said(app, "#summary"))
+        await app.agree("ctrl+s")
+        await app.until_view("runs")
+        await app.until(lambda: "0 of 2 runs ended, 1 waits" in app.said("#runs-title"))
+        assert not app.run.training, "the selected model is the one that the forks are made from"
+        said_first = await app.ask("q")
+        for part in ("arith-rl-sweep: 0 of 2 runs ended, 1 waits.", "continue in the background"):
+            assert part in said_first
+        assert "R in Runs resumes the sweep" in said_first
+        await app.press("escape", then="runs")
+        assert not app.app._exit
+        await app.agree("q")
+        await app.until(lambda: app.app._exit)
+    toy_of(served).go_on()
+
+
 async def test_what_a_sweep_s_file_says_of_its_runs_is_older_than_the_table(
     served: Served, tmp_path: Path
 ) -> None:
