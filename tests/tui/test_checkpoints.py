@@ -349,6 +349,12 @@ async def test_a_filter_that_cannot_be_read_says_why_and_keeps_the_tree(served: 
             assert flown.view.focused is flown.view.query_one("#tree-filter")
             await flown.press("escape", "escape")
             assert "⚠" not in note(flown)
+        await flown.pilot.resize_terminal(80, 24)
+        await flown.press("slash", *"nometric>3", "enter")
+        line = flown.view.query_one("#tree-note").size
+        assert line.height * line.width >= len(note(flown)) > line.width, "nothing of it is cut"
+        await flown.press("escape", "escape")
+        await flown.until(lambda: flown.view.query_one("#tree-note").size.height == 1)
         await flown.press("slash", *"step>x")
         assert "is not a number" in note(flown)
         await flown.press("backspace", *"4", "enter")

@@ -216,7 +216,9 @@ class CheckpointsScreen(HudScreen):
         room = self.size.width - 2 - self._message.cell_length - right.cell_length
         if room < 2 and self._message:
             right, room = Content(), 0
-        self._note_line.update(self._message + Content(" " * room) + right, layout=False)
+        is_long = self._message.cell_length > self.size.width - 2
+        self._note_line.set_class(is_long, "-long")
+        self._note_line.update(self._message + Content(" " * room) + right, layout=is_long)
 
     def warn(self, text: str) -> None:
         self.show_note(Content.styled(f"⚠ {text}", "$warning"))

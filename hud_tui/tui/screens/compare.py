@@ -59,7 +59,7 @@ TASKS = (
     Column("A", 7, right=True),
     Column("B", 7, right=True),
     Column("B − A", 8, right=True),
-    Column("solved", 13, right=True, rank=1),
+    Column("solved", 17, right=True, rank=1),
 )
 UNEVALUATED = (
     "Not evaluated on the same tasks: {checkpoints.evaluate} in Checkpoints evaluates both."

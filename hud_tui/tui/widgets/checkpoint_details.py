@@ -29,6 +29,8 @@ TITLE = 9
 """Width of a line's title, cells."""
 METRIC = 18
 """Width of a metric's title, cells."""
+FIGURE = 14
+"""Width of an evaluation's figure's name, cells: its interval fits in one of two columns."""
 COLUMN = 36
 """Width of one column of lines, cells; a pane wide enough has two columns."""
 STATES = {
@@ -219,7 +221,7 @@ def _figures(one: Evaluation) -> Iterator[Content]:
     for figure in figures(one):
         found = figure.estimate
         ends = "" if found.low is None else f"   {short(found.low)} – {short(found.high)}"
-        yield _valued(figure.label, found.value, ends)
+        yield _valued(figure.label, found.value, ends, FIGURE)
 
 
 def _scored(mean: float | None, over: str) -> str:
@@ -294,9 +296,9 @@ def _table(
         yield _valued(title, shown[key], f"   {delta}")
 
 
-def _valued(title: str, value: float, more: str) -> Content:
+def _valued(title: str, value: float, more: str, width: int = METRIC) -> Content:
     number = f"{short(value):>7}"
-    return Content.assemble((f"{title:<{METRIC}}", "$text-muted"), number, (more, "$text-muted"))
+    return Content.assemble((f"{title:<{width}}", "$text-muted"), number, (more, "$text-muted"))
 
 
 def _groups(run: Run, position: int) -> Iterator[Content]:
@@ -323,9 +325,8 @@ def _columns(lines: list[Content], width: int) -> list[Content]:
         return lines
     half = -(-len(lines) // 2)
     column = (width + 2) // 2
-    left = [
-        line.truncate(column - 2).pad_right(max(0, column - line.cell_length)) for line in lines
-    ]
+    cut = [line.truncate(column - 2, ellipsis=True) for line in lines]
+    left = [line.pad_right(column - line.cell_length) for line in cut]
     right = [*lines[half:], Content()]
     return [left[i] + right[i] for i in range(half)]
 

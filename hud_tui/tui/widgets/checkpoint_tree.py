@@ -726,7 +726,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
 
 MOST_UNDER_WAY = 3
 """Most running evaluations with a line each; the others are counted."""
-PROGRESS = 16
+PROGRESS = 8
 """Width of a progress bar, cells."""
 
 
