@@ -198,6 +198,14 @@ class Tree:
     def __iter__(self) -> Iterator[Checkpoint]:
         return (self._nodes[position] for position in range(self.size))
 
+    def checkpoints(self) -> Iterator[Checkpoint]:
+        """The checkpoints as a read would list them now: only the head is active. Iterating over
+        the tree gives them as they arrived, each of them active if it was the head then."""
+        for position, node in enumerate(self):
+            active = position == self.head
+            same = node.is_active == active
+            yield node if same else node.model_copy(update={"is_active": active})
+
     def find(self, checkpoint_id: str | None) -> int | None:
         """The position of a checkpoint; None if this version does not have it."""
         position = self._index.get(checkpoint_id or "", self.size)

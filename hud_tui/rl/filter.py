@@ -214,7 +214,6 @@ STEP = "step_"
 """Prefix of a metric's name for its value in the step that made the checkpoint."""
 TRAITS: Mapping[str, Callable[[Checkpoint], bool]] = {
     "pinned": lambda c: c.pinned,
-    "head": lambda c: c.is_active,
     "expired": lambda c: c.state == "expired",
     "damaged": lambda c: c.state == "damaged",
     "weights": lambda c: c.state == "weights",
@@ -260,6 +259,7 @@ def _fields(
 
     traits = {name: trait(test) for name, test in TRAITS.items()}
     traits |= {"noted": trait(lambda c: c.id in notes), "alarm": trait(lambda c: c.id in onsets)}
+    traits["head"] = lambda tree, position: position == tree.head
     texts = {name: text(field) for name, field in TEXTS.items()}
     texts["note"] = lambda tree, position: notes.get(tree[position].id, "")
     return Fields(

@@ -403,7 +403,7 @@ class RunSession:
         if self.freshness.offline or self._saved == (run, self.catalog):
             return
         self._saved = (run, self.catalog)
-        tree = tuple(run.tree[position] for position in range(len(run.tree)))
+        tree = await to_thread(tuple, run.tree.checkpoints())
         at = self.clock() - (self.freshness.age_s or 0)
         known = LastKnown(at, self.catalog, run.model, tree, run.job)
         await to_thread(write_last_known, file, settings.api_url, known, settings.api_key)

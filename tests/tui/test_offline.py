@@ -29,6 +29,7 @@ from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.tui.session import MANY, Follower
 from hud_tui.wire import Checkpoint
 from tests.conftest import Served, bearer, fork, on_socket, serve_process, until
+from tests.service.calls import set_head
 from tests.tui import runs
 from tests.tui.cockpit import grow, grown
 from tests.tui.conftest import Connector, Opened, opened
@@ -165,6 +166,24 @@ async def test_what_was_known_is_there_when_the_service_is_not(
             async with httpx.AsyncClient(base_url=url, headers=bearer(served.api_key)) as http:
                 await grow(http, model["id"])
             await app.until(lambda: len(app.run.tree) == 4)
+
+
+async def test_the_head_is_kept_and_not_the_newest_step_that_was_it(
+    served: Served, model: Any, tmp_path: Path, http: httpx.AsyncClient
+) -> None:
+    """The app follows a step, whose checkpoint is the head; then the head is set back."""
+    async with (
+        on_socket(served.service) as url,
+        session(Remote(url, served.api_key), tmp_path) as app,
+    ):
+        await app.until(lambda: app.run.series.length == 3)
+        await grow(http, model["id"])
+        await app.until(lambda: app.run.series.length == 4)
+        assert (await set_head(http, model["id"], app.run.tree[1].id)).is_success
+        await app.until(lambda: app.run.tree.head == 1)
+    known = read_last_known(kept_file(tmp_path, url, served.api_key), url)
+    assert known is not None
+    assert [node.is_active for node in known.tree] == [False, True, False, False]
 
 
 async def test_without_anything_kept_the_failure_is_shown(served: Served, tmp_path: Path) -> None:

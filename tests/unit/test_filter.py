@@ -57,6 +57,21 @@ def test_expressions(expression: str) -> None:
     assert keep(Tree.of([NODE, NEXT]), 0) is (expression in KEPT)
 
 
+def test_only_the_head_is_the_head_after_steps_that_were_followed() -> None:
+    """Each step's event says that its checkpoint is the head, and so it is, until the next."""
+    tree = Tree()
+    for number in range(4):
+        above = f"c{number - 1}" if number else None
+        node = Checkpoint(id=f"c{number}", prev_model_checkpoint_id=above, is_active=True)
+        tree = tree.add(node)
+    assert [place for place in range(4) if parse("is:head")(tree, place)] == [3]
+    back = tree.with_head("c1")
+    assert [place for place in range(4) if parse("is:head")(back, place)] == [1]
+    assert [place for place in range(4) if parse("!is:head")(back, place)] == [0, 2, 3]
+    assert [node.id for node in back.checkpoints() if node.is_active] == ["c1"]
+    assert not any(node.is_active for node in back.with_head(None).checkpoints())
+
+
 @pytest.mark.parametrize(
     "expression",
     [
