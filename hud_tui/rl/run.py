@@ -277,7 +277,7 @@ class Run:
 
     def _move_head(self, event: HeadMoved) -> "Run":
         run = self._with_tree(fold_tree(self.tree, event))
-        if event.cause == "step" or run is self:
+        if event.cause == "step" or (run.head and run.head.id) != event.checkpoint_id:
             return run
         return run._log(event.at, f"head set to {label(run.head)}")
 

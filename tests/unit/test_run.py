@@ -139,6 +139,14 @@ def test_a_set_head_is_logged_a_step_s_promotion_is_not_and_the_newest_are_kept(
     run = run.fold(HeadMoved(checkpoint_id="b", cause="set", at=1.0))
     assert [entry.text for entry in run.log] == ["head set to b"]
 
+    read = [Checkpoint(id=name, name=name, is_active=name == "a") for name in ("a", "b")]
+    moved = HeadMoved(checkpoint_id="a", previous="b", cause="set", at=2.0)
+    run = run.fold(TreeRead(checkpoints=tuple(read))).fold(moved).fold(moved)
+    texts = [entry.text for entry in run.log]
+    assert texts == ["head set to b", "head set to a"], "although the tree was read before it"
+    run = run.fold(HeadMoved(checkpoint_id="unknown", cause="set", at=3.0))
+    assert len(run.log) == 2, "of a checkpoint that is not known the head is not set"
+
     run = Run()
     for number in range(LOG + 5):
         run = run.fold(StepTaken(step=number, checkpoint_id=str(number), at=float(number)))
