@@ -101,7 +101,7 @@ REFUSED = "a replay changes nothing"
 READ_ONLY = ReadOnly(REFUSED, "hud-tui --local starts a service in which everything can be changed")
 ALIVE_S = 5.0
 """Seconds between two keep-alives."""
-SLOWEST, FASTEST = 1 / 64, 10_000.0
+SLOWEST, FASTEST = 1 / 8, 10_000.0
 FEW = 8
 """Maximum number of events that belong to a step."""
 MOST_BYTES = 1024 * 1024 * 1024
@@ -244,7 +244,8 @@ class Playback:
     def state_text(self) -> str:
         """State as text, e.g. ``▶ 4× · step 120/600``."""
         sign = "■" if self.ended else "⏸" if self.paused else "▶"
-        return f"{sign} {self.speed:g}× · step {self.step}/{self.last_step}"
+        speed = float(f"{self.speed:.3g}")
+        return f"{sign} {speed:g}× · step {self.step}/{self.last_step}"
 
     def begin(self) -> None:
         """Start, unless it has started."""
@@ -260,15 +261,18 @@ class Playback:
     def faster(self, times: int) -> None:
         """Multiply the speed by 2 ** `times`; negative slows down."""
         self._put(self.now)
-        self.speed = min(FASTEST, max(SLOWEST, self.speed * 2.0**times))
+        self.speed = min(FASTEST, max(min(SLOWEST, self.speed), self.speed * 2.0**times))
 
     def move(self, steps: int) -> None:
         """Pause `steps` steps further, or back if negative."""
         self._go(self.place + steps)
 
     def go_to(self, number: int) -> None:
-        """Pause after the step with this number, or after the last one before it."""
-        self._go(sum(step <= number for _, step in self._steps))
+        """Pause after the step with this number, or else with the highest one below it; after the
+        first of them where numbers repeat, because a head was set back and trained again."""
+        steps = [step for _, step in self._steps]
+        known = [step for step in steps if step <= number]
+        self._go(steps.index(max(known)) + 1 if known else 0)
 
     async def until(self, at: float) -> bool:
         """Wait until the position is `at`, something changes, or ALIVE_S have passed; return
@@ -328,7 +332,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         if last == "losses":
             return _json({"losses": []})
         if last == "checkpoints":
-            return _json([row.model_dump() for row in self._tree(before)])
+            return _json([row.model_dump() for row in self._tree(before).checkpoints()])
         if last == "raw-status" and (job := self._job(before)) is not None:
             return _json(job.model_dump())
         if request.url.path.endswith("/train/events"):
@@ -356,8 +360,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         tree = Tree()
         for event in self._past(model_id):
             tree = fold_tree(tree, event)
-        head = None if tree.served is None else tree.served.id
-        return Tree.of(row.model_copy(update={"is_active": row.id == head}) for row in tree)
+        return tree
 
     def _job(self, ref: str) -> JobStatus | None:
         """The newest state of a job, by its id or its model's."""

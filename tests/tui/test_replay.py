@@ -24,8 +24,9 @@ from hud_tui.client.replay import (
     read_file,
 )
 from hud_tui.errors import HudNotFound, HudReadOnly
-from hud_tui.events import JobChanged
+from hud_tui.events import JobChanged, StepTaken
 from hud_tui.rl.alarms.demos import PATHOLOGIES, STEP_S, demo, demo_names
+from hud_tui.rl.recording import Moment, Recording
 from hud_tui.settings import Start
 from hud_tui.tui.app import Options
 from hud_tui.tui.screens.alarms import AlarmsScreen
@@ -241,6 +242,35 @@ def test_a_replay_is_put_to_a_step_and_waits_there() -> None:
     assert playback.state_text == "■ 20× · step 300/300"
     playback.go_to(0)
     assert (playback.step, playback.last_step) == (0, 300)
+
+
+def test_a_replay_is_put_to_a_step_whose_number_comes_twice() -> None:
+    """The head was set back to step 2 and trained again; then somebody sought in a replay."""
+    steps = [1, 2, 3, 3, 4, 1, 2]
+    moments = tuple(
+        Moment(float(at), "m1", StepTaken(step=step, checkpoint_id=f"c{at}"))
+        for at, step in enumerate(steps, 1)
+    )
+    playback = Playback(Recording((), moments), 1.0, lambda: 0.0)
+    for asked, at, step in ((1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 5, 4), (9, 5, 4), (0, 0, 0)):
+        playback.go_to(asked)
+        assert (playback.now, playback.step) == (at, step)
+
+
+def test_a_speed_is_shown_in_three_digits_and_stays_one_that_moves() -> None:
+    playback = playback_of([0.0], speed=3.7)
+    playback.faster(-1)
+    assert playback.state_text.startswith("▶ 1.85×")
+    playback.faster(3)
+    playback.faster(-2)
+    playback.faster(-99)
+    assert playback.state_text.startswith("▶ 0.125×")
+    playback.faster(99)
+    playback.faster(-9)
+    assert playback.state_text.startswith("▶ 19.5×")
+    slow = playback_of([0.0], speed=0.01)
+    slow.faster(-1)
+    assert slow.speed == 0.01, "slower than asked for on the command line it does not get"
 
 
 async def test_what_waits_hears_at_once_of_another_time() -> None:
