@@ -44,10 +44,11 @@ class Watched:
         self.held = asyncio.Event()
         self.before: list[int] = []
         """For each call that does not evaluate: how many that do were begun while it waited."""
-        self.waited = 0
-        """Calls that do not evaluate and found one under way."""
+        self.met = asyncio.Event()
+        """Set once a call that does not evaluate finds one under way, which lasts until then."""
+        self.met.set()
         self.lasts = 1
-        """Turns of the loop that an evaluation's call takes."""
+        """Turns of the loop that an evaluation's call takes after that."""
         self._sample, self._line = engine.sample, asyncio.Lock()
         engine.sample = self.sample
         for verb in ("forward_backward", "optim_step"):
@@ -64,12 +65,15 @@ class Watched:
     async def _waiting(self, verb: str) -> AsyncIterator[None]:
         """One at a time, oldest first, as a real engine does it."""
         begun = self.calls.count("evaluate")
-        self.waited += verb != "evaluate" and self._line.locked()
+        if verb != "evaluate" and self._line.locked():
+            self.met.set()
         async with self._line:
             if verb != "evaluate":
                 self.before.append(self.calls.count("evaluate") - begun)
             self.calls.append(verb)
             yield
+            if verb == "evaluate":
+                await self.met.wait()
             for _ in range(self.lasts if verb == "evaluate" else 1):
                 await asyncio.sleep(0)
 
@@ -412,11 +416,12 @@ async def test_a_run_waits_for_the_part_under_way_and_one_more_at_most(
 ) -> None:
     model, [first] = await trained(http, steps=1)
     watched.calls.clear()
+    watched.met.clear()
     watched.lasts = 500
     evaluation = await evaluate(http, model, first, split="all", samples=64)
     await ran(http, model["id"], steps=3)
+    assert watched.met.is_set()
     assert (await listed(http, model))[0]["status"] == "running", "the run was not kept waiting"
-    assert watched.waited > 0
     assert max(watched.before) <= 1
     assert watched.calls.count("evaluate") > 3, "nor was the evaluation"
     assert (await over(http, evaluation))["status"] == "succeeded"
