@@ -598,7 +598,7 @@ class Lanes:
 class Matches:
     """The checkpoints that match a filter, as rows without lanes, newest first; nothing is folded.
 
-    A new step is tested once, together with the checkpoint that sampled it.
+    A new step is tested once, together with the checkpoint that sampled it and the former head.
     """
 
     def __init__(self, keep: Predicate) -> None:
@@ -612,9 +612,9 @@ class Matches:
         if tree.updates(self.tree):  # an updated node may match now, or no longer
             self._found, self.tree = [], Tree()
         fresh = range(len(self.tree), len(tree))
-        for position in sorted({tree.source(p) for p in fresh} - {ROOT, *fresh}):
-            self._test(tree, position)
-        for position in fresh:
+        heads = (position for position in (self.tree.head, tree.head) if position is not None)
+        again = {*heads, *map(tree.source, fresh)} - {ROOT, *fresh}
+        for position in (*sorted(again), *fresh):
             self._test(tree, position)
         if tree.head is not None and tree.parent(tree.head) == self.tree.head:
             self._served.add(tree.head)

@@ -70,6 +70,14 @@ def test_only_the_head_is_the_head_after_steps_that_were_followed() -> None:
     assert [place for place in range(4) if parse("!is:head")(back, place)] == [0, 2, 3]
     assert [node.id for node in back.checkpoints() if node.is_active] == ["c1"]
     assert not any(node.is_active for node in back.with_head(None).checkpoints())
+    rows, rest = Matches(parse("is:head")), Matches(parse("!is:head"))
+    on = back.add(Checkpoint(id="c4", prev_model_checkpoint_id="c1", is_active=True))
+    for version, head in ((tree, 3), (back, 1), (on, 4), (on.with_head("c0"), 0)):
+        for matches in (rows, rest):
+            matches.show(version)
+        assert [place for place in range(5) if rows.has(place)] == [head]
+        assert len(rest) == len(version) - 1
+        assert not rest.has(head)
 
 
 @pytest.mark.parametrize(
