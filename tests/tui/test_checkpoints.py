@@ -107,6 +107,8 @@ async def test_u_z_and_capital_z_roll_back_undo_and_redo(served: Served) -> None
         await set_head(flown, "U")
         assert await flown.head(model_id) == "step-000005"
         assert flown.net.sent == [f"PUT /v2/models/{model_id}/head"] * 3
+        moves = [f"head set to step-00000{step}" for step in (5, 6, 5)]
+        await flown.until(lambda: [one.text for one in flown.view.run.log][-3:] == moves)
 
 
 async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) -> None:
