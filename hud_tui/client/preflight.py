@@ -322,7 +322,7 @@ async def _taskset(client: HudClient, source: str) -> tuple[list[Task], str, str
     except HudNotFound as error:
         known = [taskset.name for taskset in await client.tasksets()]
         hint = close_names(source, known) if known else "or give a .json or .jsonl file"
-        if "/" in source:  # as data sets of the Hub are called
+        if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(?<!\.py)", source):  # as the Hub's data sets
             fetch = f"hf download {one_line(source)} --repo-type dataset --local-dir DIR"
             hint += f"; a data set of the Hugging Face Hub: {fetch}, then give DIR"
         raise HudUsage(f"no file or taskset named {one_line(source)}", hint) from error

@@ -26,6 +26,8 @@ LABELS: Mapping[str, str] = {
     "reasoning_effort": "effort",
     "heldout_every": "held-out every",
     "start": "from",
+    **{"rollout_timeout": "timeout, s", "at_once": "rollouts at once", "env": "variables"},
+    **{"memory_mb": "memory, MB", "failed": "on failure"},
 }
 """Display names of a run's settings, where they differ from the wire names."""
 SHORT_LABELS: Mapping[str, str] = {

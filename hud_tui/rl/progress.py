@@ -353,19 +353,29 @@ class Setting:
     """Whether it has its default value."""
 
 
-def settings(model: Model | None, values: Mapping[str, object]) -> list[Setting]:
+OF_MANAGED = frozenset(
+    {"reasoning_effort", "norm_adv_by_std", "baseline", "heldout_every", "sweep"}
+)
+"""Parameters of managed runs only: a run whose steps a client takes has none of them."""
+
+
+def settings(
+    model: Model | None, values: Mapping[str, object], managed: bool = True
+) -> list[Setting]:
     """Every parameter of a run, in the wire's order; unknown ones last.
 
     Args:
         model: The trained model, whose own defaults count; None if unknown.
         values: Parameters by wire name, as reported by the service or as sent.
+        managed: Whether the service takes its steps.
     """
     own = {} if model is None or model.training_defaults is None else defaults(model)
     if own and model is not None and model.training_defaults is not None:
         own["max_tokens"] = model.training_defaults.max_tokens
     usual = {**SERVICE_DEFAULTS, **own}
-    extra = [key for key in values if key not in JobParameters.model_fields]
-    return [_setting(key, values, usual) for key in (*JobParameters.model_fields, *extra)]
+    known = [key for key in JobParameters.model_fields if managed or key not in OF_MANAGED]
+    extra = [key for key in values if key not in known]
+    return [_setting(key, values, usual) for key in (*known, *extra)]
 
 
 def _setting(key: str, values: Mapping[str, object], usual: Mapping[str, object]) -> Setting:

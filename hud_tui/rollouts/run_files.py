@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.names import setting_label
 from hud_tui.rl.text import one_line
 from hud_tui.storage import held, is_held, open_or_make, read_regular, write_atomic
 
@@ -73,10 +74,14 @@ class Option:
 
     key: str
     """Key of the command's flag."""
-    label: str
     limits: str
     """Valid values, as text."""
     usual: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its display name."""
+        return setting_label(self.key)
 
     def read(self, text: str) -> dict[str, Any]:
         """Fields of `Options`. Raises ValueError: invalid text."""
@@ -100,15 +105,15 @@ class Option:
 
 
 OPTIONS = (
-    Option("turns", "turns", "1 to 1000", "10"),
-    Option("rollout_timeout", "timeout, s", "> 0 to 86400", "300"),
-    Option("at_once", "at once", "1 to 1024", "8"),
-    Option("memory_mb", "memory, MB", "0: no limit", "4096"),
-    Option("failed", "on failure", "stop:N, resample or drop", "drop"),
-    Option("runtime", "runtime", "local, tcp://HOST:PORT, docker:IMAGE, hud, hosted", "subprocess"),
-    Option("python", "python", "– or a path"),
-    Option("env", "variables", "– or names, with commas"),
-    Option("tasks", "tasks", "– or a file, a taskset"),
+    Option("turns", "1 to 1000", "10"),
+    Option("rollout_timeout", "> 0 to 86400", "300"),
+    Option("at_once", "1 to 1024", "8"),
+    Option("memory_mb", "0: no limit", "4096"),
+    Option("failed", "stop:N, resample or drop", "drop"),
+    Option("runtime", "local|hud|hosted|docker|tcp", "subprocess"),
+    Option("python", "– or a path"),
+    Option("env", "– or names, with commas"),
+    Option("tasks", "– or a file, a taskset"),
 )
 
 

@@ -113,7 +113,7 @@ class RunRequest:
             *self._costs(values),
             *(_parameter(key, value) for key, value in values.items() if _has_line(key, value)),
             *_evaluations(model, tasks, values),
-            *_others(model, values),
+            *_others(model, values, managed=self.options is None),
             *_options(self.options or {}),
             *(_line(*one) for one in stored),
         ]
@@ -195,17 +195,13 @@ def _parameter(key: str, value: Value) -> Text:
     return _line(setting_label(key), write(value))
 
 
-def _others(model: Model, values: Mapping[str, Value]) -> list[Text]:
+def _others(model: Model, values: Mapping[str, Value], managed: bool) -> list[Text]:
     """The parameters without a field in the form, with the embedded service's values."""
-    sent = settings(model, values) if model.training_defaults is not None else []
+    sent = settings(model, values, managed) if model.training_defaults is not None else []
     listed = (key for key, value in values.items() if key in EVALUATES or _has_line(key, value))
     shown = {setting_label(key) for key in listed}
     rest = [f"{one.label} {one.text}" for one in sent if one.label not in shown and one.text != "–"]
     return [Text.assemble((f"{'defaults':<{LABEL}}{' · '.join(rest)}", "dim"))] if rest else []
-
-
-OPTION_NAMES = {"rollout_timeout": "timeout, s", "at_once": "rollouts at once", "env": "variables"}
-OPTION_NAMES |= {"memory_mb": "memory, MB", "failed": "failed rollouts"}
 
 
 def _options(options: Mapping[str, object]) -> Iterator[Text]:
@@ -213,7 +209,7 @@ def _options(options: Mapping[str, object]) -> Iterator[Text]:
     for name, value in options.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else value
         text = f"{text:g}" if isinstance(text, float) else str(text)
-        yield _line(OPTION_NAMES.get(name, name), one_line(text, 200))
+        yield _line(setting_label(name), one_line(text, 200))
 
 
 def _evaluations(
@@ -501,6 +497,8 @@ LEADS = {
     "type": "This service lists no tasksets: {launch.file} takes a taskset's name, or a file.",
     "checked": "{^launch.choose} submits it; {launch.edit} edits the run "
     "(1e-4, 3e-4: a sweep); {launch.leave} goes back.",
+    "environment": "{^launch.choose} submits it; {launch.edit} edits the run; "
+    "{launch.leave} goes back.",
     "replay": "A replay cannot check or launch anything. {app.view.live} shows its run.",
     "first": "Step 2 of 3: {^launch.choose} checks these tasks against the service.",
     "first checked": "Step 3 of 3: {^launch.choose} submits the run below. "
@@ -623,7 +621,8 @@ class Draft:
             return keyed(LEADS["blocked"])
         if first:
             return keyed(LEADS["first checked" if ready else "first"])
-        return keyed(LEADS["checked" if ready else "choose" if listed else "type"])
+        checked = "checked" if self.environment is None else "environment"
+        return keyed(LEADS[checked if ready else "choose" if listed else "type"])
 
     def like(self, model: Model | None) -> RunRow | None:
         """The run that the estimate of a managed run's time goes by."""

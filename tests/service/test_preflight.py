@@ -263,6 +263,18 @@ async def test_a_source_without_tasks_is_refused(hud: Command, tmp_path: Path) -
         assert said.format(path) in result.error["message"] + result.error["hint"]
 
 
+@pytest.mark.parametrize(
+    ("source", "is_offered"),
+    [("org/arith-v1.1", True), ("sums/env.py", False), ("./sums", False), ("a/b/c", False)],
+)
+async def test_the_hub_is_offered_for_what_may_be_a_data_set_of_it(
+    hud: Command, source: str, is_offered: bool
+) -> None:
+    result = await hud("preflight", source)
+    assert "no file or taskset named" in result.error["message"]
+    assert ("hf download" in result.error["hint"]) is is_offered
+
+
 async def test_a_taskset_has_a_name_and_an_id(
     hud: Command, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,6 +195,11 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         assert "reward" in said
         assert len(view.draft.tasks) == 12
         found = view.draft.findings
+        assert "edits the run;" in flown.said("#lead"), "no sweep is offered"
+        seed = view.query_one("#seed", Input)
+        seed.value = "1, 2"
+        await flown.until(lambda: flown.said("#summary").endswith("one value each"))
+        seed.value = "0"
         await type_options(flown, view)
         await flown.ask("enter")
         assert view.draft.findings is not found, "what was changed is checked first"

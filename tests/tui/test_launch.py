@@ -615,3 +615,21 @@ async def test_on_hud_the_form_has_its_effort_and_warns_of_what_hud_does_not_def
 
 def test_every_check_of_preflight_has_a_label() -> None:
     assert set(CHECKS) == set(get_args(Check))
+
+
+async def test_the_fields_of_a_run_on_an_environment_are_whole_on_a_small_screen(
+    served: Served,
+) -> None:
+    async with launch(served, size=(80, 24)) as app:
+        form = view(app).form
+        form.offer_options(True)
+        form.query_one("#fold", Button).press()
+        await app.until(lambda: form.unfolded and form.query_one("#rollouts-runtime").size.width)
+        for field in form.query(Field):
+            for part in field.children if field.display else ():
+                room = part.content_size.width
+                text = part.value if isinstance(part, Input) else str(part.render())
+                assert room >= len(text), (field.label, text, room)
+                assert part.region.right <= form.region.right, field.label
+        form.query_one("#rollouts-runtime", Input).value = "tcp"
+        await app.until(lambda: "tcp://HOST:PORT" in "".join(form.faults))

@@ -88,3 +88,19 @@ def test_a_run_started_where_its_first_step_has_its_parent() -> None:
     assert any(line.split() == ["temperature", "1", "default"] for line in lines)
     loop = Run(model=TRAINED, tree=nodes(None))
     assert run_facts(loop)[-1].plain == DRIVEN
+
+
+def test_a_run_that_a_client_drives_has_no_parameters_of_managed_runs() -> None:
+    given = {"steps": 5, "rollout_timeout": 300.0, "memory_mb": 4096, "failed": "drop"}
+    managed = {"effort", "norm adv by std", "baseline", "held-out every", "sweep"}
+    assert managed <= {one.label for one in settings(TRAINED, given)}
+    driven = JobStatus(id="j", status="running", parameters=given, driver="laptop:4711")
+    text = "\n".join(line.plain for line in run_facts(Run(model=TRAINED, job=driven)))
+    assert not any(label in text for label in managed)
+    labels = ("Adam beta1", "timeout, s", "memory, MB", "on failure")
+    assert all(label in text for label in labels), "as in the form"
+    asked = RunRequest(TRAINED, "sums", [], None, [], options={"failed": "drop"})
+    text = "\n".join(line.plain for line in asked.lines({"steps": 5}))
+    assert "Adam beta1 0.9" in text
+    assert not any(label in text for label in managed)
+    assert "on failure        drop" in text

@@ -559,7 +559,7 @@ class LaunchScreen(HudScreen):
             return "hud-tui --local starts a service to launch a run in"
         values, model = self.form.read(), self.run.model
         if self.form.swept and self.draft.environment is not None:
-            return "a sweep is of managed runs: one value each for an environment of your own"
+            return "no sweeps on an environment of your own: one value each"
         if values is not None and model is not None and self.form.swept:
             try:
                 drafted_sweep(model, values, self.form.swept, self.form.at_once)

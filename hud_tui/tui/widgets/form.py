@@ -30,6 +30,7 @@ from hud_tui.rl.progress import (
     EFFORTS,
     NO,
     NUMBERS,
+    OF_MANAGED,
     UPDATE_NUMBERS,
     YES,
     NumberField,
@@ -426,7 +427,7 @@ class RunForm(Grid):
         key = field.key
         spec, option = _SPECS.get(key), _OPTIONS.get(key)
         empty = ", or empty" if spec is not None and spec.optional else ""
-        usual = option.usual if option is not None else EXAMPLES.get(key)
+        usual = EXAMPLES.get(key) or (option.usual if option is not None else None)
         usual = write(self._accepted[key]) if usual is None and key in self._accepted else usual
         example = f", e.g. {usual}" if usual else ""
         return f"{field.label}: {field.limits}{empty}{example}"
@@ -510,8 +511,9 @@ EXAMPLES = {
     **{"loss_fn_config": "beta=0.05", "reward_scale": "1", "beta1": "0.9", "beta2": "0.95"},
     **{"eps": "1e-8", "weight_decay": "0.1", "eval_every": "5", "eval_samples": "4"},
     **{TOKENS_FIELD.key: "256", AT_ONCE_FIELD.key: str(AT_ONCE)},
+    "rollouts-runtime": "docker:IMAGE or tcp://HOST:PORT",
 }
-"""What may be typed in the fields that are empty at first."""
+"""What may be typed in the fields that are empty at first, or whose limits do not say it."""
 
 
 def _id(option: Option) -> str:
@@ -521,8 +523,6 @@ def _id(option: Option) -> str:
 
 _OPTIONS = {_id(option): option for option in OPTIONS}
 OF_ENVIRONMENT = frozenset({*_OPTIONS, TOKENS_FIELD.key})
-OF_MANAGED = frozenset({"reasoning_effort", "norm_adv_by_std", "baseline"})
-"""Parameters of managed runs only."""
 
 
 def _number_field(spec: NumberField, folded: bool = False) -> Field:

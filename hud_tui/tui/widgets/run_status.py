@@ -334,7 +334,7 @@ def run_facts(run: Run) -> list[Content]:
     facts.append(("starts from", one_line(starting_point(run), 60) or "not reported"))
     lines = [_fact(name, text) for name, text in facts]
     if job is not None and job.parameters:
-        found = settings(model, job.parameters)
+        found = settings(model, job.parameters, managed=job.driver is None)
         return [*lines, Content(), *(_fact(one.label, one.text, one.usual) for one in found)]
     last = {} if head is None else {"loss": head.loss_fn, "learning rate": head.learning_rate}
     listed = [
