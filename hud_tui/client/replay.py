@@ -208,6 +208,8 @@ class Playback:
         self.speed, self.paused = speed, False
         self.seconds = recording.seconds
         self._steps = list(_steps(recording.moments))
+        self.last_step = max((step for _, step in self._steps), default=0)
+        """The highest number of a step in the recording; 0 if it has none."""
         self._clock, self._at = clock, 0.0
         self._since: float | None = None
         """The clock's time when the position was `_at`; None before the first stream."""
@@ -215,10 +217,10 @@ class Playback:
 
     @property
     def now(self) -> float:
-        """Seconds into the recording."""
+        """Seconds into the recording, at most all of it."""
         if self._since is None or self.paused:
             return self._at
-        return self._at + (self._clock() - self._since) * self.speed
+        return min(self.seconds, self._at + (self._clock() - self._since) * self.speed)
 
     @property
     def ended(self) -> bool:
@@ -234,11 +236,6 @@ class Playback:
     def step(self) -> int:
         """Number of the last step that has been played; 0 before the first."""
         return self._steps[self.place - 1][1] if self.place else 0
-
-    @property
-    def last_step(self) -> int:
-        """Number of the recording's last step; 0 if it has none."""
-        return self._steps[-1][1] if self._steps else 0
 
     @property
     def state_text(self) -> str:

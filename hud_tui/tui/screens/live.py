@@ -578,7 +578,7 @@ class LiveScreen(HudScreen):
             fine = text.isdecimal() and int(text[:12]) <= last
             return "" if fine else f"Expected a step from 0 to {last}."
 
-        lines = [f"The recording ends with step {last}; step {playback.step} is shown."]
+        lines = [f"The recording goes up to step {last}; step {playback.step} is shown."]
         dialog = InputDialog("Go to a step of the replay", lines, "Go", check=check)
         if (text := await self.app.push_screen_wait(dialog)) is not None:
             self._replay(lambda playback: playback.go_to(int(text)))
