@@ -115,9 +115,13 @@ class Sweep(BaseModel):
     def progress_text(self) -> str:
         """Its progress, e.g. ``arith-rl-sweep: 2 of 4 runs ended, 1 waits``."""
         ended = sum(member.ended for member in self.members)
-        waiting = sum(not (member.ended or member.running) for member in self.members)
-        waits = f", {waiting} wait{'s' * (waiting == 1)}" if waiting else ""
+        waits = f", {self.waiting} wait{'s' * (self.waiting == 1)}" if self.waiting else ""
         return f"{self.name}: {ended} of {counted(len(self.members), 'run')} ended{waits}"
+
+    @property
+    def waiting(self) -> int:
+        """Number of runs that are still to be started or resumed."""
+        return sum(not (member.ended or member.running) for member in self.members)
 
     @property
     def status(self) -> str:

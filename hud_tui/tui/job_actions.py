@@ -675,11 +675,10 @@ async def may_leave_sweeps(app: App[None], session: RunSession) -> bool:
     sweeps = session.sweeps.values()
     if not sweeps:
         return True
-    members = [member for one in sweeps for member in one.members]
     lines = [f"{one.progress_text}." for one in sweeps]
-    if any(one.running for one in members):
+    if any(member.running for one in sweeps for member in one.members):
         lines.append(f"Runs that have begun continue {_where(session)}.")
-    if any(not (one.ended or one.running) for one in members):
+    if any(one.waiting for one in sweeps):
         lines.append("Those that wait begin only while hud-tui is open; after a restart,")
         lines.append(keyed("{runs.resume_run} in Runs resumes the sweep."))
     dialog = ConfirmDialog("Quit during a sweep", lines, "Quit", keep="Stay")

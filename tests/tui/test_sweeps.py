@@ -9,10 +9,11 @@ import pytest
 from textual.widgets import Button, Input
 
 from hud_tui.client.submit import SweepFiles
+from hud_tui.settings import Start
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.widgets.form import Field, Picker
 from tests.conftest import Served
-from tests.tui.conftest import Opened, toy_of
+from tests.tui.conftest import Connector, Opened, opened, toy_of
 from tests.tui.test_launch import checked, launch, said, view
 
 FAST = {"steps": 1, "group_size": 2, "tasks_per_step": 1}
@@ -180,6 +181,11 @@ async def test_q_asks_before_it_leaves_runs_of_a_sweep_waiting(
         assert not app.app._exit
         await app.agree("q")
         await app.until(lambda: app.app._exit)
+    async with opened(Connector(served), Start("models"), state=lambda: tmp_path) as app:
+        await app.until_view("models")
+        await app.press("5", then="runs")
+        await app.until(lambda: "0 of 2 runs ended, 1 waits" in app.said("#runs-title"))
+        assert not runs(app).session.sweeps, "nothing drives it now"
     toy_of(served).go_on()
 
 

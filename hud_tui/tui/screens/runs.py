@@ -298,8 +298,8 @@ class RunsScreen(HudScreen):
         self._read_at = 0.0
         self._requested: str | None = None
         """Id of the run to move the cursor to."""
-        self._driven: list[str] = []
-        """Progress of the sweeps driven from here, for the title."""
+        self._sweeps: list[str] = []
+        """Progress of the sweeps in the title."""
 
     def body(self) -> Iterable[Widget]:
         yield Static("", id="runs-title", markup=False)
@@ -351,10 +351,11 @@ class RunsScreen(HudScreen):
                 self.show_error(error)
             return
         self._shown_error = ""
-        driven = [one.progress_text for one in self.session.sweeps.values()]
-        if driven != self._driven and self.rows is not None:
-            self._driven = driven
-            self._show_title()
+        sweeps = [one.progress_text for one in self._unfinished(rows)]
+        if sweeps != self._sweeps:
+            self._sweeps = sweeps
+            if self.rows is not None:
+                self._show_title()
         if rows is not self.rows and self.is_built:
             first = self.rows is None
             self.rows, self._titles = rows, Counter(row.title for row in rows)
@@ -477,7 +478,7 @@ class RunsScreen(HudScreen):
         if made.group:
             by = "what differs" if made.group == DIFFERS else column(made.group).title
             parts.append(f"grouped by {by}")
-        parts += [one.progress_text for one in self.session.sweeps.values()]
+        parts += self._sweeps
         if self._source is not None and self._source.list.polls:
             parts.append(self._source.list.source_text)
         title.update(Content.assemble((" Runs", "bold"), (f"  {' · '.join(parts)}", "$text-muted")))
@@ -659,8 +660,15 @@ class RunsScreen(HudScreen):
         sweeps = self.source.sweeps
         known = sweeps.all() if row.sweep and sweeps is not None else ()
         found = next((one for one in known if one.name == row.sweep), None)
-        now = {one.id: one.status for one in self.rows or ()}
-        return None if found is None else found.with_statuses(now)
+        return None if found is None else found.with_statuses(_statuses(self.rows or ()))
+
+    def _unfinished(self, rows: Sequence[RunRow]) -> list[Sweep]:
+        """The sweeps driven from here, and those of these runs that have runs waiting."""
+        files, driven, now = self.source.sweeps, self.session.sweeps, _statuses(rows)
+        known = files.all() if files is not None and any(row.sweep for row in rows) else ()
+        others = (one.with_statuses(now) for one in known if one.id not in driven)
+        is_here = (one for one in others if any(m.job_id in now for m in one.members))
+        return [*driven.values(), *(one for one in is_here if one.waiting and not one.cancelled)]
 
     @work(exclusive=True, group="act")
     async def _cancel_or_resume(
@@ -732,6 +740,11 @@ class RunsScreen(HudScreen):
             case "arrange" | "filter" | "next_view":
                 return bool(self.rows)
         return True
+
+
+def _statuses(rows: Iterable[RunRow]) -> dict[str, str]:
+    """Statuses by job id."""
+    return {one.id: one.status for one in rows}
 
 
 def run_ref(row: RunRow) -> RunRef:
