@@ -138,13 +138,18 @@ async def test_other_tasks_are_read_before_they_are_evaluated(served: Served) ->
         assert (found.name, found.split, found.total) == ("text", "train", 144)
 
 
+async def start_held(served: Served, flown: Cockpit) -> None:
+    """Start an evaluation of step-000003 whose rollouts wait until the engine goes on."""
+    toy_of(served).rest_after(0)
+    await flown.press("E")
+    await dialog(flown)
+    await flown.press("enter")
+    await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
+
+
 async def test_an_evaluation_that_ends_before_it_is_cancelled_is_told_of(served: Served) -> None:
     async with evaluating(served) as flown:
-        toy_of(served).rest_after(0)
-        await flown.press("E")
-        await dialog(flown)
-        await flown.press("enter")
-        await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
+        await start_held(served, flown)
         await flown.ask("X")
         toy_of(served).go_on()
         known = flown.run.evaluations
@@ -161,11 +166,7 @@ async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(
 ) -> None:
     """In Checkpoints, and on its row in Jobs, which says how far it is and what it found."""
     async with evaluating(served) as flown:
-        toy_of(served).rest_after(0)
-        await flown.press("E")
-        await dialog(flown)
-        await flown.press("enter")
-        await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
+        await start_held(served, flown)
         assert "0/144" in flown.said("#tree-evaluations")
         asked = await flown.ask("X")
         assert "The evaluation of step-000003 is running after 0 of 144 rollouts." in asked

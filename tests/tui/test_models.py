@@ -96,6 +96,23 @@ async def test_enter_goes_to_live_to_launch_or_asks_for_a_fork_s_name(served: Se
         assert app.run.model.name == "four-rl"
 
 
+async def test_a_read_that_is_answered_late_leaves_the_cursor_where_a_key_put_it(
+    served: Served,
+) -> None:
+    async with catalog(served, "one", "two") as app:
+        await app.press("home", "down", "enter", then="live")
+        async with caller(served) as http:
+            await fork(http, "three")
+        app.net.free = lambda: False
+        await app.press("1", then="models")
+        assert table(app).key == app.run.model.id
+        await app.press("end")
+        last = table(app).key
+        app.net.free = lambda: True
+        await app.until(lambda: "three" in names(app))
+        assert table(app).key == last != app.run.model.id
+
+
 async def test_a_name_that_cannot_be_a_fork_s_is_said_in_the_dialog(served: Served) -> None:
     async with catalog(served, "one", HOSTILE) as app:
         model = next(one for one in view(app).models if one.name == HOSTILE)

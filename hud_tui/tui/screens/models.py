@@ -298,6 +298,9 @@ class ModelsScreen(HudScreen):
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
+        model = self.run.model
+        if model is not None and any(row.key == model.id for row in self.rows.rows):
+            self._begin()  # now, since a key may move the cursor before the read is answered
         self.read()
         self._read_going()
 
@@ -386,12 +389,16 @@ class ModelsScreen(HudScreen):
         if self.on_server:
             self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + keyed(WAY))
         self.show_rows()
+        self._begin()
+        self._go_to_requested()
+
+    def _begin(self) -> None:
+        """Move the cursor to the selected model if another one was selected when it was placed."""
         followed = self.run.model.id if self.run.model is not None else ""
         if followed != self._begun_for:
             self._begun_for = followed
-            first = self.run.model or first_choice(self.models)
+            first = self.run.model or first_choice(self.models or ())
             self.rows.select(first.id if first is not None else "")
-        self._go_to_requested()
 
     def go_to(self, name: str) -> None:
         self._requested = name
