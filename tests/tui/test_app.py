@@ -329,6 +329,7 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
         one = await app.__aenter__()
         await one.until_view("checkpoints")
         await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
+        await one.until(lambda: one.run.loaded)
     try:
         await one.until(lambda: one.app.workspace.session.freshness.state is State.RECONNECTING)
         await one.until(lambda: "service gone · ^r starts it" in one.said("TopLine"))

@@ -42,7 +42,7 @@ async def logged(
         await app.until_view("models")
         await app.until(lambda: app.screen.focused)
         await app.press("C", then="log")
-        await app.until(lambda: "reading" not in app.said("#log-text"))
+        await app.until(lambda: (text := app.said("#log-text")) and "reading" not in text)
         yield app
 
 

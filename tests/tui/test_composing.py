@@ -177,9 +177,11 @@ async def test_what_loads_over_a_view_can_be_left(served: Served) -> None:
         for view, first, keys, kind in OVER:
             await flown.press(str(VIEWS.index(view) + 1), then=view)
             await flown.until(lambda: flown.view.run.loaded and not flown.net.held)
-            await flown.press(*first)
             if view == "models":
-                await flown.until(lambda kind=kind: isinstance(flown.screen, kind))
+                await flown.until(lambda: flown.view.models)
+                await flown.open(kind, *first)
+            else:
+                await flown.press(*first)
             await left_while_it_loads(flown, keys, kind)
         await well(flown)
 

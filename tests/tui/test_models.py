@@ -62,8 +62,8 @@ async def test_it_lists_own_models_apart_from_bases(served: Served) -> None:
     async with catalog(served, "one", "two", size=(120, 40)) as app:
         assert headings(app) == ["your models", "bases to fork"]
         assert names(app) == ["two", "one", "toy/four"]
-        await app.until(lambda: cells(app, "one")[4] == "2")
-        assert cells(app, "one")[3] == "▶ step-000002"
+        await app.until(lambda: cells(app, "one")[3] == "▶ step-000002")
+        assert cells(app, "one")[4] == "2"
         assert cells(app, "one")[5:7] == ["–", "–"], "nobody sampled its head yet"
         assert cells(app, "one")[9] == "toy/four"
         assert cells(app, "two")[0] == "●"

@@ -558,10 +558,10 @@ class MachinesScreen(Leavable[None]):
     @work(exclusive=True, group="read")
     async def read(self) -> None:
         try:
-            self._entries, self._trouble = await to_thread(read_entries, self._machines), ""
+            entries, self._trouble = await to_thread(read_entries, self._machines), ""
             self._budget_kept = await to_thread(budget_kept, self._machines.state, time())
             self._entries = [
-                replace(one, models=self._models()) if one.used else one for one in self._entries
+                replace(one, models=self._models()) if one.used else one for one in entries
             ]
         except HudUsage as error:
             self._entries, self._trouble = [], f"{error.message}: {error.hint}"
