@@ -454,9 +454,16 @@ class EvaluationRunner:
         if model is not None and model.id == evaluation.model_id:
             self._session.fold(EvaluationChanged(at=self._session.clock(), evaluation=evaluation))
 
-    def begin(self, submitted: EvaluationJob) -> None:
-        """Display a submitted evaluation, and have it sampled if the service does not do that."""
-        self._show(submitted)
+    def begin(self, submitted: EvaluationJob, before: EvaluationJob | None = None) -> None:
+        """Display a submitted evaluation, unless events about it came before the answer; have it
+        sampled if the service does not do that.
+
+        Args:
+            submitted: The service's answer.
+            before: What was known of it when it was submitted.
+        """
+        if self._session.run.evaluations.get(submitted.id) == before:
+            self._show(submitted)
         if self._evaluations.is_made_here(submitted.id):
             self._session.owner.evaluation_begun(submitted.id)
 
@@ -493,13 +500,16 @@ class EvaluationRunner:
         if task is not None:
             await _cancelled(task)
         await self._evaluations.cancel(evaluation_id)
+        before = self._session.run.evaluations.get(evaluation_id)
         left = await self._evaluations.get(evaluation_id, groups=False)
-        self._show(left)
+        if self._session.run.evaluations.get(evaluation_id) == before:
+            self._show(left)
         return left.status
 
     async def resume(self, evaluation_id: str) -> None:
         """Sample the missing rollouts of an evaluation. Raises HudError."""
-        self.begin(await self._evaluations.resume(evaluation_id))
+        before = self._session.run.evaluations.get(evaluation_id)
+        self.begin(await self._evaluations.resume(evaluation_id), before)
 
     async def stop(self) -> None:
         """Stop all sampling on the way out; it can be resumed."""

@@ -1,11 +1,13 @@
 """The app opened over the real service, with a network that can be made to fail."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partialmethod
+from random import Random
 from typing import Any, TypeVar, cast
 
 import httpx
@@ -91,6 +93,35 @@ def _keys_are_answered_when_nothing_is_due() -> Iterator[None]:
         yield
 
 
+DELAYS = os.environ.get("HUD_TUI_TEST_DELAYS", "")
+"""Seed of random delays of all that the app reads, which find tests that wait for the wrong thing;
+empty: nothing is delayed."""
+_chance = Random(f"{DELAYS} {os.environ.get('PYTEST_XDIST_WORKER')}")
+
+
+def delay_s() -> float:
+    return _chance.choice((0.0, 0.0, 0.0, 0.02, 0.08, 0.25)) if DELAYS else 0.0
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _threads_are_delayed() -> Iterator[None]:
+    in_thread = asyncio.BaseEventLoop.run_in_executor
+
+    def late(loop: Any, executor: Any, call: Callable[..., Any], *given: Any) -> Any:
+        def run() -> Any:
+            time.sleep(delay_s())
+            found = call(*given)
+            time.sleep(delay_s())
+            return found
+
+        return in_thread(loop, executor, run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if DELAYS:
+            patch.setattr(asyncio.BaseEventLoop, "run_in_executor", late)
+        yield
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _sheets_parsed_once() -> Iterator[None]:
     """Half of an app's start is parsing the same style sheets as the app before it."""
@@ -159,8 +190,14 @@ class Net(httpx.AsyncHTTPTransport):
             return httpx.Response(404, json={"detail": "Not Found"}, request=request)
         if request.method != "GET" and not settles:
             self.sent.append(f"{request.method} {request.url.path}")
+        await asyncio.sleep(delay_s())
         answer = await self._answered(request)
-        if not self.free() and "event-stream" not in answer.headers.get("content-type", ""):
+        if "event-stream" in answer.headers.get("content-type", ""):
+            return answer
+        if DELAYS:
+            await answer.aread()
+            await asyncio.sleep(delay_s())
+        if not self.free():
             await answer.aread()
             self.held += 1
             try:

@@ -147,6 +147,19 @@ async def start_held(served: Served, flown: Cockpit) -> None:
     await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
 
 
+async def test_events_that_come_before_the_answer_to_a_submission_are_newer(served: Served) -> None:
+    async with evaluating(served) as flown:
+        toy_of(served).rest_after(0)
+        await flown.press("E")
+        await dialog(flown)
+        flown.net.free = lambda: not flown.net.sent  # the answer to the submission is late
+        await flown.press("enter")
+        await flown.until(lambda: [one.status for one in asked_for(flown.run)] == ["running"])
+        flown.net.free = lambda: True
+        await flown.until_view("checkpoints")
+        assert [one.status for one in asked_for(flown.run)] == ["running"]
+
+
 async def test_an_evaluation_that_ends_before_it_is_cancelled_is_told_of(served: Served) -> None:
     async with evaluating(served) as flown:
         await start_held(served, flown)

@@ -111,7 +111,12 @@ async def test_enter_checks_r_checks_again_and_the_keys_go_through_tasks_and_for
 ) -> None:
     async with launch(served) as app:
         assert "· rows load" in said(app, "#findings")
-        await app.press("r", "home", "enter")
+        app.net.free = lambda: False
+        await app.press("r", "home")
+        await app.until(lambda: app.net.held)
+        app.net.free = lambda: True  # what r reads leaves the cursor where it is
+        await app.until(lambda: not app.net.held)
+        await app.press("enter")
         found = await checked(app)
         for line in ("rows load", "arith: 132 tasks, export", "arith-rl is trainable", "args fit"):
             assert line in found

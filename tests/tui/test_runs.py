@@ -384,7 +384,9 @@ def text_of(screen: RunComparison) -> str:
 async def test_three_runs_are_compared_with_five_keys(served: Served, three: list[str]) -> None:
     """A curve and a line for each run, at every size."""
     async with cockpit(served, Start("models")) as flown:
-        screen = await flown.open(RunComparison, "5", "space", "space", "space", "c")
+        await flown.press("5", then="runs")
+        await flown.until(lambda: flown.view.table.row)
+        screen = await flown.open(RunComparison, "space", "space", "space", "c")
         await flown.until(lambda: len(screen.compared.runs) == 3)
         for size in ((80, 24), (120, 40), (200, 60)):
             await flown.pilot.resize_terminal(*size)

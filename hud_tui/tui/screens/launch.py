@@ -202,12 +202,14 @@ class LaunchScreen(HudScreen):
     @work(exclusive=True, group="read")
     async def read(self) -> None:
         """Read the list of tasksets; check the one from the command line."""
+        listed = self.sources.key is not None
         tasksets = await self.attempt(self.client.tasksets())
         if tasksets is not None:
             self.tasksets = tasksets
         self._list_sources()
         self.show_state()
-        self.sources.select(self.draft.source or FIRST_TASKSET)
+        if not listed:
+            self.sources.select(self.draft.source or FIRST_TASKSET)
         if self.context.start.source and self.context.start.command in ("preflight", "run"):
             self._take(self.context.start.source)
 
