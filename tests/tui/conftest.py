@@ -195,8 +195,12 @@ class Net(httpx.AsyncHTTPTransport):
         if "event-stream" in answer.headers.get("content-type", ""):
             return answer
         if DELAYS:
-            await answer.aread()
-            await asyncio.sleep(delay_s())
+            try:
+                await answer.aread()
+                await asyncio.sleep(delay_s())
+            except BaseException:  # cancelled: nobody else has the answer to close
+                await answer.aclose()
+                raise
         if not self.free():
             await answer.aread()
             self.held += 1

@@ -325,8 +325,9 @@ class ModelsScreen(HudScreen):
             self._read_going()
 
     def _read_queue(self) -> None:
-        """Refresh models on a server: its queue changes without an event."""
-        if self.is_current and self.on_server:
+        """Refresh models on a server: its queue changes without an event. A slow read goes on."""
+        reads = any(one.node is self and one.group == "read" for one in self.workers)
+        if self.is_current and self.on_server and not reads:
             self.read()
 
     @work(exclusive=True, group="read")
