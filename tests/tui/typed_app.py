@@ -206,6 +206,7 @@ def main() -> int:
 
     from hud_tui.cli import main as main_module
     from hud_tui.tui import app as module
+    from hud_tui.tui import keys
 
     out = int(sys.argv[1])
 
@@ -232,6 +233,7 @@ def main() -> int:
             signal.signal(signal.SIGUSR1, lambda *_: tell_stacks(self))
             tell()
 
+    keys.PATIENCE_S = PATIENCE_S  # a slow machine is no reason to pass a key on
     module.HudApp = Reporting
     return main_module.main(sys.argv[2:])
 
