@@ -7,7 +7,7 @@ what the user should see (`SessionOwner`).
 
 from __future__ import annotations
 
-from asyncio import Lock, Task, current_task, gather, sleep, to_thread, wait
+from asyncio import Lock, Task, create_task, current_task, gather, shield, sleep, to_thread, wait
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -160,7 +160,9 @@ class RunSession:
         self._offered: set[str] = set()
         """Ids of interrupted jobs that the owner was told of."""
         self._saved: tuple[Run, tuple[Model, ...]] | None = None
-        """The last known state as last written to disk."""
+        """The last known state whose save was begun last."""
+        self._saving: Task[None] | None = None
+        """That save."""
 
     @property
     def run(self) -> Run:
@@ -396,17 +398,25 @@ class RunSession:
             await sleep(max(SAVE_S, SAVE_SHARE * (monotonic() - began)))
 
     async def save_last_known(self) -> None:
-        """Save the last known state if it changed."""
+        """Save the last known state if it changed. A save that has begun ends, also if the caller
+        is cancelled, before the next one begins."""
+        if self._saving is not None:
+            await wait([self._saving])
         file, run, settings = self._last_known_file, self.run, self.client.settings
-        if file is None or run.model is None or not run.loaded:
+        model, catalog = run.model, self.catalog
+        if file is None or model is None or not run.loaded:
             return
-        if self.freshness.offline or self._saved == (run, self.catalog):
+        if self.freshness.offline or self._saved == (run, catalog):
             return
-        self._saved = (run, self.catalog)
-        tree = await to_thread(tuple, run.tree.checkpoints())
+        self._saved = (run, catalog)
         at = self.clock() - (self.freshness.age_s or 0)
-        known = LastKnown(at, self.catalog, run.model, tree, run.job)
-        await to_thread(write_last_known, file, settings.api_url, known, settings.api_key)
+
+        def save() -> None:
+            known = LastKnown(at, catalog, model, tuple(run.tree.checkpoints()), run.job)
+            write_last_known(file, settings.api_url, known, settings.api_key)
+
+        self._saving = create_task(to_thread(save))
+        await shield(self._saving)
 
     def read_last_known(self) -> LastKnown | None:
         """The last known state; None if nothing was saved."""

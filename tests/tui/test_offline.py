@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudReadOnly
 from hud_tui.events import CheckpointAdded, Event, JobChanged, TreeRead
 from hud_tui.notebook import file_of, read_last_known, scope_of
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Journal
 from hud_tui.rl.progress import State
 from hud_tui.rl.run import Run
@@ -28,7 +30,7 @@ from hud_tui.tui import session as live_session
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.tui.session import MANY, Follower
 from hud_tui.wire import Checkpoint
-from tests.conftest import Served, bearer, fork, on_socket, serve_process, until
+from tests.conftest import PATIENCE_S, Served, bearer, fork, on_socket, serve_process, until
 from tests.service.calls import set_head
 from tests.tui import runs
 from tests.tui.cockpit import grow, grown
@@ -184,6 +186,42 @@ async def test_the_head_is_kept_and_not_the_newest_step_that_was_it(
     known = read_last_known(kept_file(tmp_path, url, served.api_key), url)
     assert known is not None
     assert [node.is_active for node in known.tree] == [False, True, False, False]
+
+
+async def test_closing_ends_a_save_that_has_begun(
+    served: Served,
+    model: Any,
+    tmp_path: Path,
+    http: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its worker is cancelled, and the file has the fourth checkpoint once the app has ended."""
+    begun, free, checkpoints = threading.Event(), threading.Event(), Tree.checkpoints
+
+    def held(tree: Tree) -> Iterator[Checkpoint]:
+        if tree.size == 4:
+            begun.set()
+            free.wait(PATIENCE_S)
+        yield from checkpoints(tree)
+
+    async with on_socket(served.service) as url:
+        async with session(Remote(url, served.api_key), tmp_path) as app:
+            await until_kept(tmp_path, url, served.api_key)
+            monkeypatch.setattr(Tree, "checkpoints", held)
+            await grow(http, model["id"])
+            await app.until(begun.is_set)
+            runner = app.app.workspace.session.evaluation_runner
+            stop = runner.stop
+
+            async def stop_and_free() -> None:
+                await stop()
+                free.set()
+
+            monkeypatch.setattr(runner, "stop", stop_and_free)
+            app.app.workers.cancel_group(app.app, "keep")
+        known = read_last_known(kept_file(tmp_path, url, served.api_key), url)
+    assert known is not None
+    assert len(known.tree) == 4
 
 
 async def test_without_anything_kept_the_failure_is_shown(served: Served, tmp_path: Path) -> None:
