@@ -156,24 +156,39 @@ class Cut:
         self.broken = 0
         self.port = 0
         self._open: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
 
     def cut(self) -> None:
         for one in [*self._open]:
             one.transport.abort()
             self.broken += 1
 
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+
+    async def close(self) -> None:
+        for serving in self._serving:
+            serving.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = self.lengths.pop(0) if self.lengths else None
-        there, to = await asyncio.open_connection("127.0.0.1", self._port)
-        self._open.add(writer)
-        going = asyncio.create_task(_copy(reader, to, None))
+        ends = [writer]
         try:
-            await _copy(there, writer, left)
-            self.broken += left is not None
+            there, to = await asyncio.open_connection("127.0.0.1", self._port)
+            ends.append(to)
+            self._open.add(writer)
+            going = asyncio.create_task(_copy(reader, to, None))
+            try:
+                await _copy(there, writer, left)
+                self.broken += left is not None
+            finally:
+                going.cancel()
         finally:
-            going.cancel()
             self._open.discard(writer)
-            for one in (writer, to):
+            for one in ends:
                 one.transport.abort()
 
 
@@ -193,9 +208,10 @@ async def _copy(
 @asynccontextmanager
 async def cut_line(port: int) -> AsyncIterator[Cut]:
     line = Cut(port)
-    server = await asyncio.start_server(line._serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(line.accept, "127.0.0.1", 0)
     line.port = server.sockets[0].getsockname()[1]
     try:
         yield line
     finally:
         server.close()
+        await line.close()

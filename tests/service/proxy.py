@@ -24,13 +24,19 @@ class Proxy:
             line.transport.abort()
         self._lines.clear()
 
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, here = await asyncio.open_connection(*self._target)
-        self._lines |= {writer, here}
-        for source, sink, counted in ((reader, here, False), (there, writer, True)):
-            task = asyncio.create_task(self._copy(source, sink, counted))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._forward(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._lines.add(writer)
+        try:
+            there, here = await asyncio.open_connection(*self._target)
+            self._lines.add(here)
+            await asyncio.gather(self._copy(reader, here, False), self._copy(there, writer, True))
+        except OSError:
+            writer.close()
 
     async def _copy(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, counted: bool
@@ -43,8 +49,10 @@ class Proxy:
         sink.close()
 
     async def close(self) -> None:
-        self.cut()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.cut()
 
 
 @asynccontextmanager
