@@ -233,21 +233,28 @@ def read_last_known(file: Path, url: str) -> LastKnown | None:
         return None
 
 
-def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> None:
-    """Store the last known state of a service; write errors are ignored.
+def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> bool:
+    """Store the last known state of a service, unless it is too large.
 
     Args:
         file: From `file_of`.
         secret: The API key, which is removed from the content.
+
+    Returns:
+        False after a write error, which another try may not meet.
     """
     text = "".join(_pieces(url, known))
     if secret:
         text = text.replace(json.dumps(secret)[1:-1], "***")
     if len(text) > MOST_BYTES:
-        return
-    with suppress(OSError):
+        return True
+    try:
         write_atomic(file, text)
+    except OSError:
+        return False
+    with suppress(OSError):
         _forget_oldest(file.parent)
+    return True
 
 
 def _pieces(url: str, known: LastKnown) -> Iterator[str]:

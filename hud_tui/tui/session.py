@@ -160,9 +160,9 @@ class RunSession:
         self._offered: set[str] = set()
         """Ids of interrupted jobs that the owner was told of."""
         self._saved: tuple[Run, tuple[Model, ...]] | None = None
-        """The last known state whose save was begun last."""
+        """The last known state as last written to disk."""
         self._saving: Task[None] | None = None
-        """That save."""
+        """The save that was begun last."""
 
     @property
     def run(self) -> Run:
@@ -408,14 +408,17 @@ class RunSession:
             return
         if self.freshness.offline or self._saved == (run, catalog):
             return
-        self._saved = (run, catalog)
         at = self.clock() - (self.freshness.age_s or 0)
 
-        def save() -> None:
+        def write() -> bool:
             known = LastKnown(at, catalog, model, tuple(run.tree.checkpoints()), run.job)
-            write_last_known(file, settings.api_url, known, settings.api_key)
+            return write_last_known(file, settings.api_url, known, settings.api_key)
 
-        self._saving = create_task(to_thread(save))
+        async def save() -> None:
+            if await to_thread(write):
+                self._saved = (run, catalog)
+
+        self._saving = create_task(save())
         await shield(self._saving)
 
     def read_last_known(self) -> LastKnown | None:
@@ -464,6 +467,10 @@ class EvaluationRunner:
         if model is not None and model.id == evaluation.model_id:
             self._session.fold(EvaluationChanged(at=self._session.clock(), evaluation=evaluation))
 
+    def _known(self, evaluation_id: str) -> EvaluationJob | None:
+        """What all events so far say of an evaluation, also those that the next frame displays."""
+        return self._session.catch_up().evaluations.get(evaluation_id)
+
     def begin(self, submitted: EvaluationJob, before: EvaluationJob | None = None) -> None:
         """Display a submitted evaluation, unless events about it came before the answer; have it
         sampled if the service does not do that.
@@ -472,7 +479,7 @@ class EvaluationRunner:
             submitted: The service's answer.
             before: What was known of it when it was submitted.
         """
-        if self._session.run.evaluations.get(submitted.id) == before:
+        if self._known(submitted.id) is before:
             self._show(submitted)
         if self._evaluations.is_made_here(submitted.id):
             self._session.owner.evaluation_begun(submitted.id)
@@ -510,15 +517,15 @@ class EvaluationRunner:
         if task is not None:
             await _cancelled(task)
         await self._evaluations.cancel(evaluation_id)
-        before = self._session.run.evaluations.get(evaluation_id)
+        before = self._known(evaluation_id)
         left = await self._evaluations.get(evaluation_id, groups=False)
-        if self._session.run.evaluations.get(evaluation_id) == before:
+        if self._known(evaluation_id) is before:
             self._show(left)
         return left.status
 
     async def resume(self, evaluation_id: str) -> None:
         """Sample the missing rollouts of an evaluation. Raises HudError."""
-        before = self._session.run.evaluations.get(evaluation_id)
+        before = self._known(evaluation_id)
         self.begin(await self._evaluations.resume(evaluation_id), before)
 
     async def stop(self) -> None:

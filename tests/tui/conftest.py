@@ -94,8 +94,8 @@ def _keys_are_answered_when_nothing_is_due() -> Iterator[None]:
 
 
 DELAYS = os.environ.get("HUD_TUI_TEST_DELAYS", "")
-"""Seed of random delays of all that the app reads, which find tests that wait for the wrong thing;
-empty: nothing is delayed."""
+"""Seed of random delays of the app's requests, answers and threads, which find what depends on the
+order of answers; empty: nothing is delayed."""
 _chance = Random(f"{DELAYS} {os.environ.get('PYTEST_XDIST_WORKER')}")
 
 
@@ -176,6 +176,8 @@ class Net(httpx.AsyncHTTPTransport):
     """Writes that were sent, e.g. ``POST /v2/models/fork``."""
     free: Callable[[], bool] = lambda: True
     """Whether answers may come; until then they are held, but for the stream of events."""
+    holds: str = ""
+    """What the paths of held answers end with; empty for all."""
     look_s: float = 0.01
     """Seconds between two looks at that."""
     held: int = 0
@@ -201,7 +203,7 @@ class Net(httpx.AsyncHTTPTransport):
             except BaseException:  # cancelled: nobody else has the answer to close
                 await answer.aclose()
                 raise
-        if not self.free():
+        if request.url.path.endswith(self.holds) and not self.free():
             await answer.aread()
             self.held += 1
             try:

@@ -147,17 +147,69 @@ async def start_held(served: Served, flown: Cockpit) -> None:
     await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
 
 
-async def test_events_that_come_before_the_answer_to_a_submission_are_newer(served: Served) -> None:
+def statuses(flown: Cockpit) -> list[str]:
+    """Of the evaluations that were asked for, displayed or to be with the next frame."""
+    return [one.status for one in asked_for(flown.app.workspace.session.followed._latest)]
+
+
+@pytest.mark.parametrize("displayed", [True, False])
+async def test_events_that_come_before_the_answer_to_a_submission_are_newer(
+    served: Served, displayed: bool
+) -> None:
     async with evaluating(served) as flown:
         toy_of(served).rest_after(0)
         await flown.press("E")
         await dialog(flown)
+        if not displayed:
+            stop_frames(flown)
         flown.net.free = lambda: not flown.net.sent  # the answer to the submission is late
         await flown.press("enter")
-        await flown.until(lambda: [one.status for one in asked_for(flown.run)] == ["running"])
+        await flown.until(lambda: statuses(flown) == ["running"])
+        if displayed:
+            await flown.until(lambda: asked_for(flown.run))
         flown.net.free = lambda: True
         await flown.until_view("checkpoints")
-        assert [one.status for one in asked_for(flown.run)] == ["running"]
+        assert statuses(flown) == ["running"]
+
+
+def stop_frames(flown: Cockpit) -> None:
+    """Display nothing more of what comes by events."""
+    session = flown.app.workspace.session
+    [timer] = [one for one in flown.app._timers if one._callback == session.frame]
+    timer.pause()
+
+
+async def test_events_that_come_before_the_answers_to_a_cancel_and_a_resume_are_newer(
+    served: Served,
+) -> None:
+    async with evaluating(served) as flown:
+        await start_held(served, flown)
+        [asked] = asked_for(flown.run)
+        net = flown.net
+        net.holds, net.free = asked.id, lambda: False  # what is read after a cancel is late
+        await flown.agree("X")
+        await flown.until(lambda: net.held == 1)
+        await flown.http.post(f"/v1/evaluations/{asked.id}/resume")
+        await flown.until(lambda: statuses(flown) == ["running"])
+        await free(flown)
+        assert statuses(flown) == ["running"]
+        await flown.until(lambda: "evaluating step-000003" in flown.said("#tree-evaluations"))
+        await flown.agree("X")
+        await flown.until(lambda: "cancelled after 0 of 144" in flown.said("#tree-evaluations"))
+        net.holds, net.free = "/resume", lambda: False
+        await flown.press("R")
+        await flown.until(lambda: net.held == 1)
+        toy_of(served).go_on()
+        await flown.until(lambda: statuses(flown) == ["succeeded"])
+        await free(flown)
+        assert statuses(flown) == ["succeeded"]
+
+
+async def free(flown: Cockpit) -> None:
+    """Let the held answer come, and the app act on it."""
+    flown.net.free = lambda: True
+    acting = [one for one in flown.app.workers if one.group == "act"]
+    await flown.until(lambda: all(one.is_finished for one in acting))
 
 
 async def test_an_evaluation_that_ends_before_it_is_cancelled_is_told_of(served: Served) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from textual.worker import WorkerState
 
 from hud_tui.service.engines.base import About
 from hud_tui.settings import Start
@@ -212,3 +213,27 @@ async def test_a_model_on_a_server_says_which_and_what_its_queue_does(
         await app.until(lambda: "⚠" in app.said("#about"))
         assert f"⚠ {HOSTILE} · 3 adapter slots in use" in app.said("#about")
         assert app.said("#about").endswith("kept until deleted")
+
+
+async def test_a_slow_read_is_not_begun_again_for_the_queue(
+    served: Served, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "QUEUE_S", 0.05)
+    engine.place = About("tinker", "http://trainer:8000", "active", 1, 7 * 86_400)
+    async with catalog(served, "mine", size=(120, 40)) as app:
+        await app.until(lambda: "http://trainer:8000" in app.said("#about"))
+        app.net.free = lambda: False
+        await app.until(lambda: app.net.held > 0)
+        [slow] = [one for one in app.app.workers if one.group == "read" and one.is_running]
+        looked = 0
+
+        def look() -> None:
+            nonlocal looked
+            looked += 1
+
+        view(app).set_interval(models.QUEUE_S, look)
+        await app.until(lambda: looked > 4)
+        assert slow.is_running
+        app.net.free = lambda: True
+        await app.until(lambda: slow.is_finished)
+        assert slow.state is WorkerState.SUCCESS

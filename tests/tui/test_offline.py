@@ -1,6 +1,7 @@
 """How fresh the screen is said to be, and a service that goes away: what is known stays, dated."""
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from hud_tui import notebook
 from hud_tui.client import transport
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudReadOnly
@@ -222,6 +224,24 @@ async def test_closing_ends_a_save_that_has_begun(
         known = read_last_known(kept_file(tmp_path, url, served.api_key), url)
     assert known is not None
     assert len(known.tree) == 4
+
+
+async def test_a_save_that_failed_is_tried_again_though_nothing_changed(
+    served: Served, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, tried = notebook.write_atomic, 0
+
+    def fill_the_disk(file: Path, text: str) -> None:
+        nonlocal tried
+        tried += 1
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with on_socket(served.service) as url:
+        monkeypatch.setattr(notebook, "write_atomic", fill_the_disk)
+        async with session(Remote(url, served.api_key), tmp_path) as app:
+            await app.until(lambda: tried >= 8)  # the state changes less often as the app starts
+            monkeypatch.setattr(notebook, "write_atomic", write)
+            await until_kept(tmp_path, url, served.api_key)
 
 
 async def test_without_anything_kept_the_failure_is_shown(served: Served, tmp_path: Path) -> None:
