@@ -160,7 +160,7 @@ class RunSession:
         self._offered: set[str] = set()
         """Ids of interrupted jobs that the owner was told of."""
         self._saved: tuple[Run, tuple[Model, ...]] | None = None
-        """The last known state as last written to disk."""
+        """The last known state as last saved."""
         self._saving: Task[None] | None = None
         """The save that was begun last."""
 
@@ -468,7 +468,7 @@ class EvaluationRunner:
             self._session.fold(EvaluationChanged(at=self._session.clock(), evaluation=evaluation))
 
     def _known(self, evaluation_id: str) -> EvaluationJob | None:
-        """What all events so far say of an evaluation, also those that the next frame displays."""
+        """Display the events so far, and return what they say of an evaluation."""
         return self._session.catch_up().evaluations.get(evaluation_id)
 
     def begin(self, submitted: EvaluationJob, before: EvaluationJob | None = None) -> None:

@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.service.proxy import all_accepted
+
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 HAS_SSHD = os.access(SSHD, os.X_OK) and shutil.which("ssh") is not None
 WHY_NOT = "no sshd here: install openssh-server to test machines over ssh"
@@ -167,29 +169,26 @@ class Cut:
         serving = asyncio.create_task(self._serve(reader, writer))
         self._serving.add(serving)
         serving.add_done_callback(self._serving.discard)
+        serving.add_done_callback(lambda ended: writer.transport.abort())
 
     async def close(self) -> None:
+        await all_accepted()
         for serving in self._serving:
             serving.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = self.lengths.pop(0) if self.lengths else None
-        ends = [writer]
+        there, to = await asyncio.open_connection("127.0.0.1", self._port)
+        self._open.add(writer)
+        going = asyncio.create_task(_copy(reader, to, None))
         try:
-            there, to = await asyncio.open_connection("127.0.0.1", self._port)
-            ends.append(to)
-            self._open.add(writer)
-            going = asyncio.create_task(_copy(reader, to, None))
-            try:
-                await _copy(there, writer, left)
-                self.broken += left is not None
-            finally:
-                going.cancel()
+            await _copy(there, writer, left)
+            self.broken += left is not None
         finally:
+            going.cancel()
             self._open.discard(writer)
-            for one in ends:
-                one.transport.abort()
+            to.transport.abort()
 
 
 async def _copy(

@@ -5,6 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+TURNS = 4
+"""Turns of asyncio's loop that an accept takes at most."""
+
 
 class Proxy:
     """Forwards bytes both ways until it is cut."""
@@ -25,12 +28,12 @@ class Proxy:
         self._lines.clear()
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._lines.add(writer)
         task = asyncio.create_task(self._forward(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._lines.add(writer)
         try:
             there, here = await asyncio.open_connection(*self._target)
             self._lines.add(here)
@@ -49,10 +52,17 @@ class Proxy:
         sink.close()
 
     async def close(self) -> None:
+        await all_accepted()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.cut()
+
+
+async def all_accepted() -> None:
+    """After a server stops to listen, let asyncio end the accepts it has begun."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager

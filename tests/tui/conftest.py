@@ -176,10 +176,10 @@ class Net(httpx.AsyncHTTPTransport):
     """Writes that were sent, e.g. ``POST /v2/models/fork``."""
     free: Callable[[], bool] = lambda: True
     """Whether answers may come; until then they are held, but for the stream of events."""
-    holds: str = ""
-    """What the paths of held answers end with; empty for all."""
     look_s: float = 0.01
     """Seconds between two looks at that."""
+    holds: str = ""
+    """What the paths of held answers end with; empty for all."""
     held: int = 0
     """Answers that are held."""
 

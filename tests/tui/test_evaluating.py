@@ -189,7 +189,8 @@ async def test_events_that_come_before_the_answers_to_a_cancel_and_a_resume_are_
         net.holds, net.free = asked.id, lambda: False  # what is read after a cancel is late
         await flown.agree("X")
         await flown.until(lambda: net.held == 1)
-        await flown.http.post(f"/v1/evaluations/{asked.id}/resume")
+        await flown.until(lambda: statuses(flown) == ["cancelled"])
+        (await flown.http.post(f"/v1/evaluations/{asked.id}/resume")).raise_for_status()
         await flown.until(lambda: statuses(flown) == ["running"])
         await free(flown)
         assert statuses(flown) == ["running"]

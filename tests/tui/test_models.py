@@ -222,7 +222,7 @@ async def test_a_slow_read_is_not_begun_again_for_the_queue(
     engine.place = About("tinker", "http://trainer:8000", "active", 1, 7 * 86_400)
     async with catalog(served, "mine", size=(120, 40)) as app:
         await app.until(lambda: "http://trainer:8000" in app.said("#about"))
-        app.net.free = lambda: False
+        app.net.holds, app.net.free = "/v2/models", lambda: False
         await app.until(lambda: app.net.held > 0)
         [slow] = [one for one in app.app.workers if one.group == "read" and one.is_running]
         looked = 0

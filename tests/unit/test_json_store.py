@@ -156,7 +156,7 @@ def known(count: int = 3, note: str = "") -> LastKnown:
 
 def test_what_was_kept_is_there_again_for_its_owner_alone_and_has_no_key(tmp_path: Path) -> None:
     file = file_of(tmp_path, SCOPE)
-    write_last_known(file, URL, known(), KEY)
+    assert write_last_known(file, URL, known(), KEY)
     assert read_last_known(file, URL) == known()
     assert read_last_known(file, URL + ":8443") is None
     assert read_last_known(file_of(tmp_path, "other"), URL) is None
@@ -224,7 +224,7 @@ def test_a_half_written_file_counts_as_nothing_and_is_replaced(tmp_path: Path) -
 
 def test_where_nothing_can_be_written_what_is_known_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "offline").write_text("")
-    write_last_known(file_of(tmp_path, SCOPE), URL, known(), KEY)
+    assert not write_last_known(file_of(tmp_path, SCOPE), URL, known(), KEY)
     assert read_last_known(file_of(tmp_path, SCOPE), URL) is None
 
 
