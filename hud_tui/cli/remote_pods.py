@@ -281,7 +281,8 @@ async def _finish(
 ) -> int:
     machines = machines_of(args)
     key = args.identity or rental.key or read_prime(every_variable()).ssh_key
-    address = await pods.reach(rental, machines.ssh_to, key)
+    api_key = values.get("PRIME_API_KEY", "")
+    address = await pods.reach(rental, machines.ssh_to, key, api_key)
     rental = find_rental(read_rentals(machines.state), rental.name)
     code = 0
     if "bare" in rental.wish:

@@ -33,10 +33,10 @@ from hud_tui.remote.ssh import (
     LineLost,
     Ssh,
     patient,
-    quote,
     read_address,
     read_public_key,
 )
+from hud_tui.remote.watcher import install_watcher
 from hud_tui.rl.text import counted, one_line, seconds
 from hud_tui.service_file import Rental, read_rentals, write_rental
 
@@ -354,9 +354,16 @@ class Pods:
         why = rental.why or GONE
         write_rental(self._state, rental, ended_at=ended, billed=billed, why=why)
 
-    async def reach(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
+    async def reach(
+        self,
+        rental: Rental,
+        ssh_to: Callable[[Address], Ssh],
+        key: str,
+        api_key: str = "",
+    ) -> Address:
         """Wait until a pod answers, and start its watcher; return its address. Can be repeated,
-        also if it is unknown whether the pod was rented. `key`: identity file that Prime knows.
+        also if it is unknown whether the pod was rented. `key`: identity file that Prime knows;
+        `api_key`: Prime's key for the watcher, so that it can terminate the pod there.
 
         Raises:
             HudUnclear: It is still unknown whether it was rented.
@@ -371,10 +378,14 @@ class Pods:
         address = await self.wait(rental, ssh_to, key)
         ssh = ssh_to(address)
         async with aclosing(ssh):
-            url = self._prime.settings.url
-            await patient(lambda: install_watcher(ssh, rental, url), self._report, PATIENCE_S)
+            await patient(lambda: self._watch(ssh, rental, api_key), self._report, PATIENCE_S)
         write_rental(self._state, rental, watched=True)
         return address
+
+    async def _watch(self, ssh: Ssh, rental: Rental, api_key: str) -> None:
+        left_s, idle_s = rental.deadline - time(), rental.idle_min * 60
+        url = self._prime.settings.url
+        await install_watcher(ssh, rental.id, left_s, idle_s, url, api_key)
 
     async def find(self, rental: Rental) -> Rental:
         """Look up a rental whose answer was lost; the result has an id, or has ended.
@@ -520,76 +531,6 @@ def find_rental(rentals: Iterable[Rental], name: str) -> Rental:
         what = "several pods" if found else "no pod"
         raise HudUsage(f"{what} named {one_line(name, 60)}", f"known: {shown}")
     return found[0]
-
-
-# The watcher: a script on the pod that terminates it when its budget is used up.
-
-
-WATCHER = r"""#!/bin/sh
-# Ends this machine when its hours are spent or nobody uses it; made by hud-tui.
-W="$HOME/.hud-tui/watcher"; . "$W/budget"
-say() { echo "$(date) $*" >> "$W/log"; }
-newest() {
-  for file in "$W/begun" "$HOME"/.hud-tui/*/used "$HOME"/.hud-tui/*/state/service.db-wal \
-    "$HOME"/.hud-tui/*/jobs/*/log; do
-    [ -e "$file" ] && { stat -c %Y "$file" 2>/dev/null || stat -f %m "$file"; }
-  done | sort -n | tail -n 1
-}
-busy() {
-  command -v nvidia-smi >/dev/null 2>&1 || return 1
-  nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits | grep -q '[1-9][0-9]'
-}
-end() {
-  say "ending this machine: $1"
-  for file in "$HOME"/.hud-tui/*/secrets; do
-    [ -f "$file" ] && . "$file"
-  done
-  if [ -n "$PRIME_API_KEY" ]; then
-    printf 'header = "Authorization: Bearer %s"\n' "$PRIME_API_KEY" |
-      curl -sS -X DELETE -K - "$API/pods/$POD" >> "$W/log" 2>&1
-  fi
-  for file in "$HOME"/.hud-tui/*/names; do
-    [ -f "$file" ] && : > "${file%/names}/stop" && kill "$(cat "${file%/names}/server.pid")"
-  done 2>/dev/null
-  sync; shutdown -h now || poweroff || kill -TERM 1
-  say "asked to shut down"
-}
-while :; do
-  now=$(date +%s)
-  busy && : > "$W/begun"
-  [ "$now" -ge "$DEADLINE" ] && { end "its hours are spent"; exit; }
-  last=$(newest)
-  [ "$IDLE_S" -gt 0 ] && [ $((now - ${last:-$now})) -ge "$IDLE_S" ] && {
-    end "not used for $((IDLE_S / 60)) min"; exit; }
-  sleep "$EVERY_S"
-done
-"""
-EVERY_S = 30
-
-
-async def install_watcher(ssh: Ssh, rental: Rental, api: str) -> None:
-    """Start the watcher on a pod; one that is running is replaced by one with the present budget.
-    It calls Prime's `api`, a URL, only if PRIME_API_KEY was sent to the pod."""
-    budget = {
-        "DEADLINE": int(rental.deadline),
-        "IDLE_S": rental.idle_min * 60,
-        "EVERY_S": EVERY_S,
-        "POD": rental.id,
-        "API": api,
-    }
-    lines = "\n".join(f"{name}={quote(value)}" for name, value in budget.items())
-    end = f"EOF-{secrets.token_hex(8)}"
-    await ssh.check(
-        'W="$HOME/.hud-tui/watcher"; umask 077; mkdir -p "$W" || return 1\n'
-        f'cat > "$W/budget.part" <<\'{end}\' && mv "$W/budget.part" "$W/budget"\n'
-        f"{lines}\n{end}\n"
-        f'cat > "$W/run.part" <<\'{end}\' && mv "$W/run.part" "$W/run"\n{WATCHER}\n{end}\n'
-        ': > "$W/begun"\n'
-        'kill "$(cat "$W/pid" 2>/dev/null)" 2>/dev/null\n'
-        "group=; command -v setsid >/dev/null 2>&1 && group=setsid\n"
-        '$group nohup sh "$W/run" >/dev/null 2>&1 </dev/null &\n'
-        'echo $! > "$W/pid"\n'
-    )
 
 
 def totals(rentals: Sequence[Rental], now: float) -> dict[str, float]:

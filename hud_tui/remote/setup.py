@@ -211,7 +211,7 @@ def steps_of(machine: Machine, engine: Engine, package: str = "") -> list[Step]:
     else:
         installed = _installation(engine, package or engine.package)
     return [
-        Step("folder", f"make {machine.root}", '[ -d "$R/jobs" ]', _FOLDER),
+        Step("folder", f"make {machine.root}", f'[ -d "$R/jobs" ] && {_LINKED}', _FOLDER),
         Step("files", "write its key, secrets and commands, readable by their owner only", "", ""),
         *installed,
         *([_weights(machine.model)] if engine.weights else []),
@@ -244,7 +244,13 @@ def _installation(engine: Engine, package: str) -> list[Step]:
 
 
 _TOKENIZER = Step("tokenizer", "copy the model's tokenizer and config here", "", MODEL_FOLDER)
-_FOLDER = 'mkdir -p "$R/jobs" "$R/state" && chmod 700 "$R" "$R/state" && echo "$R"'
+# A pod's watcher looks in the home for signs of use; a root elsewhere has a link there.
+_LINKED = '{ [ "${R%/*}" = "$HOME/.hud-tui" ] || [ -L "$HOME/.hud-tui/$SESSION" ]; }'
+_FOLDER = f"""\
+mkdir -p "$R/jobs" "$R/state" "$HOME/.hud-tui" && chmod 700 "$R" "$R/state" || exit 1
+{_LINKED} || ln -sfn "$R" "$HOME/.hud-tui/$SESSION" || exit 1
+echo "$R"
+"""
 
 
 def _weights(model: str) -> Step:
@@ -544,6 +550,7 @@ if [ -e "$R" ]; then
   [ -f "$R/names" ] || { echo "$R was not made by hud-tui: remove it by hand" >&2; exit 1; }
   rm -rf "$R"
 fi
+[ -L "$HOME/.hud-tui/$SESSION" ] && rm -f "$HOME/.hud-tui/$SESSION"
 rmdir "$HOME/.hud-tui" 2>/dev/null || :
 """
 _PULSE = """\

@@ -85,6 +85,11 @@ def make_far(place: Path) -> Far:
     (place / "sshd_config").write_text("\n".join(lines) + "\n")
     _write_config(place, port)
     far = Far(place, port, _start(place))
+    # Whoever runs the tests keeps their own crontab, services and machine.
+    far.tool("crontab", '[ "$1" = - ] && cat > "$HOME/crontab" || cat "$HOME/crontab"')
+    far.tool("systemctl", "exit 1")
+    for name in ("loginctl", "shutdown", "poweroff"):
+        far.tool(name, "exit 0")
     wait_for(port)
     return far
 

@@ -4,9 +4,7 @@ import asyncio
 import getpass
 import itertools
 import json
-import shutil
 import sys
-import time as clock
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -19,12 +17,10 @@ from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
-from hud_tui.remote.pods import find_rental, install_watcher, is_gpu, is_in, read_gpus
+from hud_tui.remote.pods import find_rental, is_gpu, is_in, read_gpus
 from hud_tui.remote.prime import PodStatus, Prime, read_prime
-from hud_tui.remote.ssh import Address
 from hud_tui.service_file import Rental, read_rentals, write_rental
 from tests import prime_server
-from tests.conftest import until
 from tests.prime_server import KEY, PrimeServer, offer, serving
 from tests.remote.far import Far, free_port
 from tests.remote.test_commands import Command, hud, machines, near
@@ -437,50 +433,6 @@ def test_countries_of_regions() -> None:
         (None, "FI", False),
     ):
         assert is_in(country, region) is inside, (country, region)
-
-
-# The watcher on the pod.
-
-
-@pytest.mark.parametrize("why", ["its hours are spent", "not used for"])
-async def test_a_pod_ends_itself(
-    machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
-    monkeypatch.setattr("hud_tui.remote.pods.EVERY_S", 1)
-    far.tool("shutdown", 'echo "$@" > "$HOME/shut"')
-    spent = why == "its hours are spent"
-    rental = Rental("p", "pod1", hours=1, idle_min=1, at=clock.time() - (3601 if spent else 0))
-    ssh = machines.ssh_to(Address("far"))
-    await install_watcher(ssh, replace(rental, idle_min=10**6), "http://127.0.0.1:9")
-    if not spent:
-        await ssh.check(
-            'cd "$HOME/.hud-tui/watcher"; sed -i "s/IDLE_S=.*/IDLE_S=1/" budget\n'
-            'kill "$(cat pid)"; setsid sh ./run >/dev/null 2>&1 &'
-        )
-    shut = far.home / "shut"
-    await until(lambda: shut.exists() and bool(shut.read_text()))
-    assert shut.read_text() == "-h now\n"
-    assert why in (far.home / ".hud-tui/watcher/log").read_text()
-    await ssh.aclose()
-
-
-async def test_a_pod_ends_itself_at_prime_where_it_was_given_the_key(
-    machines: Machines, far: Far, pod: PrimeServer
-) -> None:
-    """The key is in no command line: curl reads it from its stdin."""
-    far.tool("shutdown", ': > "$HOME/shut"')
-    curl = shutil.which("curl") or pytest.fail("no curl here")
-    far.tool("curl", f'echo "$@" > "$HOME/curl"; exec {curl} "$@"')
-    secrets = far.home / ".hud-tui/x/secrets"
-    secrets.parent.mkdir(parents=True)
-    secrets.write_text(f"PRIME_API_KEY={KEY}\n")
-    pod.runs()
-    ssh = machines.ssh_to(Address("far"))
-    await install_watcher(ssh, Rental("p", "pod1", at=0), f"{pod.url}/api/v1")
-    await until(lambda: (far.home / "shut").exists())
-    assert pod.pods == {}
-    assert KEY not in (far.home / "curl").read_text()
-    await ssh.aclose()
 
 
 # Small things.

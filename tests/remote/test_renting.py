@@ -107,7 +107,7 @@ async def test_a_renting_that_was_cut_is_said_and_gone_on_with(
     [rental] = read_rentals(machines.state)
     assert (rental.id, rental.watched, rental.done) == ("pod0001", True, True)
     assert "not set up" not in costs_text(machines.state, time())
-    assert (far.home / ".hud-tui/watcher/pid").exists()
+    assert (far.home / ".hud-tui/watcher/heartbeat").exists()
     assert len(pod.created) == 1
     await hud("pods", "terminate", rental.name, "-y")
 
