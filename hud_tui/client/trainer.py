@@ -23,6 +23,7 @@ from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient, canonical_id
 from hud_tui.client.trainer_inputs import Input, Reports, Rollout, sample_group, to_inputs
 from hud_tui.errors import HudBadInput, HudRefused, HudUnclear, HudUsage
+from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.text import one_line
 from hud_tui.settings import read_paths, read_settings
@@ -44,8 +45,6 @@ from hud_tui.wire_training import (
 
 
 R = TypeVar("R", bound=Request)
-CROSS_ENTROPY = "cross_entropy"
-"""The supervised loss: weights a rollout by its reward, without group-relative advantages."""
 
 
 def checked(kind: type[R], **fields: Any) -> R:

@@ -111,6 +111,15 @@ def has_signal(rewards: Sequence[float]) -> bool:
     return reward_std(rewards) > residue
 
 
+CROSS_ENTROPY = "cross_entropy"
+"""The loss that weights tokens with the reward itself, not with an advantage."""
+
+
+def has_gradient(rewards: Sequence[float], loss_fn: str) -> bool:
+    """Whether a group's rollouts have a gradient under a loss."""
+    return any(rewards) if loss_fn == CROSS_ENTROPY else has_signal(rewards)
+
+
 MIDDLE = 0.5
 """Mean reward from which a zero-variance group counts as solved: the middle of 0…1."""
 

@@ -35,7 +35,8 @@ from hud_tui.errors import (
     HudUnreachable,
     HudUsage,
 )
-from hud_tui.rl.groups import has_signal
+from hud_tui.rl.groups import has_gradient
+from hud_tui.rl.loop import End, Evaluate, Loop, Sample, Train
 from hud_tui.rl.tasks.task import Task, tasks_of_iteration
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.environment import (
@@ -66,10 +67,6 @@ BEAT_S = 2.0
 """Seconds between two reports; the service counts a driver as gone after 30 s."""
 HUD_POLL_S = 15.0
 """Seconds between two checks of a job that its driver gets no answers about."""
-FLAT_IN_A_ROW = 20
-"""Consecutive batches without a gradient after which a run ends, as for managed runs."""
-LOST_IN_A_ROW = 3
-"""Consecutive batches without any complete group after which the environment counts as broken."""
 DEATHS_IN_A_ROW = 5
 """Consecutive ends of the worker, without a group in between, after which it counts as broken."""
 CONFLICTS = 3
@@ -84,9 +81,9 @@ MakeWorker = Callable[[Setting, OnRollout], WorkerProcess]
 class Ended(Exception):
     """The run ends before its last step."""
 
-    def __init__(self, status: str, error: JobError | None = None, reason: str | None = None):
+    def __init__(self, status: str, error: JobError | None = None):
         super().__init__(status)
-        self.status, self.error, self.reason = status, error, reason
+        self.end = End(status, error)
 
 
 class Away(Exception):
@@ -110,6 +107,8 @@ class Driver:
         """`connect` returns a client of the run's service; None if none runs now."""
         self._folder = folder
         self._order, self._state = folder.order(), folder.state()
+        self._state.take(self._state.facts.resumed())
+        self._loop = Loop.of(self._order.parameters)
         self._stopping = asyncio.Event()
         self._service = ServiceLink(connect, self._stopping)
         self._make_worker = make_worker
@@ -122,7 +121,6 @@ class Driver:
         self._in_doubt = True
         """Whether an earlier process may have sent calls of the batch."""
         self._deaths = 0
-        self._lost_batches = 0
         self._wasted = 0
         self._note: str | None = None
         self._began = 0.0
@@ -134,20 +132,18 @@ class Driver:
         try:
             await self._begin()
             beating = create_task(self._beat())
-            await self._train()
-            await self._evaluate(at_end=True)
-            end = Ended("succeeded")
+            end = await self._train()
         except Ended as ended:
-            end = ended
+            end = ended.end
         except EnvironmentFailed as error:
             self._folder.add_failure(self._failure(error.failure, None, None, 0))
             self._state.error = {"code": "environment", **error.details}
-            end = Ended("failed", JobError(code="environment", message=one_line(error.message)))
+            end = End("failed", JobError(code="environment", message=one_line(error.message)))
         except HudUnreachable as error:
-            end = Ended("interrupted", JobError(code="unreachable", message=error.message))
+            end = End("interrupted", JobError(code="unreachable", message=error.message))
         except HudError as error:
             hint = f" ({error.hint})" if error.hint else ""
-            end = Ended("failed", JobError(code=error.kind, message=error.message + hint))
+            end = End("failed", JobError(code=error.kind, message=error.message + hint))
         finally:
             if beating is not None:
                 beating.cancel()
@@ -230,7 +226,7 @@ class Driver:
         attempt = self._state.attempt
         return DriveReport(busy_s=busy, attempt=attempt, wasted=wasted, note=self._note, **end)
 
-    async def _end(self, end: Ended) -> None:
+    async def _end(self, end: End) -> None:
         """Stored here first, since the service may be gone."""
         state = self._state
         state.status = end.status
@@ -254,22 +250,36 @@ class Driver:
     def _group_size(self) -> int:
         return int(self._order.parameters["group_size"])
 
-    async def _train(self) -> None:
-        """Take the remaining steps. Raises Ended."""
-        while self._state.step < self._steps:
+    async def _train(self) -> End:
+        """Do what the loop says until it ends; returns how. Raises Ended."""
+        while True:
             self._stop_if_asked()
             self._began = monotonic()
             try:
-                if self._state.batch is None:
-                    await self._sample()
-                if self._state.batch is not None:
-                    await self._step()
-                    await self._evaluate(at_end=False)
+                match self._loop.next(self._state.facts):
+                    case Sample():
+                        await self._sample()
+                    case Train():
+                        await self._step()
+                    case Evaluate():
+                        await self._evaluate()
+                    case End() as end:
+                        return self._explained(end)
             except Moved:
                 self._drop_batch("the head was moved: the step is sampled again from it")
             finally:
                 self._state.busy_s += monotonic() - self._began
                 self._began = 0.0
+
+    def _explained(self, end: End) -> End:
+        """With the last failure, if the run fails for the environment."""
+        if end.error is None or end.error.code != "environment":
+            return end
+        failures = self._folder.failures()
+        last = failures[-1] if failures else {"type": "Error", "message": "no group is left"}
+        self._state.error = {"code": "environment", "failure": last}
+        message = one_line(f"{end.error.message}; last: {failure_text(last)}")
+        return End(end.status, JobError(code="environment", message=message))
 
     def _stop_if_asked(self) -> None:
         if self._stopping.is_set():
@@ -279,8 +289,8 @@ class Driver:
         log.info(note)
         self._note = note
         self._wasted += sum(len(group["runs"]) for group in self._folder.groups())
+        self._state.take(self._state.facts.discarded())
         self._state.batch = None
-        self._state.attempt += 1
         self._folder.clear_groups()
         self._folder.save(self._state)
 
@@ -481,55 +491,21 @@ class Driver:
         """Make a batch of the complete groups, if it has a gradient."""
         whole = [group for group in groups if not group["lost"]]
         rewards = [[run["reward"] for run in group["runs"]] for group in whole]
-        if not whole:
-            self._lose_batch()
-        elif not any(map(has_signal, rewards)):
-            self._flatten([reward for group in rewards for reward in group])
-        else:
-            self._lost_batches, self._state.flat = 0, 0
+        loss_fn = loss_of(self._order.parameters)
+        has_any = any(has_gradient(group, loss_fn) for group in rewards)
+        state, before = self._state, self._state.facts
+        state.take(before.sampled(rewards, has_any))
+        if has_any:
             keys = [uuid4().hex for _ in chunks_of(whole)]
-            self._state.batch = Batch(parent=parent, keys=keys, step_key=uuid4().hex)
+            state.batch = Batch(parent=parent, keys=keys, step_key=uuid4().hex)
             self._in_doubt = False
-            self._folder.save(self._state)
-
-    def _lose_batch(self) -> None:
-        """Count a batch without any complete group. Raises Ended: too many in a row."""
-        self._lost_batches += 1
-        if self._lost_batches >= LOST_IN_A_ROW:
-            failures = self._folder.failures()
-            last = failures[-1] if failures else {"type": "Error", "message": "no group is left"}
-            self._state.error = {"code": "environment", "failure": last}
-            message = (
-                f"no rollout of {self._lost_batches} batches was graded; last: {failure_text(last)}"
-            )
-            raise Ended("failed", JobError(code="environment", message=one_line(message)))
-        self._next_attempt()
-
-    def _flatten(self, rewards: Sequence[float]) -> None:
-        """Count a batch without a gradient. Raises Ended: too many in a row."""
-        state = self._state
-        state.flat += 1
-        low, high = min(rewards), max(rewards)
-        is_first = state.flat == 1 or state.flat_low is None or state.flat_high is None
-        state.flat_low = low if is_first else min(low, state.flat_low or 0.0)
-        state.flat_high = high if is_first else max(high, state.flat_high or 0.0)
-        if state.flat >= FLAT_IN_A_ROW:
-            if min(state.flat_low, state.flat_high) >= 1.0:
-                why = f"solved: every rollout of the last {state.flat} batches scored 1.0"
-                raise Ended("succeeded", reason=why)
-            why = f"the last {state.flat} batches had no gradient: rewards from {low:g} to {high:g}"
-            cure = "choose easier tasks, a larger group_size or a higher temperature"
-            raise Ended("failed", JobError(code="zero_variance", message=f"{why}: {cure}"))
-        self._note = f"batch {state.iteration + 1} had no gradient: sampled again"
-        self._wasted += len(rewards)
-        self._next_attempt()
-
-    def _next_attempt(self) -> None:
-        log.info("step %d is sampled again: %s", self._state.step + 1, self._note)
-        self._state.attempt += 1
-        self._state.iteration += 1
-        self._folder.clear_groups()
-        self._folder.save(self._state)
+        else:
+            if whole:
+                self._note = f"batch {before.iteration + 1} had no gradient: sampled again"
+                self._wasted += sum(map(len, rewards))
+            log.info("step %d is sampled again: %s", state.step + 1, self._note)
+            self._folder.clear_groups()
+        self._folder.save(state)
 
     # The step: sent only once, whatever happens.
 
@@ -632,9 +608,7 @@ class Driver:
         groups = [one for one in self._folder.groups() if not one["lost"]]
         rewards = [run["reward"] for group in groups for run in group["runs"]]
         state.tokens += sum(run["tokens"] for group in groups for run in group["runs"])
-        state.step += 1
-        state.iteration += 1
-        state.attempt = 1
+        state.take(state.facts.stepped())
         state.checkpoint_id, state.batch = checkpoint_id, None
         self._folder.save(state)
         self._folder.clear_groups()
@@ -643,17 +617,13 @@ class Driver:
 
     # Held-out tasks.
 
-    async def _evaluate(self, at_end: bool) -> None:
-        """Roll out the held-out tasks with the newest checkpoint, if due."""
-        state, every = self._state, self._order.parameters.get("eval_every")
-        is_due = at_end or (every and state.step % every == 0)
-        if not is_due or state.step in state.evaluated or not state.step:
-            return
+    async def _evaluate(self) -> None:
+        """Roll out the held-out tasks with the newest checkpoint."""
         heldout = [task for task in (await self._load()).tasks if task.heldout]
         if heldout:
             await self._evaluate_on(heldout)
-        state.evaluated.append(state.step)
-        self._folder.save(state)
+        self._state.take(self._state.facts.scored())
+        self._folder.save(self._state)
 
     async def _evaluate_on(self, tasks: Sequence[Task]) -> None:
         samples = int(self._order.parameters.get("eval_samples") or 1)
@@ -731,6 +701,11 @@ def chunks_of(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any
     return found
 
 
+def loss_of(parameters: Mapping[str, Any]) -> str:
+    """The loss that a run trains with."""
+    return parameters.get("loss_fn") or "importance_sampling"
+
+
 def pass_body(
     groups: Sequence[Mapping[str, Any]], size: int, parameters: Mapping[str, Any]
 ) -> ForwardBackward:
@@ -745,7 +720,7 @@ def pass_body(
                 inputs.append(run["trace_id"])
     more = {"loss_fn_config": parameters.get("loss_fn_config") or None}
     more["reward_scale"] = parameters.get("reward_scale") or 1.0
-    loss_fn = parameters.get("loss_fn") or "importance_sampling"
+    loss_fn = loss_of(parameters)
     return forward_backward_body(inputs, size, loss_fn, **more)
 
 

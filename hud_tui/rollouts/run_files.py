@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.loop import LoopFacts, Streak
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.text import one_line
 from hud_tui.storage import held, is_held, open_or_make, read_regular, write_atomic
@@ -192,6 +193,10 @@ class State(BaseModel):
     """Consecutive batches without a gradient."""
     flat_low: float | None = None
     flat_high: float | None = None
+    ungraded: int = 0
+    """Consecutive batches without any complete group."""
+    solved: str | None = None
+    """Why no further step is taken: the tasks are solved."""
     rollouts: int = 0
     """Number of rollouts made."""
     failed: int = 0
@@ -205,6 +210,31 @@ class State(BaseModel):
     """Why it ended: code and message; for errors in the user's code also `failure`."""
     digest: str | None = None
     """Digest of the environment's files when they were loaded."""
+
+    @property
+    def facts(self) -> LoopFacts:
+        """What the loop is told."""
+        flat = Streak(self.flat)
+        if self.flat_low is not None and self.flat_high is not None:
+            flat = Streak(self.flat, self.flat_low, self.flat_high)
+        return LoopFacts(
+            step=self.step,
+            iteration=self.iteration,
+            attempt=self.attempt,
+            flat=flat,
+            ungraded=self.ungraded,
+            has_batch=self.batch is not None,
+            evaluated=frozenset(self.evaluated),
+            solved=self.solved,
+        )
+
+    def take(self, facts: LoopFacts) -> None:
+        """Store what has happened, but for the batch."""
+        self.step, self.iteration, self.attempt = facts.step, facts.iteration, facts.attempt
+        self.flat, self.ungraded, self.solved = facts.flat.count, facts.ungraded, facts.solved
+        self.flat_low = facts.flat.low if facts.flat.count else None
+        self.flat_high = facts.flat.high if facts.flat.count else None
+        self.evaluated = sorted(facts.evaluated)
 
 
 class RunFolder:

@@ -10,11 +10,11 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import inf, isclose, isfinite
+from math import isfinite
 from statistics import fmean, pstdev
 from typing import TypeVar
 
-from hud_tui.rl.groups import group_advantages, has_signal
+from hud_tui.rl.groups import CROSS_ENTROPY, group_advantages, has_signal
 from hud_tui.service.engines.base import KNOWN, LOSSES, Base, Datum, fold
 from hud_tui.service.http import Refused, bad_field, canonical
 from hud_tui.service.store import traces
@@ -24,7 +24,6 @@ from hud_tui.wire_training import Payload, Sample
 
 T = TypeVar("T")
 
-CROSS_ENTROPY = "cross_entropy"
 LARGEST = 1e6
 """Largest absolute reward, scale or logprob: sums must stay finite in 32 bits."""
 
@@ -176,62 +175,6 @@ def nothing_to_train(groups: Sequence[Group]) -> Refused:
         f"nothing to step on: every group had zero variance: {name_flat(groups)}."
         " Sample again, or choose tasks that sometimes succeed",
     )
-
-
-IN_A_ROW = 20
-"""Consecutive zero-variance batches after which a run ends."""
-FULL = 1.0
-"""Reward of a solved task."""
-CURE = "choose easier tasks, a larger group_size or a higher temperature"
-
-
-@dataclass
-class ZeroVarianceStreak:
-    """The zero-variance batches since the last step."""
-
-    count: int = 0
-    low: float = inf
-    high: float = -inf
-    """Highest reward in them."""
-
-    def add(self, rewards: Sequence[float]) -> None:
-        """Count a batch without signal."""
-        self.count += 1
-        self.low, self.high = min(self.low, *rewards), max(self.high, *rewards)
-
-    def clear(self) -> None:
-        """Reset: a step was taken."""
-        self.count, self.low, self.high = 0, inf, -inf
-
-    @property
-    def is_end(self) -> bool:
-        """Whether the run has to end."""
-        return self.count >= IN_A_ROW
-
-    @property
-    def solved(self) -> bool:
-        """Whether every rollout in them had the full reward."""
-        return isclose(self.low, FULL, abs_tol=1e-6) and isclose(self.high, FULL, abs_tol=1e-6)
-
-    @property
-    def verdict(self) -> str:
-        """What the batches say about the tasks, and what to do."""
-        if self.solved:
-            return (
-                f"solved: every rollout of the last {self.count} batches scored {FULL};"
-                " no gradient left"
-            )
-        if self.low == self.high:
-            every = f"every rollout of the last {self.count} batches scored {round(self.low, 4)}"
-            why = (
-                "too hard for this model"
-                if self.low <= 0
-                else "the reward does not distinguish answers"
-            )
-            return f"{every}: {why}: {CURE}"
-        every = f"the last {self.count} batches had rewards from {round(self.low, 4)}"
-        every += f" to {round(self.high, 4)}, the same within each group"
-        return f"{every}: each task is solved always or never: {CURE}"
 
 
 def _problem(turn: Turn, base: Base, loss_fn: str) -> tuple[str, str] | None:

@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from hud_tui.rl.evaluation import summarize
+from hud_tui.rl.loop import End
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
 from hud_tui.service.context import ServiceContext, Stop, until_written
@@ -40,7 +41,7 @@ from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.evaluations import NewEvaluation
-from hud_tui.service.store.jobs import End, Stopped, failed
+from hud_tui.service.store.jobs import Stopped, failed
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import (
     EvaluationJob,

@@ -1,32 +1,29 @@
 """Managed runs: batches of rollouts, optimizer steps, evaluation, and how a run ends.
 
-A zero-variance batch is sampled again. After `IN_A_ROW` of them the run ends: either the tasks are
-solved, which is success, or rewards do not differ within any group.
+What comes next is decided by `rl/loop.py`; here it is done, with an engine.
 """
 
 import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from hashlib import blake2b
-from math import inf
 from statistics import fmean
 from time import perf_counter
 from typing import Any, TypeVar
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.evaluation import summarize, tasks_digest
+from hud_tui.rl.groups import CROSS_ENTROPY
+from hud_tui.rl.loop import FLAT_IN_A_ROW, End, Evaluate, Loop, LoopFacts, Sample, Train
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task, tasks_of_iteration
 from hud_tui.service.batches import (
-    CROSS_ENTROPY,
-    IN_A_ROW,
     Batch,
     Trajectory,
     Turn,
-    ZeroVarianceStreak,
     check_loss,
     flat_groups,
     make_batch,
@@ -49,7 +46,6 @@ from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.http import Refused, bad_field, new_id, now, refusal, rollout_id
 from hud_tui.service.store import checkpoints, evaluations, jobs, runs
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.jobs import Solved, ZeroVariance
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow, add_rollouts, keep_rollouts
 from hud_tui.wire import EvaluationParameters, Group, JobParameters
@@ -102,11 +98,6 @@ class Plan:
         parameters = self.parameters
         per_step, seed = parameters["tasks_per_step"], parameters["seed"]
         return tasks_of_iteration(self.train, per_step, seed, iteration)
-
-    def heldout_of(self, iteration: int, last: bool) -> Sequence[Planned]:
-        """The held-out tasks that are sampled in this iteration: all, or none."""
-        due = last or iteration % self.parameters["heldout_every"] == 0
-        return self.heldout if due else ()
 
 
 def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
@@ -432,6 +423,7 @@ LOST_IN_A_ROW = 3
 run."""
 EVALUATED_AT_ONCE = 256
 """Rollouts of an evaluation per call to the engine."""
+HEAD_MOVED = "the head was moved: sampled again from it"
 
 
 class Run:
@@ -441,54 +433,66 @@ class Run:
         model: ModelRow,
         job_id: str,
         plan: Plan,
-        step: int = 0,
-        iteration: int = 0,
-        attempt: int = 1,
-        solved: str | None = None,
+        facts: LoopFacts | None = None,
     ) -> None:
         """
         Args:
             model: The fork to train.
-            step: Optimizer steps taken so far.
-            iteration: Batches sampled so far, including zero-variance ones.
-            attempt: Attempt at the next step, from 1.
-            solved: Why no further step is taken, if an earlier process found the tasks solved.
+            facts: What earlier processes did of it; None for a new run.
         """
         self.model = model
         self.job_id = job_id
         self.stop = Stop()
         self._parts = parts
         self._plan = plan
+        self._loop = Loop.of(plan.parameters)
+        self._facts = facts or LoopFacts()
+        self._skipped = ""
+        """Why the last batch had no gradient."""
         tasks = (one.task.slug for one in (*plan.train, *plan.heldout))
         self._tasks_digest = tasks_digest(list(tasks))
-        self._step = step
-        self._iteration = iteration
-        self._attempt = attempt
-        self._solved = solved
-        self._flats = ZeroVarianceStreak()
         self._alarms = runs.RunAlarms(parts.store, job_id, plan.parameters["steps"])
         self._session = parts.session(model)
 
-    async def train(self) -> None:
-        """Take all remaining steps, then evaluate the last checkpoint.
+    async def train(self) -> End:
+        """Do what the loop says until it ends; returns how.
 
         Raises:
             Stopped: A stop was requested.
-            Solved: `IN_A_ROW` batches had full rewards only.
-            ZeroVariance: `IN_A_ROW` batches had no signal.
             EngineError: The engine failed, or stopped too often.
         """
         async with self._session.lock:
             await self._session.drop()
-        await self._baseline()
-        while self._solved is None and self._step < self._plan.parameters["steps"]:
-            if self._step and self._step % self._plan.parameters.get("eval_every", inf) == 0:
-                await self._evaluate()
-            await self._persist(self._iterate, f"step {self._step + 1}")
-            await self._alarms.follow()
-        await self._evaluate()
-        if self._solved is not None:
-            raise Solved(self._solved)
+        self._facts = await self._with_evaluations(self._facts)
+        while True:
+            match self._loop.next(self._facts):
+                case Sample() as action:
+                    iterate = partial(self._iterate, action)
+                    await self._persist(iterate, f"step {self._facts.step + 1}")
+                    await self._alarms.follow()
+                case Evaluate(step):
+                    await self._evaluate(step)
+                    self._facts = self._facts.scored()
+                case End() as end:
+                    return self._explained(end)
+                case Train():
+                    raise AssertionError("a batch is trained on when it has been sampled")
+
+    def _explained(self, end: End) -> End:
+        """With the groups of the last batch, if the run fails for them."""
+        if end.error is None:
+            return end
+        error = end.error.model_copy(update={"message": f"{end.error.message} ({self._skipped})"})
+        return replace(end, error=error)
+
+    async def _with_evaluations(self, facts: LoopFacts) -> LoopFacts:
+        """The facts, with what earlier processes evaluated."""
+        store = self._parts.store
+        if facts.step:
+            is_due = await store.read(evaluations.due, self.job_id) is not None
+        else:
+            is_due = not await store.read(evaluations.has_baseline, self.job_id)
+        return facts if is_due else facts.scored()
 
     async def _persist(
         self, work: Callable[[], Awaitable[T]], what: str, node: Node | None = None
@@ -514,37 +518,54 @@ class Run:
                     await self.stop.unless(asyncio.sleep(lost))
         return await work()
 
-    async def _iterate(self) -> None:
+    async def _iterate(self, action: Sample) -> None:
+        """Sample a batch, and train on it if it has a gradient."""
         start = perf_counter()
         node = await self._parts.store.read(checkpoints.head, self.model.id)
-        plan, last = self._plan, self._step + 1 == self._plan.parameters["steps"]
-        train, heldout = plan.tasks_of(self._iteration), plan.heldout_of(self._iteration, last)
+        train = self._plan.tasks_of(action.iteration)
+        heldout = self._plan.heldout if action.with_heldout else ()
         rollouts = await self.stop.unless(self._sample(node, train, heldout))
         async with self._session.lock:
             now = await self._parts.store.read(checkpoints.head_id, self.model.id)
-            if self.stop.requested.is_set() or now != (node.id if node else None):
+            if self.stop.requested.is_set():
                 return
-            place = (self.job_id, self._step + 1, self._attempt)
+            if now != (node.id if node else None):
+                await self._discard(len(rollouts.train), perf_counter() - start)
+                return
+            place = (self.job_id, self._facts.step + 1, action.attempt)
             await self._parts.store.write(add_rollouts, self.model.id, self._rows(rollouts, place))
             batch = self._batch(rollouts)
-            if batch.datums():
+            rewards = [group.rewards for group in batch.groups()]
+            sampled = self._facts.sampled(rewards, bool(batch.datums()))
+            if self._loop.next(sampled) == Train():
                 await self._take_step(batch, rollouts, start)
+                self._facts = sampled.stepped()
             else:
-                await self._skip(batch, rollouts, start)
+                await self._skip(sampled, batch, rollouts, start)
+                self._facts = sampled
 
-    async def _baseline(self) -> None:
-        """Evaluate the weights before the first step, if requested and not done yet."""
+    async def _discard(self, rollouts: int, seconds: float) -> None:
+        """Sample the iteration again: the head was set elsewhere while it was sampled."""
+        self._facts = self._facts.discarded()
+        await self._parts.store.write(
+            jobs.advance,
+            self.job_id,
+            iterations=0,
+            seconds=seconds,
+            wasted=rollouts,
+            note=f"step {self._facts.step + 1}: {HEAD_MOVED}",
+        )
+
+    async def _evaluate(self, step: int) -> None:
+        """Evaluate the run's last checkpoint; before the first step, the model's head."""
         store = self._parts.store
-        if self._step or not self._plan.parameters.get("baseline"):
-            return
-        if not await store.read(evaluations.has_baseline, self.job_id):
-            await self._score(await store.read(checkpoints.head, self.model.id))
-
-    async def _evaluate(self) -> None:
-        """Evaluate the run's last checkpoint, if not done yet."""
-        node = await self._parts.store.read(evaluations.due, self.job_id)
-        if node is not None:
-            await self._score(node)
+        if step:
+            node = await store.read(evaluations.due, self.job_id)
+            if node is None:
+                return
+        else:
+            node = await store.read(checkpoints.head, self.model.id)
+        await self._score(node)
 
     async def _score(self, node: Node | None) -> None:
         """Sample the held-out tasks from a checkpoint, and store its evaluation.
@@ -572,8 +593,7 @@ class Run:
         await store.write(evaluations.record, *ids, node, asked, rewards, found)
 
     def _unscored(self, what: str, error: EngineError) -> str:
-        over = self._solved is not None or self._step >= self._plan.parameters["steps"]
-        if over:
+        if self._loop.is_over(self._facts):
             why = f"all steps were taken, but the {what} failed: {error}"
             return f"{why}. Resume the run to repeat only that"
         return f"the {what} failed: {error}. Resume the run to continue from there"
@@ -590,7 +610,7 @@ class Run:
     ) -> list[Group]:
         """Rewards of some held-out tasks, sampled from a checkpoint and stored."""
         found = await self.stop.unless(self._sample_part(node, tasks, asked))
-        store, place = self._parts.store, (self.job_id, self._step, None)
+        store, place = self._parts.store, (self.job_id, self._facts.step, None)
         if node is None:
             await store.write(keep_rollouts, self._rows(found, place), now())
         else:
@@ -618,13 +638,14 @@ class Run:
         parts, plan, context = self._parts, self._plan, self._parts.base(self.model).context
         trained = [(task, j) for task in train for j in range(plan.parameters["group_size"])]
         every = [*trained, *((task, 0) for task in heldout)]
-        requests = [_request(plan, self._iteration, task, j, context) for task, j in every]
+        iteration = self._facts.iteration
+        requests = [_request(plan, iteration, task, j, context) for task, j in every]
         async with parts.policies.borrow(self.model, node) as handle:
             tokens = await parts.tokenizer(self.model)
             started_at, start = now(), perf_counter()
             sampled = await parts.engine.sample(handle, requests)
             seconds = perf_counter() - start
-        place = (self.job_id, self._iteration)  # an iteration that is repeated has the same ids
+        place = (self.job_id, iteration)  # an iteration that is repeated has the same ids
         graded = [
             _grade(task, j, one, tokens, rollout_id(*place, task.index, j))
             for (task, j), one in zip(every, sampled, strict=True)
@@ -666,30 +687,21 @@ class Run:
             ),
             tasks_digest=self._tasks_digest,
         )
-        self._step += 1
-        self._iteration += 1
-        self._attempt = 1
-        self._flats.clear()
 
-    async def _skip(self, batch: Batch, rollouts: Rollouts, start: float) -> None:
-        self._flats.add([rollout.reward for rollout in rollouts.train])
-        self._iteration += 1
-        self._attempt += 1
-        note = f"step {self._step + 1}: {_why_skipped(batch, self._plan.parameters['loss_fn'])}"
+    async def _skip(self, facts: LoopFacts, batch: Batch, rollouts: Rollouts, start: float) -> None:
+        """Store a batch without a gradient."""
+        why = _why_skipped(batch, self._plan.parameters["loss_fn"])
+        self._skipped = f"step {facts.step + 1}: {why}"
+        count = f"{facts.flat.count} of {FLAT_IN_A_ROW}"
         await self._parts.store.write(
             jobs.advance,
             self.job_id,
-            steps=0,
-            tokens=0,
             seconds=perf_counter() - start,
             wasted=len(rollouts.train),
-            note=f"{note}: sampled again ({self._flats.count} of {IN_A_ROW})",
+            note=f"{self._skipped}: sampled again ({count})",
         )
-        if self._flats.is_end and self._flats.solved:
-            self._solved = self._flats.verdict
-            await self._parts.store.write(jobs.solved, self.job_id, self._solved)
-        elif self._flats.is_end:
-            raise ZeroVariance(f"{self._flats.verdict} ({note})")
+        if facts.solved is not None:
+            await self._parts.store.write(jobs.solved, self.job_id, facts.solved)
 
 
 def _evaluation(node: Node | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from hud_tui.rl.loop import End
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.service import gateway
 from hud_tui.service.context import ServiceContext, until_written
@@ -28,7 +29,7 @@ from hud_tui.service.managed_run import (
 )
 from hud_tui.service.store import jobs, models, traces
 from hud_tui.service.store.db import Db, Store, kept
-from hud_tui.service.store.jobs import End, Solved, Stopped, ZeroVariance, failed, stopped
+from hud_tui.service.store.jobs import Stopped, failed, stopped
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import (
     DriveRun,
@@ -121,8 +122,7 @@ class Runner:
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(_plan_again, job, base, tokens)
         status = await store.write(kept, jobs.requeue, keep, job["id"])
-        done = (job["step"], job["iteration"], job["attempt"], job["solved"])
-        self._start(Run(self._parts, model, job["id"], plan, *done))
+        self._start(Run(self._parts, model, job["id"], plan, jobs.facts(job)))
         return status
 
     async def cancel(self, job_id: str) -> bool:
@@ -232,24 +232,21 @@ class Runner:
     async def _outcome(self, run: Run) -> End:
         try:
             await self._parts.store.write(jobs.start, run.job_id)
-            await self._train(run)
+            return await self._train(run)
         except Stopped:
             return stopped(run.stop.ends_as)
-        except Solved as why:
-            return End("succeeded", reason=str(why))
-        except (ZeroVariance, EngineError, Refused) as error:
+        except (EngineError, Refused) as error:
             return failed(error)
         except Exception as error:
             if refusal(error) is None:
                 log.exception("run %s failed", run.job_id)
             return failed(error)
-        return End("succeeded")
 
-    async def _train(self, run: Run) -> None:
+    async def _train(self, run: Run) -> End:
         parts = self._parts
         telling = asyncio.create_task(log_waits(parts.engine, parts.store, run.job_id))
         try:
-            await run.train()
+            return await run.train()
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)

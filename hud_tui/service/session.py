@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import fmean
 from time import monotonic, perf_counter
 
+from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.service import batches
 from hud_tui.service.batches import (
-    CROSS_ENTROPY,
     Batch,
     Trajectory,
     flat_groups,

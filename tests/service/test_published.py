@@ -14,9 +14,9 @@ from httpx import AsyncClient
 from numpy.typing import NDArray
 
 from hud_tui.events import CheckpointAdded
+from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.run import Run
 from hud_tui.service import managed_run as managed
-from hud_tui.service.batches import IN_A_ROW
 from hud_tui.service.engines.base import Datum, EngineLost, Sampled, SampleRequest, StateGone
 from hud_tui.service.engines.tiny.engine import TinyEngine, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, backward, forward, zeros
@@ -387,12 +387,12 @@ async def test_a_solved_run_is_evaluated_too_and_one_that_is_resumed_only_that(
     await gate.reached.wait()
     await cancel(http, job)
     cancelled = await ended(http, job)
-    assert (cancelled["status"], cancelled["attempt"]) == ("cancelled", IN_A_ROW + 1)
+    assert (cancelled["status"], cancelled["attempt"]) == ("cancelled", FLAT_IN_A_ROW + 1)
     gate.open.set()
     await resume(http, job)
     status = await ended(http, job)
     assert (status["status"], status["step"]) == ("succeeded", 1)
-    assert (status["attempt"], status["reason"][:6]) == (IN_A_ROW + 1, "solved")
+    assert (status["attempt"], status["reason"][:6]) == (FLAT_IN_A_ROW + 1, "solved")
     [row] = await tree(http, model["id"])
     assert [one["mean_reward"] for one in row["evaluations"]] == [1.0]
 

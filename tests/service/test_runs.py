@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 from httpx import AsyncClient
 
+from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.service import context
 from hud_tui.service import managed_run as run_module
-from hud_tui.service.batches import IN_A_ROW
 from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
@@ -312,19 +312,19 @@ async def test_zero_variance_ends_the_run_and_every_attempt_at_its_step_has_its_
     assert "the last 20 batches scored 0.0: too hard for this model: choose easier tasks" in said
     assert "every group had zero variance" in said
     assert (await tree(http, model["id"])) == []
-    assert status["attempt"] == IN_A_ROW + 1
+    assert status["attempt"] == FLAT_IN_A_ROW + 1
     [listed] = (await http.get("/v2/jobs")).json()["items"]
     rows = await traces_of(http, job_id, step=1)
     assert (listed["num_traces"], listed["metadata"]["sampled_step"]) == (len(rows), 1)
     trained = Counter(row["attempt"] for row in rows if not row["heldout"])
-    assert trained == dict.fromkeys(range(1, IN_A_ROW + 1), 32)
+    assert trained == dict.fromkeys(range(1, FLAT_IN_A_ROW + 1), 32)
     places = {(row["attempt"], row["task_slug"], row["rollout"]) for row in rows}
     assert len(places) == len(rows)
     await resume(http, job_id)
-    assert (await ended(http, job_id))["attempt"] == 2 * IN_A_ROW + 1
+    assert (await ended(http, job_id))["attempt"] == 2 * FLAT_IN_A_ROW + 1
     rows = await traces_of(http, job_id)
     counts = Counter(row["attempt"] for row in rows if not row["heldout"])
-    assert counts == dict.fromkeys(range(1, 2 * IN_A_ROW + 1), 32), "it goes on counting"
+    assert counts == dict.fromkeys(range(1, 2 * FLAT_IN_A_ROW + 1), 32), "it goes on counting"
 
 
 async def test_a_solved_taskset_ends_the_run_well(

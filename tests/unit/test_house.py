@@ -27,8 +27,15 @@ WAYS = {
     "`hud-tui --headless status`": 10,
 }
 """Sections of docs/architecture.md, and most functions that a reader has to open."""
-LATER = ("rollouts.", "remote.", "cli.train", "cli.remote", "tui.screens.machines")
-"""Rooms beyond the 175 files of the floor plan: a user's own environments, and machines."""
+CONCEPTS = {
+    "when a run samples, trains, evaluates and ends": (
+        *("hud_tui.rl.loop", "Loop", "LoopFacts", "Streak", "End", "FLAT_IN_A_ROW"),
+    ),
+    "whether rewards have a gradient": (
+        *("hud_tui.rl.groups", "has_signal", "has_gradient", "CROSS_ENTROPY"),
+    ),
+}
+"""The module that holds a concept, and names that no other module may give to something else."""
 ROW = re.compile(r"^\| `([\w.]+)` \| ([\w/]+\.py) \|", re.MULTILINE)
 
 
@@ -54,8 +61,13 @@ def needed(name: str) -> set[str]:
 def test_no_file_is_too_long_for_one_idea() -> None:
     sizes = {name: len(path.read_text().splitlines()) for name, path in FILES.items()}
     assert {name: size for name, size in sizes.items() if size > 900} == {}
-    later = tuple(f"hud_tui.{name}" for name in LATER)
-    assert len([name for name in FILES if not f"{name}.".startswith(later)]) <= 175
+
+
+@pytest.mark.parametrize("concept", CONCEPTS)
+def test_each_concept_stands_once(concept: str) -> None:
+    module, *names = CONCEPTS[concept]
+    for name in names:
+        assert [file for file, tree in TREES.items() if name in _given(tree)] == [module]
 
 
 def test_imports_stand_at_the_top_unless_start_up_needs_it() -> None:
@@ -82,13 +94,18 @@ def test_no_module_gives_a_name_to_two_things() -> None:
 
 def _given_twice(tree: ast.Module) -> list[str]:
     """Constants, functions and classes that a module has more than once."""
+    return [name for name, count in Counter(_given(tree)).items() if count > 1]
+
+
+def _given(tree: ast.Module) -> list[str]:
+    """Constants, functions and classes of a module."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     names = [node.name for node in tree.body if isinstance(node, kinds)]
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names += [target.id for target in targets if isinstance(target, ast.Name)]
-    return [name for name, count in Counter(names).items() if count > 1]
+    return names
 
 
 @pytest.mark.parametrize("way", WAYS)

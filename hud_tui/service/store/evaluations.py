@@ -9,11 +9,12 @@ from typing import Any
 
 from hud_tui.events import EvaluationChanged
 from hud_tui.rl.evaluation import summarize
+from hud_tui.rl.loop import End
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
 from hud_tui.service.store import checkpoints, events, jobs, models
 from hud_tui.service.store.checkpoints import STATE, Node
 from hud_tui.service.store.db import Db, fields_of, insert, one
-from hud_tui.service.store.jobs import RESUMABLE, End
+from hud_tui.service.store.jobs import RESUMABLE
 from hud_tui.service.store.traces import TraceRow, cancel_running, keep_rollouts
 from hud_tui.wire import (
     Evaluation,

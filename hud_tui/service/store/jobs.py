@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.events import JobChanged
+from hud_tui.rl.loop import End, LoopFacts
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, canonical, not_found, now, refusal
 from hud_tui.service.store import events, runs, traces
@@ -21,27 +22,8 @@ INTERRUPTED = JobError(
 )
 
 
-@dataclass(frozen=True)
-class End:
-    """Final status of a run."""
-
-    status: str
-    error: JobError | None = None
-    """Error that ended it."""
-    reason: str | None = None
-    """Why it ended well before its last step."""
-
-
 class Stopped(Exception):
     """The run was asked to stop."""
-
-
-class Solved(Exception):
-    """The tasks are solved: there is no signal left."""
-
-
-class ZeroVariance(Exception):
-    """Too many consecutive batches without signal."""
 
 
 def stopped(ends_as: str) -> End:
@@ -55,8 +37,6 @@ def failed(error: Exception) -> End:
     if full is not None:
         return End("failed", JobError(code="disk", message=f"{full.detail} (resume the run)"))
     match error:
-        case ZeroVariance():
-            code = "zero_variance"
         case EngineError():
             code = "engine"
         case Refused():
@@ -277,21 +257,29 @@ def advance(
     db: Db,
     job_id: str,
     *,
-    steps: int,
-    tokens: int,
-    seconds: float,
+    steps: int = 0,
+    iterations: int = 1,
+    tokens: int = 0,
+    seconds: float = 0.0,
     wasted: int = 0,
     note: str | None = None,
 ) -> JobStatus:
-    """Count an iteration: `steps` (0 or 1) optimizer steps, and `wasted` rollouts of a batch
-    without a gradient."""
+    """Count a batch: its `steps` (0 or 1) and `iterations` (0 if it is dealt out again), and the
+    `wasted` rollouts that were not trained on."""
     if wasted:
         runs.wasted(db, job_id, wasted)
     db.execute(
-        "UPDATE job SET step = step + :steps, iteration = iteration + 1,"
+        "UPDATE job SET step = step + :steps, iteration = iteration + :iterations,"
         " attempt = CASE WHEN :steps THEN 1 ELSE attempt + 1 END, busy_s = busy_s + :seconds,"
         " trained_tokens = trained_tokens + :tokens, note = :note WHERE id = :id",
-        {"steps": steps, "seconds": seconds, "tokens": tokens, "note": note, "id": job_id},
+        {
+            "steps": steps,
+            "iterations": iterations,
+            "seconds": seconds,
+            "tokens": tokens,
+            "note": note,
+            "id": job_id,
+        },
     )
     return _changed(db, job_id)
 
@@ -306,6 +294,11 @@ def solved(db: Db, job_id: str, why: str) -> JobStatus:
     """Record that the run takes no further step; only its evaluation is left."""
     db.execute("UPDATE job SET solved = ? WHERE id = ?", (why, job_id))
     return _changed(db, job_id)
+
+
+def facts(job: sqlite3.Row) -> LoopFacts:
+    """What has happened to a run, for the one that resumes it."""
+    return LoopFacts(job["step"], job["iteration"], job["attempt"], solved=job["solved"])
 
 
 def interrupt_all(db: Db) -> None:
@@ -416,7 +409,7 @@ def stepped(db: Db, job_id: str, checkpoint_id: str) -> JobStatus:
     """Count a step of a driven run."""
     query = "SELECT json_extract(body, '$.num_tokens') FROM checkpoint WHERE id = ?"
     [tokens] = db.execute(query, (checkpoint_id,)).fetchone()
-    return advance(db, job_id, steps=1, tokens=tokens or 0, seconds=0.0)
+    return advance(db, job_id, steps=1, tokens=tokens or 0)
 
 
 def ask_to_cancel(db: Db, job_id: str) -> bool:

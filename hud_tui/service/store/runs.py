@@ -15,7 +15,7 @@ from typing import Any
 
 from hud_tui.rl.alarms.monitor import DetectorSet
 from hud_tui.rl.alarms.statistics import row_of
-from hud_tui.rl.groups import has_signal
+from hud_tui.rl.groups import CROSS_ENTROPY, has_signal
 from hud_tui.rl.own_numbers import heldout_rollouts_of
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, now
@@ -30,7 +30,6 @@ MOST_POINTS = 32
 """Points of the reward's course; when there are so many, each two become one."""
 LOOKED_AT = 64
 """Rollouts of a step that are looked at for the job they belong to."""
-CROSS_ENTROPY = "cross_entropy"
 
 
 def begin(db: Db, run_id: str, model_id: str, taskset: str | None) -> None:

@@ -1,0 +1,170 @@
+"""The loop's rules, over any sequence of what can happen to a run."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.rl.groups import has_gradient
+from hud_tui.rl.loop import (
+    FLAT_IN_A_ROW,
+    UNGRADED_IN_A_ROW,
+    End,
+    Evaluate,
+    Loop,
+    LoopFacts,
+    Sample,
+    Streak,
+    Train,
+)
+
+LOOP = Loop(steps=3)
+FLATS = {"zeros": [[0.0, 0.0]], "ones": [[1.0, 1.0]], "mixed": [[0.0, 0.0], [1.0, 1.0]]}
+SIGNAL = [[0.0, 1.0]]
+
+happenings = st.lists(
+    st.sampled_from([*FLATS, "signal", "ungraded", "moved", "stopped"]), max_size=120
+)
+loops = st.builds(
+    Loop,
+    steps=st.integers(1, 6),
+    heldout_every=st.none() | st.integers(1, 4),
+    eval_every=st.none() | st.integers(1, 4),
+    baseline=st.booleans(),
+)
+
+
+def after(*batches: list[list[float]]) -> LoopFacts:
+    facts = LoopFacts()
+    for groups in batches:
+        facts = facts.sampled(groups, any(has_gradient(group, "ppo") for group in groups))
+    return facts
+
+
+def over(facts: LoopFacts) -> End:
+    """How a run ends that nothing more happens to but evaluations."""
+    while isinstance(action := LOOP.next(facts), Evaluate):
+        facts = facts.scored()
+    assert isinstance(action, End)
+    return action
+
+
+@pytest.mark.parametrize("reward", [1.0, 2.0, 0.9999999, 1.0000001])
+def test_batches_of_full_rewards_are_a_success(reward: float) -> None:
+    end = over(after(*[[[reward, reward]]] * FLAT_IN_A_ROW))
+    assert (end.status, end.error) == ("succeeded", None)
+    said = (
+        f"solved: every rollout of the last 20 batches scored {round(reward, 4)}; no gradient left"
+    )
+    assert end.reason == said
+
+
+def test_all_batches_of_a_streak_are_told() -> None:
+    end = over(after(*[[[0.0, 0.0]]] * (FLAT_IN_A_ROW - 1), [[0.7, 0.7]]))
+    assert end.status == "failed"
+    assert end.error is not None
+    assert end.error.code == "zero_variance"
+    assert "the last 20 batches had rewards from 0.0 to 0.7" in end.error.message
+
+
+@pytest.mark.parametrize(("reward", "why"), [(0.0, "too hard"), (0.4, "does not distinguish")])
+def test_one_reward_everywhere_says_what_it_means(reward: float, why: str) -> None:
+    end = over(after(*[[[reward, reward]]] * FLAT_IN_A_ROW))
+    assert end.error is not None
+    assert f"scored {reward}" in end.error.message
+    assert why in end.error.message
+
+
+def test_a_gradient_ends_both_streaks() -> None:
+    flat = after(*[FLATS["zeros"]] * (FLAT_IN_A_ROW - 1))
+    assert flat.flat.count == FLAT_IN_A_ROW - 1
+    facts = flat.sampled(SIGNAL, True)
+    assert (facts.flat, facts.ungraded) == (Streak(), 0)
+    assert LOOP.next(facts) == Train()
+    ungraded = after(*[[]] * (UNGRADED_IN_A_ROW - 1))
+    assert ungraded.ungraded == UNGRADED_IN_A_ROW - 1
+    assert after(*[[]] * (UNGRADED_IN_A_ROW - 1), FLATS["zeros"]).ungraded == 0
+
+
+def test_batches_without_a_graded_rollout_end_the_run_as_the_environment_s_failure() -> None:
+    end = over(after(*[[]] * UNGRADED_IN_A_ROW))
+    assert end.status == "failed"
+    assert end.error is not None
+    assert end.error.code == "environment"
+
+
+def test_a_solved_run_is_evaluated_once_more_and_stays_solved_when_it_is_resumed() -> None:
+    facts = replace(after(*[FLATS["ones"]] * FLAT_IN_A_ROW), step=1, evaluated=frozenset())
+    assert LOOP.next(facts) == Evaluate(1)
+    resumed = facts.resumed()
+    assert LOOP.next(resumed) == Evaluate(1)
+    assert LOOP.next(resumed.scored()) == End("succeeded", reason=facts.solved)
+
+
+def test_who_resumes_a_run_without_a_gradient_wants_it_tried_again() -> None:
+    facts = after(*[FLATS["zeros"]] * FLAT_IN_A_ROW).resumed()
+    assert LOOP.next(facts) == Sample(FLAT_IN_A_ROW, FLAT_IN_A_ROW + 1, False)
+
+
+@given(loops, happenings)
+def test_every_step_is_taken_once_and_evaluated_when_due(loop: Loop, events: list[str]) -> None:
+    """Drives the loop as a run does; a "stopped" is a process that was killed and resumed."""
+    facts, steps, evaluated, batches = LoopFacts(), 0, list[int](), 0
+    pending = iter(events)
+    for _ in range(1000):
+        match loop.next(facts):
+            case Sample() as action:
+                assert steps < loop.steps
+                assert action.iteration >= steps
+                assert action.attempt == batches + 1
+                due = loop.eval_every and steps and steps % loop.eval_every == 0
+                assert not due or steps in evaluated
+                assert not loop.baseline or 0 in evaluated
+                last = steps + 1 == loop.steps
+                if loop.heldout_every:
+                    every = action.iteration % loop.heldout_every == 0
+                    assert action.with_heldout == (last or every)
+                else:
+                    assert not action.with_heldout
+                event = next(pending, "signal")
+                if event == "moved":
+                    facts, batches = facts.discarded(), batches + 1
+                elif event == "stopped":
+                    facts = facts.resumed()
+                elif event == "ungraded":
+                    facts, batches = facts.sampled([], False), batches + 1
+                else:
+                    groups = FLATS.get(event, SIGNAL)
+                    facts = facts.sampled(groups, event == "signal")
+                    batches += event != "signal"
+            case Train():
+                facts, steps, batches = facts.stepped(), steps + 1, 0
+                assert facts.step == steps
+            case Evaluate(step):
+                assert step == steps
+                assert step not in evaluated
+                evaluated.append(step)
+                facts = facts.scored()
+            case End() as end:
+                if end.error is None:
+                    assert steps == loop.steps or facts.solved
+                    assert not steps or steps in evaluated
+                    assert bool(end.reason) == (steps < loop.steps)
+                else:
+                    assert end.status == "failed"
+                    assert facts.flat.count == FLAT_IN_A_ROW or facts.ungraded == UNGRADED_IN_A_ROW
+                return
+    raise AssertionError("it does not end")
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 0.9999999, 1.0, 3.0]), min_size=20, max_size=20))
+def test_solved_is_what_evaluations_call_solved(rewards: list[float]) -> None:
+    end = over(after(*[[[reward, reward]] for reward in rewards]))
+    assert (end.status == "succeeded") == (min(rewards) > 0.99)
+
+
+def test_a_reward_of_a_supervised_loss_is_a_gradient_without_variance() -> None:
+    assert has_gradient([1.0, 1.0], "cross_entropy")
+    assert not has_gradient([0.0, 0.0], "cross_entropy")
+    assert not has_gradient([1.0, 1.0], "importance_sampling")
