@@ -42,7 +42,7 @@ def between(frame: FrameType, rows: list[tuple[str, str]]) -> set[str]:
 
 
 async def test_a_step_takes_the_way_that_is_written_down() -> None:
-    app = HudApp(player("healthy", None, 50.0), "replay", Start())
+    app = HudApp(player("healthy", None, 10.0), "replay", Start())
     rows, called, led = named(), set[tuple[str, str]](), set[str]()
 
     def steps() -> int:
@@ -55,7 +55,7 @@ async def test_a_step_takes_the_way_that_is_written_down() -> None:
                 led.update(between(frame, rows))
 
     async with app.run_test(size=(120, 40)):
-        await until(lambda: steps() > 20)
+        await until(lambda: steps() > 5)
         shown, last = steps(), rows[-1]
         sys.setprofile(note)
         try:
