@@ -86,6 +86,13 @@ def test_no_module_needs_itself_by_way_of_others() -> None:
     assert {name for name in graph if name in leads} == set()
 
 
+def test_no_handler_is_called_again_by_super() -> None:
+    """Textual calls the ``on_…`` methods of every class of a widget by itself."""
+    handlers = re.compile(r"super\(\)\.on_(?!event\b)\w+\(")
+    files = [file for file in FILES if file.startswith("hud_tui.tui.")]
+    assert [file for file in files if handlers.search(FILES[file].read_text())] == []
+
+
 def test_no_module_gives_a_name_to_two_things() -> None:
     """The second would be the first's as well, wherever that is used."""
     twice = {name: given for name, tree in TREES.items() if (given := _given_twice(tree))}

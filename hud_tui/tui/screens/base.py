@@ -604,6 +604,11 @@ class HudScreen(Screen[None]):
         self.update_run(self.session.run, self.session.freshness)
         self.update_aside(self.context.aside())
         self.update_loop(self.session.loop)
+        self.resume()
+
+    def resume(self) -> None:
+        """Called whenever the view comes to the front, after it was given the newest run. Textual
+        calls `on_screen_resume` of every class by itself, so views extend this instead."""
 
     async def attempt(self, call: Awaitable[T]) -> T | None:
         """Await a client call in a worker; on an error, show it and return None.

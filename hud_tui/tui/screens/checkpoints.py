@@ -180,8 +180,7 @@ class CheckpointsScreen(HudScreen):
         self.tree_list.mark(Marks(self.session.notebook.notes, self.marked, onsets, found))
         self.show_details(self.at)
 
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
+    def resume(self) -> None:
         self._show_state()
         self.show_evaluations()
         self.call_after_refresh(self._go_to_crosshair)
@@ -193,7 +192,6 @@ class CheckpointsScreen(HudScreen):
             self.tree_list.go(position)
 
     def on_resize(self) -> None:
-        super().on_resize()
         self.show_note()
 
     def _show_state(self) -> None:

@@ -530,9 +530,8 @@ class JobsScreen(HudScreen):
     def body(self) -> Iterable[Widget]:
         yield self.browser
 
-    def on_screen_resume(self) -> None:
+    def resume(self) -> None:
         """Go back to the list of jobs after a new run was started elsewhere."""
-        super().on_screen_resume()
         if self._left is not None and self._left != self._followed and self.level is not Level.JOBS:
             self.browser.filter_jobs("")  # it may hide the new run
             self._go_to(Level.JOBS)

@@ -235,7 +235,6 @@ class LaunchScreen(HudScreen):
             self.show_state()
 
     def on_resize(self) -> None:
-        super().on_resize()
         self.set_class(self.size.height >= ROOMY, "-roomy")
         self.call_after_refresh(self._show_about)
 
@@ -484,8 +483,7 @@ class LaunchScreen(HudScreen):
     def on_mount(self) -> None:
         self.sources.focus()
 
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
+    def resume(self) -> None:
         if self.tasksets is None:
             self.read()
         if isinstance(self.focused, Input | Picker):  # a field would take the next key

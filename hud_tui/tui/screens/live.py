@@ -301,9 +301,8 @@ class LiveScreen(HudScreen):
         if self.is_built:
             self.query_one(RunStatus).loop = loop
 
-    def on_screen_resume(self) -> None:
-        """Textual also calls the base class' method. The crosshair and the head may have moved in
-        another view."""
+    def resume(self) -> None:
+        """The crosshair and the head may have moved in another view."""
         self._find_cursor()
         self._find_signs()
         chart, alarm = self.context.layout.now.chart, self.session.opened

@@ -296,8 +296,7 @@ class ModelsScreen(HudScreen):
         self._requested: str | None = None
         """Id of the model to move the cursor to."""
 
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
+    def resume(self) -> None:
         model = self.run.model
         if model is not None and any(row.key == model.id for row in self.rows.rows):
             self._begin()  # now, since a key may move the cursor before the read is answered

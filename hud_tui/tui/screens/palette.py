@@ -422,8 +422,6 @@ class Palette(Over[Place | None]):
     async def on_click(self, event: Click) -> None:
         if event.widget is self.list and event.y:
             self._choose()
-        else:
-            await super().on_click(event)
 
     def _choose(self) -> None:
         place = self._places.get(self.list.key or "")

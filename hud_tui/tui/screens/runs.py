@@ -326,8 +326,7 @@ class RunsScreen(HudScreen):
     def on_mount(self) -> None:
         self.set_interval(AGAIN_S, self._again)
 
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
+    def resume(self) -> None:
         self.read()
 
     def _again(self) -> None:

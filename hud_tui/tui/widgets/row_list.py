@@ -418,7 +418,6 @@ class RunTable(LinesView, can_focus=True):
 
     def on_resize(self) -> None:
         self._widths = {}
-        super().on_resize()
 
     def select(self, run_id: str) -> None:
         """Move the cursor to a run, if it exists."""
