@@ -21,11 +21,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hud_tui.service.engines.base import Datum, SampleRequest
-from hud_tui.service.engines.tiny import lessons, training, worker
+from hud_tui.service.engines.tiny import training, worker
 from hud_tui.service.engines.tiny.engine import pairs_path, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, forward, turns
 from hud_tui.service.engines.tiny.tokenizer import BpeTokenizer
 from hud_tui.service.engines.tiny.training import load
+from tests.pretrain import lessons
 
 BASE = "tiny/agent-1M"
 GAMES, TURNS, ROWS, PROMPT, SAID = 8, 25, 8, 500, 32

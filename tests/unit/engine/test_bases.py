@@ -15,7 +15,6 @@ import pytest
 from hud_tui.rl.groups import group_advantages, has_signal
 from hud_tui.service.engines.base import Adam, Base, Call, Datum, SampleRequest
 from hud_tui.service.engines.tiny.engine import BASES, pairs_path, weights_path
-from hud_tui.service.engines.tiny.lessons import LAST_TALKS, PRODUCT, STYLES, TalkLesson
 from hud_tui.service.engines.tiny.tokenizer import CALL, BpeTokenizer, CharTokenizer
 from hud_tui.service.engines.tiny.worker import Learner
 from hud_tui.service.environments import (
@@ -26,6 +25,7 @@ from hud_tui.service.environments import (
     saturated_rows,
 )
 from tests.live.games_2048 import Game, called
+from tests.pretrain.lessons import LAST_TALKS, PRODUCT, STYLES, TalkLesson
 
 TOKENIZER = CharTokenizer()
 PAIRS = [("tiny/arith-0.2M", "arith"), ("tiny/mixed-0.2M", "arith"), ("tiny/mixed-0.2M", "text")]

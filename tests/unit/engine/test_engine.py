@@ -263,11 +263,11 @@ class Look:
             print(os.environ.get("OPENBLAS_NUM_THREADS"))
 
 sys.meta_path.insert(0, Look())
-import hud_tui.service.engines.tiny.NAME
+import NAME
 """
 
 
-@pytest.mark.parametrize("name", ["worker", "pretrain"])
+@pytest.mark.parametrize("name", ["hud_tui.service.engines.tiny.worker", "tests.pretrain.__main__"])
 def test_numpy_is_loaded_with_one_thread(name: str) -> None:
     env = {key: value for key, value in os.environ.items() if not key.endswith("_THREADS")}
     command = [sys.executable, "-c", LOOK.replace("NAME", name)]

@@ -16,7 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.service.engines.tiny.engine import BASES
-from hud_tui.service.engines.tiny.lessons import (
+from hud_tui.service.engines.tiny.model import Config
+from hud_tui.service.engines.tiny.tokenizer import CALL, END, BpeTokenizer, CharTokenizer
+from hud_tui.service.environments import ENVIRONMENTS, TASKSETS, hopeless_rows
+from tests.pretrain.__main__ import AGENT, STAGES
+from tests.pretrain.lessons import (
     DIRECTIONS,
     LAST_TALKS,
     LESSONS,
@@ -33,10 +37,6 @@ from hud_tui.service.engines.tiny.lessons import (
     slid,
     spawned,
 )
-from hud_tui.service.engines.tiny.model import Config
-from hud_tui.service.engines.tiny.pretrain import AGENT, STAGES
-from hud_tui.service.engines.tiny.tokenizer import CALL, END, BpeTokenizer, CharTokenizer
-from hud_tui.service.environments import ENVIRONMENTS, TASKSETS, hopeless_rows
 
 EVERY = LESSONS["tiny/mixed-0.2M"]
 
@@ -90,7 +90,7 @@ def test_the_lessons_cover_the_built_in_tasks_but_for_the_long_and_the_hopeless(
 PRETRAIN = """
 import sys
 from pathlib import Path
-from hud_tui.service.engines.tiny import pretrain
+from tests.pretrain import __main__ as pretrain
 pretrain.STAGES["tiny/mixed-0.2M"] = pretrain.stages(2, 2)
 pretrain.STAGES[pretrain.AGENT] = (pretrain.Stage("short", 2, learning_rate=1e-3, turns=2),)
 pretrain.READ, pretrain.PAIRS, pretrain.STEP_TOKENS = 2, 40, 300

@@ -1,4 +1,4 @@
-"""Train the bases that ship in the package: ``python -m hud_tui.service.engines.tiny.pretrain``.
+"""Train the bases that ship in the package: ``python -m tests.pretrain``.
 
 The small ones are trained in two stages of cross-entropy on the answers' characters, each with a
 cosine learning rate: correct answers until the tasks are learned, then the noisy teacher of
@@ -29,7 +29,6 @@ import numpy as np
 
 from hud_tui.service.engines.base import Adam, Datum
 from hud_tui.service.engines.tiny.engine import WEIGHTS, pairs_path, weights_path
-from hud_tui.service.engines.tiny.lessons import LAST_TALKS, LESSONS, TALKS, TalkLesson, line
 from hud_tui.service.engines.tiny.model import Config, Ids, Weights, forward, initial
 from hud_tui.service.engines.tiny.tokenizer import (
     CONTROLS,
@@ -48,6 +47,7 @@ from hud_tui.service.engines.tiny.training import (
     load,
     save_base,
 )
+from tests.pretrain.lessons import LAST_TALKS, LESSONS, TALKS, TalkLesson, line
 
 WARM_UP = 100
 """Steps over which the learning rate rises from 0."""
