@@ -741,7 +741,7 @@ def _serve(add: Add) -> None:
     parser.add_argument(
         "--engine",
         default="tiny",
-        choices=("tiny", "tinker"),
+        metavar="ENGINE",
         help="tiny: on this machine's CPU; tinker: language models on Tinker (TINKER_API_KEY) or a "
         "compatible server (TINKER_BASE_URL)",
     )

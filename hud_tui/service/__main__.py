@@ -8,7 +8,8 @@ from pathlib import Path
 import platformdirs
 
 from hud_tui.errors import HudUsage
-from hud_tui.service.app import ENGINES, serve
+from hud_tui.service import engines
+from hud_tui.service.app import serve
 from hud_tui.service.data_dir import examine
 from hud_tui.settings import read_max_disk
 
@@ -19,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free port")
     parser.add_argument("--data-dir", type=Path, default=platformdirs.user_data_path("hud-tui"))
-    parser.add_argument("--engine", default="tiny", choices=ENGINES)
+    parser.add_argument("--engine", default=engines.DEFAULT, choices=engines.modules())
     parser.add_argument("--max-disk", help="e.g. 20GB; thins the oldest checkpoints beyond it")
     parser.add_argument(
         "--check",

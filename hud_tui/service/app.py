@@ -13,6 +13,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
@@ -29,6 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hud_tui.errors import HudUsage
+from hud_tui.service import engines
 from hud_tui.service.data_dir import Unusable
 from hud_tui.service.engines.base import (
     DiskFull,
@@ -38,8 +40,6 @@ from hud_tui.service.engines.base import (
     NotFinite,
     StateGone,
 )
-from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.http import AT_ONCE, Refused, refusal, reply
 from hud_tui.service.routes import (
     gateway,
@@ -53,7 +53,6 @@ from hud_tui.service.routes.gateway import PREFIX
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import TooNew
 from hud_tui.service_file import LOCK, ServiceReady, forget, read_ready, register, serving_pid
-from hud_tui.settings import BadOption, read_options
 from hud_tui.storage import open_or_make
 
 # Connections: how many there may be, and how long one may stay silent.
@@ -419,7 +418,6 @@ def is_loopback(host: str) -> bool:
 # stderr. The data directory is locked meanwhile, so two services never write to one.
 
 
-ENGINES = ("tiny", "tinker")
 PAUSE_S = 1.0
 """Shortest pause between two log records from one line of code, seconds."""
 GRACE_S = 5
@@ -440,7 +438,7 @@ def serve(
         host: The address to bind.
         port: 0 picks a free one.
         data_dir: Created if missing.
-        engine: One of `ENGINES`.
+        engine: One of `engines.modules()`.
         max_disk: Most bytes of all checkpoints' files together.
         on_ready: Called with how to reach the service, before the line on stdout is printed.
     """
@@ -490,14 +488,14 @@ def _named(data_dir: Path) -> Iterator[Callable[[ServiceReady], None]]:
 
 def make_engine(name: str, data_dir: Path) -> Engine:
     """The engine with this name. Raises CannotServe: there is none, or it is not set up."""
-    if name not in ENGINES:
-        raise CannotServe(f"no engine {name!r}: choose from {', '.join(ENGINES)}")
-    if name == "tiny":
-        return TinyEngine()
+    modules = engines.modules()
+    if name not in modules:
+        raise CannotServe(f"no engine {name!r}: choose from {', '.join(modules)}")
     try:
-        return TinkerEngine(read_options(), data_dir.resolve() / "tinker")
-    except BadOption as error:
+        engine: Engine = import_module(modules[name]).make(data_dir.resolve())
+    except EngineError as error:
         raise CannotServe(str(error)) from error
+    return engine
 
 
 class RateLimit(logging.Filter):

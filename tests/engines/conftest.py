@@ -1,15 +1,15 @@
-"""Every engine that keeps the contract: `tiny` always, `tinker` on a real server with -m skyrl."""
+"""Every engine, by the module of this folder that has its name: how it is made, and its marks."""
 
 from collections.abc import AsyncIterator, Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import pytest_asyncio
 
+from hud_tui.service.engines import modules
 from hud_tui.service.engines.base import Adam, Datum, Engine, Sampled, SampleRequest, Saved
-from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.service.engines.tiny.engine import TinyEngine
-from hud_tui.settings import Options
 from tests.engines.skyrl import SkyRL
 
 
@@ -22,22 +22,24 @@ def skyrl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SkyRL]:
     server.kill()
 
 
-def on(server: SkyRL, directory: Path) -> TinkerEngine:
-    """The tinker engine on a server, not started yet."""
-    return TinkerEngine(Options(server.url, has_key=False), directory / "tinker")
+def _param(name: str) -> object:
+    setup = import_module(f"tests.engines.{name}")
+    return pytest.param(setup, marks=setup.MARKS, id=name)
 
 
-@pytest.fixture(scope="module", params=["tiny", pytest.param("tinker", marks=pytest.mark.skyrl)])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    """An engine that is not started yet."""
-    if request.param == "tiny":
-        return TinyEngine()
-    return on(request.getfixturevalue("skyrl"), tmp_path_factory.mktemp("engine"))
+@pytest.fixture(scope="module", params=map(_param, modules()))
+def setup(request: pytest.FixtureRequest) -> ModuleType:
+    """The module of tests/engines that makes an engine."""
+    module: ModuleType = request.param
+    return module
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(made: Engine) -> AsyncIterator[Engine]:
+async def engine(
+    setup: ModuleType, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Engine]:
     """A started engine, which the tests of a module share: each opens policies of its own."""
+    made: Engine = setup.engine(request, tmp_path_factory.mktemp("engine"))
     await made.start()
     yield made
     await made.stop()

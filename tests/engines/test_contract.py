@@ -6,11 +6,13 @@ import stat
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
+from hud_tui.service.engines import modules
 from hud_tui.service.engines.base import (
     LOSSES,
     Datum,
@@ -21,9 +23,6 @@ from hud_tui.service.engines.base import (
     Tokenizer,
     loss_config,
 )
-from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.service.engines.tiny.engine import TinyEngine
-from hud_tui.service.engines.tiny.training import token_weights
 from hud_tui.service.policies import size_of
 from tests.engines.conftest import Trial
 
@@ -49,7 +48,7 @@ async def test_bases_say_what_fits_them(trial: Trial) -> None:
     assert len(prompt) < trial.base.context
     assert tokens.decode(tokens.encode("a stop\n")) == "a stop\n"
     assert len(tokens.pieces(prompt)) == len(prompt)
-    assert trial.engine.about().engine in ("tiny", "tinker")
+    assert trial.engine.about().engine in modules()
 
 
 async def test_a_longer_conversation_continues_a_shorter_one(trial: Trial) -> None:
@@ -169,6 +168,21 @@ async def test_a_batch_without_a_gradient_has_figures_and_no_step(trial: Trial) 
         await trial.step(handle)
 
 
+def weight(loss_fn: str, lp: float, q: float, advantage: float) -> float:
+    """−dC/dlogprob of one token, with a loss's default config, from Tinker's documentation."""
+    ratio, config = math.exp(lp - q), loss_config(loss_fn, None)
+    low, high = config.get("clip_low_threshold", 0.0), config.get("clip_high_threshold", math.inf)
+    match loss_fn:
+        case "cross_entropy":
+            return advantage
+        case "dro":
+            return advantage - config["beta"] * (lp - q)
+        case "cispo":
+            return min(max(ratio, low), high) * advantage
+    cut = ratio > high if advantage > 0 else ratio < low
+    return 0.0 if cut else ratio * advantage
+
+
 @pytest.mark.parametrize("loss_fn", LOSSES)
 async def test_a_loss_is_the_gradient_of_its_definition(trial: Trial, loss_fn: str) -> None:
     """Of a stale batch, against weights −dC/dlogprob that are worked out here."""
@@ -177,12 +191,10 @@ async def test_a_loss_is_the_gradient_of_its_definition(trial: Trial, loss_fn: s
     await trial.engine.forward_backward(one, datums, loss_fn)
     await trial.step(one)
     rows = await trial.engine.forward(other, datums)
-    weights = []
-    for datum, row in zip(datums, rows, strict=True):
-        lp, q = np.array(row), np.array(datum.logprobs)
-        worth = np.full(len(row), datum.advantage)
-        found, _ = token_weights(loss_fn, loss_config(loss_fn, None), lp, q, worth)
-        weights.append(found.tolist())
+    weights = [
+        [weight(loss_fn, lp, q, datum.advantage) for lp, q in zip(row, datum.logprobs, strict=True)]
+        for datum, row in zip(datums, rows, strict=True)
+    ]
     await trial.engine.backward(other, datums, weights)
     await trial.step(other)
     stepped = await trial.logprobs(one, datums)
@@ -266,7 +278,7 @@ async def test_a_thin_state_samples_alike_and_trains_afresh(trial: Trial, tmp_pa
     handle, datums, saved = await trial.stepped("cross_entropy")
     (tmp_path / "thin").mkdir()
     path = await trial.engine.slim(Path(saved.state_path), tmp_path / "thin")
-    if isinstance(trial.engine, TinyEngine):
+    if trial.base.state_bytes:  # it is stored here
         assert size_of(tmp_path / "thin") < 0.4 * size_of(Path(saved.state_path).parent)
         with pytest.raises(EngineError, match="no such state"):
             await trial.engine.slim(tmp_path / "nothing", tmp_path)
@@ -328,7 +340,7 @@ async def test_what_is_refused_says_why_and_leaves_the_gradients(
         await engine.forward(handle, datums)
 
 
-async def test_logprobs_are_as_they_were_sampled(trial: Trial) -> None:
+async def test_logprobs_are_as_they_were_sampled(trial: Trial, setup: ModuleType) -> None:
     """Tempered where the engine's losses know the temperature; Tinker's know none."""
     handle, prompt = await trial.open(trial.base.name), await trial.prompt()
     [said] = await trial.engine.sample(handle, [SampleRequest(prompt, 6, temperature=2.0)])
@@ -336,7 +348,7 @@ async def test_logprobs_are_as_they_were_sampled(trial: Trial) -> None:
     assert await trial.logprobs(handle, [hot]) == pytest.approx(said.logprobs, abs=CLOSE)
     plain = await trial.logprobs(handle, [replace(hot, temperature=1.0)])
     same = plain == pytest.approx(said.logprobs, abs=CLOSE)
-    assert same == isinstance(trial.engine, TinkerEngine)
+    assert same != setup.TEMPERED
     figures = await trial.engine.forward_backward(handle, [hot], "ppo")
     assert figures["ratio_max"] == pytest.approx(1.0, abs=1e-3)
     assert math.isfinite(figures["loss:sum"])

@@ -23,9 +23,10 @@ from hud_tui.service.service import Service
 from hud_tui.service_file import ServiceReady
 from hud_tui.settings import Options
 from tests.conftest import PATIENCE_S, bearer, calling, fork, submit, until
-from tests.engines.conftest import Trial, on
+from tests.engines.conftest import Trial
 from tests.engines.gate import Gate, gate_before
 from tests.engines.skyrl import SkyRL
+from tests.engines.tinker import on
 from tests.service.calls import chat, set_head, status_of, step, told, tree
 
 pytestmark = pytest.mark.skyrl

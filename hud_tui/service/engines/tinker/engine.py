@@ -21,6 +21,7 @@ from hud_tui.service.engines.base import (
     Base,
     Datum,
     Defaults,
+    Engine,
     EngineError,
     EngineLost,
     Handle,
@@ -37,7 +38,7 @@ from hud_tui.service.engines.tinker.link import (
     write_pointer,
 )
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, files_of, load
-from hud_tui.settings import Options
+from hud_tui.settings import BadOption, Options, read_options
 from hud_tui.storage import read_regular, write_atomic
 
 # Bases: the server's models, with their own config where it is available.
@@ -289,6 +290,18 @@ def seed_of(seed: tuple[int, ...]) -> int:
     for part in head:
         mixed = (mixed * 48271 + part) % SPACE
     return (mixed * 48271 + last) % SPACE
+
+
+def make(data_dir: Path) -> Engine:
+    """The engine that the environment's variables describe; its files lie in ``tinker``.
+
+    Raises:
+        EngineError: A variable is invalid.
+    """
+    try:
+        return TinkerEngine(read_options(), data_dir / "tinker")
+    except BadOption as error:
+        raise EngineError(str(error)) from error
 
 
 class TinkerEngine:
