@@ -363,6 +363,40 @@ def head(weights: Weights, normed: Array) -> Array:
     return logits
 
 
+def greatest(weights: Weights, config: Config) -> float:
+    """Upper bound of every magnitude that a forward pass computes, whatever the tokens are and in
+    whatever order a BLAS adds; nan or infinity if there is none.
+
+    A sum is at most the sum of its magnitudes. A row that `rms_norm` has scaled has length √D, so
+    that its product with a column is at most √D times the column's length (Cauchy and Schwarz).
+    """
+    size = {name: np.abs(weight.astype(np.float64)) for name, weight in weights.items()}
+    root = config.width**0.5
+
+    def product(gain: str, matrix: Array) -> Array:
+        """Of a scaled row with each column of a matrix, shape (D, K): shape (K,)."""
+        reached: Array = root * np.sqrt(((size[gain][:, None] * matrix) ** 2).sum(axis=0))
+        return reached
+
+    token = size["token"].max(axis=0)
+    x = token + token @ size["shift"] if "shift" in size else token
+    if "position" in size:
+        x = x + size["position"].max(axis=0)
+    reached = [root * size["norm"].max()]
+    for i in range(config.layers):
+        reached += [x @ x, root * size[f"{i}.norm1"].max(), root * size[f"{i}.norm2"].max()]
+        q, k, v = product(f"{i}.norm1", size[f"{i}.qkv"]).reshape(3, config.heads, -1)
+        lengths = [np.sqrt((part**2).sum(axis=1)) for part in (q, k)]  # rotations keep them
+        reached += [(lengths[0] * lengths[1]).max(), *(length.max() for length in lengths)]
+        x = x + v.ravel() @ size[f"{i}.out"]
+        reached += [v.max(), x @ x]
+        risen = product(f"{i}.norm2", size[f"{i}.up"]) ** 2
+        x = x + risen @ size[f"{i}.down"]
+        reached.append(risen.max())
+    logits = product("norm", size["head"] if "head" in size else size["token"].T)
+    return float(np.max([*reached, x @ x, logits.max()]))
+
+
 def backward(weights: Weights, d_logits: Array, tape: Tape, grads: Weights) -> None:
     """Add the gradient of every weight to grads, given d_logits (R, V)."""
     tapes, norm_tape, normed, tokens, before, positions, rows = tape

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from hud_tui.service.engines.base import (
     BROKEN,
+    COOLEST,
     Adam,
     Datum,
     EngineError,
@@ -47,6 +48,7 @@ from hud_tui.service.engines.tiny.model import (
     embedded,
     forward,
     future,
+    greatest,
     head,
     rms_norm,
     rotate,
@@ -454,17 +456,23 @@ class Learner:
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Sampled]:
         """Raises NotFinite: the weights give values that are not finite."""
-        found = sample(self.weights, self.config, requests, self._prefixes)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = sample(self.weights, self.config, requests, self._prefixes)
         if not all(isfinite(value) for one in found for value in one.logprobs):
             raise NotFinite(BROKEN)
         return found
 
     def forward(self, datums: Sequence[Datum]) -> list[list[float]]:
         """Raises NotFinite: the weights give values that are not finite."""
-        found, _ = training.logprobs(self.weights, self.config, datums)
+        return [row.tolist() for row in self._logprobs(datums)[0]]
+
+    def _logprobs(self, datums: Sequence[Datum]) -> tuple[list[Floats], list[Floats]]:
+        """As `training.logprobs`. Raises NotFinite as `forward`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            found, entropies = training.logprobs(self.weights, self.config, datums)
         if not all(np.isfinite(row).all() for row in found):
             raise NotFinite(BROKEN)
-        return [row.tolist() for row in found]
+        return found, entropies
 
     def forward_backward(
         self, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
@@ -498,10 +506,11 @@ class Learner:
         return tally.metrics(entropy)
 
     def measure(self, datums: Sequence[Datum], config: Mapping[str, float]) -> dict[str, float]:
-        """The metrics of turns that are not trained on; loss:sum is 0."""
+        """The metrics of turns that are not trained on; loss:sum is 0. Raises NotFinite as
+        `forward`."""
         tally = Tally(config, all(datum.logprobs for datum in datums))
         each, which = distinct(datums)
-        found, entropies = training.logprobs(self.weights, self.config, each)
+        found, entropies = self._logprobs(each)
         entropy = 0.0
         for datum, place in zip(datums, which, strict=True):
             lp = found[place]
@@ -573,17 +582,16 @@ class Learner:
         return entropy
 
 
+LARGEST = float(np.finfo(np.float32).max) * COOLEST / 4
+"""Bound of what a forward pass may compute: the lowest temperature scales logits up, the softmax
+takes their differences, and sums are rounded."""
+
+
 def _is_finite(weights: Weights, config: Config) -> bool:
-    """Whether the weights and their outputs are finite. Finite weights may overflow in a forward
-    pass, which is tried on every token of the vocabulary."""
-    if not all(np.isfinite(weight).all() for weight in weights.values()):
-        return False
-    count = -(-config.vocabulary // config.context)
-    length = min(config.vocabulary, config.context)
-    tokens = np.resize(np.arange(config.vocabulary), (count, length))
+    """Whether the weights give finite logprobs for any tokens at any temperature, on any
+    processor."""
     with np.errstate(over="ignore", invalid="ignore"):
-        logits, _ = forward(weights, config, tokens, np.arange(tokens.size))
-    return bool(np.isfinite(logits).all())
+        return greatest(weights, config) <= LARGEST
 
 
 class Worker:
