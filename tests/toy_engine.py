@@ -17,7 +17,6 @@ from pathlib import Path
 
 from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
-    LOSSES,
     About,
     Adam,
     Base,
@@ -163,10 +162,7 @@ class ToyEngine:
     ) -> dict[str, float]:
         self._live("forward_backward")
         policy = self._policy(handle, "forward_backward")
-        if loss_fn not in LOSSES:
-            raise EngineError(f"unknown loss {loss_fn}")
-        if config and not config.keys() <= {"beta", "clip_low_threshold", "clip_high_threshold"}:
-            raise EngineError(f"unknown config key in {', '.join(config)}")
+        base_module.loss_config(loss_fn, config)
         moved = [datum for datum in datums if datum.advantage]
         loss = 0.0
         for datum in moved:
@@ -210,7 +206,8 @@ class ToyEngine:
         return found | {
             "kl_sample_train": -sum(gaps) / tokens,
             "ratio_max": max(ratios),
-            "clip_fraction": outside / tokens,
+            "clip_fraction": 0.0,
+            "ratio_outside": outside / tokens,
         }
 
     async def optim_step(self, handle: str, adam: Adam, directory: Path) -> Saved:

@@ -92,10 +92,19 @@ TABLE = (
     Metric(
         "clip_fraction",
         "clip fraction",
-        "Share of sampled tokens whose importance ratio is outside the loss's clip bounds at the"
-        " update (outside .8 – 1.2 if the loss does not clip); healthy below .2.",
+        "Share of sampled tokens that the loss clips at the update: ppo drops the gradient of those"
+        " whose importance ratio left the bounds on the advantage's side; healthy below .2.",
         0,
         ("clip_ratio/region_mean", "actor/pg_clipfrac", "ppo_clip_ratio"),
+        (0.0, 0.2),
+    ),
+    Metric(
+        "ratio_outside",
+        "ratios outside",
+        "Share of sampled tokens whose importance ratio is outside the loss's clip bounds at the"
+        " update (outside .8 – 1.2 if the loss does not clip), on either side; healthy below .2.",
+        0,
+        (),
         (0.0, 0.2),
     ),
     Metric(
@@ -202,6 +211,10 @@ TABLE = (
     Metric(
         "trained/clip_fraction", "trained clip fraction",
         "Clip fraction over the tokens with a gradient only.",
+    ),
+    Metric(
+        "trained/ratio_outside", "trained ratios outside",
+        "Ratios outside over the tokens with a gradient only.",
     ),
     Metric(
         "tokens_per_s", "tokens/s", "Generated tokens per second while sampling.", 1,

@@ -98,16 +98,33 @@ def wrong_loss_config(loss_fn: str, config: Mapping[str, float], known: Mapping[
         config: Its parameters.
         known: Its keys with their defaults.
     """
+    clips = known.keys() >= CLIP_KEYS
     for key, value in config.items():
-        if key not in known:
+        if key not in known and not (key == EPSILON and clips):
             return f"{loss_fn} has no config key {one_line(key, 60)!r}"
         if not isfinite(value) or value < 0:
             return f"{key} must be a finite number from 0, not {value:g}"
-    full = {**known, **config}
+    if EPSILON in config and (config[EPSILON] > 1 or CLIP_KEYS & config.keys()):
+        return "epsilon is a number from 0 to 1 that stands for both clip thresholds: 1 ± epsilon"
+    full = {**known, **spelled_out(config)}
     low, high = full.get("clip_low_threshold", 0.0), full.get("clip_high_threshold", 0.0)
     if low > high:
         return f"clip_low_threshold must not exceed clip_high_threshold: {low:g} is above {high:g}"
     return ""
+
+
+CLIP_KEYS = frozenset({"clip_low_threshold", "clip_high_threshold"})
+EPSILON = "epsilon"
+
+
+def spelled_out(config: Mapping[str, float]) -> dict[str, float]:
+    """A loss's parameters with the two thresholds that `epsilon` stands for: the loss clips ratios
+    at 1 ± epsilon (Schulman et al. 2017, arXiv:1707.06347, equation 7)."""
+    full = dict(config)
+    if EPSILON in full:
+        epsilon = full.pop(EPSILON)
+        full |= {"clip_low_threshold": 1 - epsilon, "clip_high_threshold": 1 + epsilon}
+    return full
 
 
 def write_loss_config(config: Mapping[str, float]) -> str:

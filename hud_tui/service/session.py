@@ -53,13 +53,15 @@ Also = Callable[[Db, Node], object]
 """A change in the same transaction as a step, given the new node."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pass:
     """A forward pass that waits for the gradients of its custom loss."""
 
     batch: Batch
     datums: Sequence[Datum]
     at: float
+    is_used: bool = False
+    """Whether its gradients are accumulated."""
 
 
 class Session:
@@ -128,13 +130,21 @@ class Session:
         """A forward pass by its id.
 
         Raises:
-            Refused: 404, unknown, expired, or the weights have changed since.
+            Refused: 404, unknown, expired, or the weights have changed since; 409, its gradients
+                are accumulated already.
         """
         found = self._forwards.get(forward_id)
         if found is None or monotonic() - found.at > LIFETIME_S:
             self._forwards.pop(forward_id, None)
             raise not_found(
                 "forward pass (ids end with the next step or set_head)", forward_id[:100]
+            )
+        if found.is_used:
+            raise Refused(
+                409,
+                f"the gradients of forward pass {forward_id[:100]} are accumulated already: a"
+                " second backward would double them. For another loss on the same turns, call"
+                " forward again",
             )
         return found
 
@@ -149,6 +159,7 @@ class Session:
         left_out = batches.left_out(passed.batch)
         figures = batches.finite({**figures, **own, **left_out})
         self._accumulated.add(passed.batch, figures, count, "custom", perf_counter() - start)
+        passed.is_used = True
         return figures, count
 
     @asynccontextmanager

@@ -118,7 +118,7 @@ async def test_every_loss_has_its_figures_and_raises_what_paid(trial: Trial, los
     assert figures["tokens"] == sum(len(datum.output) for datum in datums)
     assert figures["ratio_max"] == pytest.approx(1.0, abs=1e-3)
     assert figures["kl_sample_train"] == pytest.approx(0.0, abs=1e-3)
-    assert figures["clip_fraction"] == 0.0
+    assert figures["clip_fraction"] == figures["ratio_outside"] == 0.0
     assert {"loss:sum", "entropy"} <= figures.keys()
     saved = await trial.step(handle)
     assert saved.metrics["grad_norm"] > 0
@@ -146,10 +146,14 @@ async def test_figures_are_over_all_tokens_and_over_those_with_a_gradient(
     alone = await passed(one, datums)
     figures = await passed(other, [still[0], *datums, *still[1:]])
     assert (figures["tokens"], figures["num_tokens"]) == (alone["tokens"], 2 * alone["tokens"])
-    assert (alone["clip_fraction"], figures["clip_fraction"]) == (1.0, pytest.approx(0.5))
+    assert (alone["ratio_outside"], figures["ratio_outside"]) == (1.0, pytest.approx(0.5))
+    counts = [len(datum.output) for datum in datums]
+    gains = sum(count for count, datum in zip(counts, datums, strict=True) if datum.advantage > 0)
+    clips = {"ppo": gains, "cispo": sum(counts)}.get(loss_fn, 0) / sum(counts)
+    assert alone["clip_fraction"] == pytest.approx(clips), "1.35 is above the bounds"
     assert figures["kl_sample_train"] == pytest.approx(-0.15, abs=1e-3)
     assert figures["entropy"] == pytest.approx(alone["entropy"], abs=1e-4)
-    for key in ("entropy", "kl_sample_train", "ratio_max", "clip_fraction"):
+    for key in ("entropy", "kl_sample_train", "ratio_max", "clip_fraction", "ratio_outside"):
         assert figures[f"trained/{key}"] == pytest.approx(alone[key], abs=1e-5)
     assert figures["loss:sum"] == pytest.approx(alone["loss:sum"], rel=1e-5)
     norms = [(await trial.step(handle)).metrics["grad_norm"] for handle in (one, other)]

@@ -83,7 +83,8 @@ def over_tokens(turns: list[Turn]) -> dict[str, float]:
         "entropy": float(np.concatenate([turn.entropy for turn in turns]).mean()),
         "kl_sample_train": float(-gap.mean()),
         "ratio_max": float(ratio.max()),
-        "clip_fraction": float(((ratio < 0.8) | (ratio > 1.2)).mean()),
+        "clip_fraction": 0.0,
+        "ratio_outside": float(((ratio < 0.8) | (ratio > 1.2)).mean()),
     }
 
 

@@ -13,7 +13,7 @@ from httpx import AsyncClient, Response
 
 from hud_tui.service import context as parts_module
 from hud_tui.service import session as session_module
-from hud_tui.service.engines.base import Base, NotFinite
+from hud_tui.service.engines.base import Base, EngineRefused, NotFinite, loss_config
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
 from hud_tui.service.policies import Policy
@@ -84,11 +84,12 @@ async def test_a_checkpoint_says_what_its_step_was(http: AsyncClient, model: Jso
     wanted = {
         "loss:sum", "reward_mean", "reward_std", "reward_min", "reward_max",
         "sampling_logprob_mean", "kl_sample_train", "ratio_max", "clip_fraction", "entropy",
+        "ratio_outside",
         "grad_norm", "learning_rate", "frac_reward_zero_std", "frac_groups_all_solved",
         "frac_groups_all_failed", "completion_length_mean", "completion_length_max", "tokens",
         "train_s", "errored_share",
         "num_tokens", "trained/kl_sample_train", "trained/ratio_max",
-        "trained/clip_fraction", "trained/entropy",
+        "trained/clip_fraction", "trained/entropy", "trained/ratio_outside",
     }  # fmt: skip
     assert node.metrics.keys() == wanted
 
@@ -231,7 +232,7 @@ async def test_what_would_spoil_the_gradients_is_refused(http: AsyncClient, mode
 async def test_a_call_that_does_not_fit_is_refused(http: AsyncClient, model: Json) -> None:
     for body, says in (
         ({"loss_fn": "nope"}, "unknown loss"),
-        ({"loss_fn_config": {"epsilon": 0.2}}, "unknown config key"),
+        ({"loss_fn_config": {"epsilon": 0.2}}, "no config key 'epsilon'"),
         ({"group_size": 3}, "2 inputs do not divide into groups of 3"),
         ({"group_size": 0}, "greater than or equal to 1"),
         ({"reward_scale": float("inf")}, "finite"),
@@ -298,6 +299,44 @@ async def test_the_engine_stops_before_the_step(
     assert (answer.status_code, "accumulated are lost" in detail(answer)) == (503, True)
     assert (await tree(http, model["id"])) == []
     assert (await step(http, model))["step"] == 1
+
+
+async def test_a_forward_pass_is_passed_backward_once(http: AsyncClient, model: Json) -> None:
+    path = f"/v1/models/{model['id']}/train"
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+
+    async def forward() -> Json:
+        passed = (await http.post(f"{path}/forward", json={"inputs": inputs})).json()
+        weights = [[0.1 * on for on in datum["mask"]] for datum in passed["data"]]
+        return {"forward_id": passed["forward_id"], "weights": weights}
+
+    body = await forward()
+    wrong = await http.post(f"{path}/backward", json=body | {"weights": [[0.1]]})
+    assert wrong.status_code == 422, "nothing was accumulated: it can be repeated"
+    first = await http.post(f"{path}/backward", json=body)
+    assert first.status_code == 200
+    again = await http.post(f"{path}/backward", json=body)
+    assert (again.status_code, "call forward again" in detail(again)) == (409, True)
+    other = await http.post(f"{path}/backward", json=await forward())
+    assert other.status_code == 200, "another loss on the same turns"
+
+
+async def test_epsilon_stands_for_both_thresholds(http: AsyncClient, model: Json) -> None:
+    path = f"/v1/models/{model['id']}/train/forward-backward"
+    inputs = await payloads(http, model["id"], [1.0, 0.0])
+
+    async def passed(config: Json) -> Response:
+        body = {"inputs": inputs, "loss_fn": "ppo", "loss_fn_config": config}
+        return await http.post(path, json=body)
+
+    assert (await passed({"epsilon": 0.2})).status_code == 200
+    for wrong in ({"epsilon": 1.5}, {"epsilon": 0.2, "clip_low_threshold": 0.8}):
+        answer = await passed(wrong)
+        assert (answer.status_code, "1 ± epsilon" in detail(answer)) == (422, True)
+    assert loss_config("ppo", {"epsilon": 0.2}) == loss_config("ppo", None)
+    assert loss_config("cispo", {"epsilon": 0.5})["clip_low_threshold"] == 0.5
+    with pytest.raises(EngineRefused, match="no config key 'epsilon'"):
+        loss_config("dro", {"epsilon": 0.2})
 
 
 async def test_a_step_whose_weights_are_not_finite_leaves_all_as_it_was(

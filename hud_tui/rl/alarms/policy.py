@@ -14,6 +14,7 @@ from hud_tui.rl.alarms.statistics import (
     KL_REFERENCE,
     KL_SAMPLER,
     LOSS,
+    OUTSIDE,
     REWARD,
     STALENESS,
     TRACES,
@@ -192,8 +193,8 @@ class ClipFraction(Detector[Limits]):
     NAME, TITLE, NEEDS = "clip_fraction", "clip fraction", "clip_fraction"
     READS = CLIP
     MEANING = (
-        "A large share of tokens has an importance ratio outside the clip bounds: their gradient "
-        "is zero, and each step moves the policy too far."
+        "A large share of tokens has an importance ratio outside the clip bounds: a loss that "
+        "clips drops their gradient, and each step moves the policy too far."
     )
     ADVICE = "Lower the learning rate, or take fewer updates per batch. Healthy: .05 to .15."
 
@@ -202,8 +203,11 @@ class ClipFraction(Detector[Limits]):
         self._clip, self._low, self._high = Ema(0.8), nan, nan
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        """By the ratios outside the bounds on either side, where they are reported: a loss may
+        clip one side, or none."""
         self._low, self._high = CLIP_LOW.number(row), CLIP_HIGH.number(row)
-        return grade(self._clip.push(value), self.tuning)
+        outside = OUTSIDE.read(row)
+        return grade(self._clip.push(value if outside is None else outside), self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         ratio = self._low / self._high if self._high > 0 else nan

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 import orjson
 
-from hud_tui.rl.text import wrong_loss_config
+from hud_tui.rl.text import spelled_out, wrong_loss_config
 
 LOSSES = ("importance_sampling", "ppo", "cispo", "dro", "cross_entropy")
 
@@ -293,9 +293,10 @@ class Engine(Protocol):
         passed forward, for the metrics.
 
         Returns the metrics of `of_pass`: loss:sum; num_tokens, all output tokens, and tokens,
-        those with a gradient; kl_sample_train, ratio_max, clip_fraction and entropy over the
-        former (means, except the maximum), and over the latter as ``trained/…``. clip_fraction
-        is the share of ratios outside the loss's bounds, or outside `BOUNDS` if it has none.
+        those with a gradient; kl_sample_train, ratio_max, clip_fraction, ratio_outside and
+        entropy over the former (means, except the maximum), and over the latter as ``trained/…``.
+        clip_fraction is the share of tokens that the loss clips (ppo: by the advantage's sign);
+        ratio_outside that of ratios outside its bounds, or outside `BOUNDS` if it has none.
         Without sampling logprobs there is no KL, ratio or clip fraction.
 
         Raises:
@@ -337,14 +338,14 @@ class Engine(Protocol):
 
 
 SUMS = ("loss:sum", "tokens", "num_tokens")
-MEANS = ("entropy", "kl_sample_train", "clip_fraction")
+MEANS = ("entropy", "kl_sample_train", "clip_fraction", "ratio_outside")
 """Metrics that are means over tokens: merged weighted by the number of tokens."""
 GREATEST = ("ratio_max",)
 TRAINED = "trained/"
 """Prefix of a metric over the tokens with a gradient only."""
 KNOWN = (*SUMS, *MEANS, *GREATEST, *(f"{TRAINED}{key}" for key in (*MEANS, *GREATEST)))
 BOUNDS = (0.8, 1.2)
-"""Ratios outside these count as clipped for losses without bounds; ppo's defaults."""
+"""Bounds of ratio_outside for losses without bounds; ppo's defaults."""
 
 
 def fold(key: str, parts: Sequence[Mapping[str, float]]) -> float:
@@ -519,7 +520,7 @@ def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, f
     known = CONFIG_DEFAULTS[loss_fn]
     if wrong := wrong_loss_config(loss_fn, config or {}, known):
         raise EngineRefused(f"{wrong}; its keys: {', '.join(known) or 'none'}")
-    return {**known, **(config or {})}
+    return {**known, **spelled_out(config or {})}
 
 
 def requests(sampled: Sequence[SampleRequest], context: int, vocabulary: int) -> None:

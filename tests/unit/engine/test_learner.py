@@ -336,6 +336,26 @@ def test_on_policy_the_policy_losses_weigh_alike_and_ppo_stops_where_it_moved_en
     assert w == pytest.approx([0.0, -1.5, 0.5, 0.0])
 
 
+@pytest.mark.parametrize(
+    ("loss_fn", "clips"),
+    [
+        ("ppo", [True, False, False, True, False, False]),
+        ("cispo", [True, True, True, True, False, True]),
+        ("importance_sampling", [False] * 6),
+        ("dro", [False] * 6),
+    ],
+)
+def test_what_a_loss_clips_is_what_loses_its_gradient(loss_fn: str, clips: list[bool]) -> None:
+    """Ratios of 1.5 and .5 under advantages of both signs, one within the bounds, one of 0."""
+    lp = np.log([1.5, 1.5, 0.5, 0.5, 1.1, 1.5])
+    advantage = np.array([1.0, -1.0, 1.0, -1.0, 1.0, 0.0])
+    given = (loss_fn, CONFIG_DEFAULTS[loss_fn], lp, np.zeros(6), advantage)
+    assert training.clipped(*given).tolist() == clips
+    if loss_fn == "ppo":
+        weights, _ = token_weights(*given)
+        assert [bool(a) and not w for w, a in zip(weights, advantage, strict=True)] == clips
+
+
 def test_the_metrics_compare_with_the_sampling_policy(small: Learner) -> None:
     [datum] = some_datums(1)
     [lp] = small.forward([datum])
@@ -344,9 +364,9 @@ def test_the_metrics_compare_with_the_sampling_policy(small: Learner) -> None:
     assert metrics["kl_sample_train"] == pytest.approx(-0.5, abs=1e-5)
     assert metrics["ratio_max"] == pytest.approx(np.exp(0.5), rel=1e-5)
     for loss_fn, config in CONFIG_DEFAULTS.items():  # a ratio of 1.65 is outside of .8 – 1.2
-        assert small.forward_backward([given], loss_fn, config)["clip_fraction"] == 1.0
+        assert small.forward_backward([given], loss_fn, config)["ratio_outside"] == 1.0
     wide = {"clip_low_threshold": 0.5, "clip_high_threshold": 2.0}
-    assert small.forward_backward([given], "ppo", wide)["clip_fraction"] == 0.0
+    assert small.forward_backward([given], "ppo", wide)["ratio_outside"] == 0.0
     assert metrics["loss:sum"] == pytest.approx(-len(lp) * np.exp(0.5), rel=1e-5)
     assert 0 < metrics["entropy"] < np.log(SMALL.vocabulary)
 

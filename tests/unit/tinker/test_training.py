@@ -99,7 +99,8 @@ async def test_what_has_no_gradient_is_passed_forward_once_and_counted(loss_fn: 
     assert figures["entropy"] == pytest.approx(1.5)
     assert figures["kl_sample_train"] == pytest.approx((6 * 0.5 - 0.5) / 7)
     assert figures["trained/kl_sample_train"] == pytest.approx(-0.5)
-    assert figures["clip_fraction"] == 1.0, "ratios of .61 and 1.65"
+    assert figures["ratio_outside"] == 1.0, "ratios of .61 and 1.65"
+    assert figures["clip_fraction"] == 0.0, "these losses clip none"
     assert figures["server/loss:sum"] == -1.0
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hud_tui.service.engines.base import (
     BROKEN,
@@ -21,7 +22,7 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tinker.run import Run
 from hud_tui.service.engines.tinker.server import Server, sdk
-from hud_tui.service.engines.tiny.training import Floats, Tally, token_weights
+from hud_tui.service.engines.tiny.training import Floats, Tally, clipped, token_weights
 
 # Datums in the SDK's format: one row per turn, shifted by one, with 0 on the prompt.
 #
@@ -90,8 +91,10 @@ def of_loss(
     q = _sampled(datums)
     counts = [len(datum.output) for datum in datums]
     advantages = np.repeat([datum.advantage for datum in datums], counts)
-    weights, cost = token_weights(loss_fn, config, lp, lp if q is None else q, advantages)
-    return _figures(lp, q, cost, config), np.split(weights, np.cumsum(counts)[:-1])
+    given = (loss_fn, config, lp, lp if q is None else q, advantages)
+    weights, cost = token_weights(*given)
+    figures = _figures(lp, q, cost, config, clipped(*given))
+    return figures, np.split(weights, np.cumsum(counts)[:-1])
 
 
 def of_weights(
@@ -130,10 +133,14 @@ def _sampled(datums: Sequence[Datum]) -> Floats | None:
 
 
 def _figures(
-    lp: Floats, q: Floats | None, cost: Floats, config: Mapping[str, float]
+    lp: Floats,
+    q: Floats | None,
+    cost: Floats,
+    config: Mapping[str, float],
+    clips: NDArray[np.bool_] | None = None,
 ) -> dict[str, float]:
-    tally = Tally(config, ratios=q is not None)
-    tally.add(lp, lp if q is None else q, cost)
+    tally = Tally(config, has_ratios=q is not None)
+    tally.add(lp, lp if q is None else q, cost, clips)
     return tally.metrics(float(-lp.sum()))
 
 

@@ -51,6 +51,16 @@ from hud_tui.storage import write_atomic
 
 Floats = NDArray[np.float64]
 
+WIDEST = 80.0
+"""Largest difference in logprob that counts in a ratio: beyond it, exp overflows."""
+
+
+def ratios(lp: Floats, q: Floats) -> Floats:
+    """Importance ratios, shape (R,), of current and sampling logprobs."""
+    found: Floats = np.exp(np.minimum(lp - q, WIDEST))
+    return found
+
+
 RESIDUE = 2e-5
 """Rounding error between sampler and trainer. dro must ignore a difference in logprob below this:
 Adam scales any gradient, however small, up to the learning rate."""
@@ -86,6 +96,21 @@ def token_weights(
         active = gain <= clipped * advantage
         return np.where(active, gain, 0.0), -np.minimum(gain, clipped * advantage)
     return clipped * advantage, -clipped * advantage * lp
+
+
+def clipped(
+    loss_fn: str, config: Mapping[str, float], lp: Floats, q: Floats, advantage: Floats
+) -> NDArray[np.bool_]:
+    """Which tokens the loss clips, shape (R,), with arguments as in `token_weights`: those whose
+    gradient ppo drops, since their ratio is outside on the side that the advantage pulls it to,
+    and those whose ratio cispo holds at a bound. The other losses clip none."""
+    if loss_fn not in ("ppo", "cispo"):
+        return np.zeros(len(lp), bool)
+    ratio = ratios(lp, q)
+    below, above = ratio < config["clip_low_threshold"], ratio > config["clip_high_threshold"]
+    if loss_fn == "cispo":
+        return below | above
+    return np.where(advantage > 0, above, below & (advantage < 0))
 
 
 # AdamW on a dict of weights.
@@ -278,24 +303,22 @@ def flat(chunk: Chunk, per_datum: Sequence[Sequence[float]]) -> Floats:
     return np.array(values, np.float64)
 
 
-WIDEST = 80.0
-"""Largest difference in logprob that counts in ratio_max: beyond it, exp overflows."""
-
-
 class Tally:
     """A pass's metrics, summed over tokens."""
 
-    def __init__(self, config: Mapping[str, float], ratios: bool) -> None:
-        """`ratios`: whether there are sampling logprobs to compare with."""
+    def __init__(self, config: Mapping[str, float], has_ratios: bool) -> None:
+        """`has_ratios`: whether there are sampling logprobs to compare with."""
         self.low = config.get("clip_low_threshold", BOUNDS[0])
         self.high = config.get("clip_high_threshold", BOUNDS[1])
-        self.ratios = ratios
-        self.tokens = self.outside = 0
+        self.has_ratios = has_ratios
+        self.tokens = self.outside = self.clipped = 0
         self.cost = self.kl = self.ratio_max = 0.0
 
-    def add(self, lp: Floats, q: Floats, cost: Floats) -> None:
-        """Count some tokens; every array has shape (R,)."""
-        ratio = np.exp(np.minimum(lp - q, WIDEST))
+    def add(self, lp: Floats, q: Floats, cost: Floats, clips: NDArray[np.bool_] | None) -> None:
+        """Count some tokens; every array has shape (R,). `clips` says which of them the loss
+        clips; None without a loss."""
+        ratio = ratios(lp, q)
+        self.clipped += 0 if clips is None else int(clips.sum())
         self.tokens += len(lp)
         self.cost += float(cost.sum())
         self.kl += float((q - lp).sum())
@@ -310,11 +333,12 @@ class Tally:
         tokens = max(1, self.tokens)
         metrics = {"loss:sum": self.cost, "entropy": entropy / tokens}
         metrics["num_tokens"] = float(self.tokens)
-        if self.ratios:
+        if self.has_ratios:
             metrics |= {
                 "kl_sample_train": self.kl / tokens,
                 "ratio_max": self.ratio_max,
-                "clip_fraction": self.outside / tokens,
+                "clip_fraction": self.clipped / tokens,
+                "ratio_outside": self.outside / tokens,
             }
         return metrics
 

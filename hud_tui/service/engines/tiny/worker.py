@@ -482,9 +482,10 @@ class Learner:
         advantages = [[datum.advantage] * len(datum.output) for datum in datums]
 
         def weigh(chunk: Chunk, lp: Floats) -> Floats:
-            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.ratios else lp
-            w, cost = token_weights(loss_fn, config, lp, q, training.flat(chunk, advantages))
-            tally.add(lp, q, cost)
+            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.has_ratios else lp
+            advantage = training.flat(chunk, advantages)
+            w, cost = token_weights(loss_fn, config, lp, q, advantage)
+            tally.add(lp, q, cost, training.clipped(loss_fn, config, lp, q, advantage))
             return w
 
         entropy = self._accumulate(datums, weigh)
@@ -498,8 +499,8 @@ class Learner:
 
         def weigh(chunk: Chunk, lp: Floats) -> Floats:
             w = training.flat(chunk, weights)
-            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.ratios else lp
-            tally.add(lp, q, -w * lp)
+            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.has_ratios else lp
+            tally.add(lp, q, -w * lp, None)
             return w
 
         entropy = self._accumulate(datums, weigh)
@@ -514,8 +515,8 @@ class Learner:
         entropy = 0.0
         for datum, place in zip(datums, which, strict=True):
             lp = found[place]
-            q = np.asarray(datum.logprobs, np.float64) if tally.ratios else lp
-            tally.add(lp, q, np.zeros_like(lp))
+            q = np.asarray(datum.logprobs, np.float64) if tally.has_ratios else lp
+            tally.add(lp, q, np.zeros_like(lp), None)
             entropy += float(entropies[place].sum())
         return tally.metrics(entropy)
 
