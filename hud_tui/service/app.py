@@ -226,6 +226,8 @@ class Gate:
             answer = reply({"detail": "pages of other origins may not call this service"}, 403)
         elif not self._may_pass(scope, headers.get(b"authorization", b"")):
             detail = "missing or wrong API key: send Authorization: Bearer KEY"
+            if b"x-api-key" in headers:
+                detail += "; x-api-key is not read"
             answer = reply({"detail": detail}, 401)
             answer.headers["WWW-Authenticate"] = "Bearer"
         else:

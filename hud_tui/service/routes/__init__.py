@@ -28,6 +28,10 @@ def path(request: Request, name: str) -> str:
     return str(request.path_params[name])
 
 
+ANY = ("GET", "POST", "PUT", "PATCH", "DELETE")
+"""The methods of an `absent` path that HUD has for writing too."""
+
+
 def absent(instead: str) -> Callable[[Request], Awaitable[Response]]:
     """The handler of a path that HUD has and this service does not; the answer says what to use
     instead."""

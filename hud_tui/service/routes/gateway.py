@@ -16,7 +16,7 @@ from hud_tui.service import gateway
 from hud_tui.service.engines.base import Base, EngineError, EngineLost, StateGone
 from hud_tui.service.gateway import Answered, chunks, whole
 from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply
-from hud_tui.service.routes import parts_of, path, service_of
+from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.routes.jobs import span_events
 from hud_tui.service.service import Service
@@ -146,6 +146,7 @@ def _error(
     return reply({"detail": detail, "error": error}, status)
 
 
+OTHER_WIRE = "POST /v1/chat/completions takes the conversation, in OpenAI's format"
 CHAT_ROUTES = [
     route
     for prefix in ("", "/v1")
@@ -154,6 +155,8 @@ CHAT_ROUTES = [
         Route(f"{prefix}/completions", completion, methods=["POST"]),
         Route(f"{prefix}/models", list_models),
         Route(f"{prefix}/models/{{model_id:path}}", get_model),
+        Route(f"{prefix}/messages", absent(OTHER_WIRE), methods=["POST"]),
+        Route(f"{prefix}/responses", absent(OTHER_WIRE), methods=["POST"]),
     )
 ]
 

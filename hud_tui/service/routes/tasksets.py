@@ -24,7 +24,7 @@ from hud_tui.service.http import (
     reply,
     window,
 )
-from hud_tui.service.routes import parts_of, path
+from hud_tui.service.routes import ANY, absent, parts_of, path
 from hud_tui.service.store import models
 from hud_tui.service.store.db import Db
 from hud_tui.wire import UploadTasks
@@ -115,11 +115,23 @@ def _normal(name: str) -> str:
     return re.sub(r"[\s_-]+", "-", name.strip()).casefold()
 
 
+NO_BUILDS = (
+    "nothing is deployed to it. hud-tui train ENV.py trains on an environment where its files are,"
+    " and --runtime docker:IMAGE on an image"
+)
+NO_CHECKS = (
+    "it runs no agents that check traces. hud-tui preflight checks tasks, hud-tui train ENV.py"
+    " --check an environment, and hud-tui --headless alarms a run"
+)
+NO_TUNNELS = "it runs no boxes. Use LocalRuntime or SubprocessRuntime, or hud-tui train ENV.py with --runtime"
 ENVIRONMENT_ROUTES = [
     Route("/v2/registry", registry),
     Route("/v2/registry/{registry_id}", registry_item),
     Route("/v2/registry/{registry_id}/scenarios", scenarios),
     Route("/v2/builds/{build_id}/status", build_status),
+    Route("/v2/builds/{rest:path}", absent(NO_BUILDS), methods=ANY),
+    Route("/v2/qa/{rest:path}", absent(NO_CHECKS), methods=ANY),
+    Route("/runtime/{rest:path}", absent(NO_TUNNELS), methods=ANY),
     Route("/environments/{name:path}/mcp-config", mcp_config),
 ]
 
