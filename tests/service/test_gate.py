@@ -114,6 +114,23 @@ async def test_unknown_paths_and_methods_have_details(http: httpx.AsyncClient) -
         lacked = await http.get(f"/v2/{path}")
         assert lacked.status_code == 404
         assert detail(lacked).startswith(f"this service has no /v2/{path}: GET /v2/")
+    for method, path, instead in (
+        ("POST", "/v2/builds/upload-url", "hud-tui train ENV.py"),
+        ("POST", "/v2/builds/trigger", "--runtime docker:IMAGE"),
+        ("POST", "/v2/qa/runs", "hud-tui preflight"),
+        ("GET", "/v2/qa/checks", "hud-tui --headless alarms"),
+        ("POST", "/runtime/sessions", "LocalRuntime"),
+        ("POST", "/v1/messages", "POST /v1/chat/completions"),
+        ("POST", "/responses", "POST /v1/chat/completions"),
+    ):
+        lacked = await http.request(method, path)
+        assert lacked.status_code == 404
+        assert detail(lacked).startswith(f"this service has no {path}: ")
+        assert instead in detail(lacked)
+    other = {"Authorization": "", "x-api-key": "k"}
+    wrong = await http.post("/v1/messages", headers=other)
+    assert wrong.status_code == 401
+    assert detail(wrong).endswith("send Authorization: Bearer KEY; x-api-key is not read")
     wrong = await http.delete("/v2/models")
     assert (wrong.status_code, "DELETE" in detail(wrong)) == (405, True)
 

@@ -123,7 +123,9 @@ NO_CHECKS = (
     "it runs no agents that check traces. hud-tui preflight checks tasks, hud-tui train ENV.py"
     " --check an environment, and hud-tui --headless alarms a run"
 )
-NO_TUNNELS = "it runs no boxes. Use LocalRuntime or SubprocessRuntime, or hud-tui train ENV.py with --runtime"
+NO_TUNNELS = (
+    "it runs no boxes. LocalRuntime and SubprocessRuntime need none, nor does hud-tui train ENV.py"
+)
 ENVIRONMENT_ROUTES = [
     Route("/v2/registry", registry),
     Route("/v2/registry/{registry_id}", registry_item),
