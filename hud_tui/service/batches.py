@@ -363,7 +363,7 @@ def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str
     if id_ is None:
         return []
     recorded = [
-        (_turn(Sample.model_validate_json(row["sample"]), row["temperature"]), row["base"])
+        (_turn(traces.sample_of(row), row["temperature"]), row["base"])
         for row in traces.turns_of(db, id_)
     ]
     reported = traces.samples(db, id_)

@@ -31,7 +31,7 @@ from hud_tui.service.http import FULL, Refused, canonical, free_bytes, new_id, r
 from hud_tui.service.policies import Policies, Weights, saved_file
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.db import MIGRATIONS, Store, TooNew
+from hud_tui.service.store.db import MIGRATIONS, RESTORE, Store, TooNew
 from hud_tui.storage import NotPrivate, check_regular, read_private, write_atomic
 from hud_tui.wire import Disk
 
@@ -101,11 +101,6 @@ OURS = {"model", "checkpoint", "head", "event"}
 CHECK_S = 10.0
 """Longest check of a database at start-up, seconds: enough for about 10 GB in memory, 2 GB on a
 slow disk."""
-RESTORE = (
-    "Restore it from a backup; or save what can be read:"
-    " sqlite3 service.db .recover | sqlite3 recovered.db, then put that in its place;"
-    " or serve another directory: --data-dir"
-)
 BELONG = (
     "Nothing was changed. Restore the service.db or the checkpoints that match,"
     " or serve another directory: --data-dir"

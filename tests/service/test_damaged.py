@@ -1,13 +1,16 @@
-"""A checkpoint whose file is missing or another one says so, and is neither served nor trained."""
+"""What is damaged on the disk says so, and is neither served nor trained: the file of a checkpoint
+that is missing or another one, and rows of the database."""
 
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from httpx import AsyncClient, Response
 
 from hud_tui.service.service import Service
-from tests.conftest import calling
+from tests.conftest import calling, ended, submit
 from tests.service.calls import (
     Json,
     ask,
@@ -181,3 +184,37 @@ async def test_gradients_that_wait_are_kept_by_a_refused_head(
     _flip(_file(data, first))
     assert (await set_head(http, model["id"], first["id"])).status_code == 410
     assert (await optim(http, model["id"])).status_code == 200
+
+
+async def test_a_row_that_is_not_as_it_was_written_is_told(data: Path) -> None:
+    """SQLite's own check lets a bit of a text flip unseen."""
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        model = (await catalog(http))[1]
+        assert len(await tree(http, model["id"])) == 3
+    with closing(sqlite3.connect(data / "service.db")) as db, db:
+        changed = "replace(body, '\"learning_rate\":0', '\"learning_rate\":7')"
+        db.execute(f"UPDATE checkpoint SET body = {changed} WHERE step = 2")
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        answer = await http.get(f"/v2/models/{model['id']}/checkpoints")
+        assert (answer.status_code, "step 2" in detail(answer)) == (500, True)
+        assert "Restore it from a backup" in detail(answer)
+
+
+async def test_a_turn_that_is_not_as_it_was_written_is_not_trained_on(
+    http: AsyncClient, service: Service, model: Json
+) -> None:
+    job = await submit(http, model["id"], steps=1)
+    await ended(http, job)
+    [trace, *_] = (await http.get(f"/v2/jobs/{job}/traces")).json()["items"]
+    flip = (
+        "UPDATE turn SET sample = replace(sample, 'output_token_ids\":[', 'output_token_ids\":[9,')"
+    )
+    await service.parts.store.write(lambda db: db.execute(flip))
+    answer = await http.post(
+        f"/v1/models/{model['id']}/train/forward-backward",
+        json={"inputs": [trace["id"]], "loss_fn": "cross_entropy"},
+    )
+    assert (answer.status_code, "not as it was written" in detail(answer)) == (500, True)
+    shown = await http.get(f"/v2/trace/{trace['id']}/events")
+    assert (shown.status_code, trace["id"] in detail(shown)) == (500, True)

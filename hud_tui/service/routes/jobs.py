@@ -86,7 +86,7 @@ def turn_events(turns: Sequence[sqlite3.Row], tokens: Tokenizer | None) -> list[
     events: list[dict[str, Any]] = []
     for turn in turns:
         times = {"started_at": iso(turn["started_at"]), "ended_at": iso(turn["ended_at"])}
-        sample = json.loads(turn["sample"])
+        sample = traces.sample_of(turn).model_dump(exclude_unset=True)
         answer = {"kind": "agent_message", "text": turn["completion"], "sample": sample, **times}
         if tokens is not None:
             answer["tokens"] = tokens.pieces(sample["output_token_ids"])

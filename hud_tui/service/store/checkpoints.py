@@ -8,7 +8,7 @@ from typing import Any
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import events, runs
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, checksum, damaged_row, insert
 from hud_tui.wire import Checkpoint
 
 # Nodes: single checkpoints, as training and sampling need them.
@@ -202,6 +202,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
 
 
 def _insert(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
+    body = row.model_dump_json(exclude=UNKEPT)
     insert(
         db,
         "checkpoint",
@@ -216,7 +217,8 @@ def _insert(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
         bytes=new.bytes,
         sha256=new.sha256,
         reward=row.mean_reward,
-        body=row.model_dump_json(exclude=UNKEPT),
+        body=body,
+        body_crc=checksum(body),
     )
 
 
@@ -240,15 +242,17 @@ def rows(db: Db, model_id: str, ids: Iterable[str]) -> list[tuple[int, bytes]]:
     return sorted((row["step"], _dump(row)) for row in found)
 
 
-_ROW = f"""SELECT step, body, {STATE} AS state, pinned, evaluations,
+_ROW = f"""SELECT step, body, body_crc, {STATE} AS state, pinned, evaluations,
     checkpoint.id IS head.checkpoint_id AS is_active
     FROM checkpoint LEFT JOIN head ON head.model_id = checkpoint.model_id"""
 _FLAGS = ("false", "true")
 
 
 def _dump(row: sqlite3.Row) -> bytes:
-    """A stored body, with the changeable fields in front."""
+    """A stored body, with the changeable fields in front. Raises Refused, 500: it is damaged."""
     active, pinned, body = _FLAGS[row["is_active"]], _FLAGS[row["pinned"]], str(row["body"])
+    if checksum(body) != row["body_crc"]:
+        raise damaged_row(f"step {row['step']} of a checkpoint tree")
     scored = f'"evaluations":{row["evaluations"]},' if row["evaluations"] else ""
     now = f'{{"is_active":{active},"state":"{row["state"]}","pinned":{pinned},{scored}'
     return (now + body[1:]).encode()

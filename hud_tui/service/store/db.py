@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from zlib import crc32
 
 from pydantic import BaseModel
 
-from hud_tui.service.http import not_found
+from hud_tui.service.http import Refused, not_found
 
 # The tables. Constraints exclude what must never be: two heads, an orphan, two runs on a model.
 
@@ -330,6 +331,11 @@ MIGRATIONS = [
         ORDER BY step DESC LIMIT 1)
         WHERE heldout IS NOT NULL
     """,
+    """
+    -- Checksum of the body: SQLite does not notice a flipped bit in a text.
+    ALTER TABLE checkpoint ADD COLUMN body_crc INTEGER;
+    UPDATE checkpoint SET body_crc = crc32(body)
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 
@@ -493,7 +499,26 @@ def connect(path: Path, id_: str | None = None) -> Db:
     return db
 
 
+def checksum(text: str) -> int:
+    """CRC-32 of a text that is stored."""
+    return crc32(text.encode())
+
+
+def damaged_row(what: str) -> Refused:
+    """500 for a row that is not as it was written."""
+    return Refused(500, f"service.db is damaged: {what} is not as it was written. {RESTORE}")
+
+
+RESTORE = (
+    "Restore it from a backup; or save what can be read:"
+    " sqlite3 service.db .recover | sqlite3 recovered.db, then put that in its place;"
+    " or serve another directory: --data-dir"
+)
+"""What to do about a damaged database."""
+
+
 def _migrate(db: Db, path: Path) -> None:
+    db.create_function("crc32", 1, checksum, deterministic=True)
     [version] = db.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
         raise TooNew(f"{path.name} was written by a newer hud-tui (schema {version}): update")

@@ -14,15 +14,15 @@ from pydantic import ValidationError
 from hud_tui.events import RolloutDone
 from hud_tui.service.http import now
 from hud_tui.service.store import checkpoints, events
-from hud_tui.service.store.db import Db, insert_all, one
+from hud_tui.service.store.db import Db, damaged_row, insert_all, one
 from hud_tui.wire import TraceEnter, TraceExit
 from hud_tui.wire_training import Sample
 
 # Turns: prompt and answer of a policy, token by token.
 
 
-_WITH_TRACE = """SELECT turn.id, turn.temperature, turn.trace_id, turn.sample, trace.task_slug,
-    trace.reward, trace.status, trace.checkpoint_id
+_WITH_TRACE = """SELECT turn.id, turn.temperature, turn.trace_id, turn.sample, turn.digest,
+    trace.task_slug, trace.reward, trace.status, trace.checkpoint_id
     FROM turn LEFT JOIN trace ON trace.id = turn.trace_id"""
 
 SIBLINGS = 256
@@ -94,6 +94,18 @@ def add_turns(db: Db, turns: Iterable[tuple[str, TurnRow]]) -> None:
     insert_all(db, "turn", turn_rows, "INSERT OR REPLACE")
 
 
+def sample_of(turn: sqlite3.Row) -> Sample:
+    """The tokens and logprobs of a turn. Raises Refused, 500: they are not as they were written."""
+    try:
+        sample = Sample.model_validate_json(turn["sample"])
+    except ValidationError as error:
+        raise damaged_row(f"a turn of trace {turn['trace_id']}") from error
+    prompt = sample.prompt_token_ids or ()
+    if digest(prompt, sample.output_token_ids, sample.output_logprobs) != turn["digest"]:
+        raise damaged_row(f"a turn of trace {turn['trace_id']}")
+    return sample
+
+
 def turns_of(db: Db, trace_id: str) -> list[sqlite3.Row]:
     """The turns of a trace that the service sampled, oldest first."""
     return db.execute("SELECT * FROM turn WHERE trace_id = ? ORDER BY id", (trace_id,)).fetchall()
@@ -115,8 +127,7 @@ def within(db: Db, trace_id: str, sample: Sample) -> sqlite3.Row | None:
     ).fetchone()
     if row is None:
         return None
-    stored = Sample.model_validate_json(row["sample"])
-    return row if stored.output_token_ids == sample.output_token_ids else None
+    return row if sample_of(row).output_token_ids == sample.output_token_ids else None
 
 
 _OPEN = "status IN ('running', 'queued')"
