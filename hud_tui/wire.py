@@ -367,13 +367,18 @@ class Model(Response):
     """Embedded."""
 
 
+BASE = "base"
+"""In place of a checkpoint: the weights that the model started from (embedded)."""
+
+
 class Fork(Request):
     """POST /v2/models/fork."""
 
     source_model_id: str
     name: str = Field(min_length=1, max_length=100)
     checkpoint_id: str | None = None
-    """Embedded: start at this checkpoint of the source instead of its head."""
+    """Embedded: start at this checkpoint of the source, or at `BASE`. If it is absent, as from
+    HUD's SDK, the fork starts at the head of the moment; null is refused unless there is none."""
 
 
 # Managed runs: /v1/training/jobs.
@@ -439,6 +444,9 @@ class SubmitJob(Request):
     model_id: str
     dataset: JobDataset
     config: JobConfig = Field(default_factory=JobConfig)
+    start: str | None = None
+    """Embedded: id of the head that the first step is taken from, or `BASE`; refused if the head is
+    another by then. If it is absent, as from HUD's SDK, the run starts at whatever is the head."""
 
 
 class ModelRef(Response):
@@ -493,6 +501,8 @@ class DriveRun(Request):
     takes. `driver` and `parameters` are as in `JobStatus`."""
 
     model_id: str
+    start: str | None = None
+    """As in `SubmitJob`; a new run of a model that has checkpoints must say it."""
     name: str = Field(min_length=1, max_length=200)
     taskset: str = Field(default="", max_length=200)
     driver: str = Field(min_length=1, max_length=200)

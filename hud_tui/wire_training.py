@@ -27,10 +27,6 @@ class StreamOptions(Request):
     """Without effect: nothing is padded here."""
 
 
-BASE = "base"
-"""In place of a checkpoint: the weights that the model started from (embedded)."""
-
-
 class Sampling(Request):
     """Fields that chat and text completions have in common, with OpenAI's names.
 

@@ -256,6 +256,7 @@ def _document(
             "keys": diff.keys,
             "rows": {id_: dict(zip(diff.keys, values, strict=True)) for id_, values in diff.rows},
             "same": dict(diff.same),
+            "warnings": diff.warnings,
         }
     return document
 
@@ -328,6 +329,8 @@ def _print_differences(rows: Sequence[RunRow]) -> None:
         print(_cut(line))
     if not lines:
         print("nothing: they were given the same")
+    for warning in diff.warnings:
+        print(f"⚠ {warning}")
 
 
 def _cell(text: str) -> str:

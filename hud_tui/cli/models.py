@@ -24,13 +24,23 @@ from hud_tui.cli.output import (
 )
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
+from hud_tui.client.submit import StartingPoint, starting_point
 from hud_tui.client.transport import LOOKS_S
 from hud_tui.errors import HudAmbiguous, HudConflict, HudError, HudProtected, HudUnclear, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree, label, name_problem
-from hud_tui.rl.names import find_checkpoint, find_model
+from hud_tui.rl.names import (
+    find_checkpoint,
+    find_model,
+    is_shared,
+)
 from hud_tui.rl.run import Service, Status, current_model, job_document, last_metrics
 from hud_tui.rl.text import counted, one_line, seconds
-from hud_tui.wire import Checkpoint, JobStatus, Model
+from hud_tui.wire import (
+    BASE,
+    Checkpoint,
+    JobStatus,
+    Model,
+)
 
 
 async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
@@ -208,26 +218,29 @@ async def fork(client: HudClient, args: argparse.Namespace) -> int:
         raise HudUsage(f"the name {one_line(args.name, 40)!r}: {problem}")
     source = await client.model(args.source)
     start = await _start(client, source, args.checkpoint)
-    at = "" if start is None else f" at {label(start)}"
+    at = "" if is_shared(source) else f" at {start.name}"
     await confirm(args, f"fork {source.model_name}{at} as {args.name}?")
-    model = await client.fork(source.id, args.name, None if start is None else start.id)
+    model = await client.fork(source.id, args.name, start.ref)
     train = client.settings.command("run", "TASKS", "-m", model.model_name)
     made = f"forked {source.model_name}{at} as {model.model_name}; train it: {train}"
     show(args, "model", {"model": model}, made)
     return 0
 
 
-async def _start(client: HudClient, source: Model, ref: str | None) -> Checkpoint | None:
-    """The checkpoint that a fork starts at; None for the head.
+async def _start(client: HudClient, source: Model, ref: str | None) -> StartingPoint:
+    """Where a fork starts: at the head, unless `ref` is given.
 
     Raises:
         HudUsage: No such checkpoint; or the service forks at the head only.
     """
     if ref is None:
-        return None
+        return await starting_point(client, source)
     if source.training_defaults is None:  # it is not the embedded service
         raise HudUsage("HUD forks a model at its head", "set the head first, then fork")
-    return find_checkpoint(ref, await client.checkpoints(source.id))
+    if ref == BASE:
+        return StartingPoint.at(None, source)
+    checkpoint = find_checkpoint(ref, await client.checkpoints(source.id))
+    return StartingPoint.at(checkpoint, source)
 
 
 # ``protect``: models whose changes need their name typed.

@@ -35,14 +35,14 @@ from hud_tui.client.preflight import preflight as check
 from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, measure, size_of
 from hud_tui.client.submit import (
+    StartingPoint,
     Submission,
     SweepDriver,
     SweepFiles,
     cancel_sweep,
     plan_sweep,
     refreshed,
-    start_name,
-    starting_checkpoint,
+    starting_point,
     submit,
     sweep_to_resume,
 )
@@ -139,9 +139,9 @@ async def _plan(
     origin: dict[str, Any],
     asked: JobParameters,
     findings: Iterable[Finding],
+    start: str,
 ) -> dict[str, Any]:
     """Print everything that a submission sends and costs; returns the document of ``--dry-run``."""
-    start = start_name(await starting_checkpoint(client, model), model)
     like = await _paced_like(client, model, origin["name"])
     values = asked.model_dump(exclude_none=True)
     size = size_of_runs([values], 1, model, tasks, like)
@@ -261,23 +261,27 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         return HudPreflightFailed.exit_code
     if several:
         return await begin(client, args, model, tasks, source, origin["name"])
+    start = await starting_point(client, model)
     if not args.yes or args.dry_run:
-        plan = await _plan(client, args, model, tasks, origin, asked, findings)
+        plan = await _plan(client, args, model, tasks, origin, asked, findings, start.name)
         if args.dry_run:
             show(args, "run", plan, "nothing was submitted: --dry-run")
             return 0
     await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
-    once = partial(submit, client, _body(model, tasks, asked), source)
+    once = partial(submit, client, _body(model, tasks, asked, start), source)
     if printer is not None:
         return await Follower(client, model, printer).run(once)
     return await _submit(client, args, model, once)
 
 
-def _body(model: Model, tasks: Sequence[Task], asked: JobParameters) -> SubmitJob:
+def _body(
+    model: Model, tasks: Sequence[Task], asked: JobParameters, start: StartingPoint
+) -> SubmitJob:
     return SubmitJob(
         model_id=model.id,
         dataset=JobDataset(tasks=[task.row() for task in tasks]),
         config=JobConfig(parameters=asked),
+        start=start.ref,
     )
 
 

@@ -19,7 +19,10 @@ from hud_tui.cli.runs import checked_parameters, choose_model, print_finding
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, result_at, result_text
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
-from hud_tui.client.submit import Submission
+from hud_tui.client.submit import (
+    Submission,
+    starting_point,
+)
 from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.progress import check_room
@@ -92,20 +95,22 @@ class _Command:
         if not args.check:
             self._client.wire.guard.check("train", Change("train", model.id))
             control.require_absent_run(self._client, self._paths.state, model.id)
-        order = self._order(model)
+        start = await starting_point(self._client, model)
+        order = self._order(model, start.ref)
         document = await self._preflight(order, model)
         failed = document["verdict"] in ("failure", *args.fail_on)
         if args.check or failed:
             self._show("train", document)
             return HudPreflightFailed.exit_code if failed else 0
-        await confirm(args, f"train {model.model_name} on {one_line(self._source.name)}?")
+        what = f"train {model.model_name} from {start.name} on {one_line(self._source.name)}?"
+        await confirm(args, what)
         if args.follow:
             return await self._begin_and_follow(order, model)
         status = await control.begin(self._client, order, self._paths.state)
         self._show("job", self._begun(order, status))
         return 1 if status.status == "failed" else 0
 
-    def _order(self, model: Model) -> Order:
+    def _order(self, model: Model, start: str | None) -> Order:
         """The order of the command line. Raises HudUsage: an invalid number or name."""
         args = self._args
         return control.order_of(
@@ -113,6 +118,7 @@ class _Command:
             model,
             self._source,
             self._asked.model_dump(exclude_none=True),
+            start=start,
             name=args.name,
             tasks=args.tasks,
             python=args.python,

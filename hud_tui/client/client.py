@@ -358,10 +358,11 @@ class HudClient:
         return find_model(name, await self.models())
 
     async def fork(self, source_id: str, name: str, checkpoint_id: str | None = None) -> Model:
-        """Fork a model from the source's head. Sent once.
+        """Fork a model. Sent once.
 
         Args:
-            checkpoint_id: Checkpoint to start from instead (embedded service).
+            checkpoint_id: Checkpoint to start from, or `BASE` (embedded service); None, on HUD,
+                for the source's head.
 
         Raises:
             HudUsage: Invalid name.

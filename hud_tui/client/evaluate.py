@@ -41,6 +41,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.storage import read_regular, write_atomic
 from hud_tui.wire import (
+    BASE,
     Checkpoint,
     Evaluation,
     EvaluationJob,
@@ -52,7 +53,6 @@ from hud_tui.wire import (
     SubmitEvaluation,
     UsualTasks,
 )
-from hud_tui.wire_training import BASE
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient

@@ -25,6 +25,7 @@ from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.errors import (
     HudConflict,
     HudError,
+    HudMalformed,
     HudNotFound,
     HudRefused,
     HudUnclear,
@@ -40,6 +41,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.settings import every_variable
 from hud_tui.storage import change_atomic, held, read_regular
 from hud_tui.wire import (
+    BASE,
     Checkpoint,
     JobConfig,
     JobDataset,
@@ -255,15 +257,40 @@ class SweepFiles:
             return False
 
 
-async def starting_checkpoint(client: HudClient, model: Model) -> Checkpoint | None:
-    """The checkpoint that a run of a model starts from; None for its base weights. Raises HudError
-    if the service does not answer."""
-    return None if is_shared(model) else Tree.of(await client.checkpoints(model.id)).served
+@dataclass(frozen=True)
+class StartingPoint:
+    """The weights that a run or a fork starts from, as they were when they were read."""
+
+    ref: str | None
+    """Id of a checkpoint, or `BASE`; None on HUD, which cannot be told, and of a base model, which
+    has nothing else."""
+    name: str
+    """For display."""
+
+    @classmethod
+    def at(cls, head: Checkpoint | None, model: Model) -> "StartingPoint":
+        """The head of a model, None for the weights that it started from itself."""
+        name = label(head) if head is not None else origin(model) or "base weights"
+        if model.training_defaults is None or is_shared(model):
+            return cls(None, name)
+        return cls(BASE if head is None else head.id, name)
 
 
-def start_name(start: Checkpoint | None, model: Model) -> str:
-    """Display name of the weights that a run starts from."""
-    return label(start) if start is not None else origin(model) or "base weights"
+async def starting_point(client: HudClient, model: Model) -> StartingPoint:
+    """Where a run of a model, or a fork, starts now.
+
+    Raises:
+        HudError: The service does not answer, or names no head among the checkpoints.
+    """
+    if is_shared(model):
+        return StartingPoint.at(None, model)
+    tree = Tree.of(await client.checkpoints(model.id))
+    if len(tree) and tree.served is None:
+        raise HudMalformed(
+            f"{model.model_name} has checkpoints, but the service says of none that it is the head",
+            "try again; or set the head",
+        )
+    return StartingPoint.at(tree.served, model)
 
 
 async def plan_sweep(
@@ -291,7 +318,7 @@ async def plan_sweep(
     taken = [name for m in await client.models() for name in (m.name, m.model_name) if name]
     name = sweep_name(model.model_name, [*taken, *(known.name for known in files.all())])
     fixed = {key: value for key, value in parameters.items() if key not in swept}
-    head = await starting_checkpoint(client, model)
+    start = await starting_point(client, model)
     if model.training_defaults is not None:
         fixed["sweep"] = name
     return Sweep(
@@ -300,8 +327,8 @@ async def plan_sweep(
         service=client.settings.api_url,
         model_id=model.id,
         model=model.model_name,
-        checkpoint_id=None if head is None or model.training_defaults is None else head.id,
-        start=start_name(head, model),
+        checkpoint_id=start.ref,
+        start=start.name,
         source=source,
         digest=rows_digest([task.row() for task in rows]),
         parameters=fixed,
@@ -355,7 +382,8 @@ class SweepDriver:
         self.sweep = sweep
         self._client, self._files, self._on_change = client, files, on_change
         self._rows = [task.row() for task in tasks]
-        local = client.settings.local or "sweep" in sweep.parameters  # HUD has no such parameter
+        self._is_embedded = "sweep" in sweep.parameters  # HUD has no such parameter
+        local = client.settings.local or self._is_embedded
         self._poll_s = LOCAL_S if local else HUD_S
 
     async def run(self, follow: bool) -> Sweep:
@@ -421,7 +449,8 @@ class SweepDriver:
         self._set(place, status=FORKING)
         if found is None:
             sweep = self.sweep
-            found = await self._client.fork(sweep.model_id, member.name, sweep.checkpoint_id)
+            start = sweep.checkpoint_id or (BASE if self._is_embedded else None)
+            found = await self._client.fork(sweep.model_id, member.name, start)
         self._set(place, model_id=found.id)
 
     async def _submit(self, place: int) -> None:
@@ -446,6 +475,7 @@ class SweepDriver:
             model_id=member.model_id,
             dataset=JobDataset(tasks=self._rows),
             config=JobConfig(parameters=JobParameters(**values)),
+            start=BASE if self._is_embedded else None,  # what the fork was made from
         )
 
     def _set(self, place: int, **changed: str) -> None:

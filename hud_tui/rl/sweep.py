@@ -94,9 +94,10 @@ class Sweep(BaseModel):
     """The model that the forks are made from."""
     model: str
     checkpoint_id: str | None = None
-    """The checkpoint that the runs start at; None for the model's head, or its base weights."""
+    """Id of the checkpoint that the runs start at, or `BASE`; None on HUD, which forks at the head
+    of the moment."""
     start: str = ""
-    """Name of that checkpoint."""
+    """Name of those weights."""
     source: str
     """Where the tasks come from: a path or a taskset."""
     digest: str
@@ -475,6 +476,13 @@ def setting(row: RunRow, key: str) -> object:
     return row.parameters.get(key, known.get(key))
 
 
+HARD_TO_COMPARE = {
+    "taskset": "different tasksets: their rewards do not compare",
+    "start": "different starting points: a difference may be theirs",
+}
+"""What it means that runs differ in a setting of `IDENTITY`."""
+
+
 @dataclass(frozen=True)
 class Differences:
     """The settings of several runs: the table beside their curves."""
@@ -485,6 +493,11 @@ class Differences:
     """Id of each run, and its values in the order of `keys`."""
     same: tuple[tuple[str, str], ...]
     """Settings that all have in common, as key and value."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the runs hard to compare."""
+        return tuple(text for key, text in HARD_TO_COMPARE.items() if key in self.keys)
 
 
 def differences(rows: Sequence[RunRow]) -> Differences:
@@ -536,6 +549,7 @@ class RunGroup:
             counted(len(self.rows), "run"),
             self._reward,
             *(_shared(*key) for key in self.keys if self._tells(*key)),
+            "different starting points" if len({row.start for row in self.rows}) > 1 else "",
         ]
         return " · ".join(text for text in parts if text)
 

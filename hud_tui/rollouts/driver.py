@@ -160,6 +160,7 @@ class Driver:
         order, state = self._order, self._state
         body = DriveRun(
             model_id=order.model_id,
+            start=order.start,
             name=order.name,
             taskset=Path(order.source).name,
             driver=f"{socket.gethostname()}:{os.getpid()}",

@@ -152,6 +152,8 @@ class Order(Options):
     model_id: str
     model: str
     """Its slug."""
+    start: str | None = None
+    """Id of the head that it starts from, or ``base``; None on HUD, and in older files."""
     mode: Literal["local", "hud"]
     data_dir: str
     """Data directory of the embedded service, with mode ``local``."""

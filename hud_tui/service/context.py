@@ -84,10 +84,14 @@ class Trees:
         stale, tree.stale, tree.reading = tree.stale, set(), True
         try:
             if tree.body:
-                for step, row in await store.read(checkpoints.rows, model_id, stale):
-                    tree.rows[step - 1 : step] = [row]
+                await self._read_rows(store, model_id, tree, stale)
             else:
                 tree.rows = await store.read(checkpoints.tree, model_id)
+            while tree.stale:
+                # A commit came before the read but after its rows were chosen: together with the
+                # others they would be two states at once, perhaps without a head.
+                stale, tree.stale = tree.stale, set()
+                await self._read_rows(store, model_id, tree, stale)
         except BaseException:
             if self._cached.get(model_id) is tree:
                 del self._cached[model_id]
@@ -97,6 +101,12 @@ class Trees:
         tree.etag = f'"{self._run}-{self._count}"'
         tree.reading = False
         return tree
+
+    async def _read_rows(
+        self, store: Store, model_id: str, tree: CachedTree, ids: set[str]
+    ) -> None:
+        for step, row in await store.read(checkpoints.rows, model_id, ids):
+            tree.rows[step - 1 : step] = [row]
 
 
 TRAINING = 4

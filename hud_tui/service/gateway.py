@@ -25,7 +25,8 @@ from hud_tui.service.store import checkpoints, models, traces
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TurnRow
-from hud_tui.wire_training import BASE, Chat, Completion, Sampling
+from hud_tui.wire import BASE
+from hud_tui.wire_training import Chat, Completion, Sampling
 
 # Prompts: the token ids that a request asks to continue.
 

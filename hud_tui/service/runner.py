@@ -101,7 +101,7 @@ class Runner:
         plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)
         job_id, taskset = new_id(), await self._taskset(rows)
         name = f"{taskset} on {model.slug}"
-        submission = jobs.Submission(job_id, model.id, name, parameters, rows, taskset)
+        submission = jobs.Submission(job_id, model.id, name, parameters, rows, taskset, body.start)
         status = await store.write(kept, jobs.submit, keep, submission)
         self._start(Run(self._parts, model, job_id, plan))
         return status

@@ -18,10 +18,12 @@ from textual.widgets import Input, Static
 from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.client.submit import (
+    StartingPoint,
     SweepDriver,
     SweepFiles,
     cancel_sweep,
     refreshed,
+    starting_point,
     sweep_to_resume,
 )
 from hud_tui.errors import HudConflict, HudError, HudUsage
@@ -90,12 +92,17 @@ async def ask_fork(
     """Ask for a name that no model of the catalog has, and fork at `start`, or at the head of the
     source; the dialog shows the errors of the service. Returns None if the user cancelled."""
     forked: list[Model] = []
-    at = "the source's head" if start is None else one_line(label(start), 60)
+    point = StartingPoint.at(start, source)
+    if start is None:
+        try:
+            point = await starting_point(session.client, source)
+        except HudError as error:
+            show_error(app, error)
+            return None
 
     async def accept(text: str) -> str:
         try:
-            start_id = None if start is None else start.id
-            forked.append(await session.client.fork(source.id, text, start_id))
+            forked.append(await session.client.fork(source.id, text, point.ref))
         except HudError as error:
             return _objection(error)
         return ""
@@ -105,7 +112,7 @@ async def ask_fork(
             f"Fork {source.model_name}",
             [
                 f"A copy of {one_line(source.model_name, 60)} for you to train.",
-                f"It starts at {at}; the source stays as it is.",
+                f"It starts at {one_line(point.name, 60)}; the source stays as it is.",
             ],
             "Fork",
             value=free_name(source.model_name, models),

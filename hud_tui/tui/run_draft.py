@@ -17,6 +17,7 @@ from textual.widgets import Static
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.client.preflight import place_of
+from hud_tui.client.submit import StartingPoint
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.groups import histogram
@@ -68,11 +69,14 @@ EVALUATES = ("eval_every", "eval_samples", "baseline")
 """Parameters of the evaluation on held-out tasks."""
 
 
-def job_of(model: Model, tasks: Sequence[Task], values: Mapping[str, Value]) -> SubmitJob:
+def job_of(
+    model: Model, tasks: Sequence[Task], values: Mapping[str, Value], start: StartingPoint
+) -> SubmitJob:
     return SubmitJob(
         model_id=model.id,
         dataset=JobDataset(tasks=[task.row() for task in tasks]),
         config=JobConfig(parameters=parameters(values)),
+        start=start.ref,
     )
 
 

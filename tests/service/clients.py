@@ -63,13 +63,18 @@ async def run_of(client: HudClient, model: Model, **parameters: Any) -> SubmitJo
 async def trained(client: HudClient, name: str = "arith rl", **parameters: Any) -> Model:
     """A fork that a run with these parameters has trained."""
     model = await fork_of(client, name)
+    await train(client, model, **parameters)
+    return model
+
+
+async def train(client: HudClient, model: Model, **parameters: Any) -> None:
+    """Train a fork, to the end of the run."""
     job = await client.submit(await run_of(client, model, **parameters))
 
     async def is_over() -> bool:
         return (await client.job_status(job.job_id)).status == "succeeded"
 
     await until(is_over)
-    return model
 
 
 def documents(out: str) -> list[dict[str, Any]]:

@@ -18,10 +18,11 @@ from hud_tui.client.feed import Feed, Poller, changes
 from hud_tui.client.transport import adapter
 from hud_tui.errors import HudMalformed, HudNotFound, HudRefused
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken, TreeRead
+from hud_tui.service.store import checkpoints as store_rows
 from hud_tui.settings import local_settings
 from hud_tui.wire import Checkpoint, Evaluation, UploadTasks
 from tests.conftest import Served, until
-from tests.service.clients import KEY, answered, over_socket, trained
+from tests.service.clients import KEY, answered, over_socket, train, trained
 from tests.service.proxy import proxy
 
 
@@ -309,6 +310,34 @@ async def test_who_reads_a_tree_while_another_renews_it_is_sent_what_is_new(serv
         one, other = await asyncio.gather(*[trees.read(store, model.id) for _ in range(2)])
     assert one == other != before
     assert [row["is_active"] for row in json.loads(other[0])] == [True, False]
+
+
+async def test_a_tree_is_one_state_though_a_step_is_taken_while_its_rows_are_read(
+    served: Served,
+) -> None:
+    """The rows to read are chosen before the store is reached, where a step may come first."""
+    trees, parts = served.service.parts.trees, served.service.parts
+    async with over_socket(served) as client:
+        model = await trained(client, steps=2, group_size=2, tasks_per_step=2)
+        await client.tree(model.id)
+        first, _ = [row["id"] for row in json.loads((await trees.read(parts.store, model.id))[0])]
+        await client.set_head(model.id, first)
+        read = parts.store.read
+        taken = asyncio.Event()
+
+        async def late(query: Any, *args: Any) -> Any:
+            if query is store_rows.rows and not taken.is_set():
+                taken.set()
+                await train(client, model, steps=1, group_size=2, tasks_per_step=2)
+            return await read(query, *args)
+
+        parts.store.read = late  # type: ignore[method-assign]
+        try:
+            body, _ = await trees.read(parts.store, model.id)
+        finally:
+            parts.store.read = read  # type: ignore[method-assign]
+    assert taken.is_set()
+    assert [row["is_active"] for row in json.loads(body)] == [False, False, True]
 
 
 async def test_a_feed_says_how_much_of_the_tree_has_come() -> None:

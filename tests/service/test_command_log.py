@@ -175,7 +175,12 @@ async def test_curl_of_a_submission_has_its_tasks_read_again(
     async with aclosing(HudClient(settings_of(served))) as client:
         rest, why = await omitted_tasks(client, one)
         assert (why, rest is not None) == ("", True)
-        told = await run_with_key(served, "sh", "-c", as_curl(one, rest))
+        curl = as_curl(one, rest)
+        told = await run_with_key(served, "sh", "-c", curl)
+        assert "not base, where the run was to start" in json.loads(told)["detail"]
+        head = (await client.checkpoints((await client.model("arith-rl")).id))[-1].id
+        curl = curl.replace('"start": "base"', f'"start": "{head}"')
+        told = await run_with_key(served, "sh", "-c", curl)
         again = await client.known_job(json.loads(told)["job_id"])
         assert again is not None
         assert (again.parameters or {})["group_size"] == 2

@@ -8,6 +8,7 @@ from httpx import AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.rl.loop import Loop, LoopFacts, Sample
 from hud_tui.service.batches import (
     Batch,
     Trajectory,
@@ -173,7 +174,12 @@ def test_an_epoch_deals_every_task_once_in_the_order_of_a_seed() -> None:
 
 def test_heldout_comes_first_last_and_in_between() -> None:
     made = plan(heldout_every=4)
-    due = [i for i in range(10) if made.heldout_of(i, last=i == 9)]
+    loop, facts, due = Loop.of({**made.parameters, "steps": 10}), LoopFacts(), []
+    for step in range(10):
+        action = loop.next(facts)
+        assert isinstance(action, Sample)
+        due += [step] if action.with_heldout else []
+        facts = facts.stepped()
     assert due == [0, 4, 8, 9]
     assert made.heldout
     assert all(not task.task.heldout for i in range(20) for task in made.tasks_of(i))

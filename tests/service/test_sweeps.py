@@ -2,24 +2,41 @@
 
 import asyncio
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
 
 from hud_tui.client import submit
 from hud_tui.client.client import HudClient
-from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, requeued
-from hud_tui.errors import HudUnreachable, HudUsage
+from hud_tui.client.submit import (
+    SweepDriver,
+    SweepFiles,
+    cancel_sweep,
+    plan_sweep,
+    refreshed,
+    requeued,
+    starting_point,
+)
+from hud_tui.errors import HudConflict, HudMalformed, HudRefused, HudUnreachable, HudUsage
 from hud_tui.rl.sweep import Member, Sweep, members_of
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
-from hud_tui.wire import Model
-from tests.conftest import until
-from tests.service.clients import fork_of
+from hud_tui.wire import BASE, Checkpoint, DriveRun, Model
+from tests.conftest import (
+    fork,
+    until,
+)
+from tests.service.calls import (
+    fork_from,
+    step,
+)
+from tests.service.clients import fork_of, run_of, trained
 from tests.service.headless import Command, Text
 from tests.toy_engine import ToyEngine
 
 SMALL = {"steps": 2, "tasks_per_step": 2, "group_size": 2}
+FEW = {"tasks_per_step": 2, "group_size": 2}
 
 
 pytestmark = pytest.mark.usefixtures("hurried")
@@ -78,6 +95,74 @@ async def test_a_sweep_runs_so_many_at_once_each_on_a_fork(
     assert files.find("s") == ended
     assert set(files.names().values()) == {"s"}
     assert files.names().keys() == {run.id for run in runs}
+
+
+async def test_all_runs_of_a_sweep_start_where_its_plan_says(
+    client: HudClient, tmp_path: Path
+) -> None:
+    """Also where the head moves between the plan and the forks, or between two of them."""
+    files, model = SweepFiles(tmp_path), await trained(client, steps=3, **FEW)
+    first, _, last = await client.checkpoints(model.id)
+    tasks, swept = await tasks_of(client), {"seed": (0, 1, 2)}
+    plan = await plan_sweep(client, files, model, ("arith", tasks), SMALL, swept, 1, ())
+    assert (plan.checkpoint_id, plan.start) == (last.id, "step-000003")
+
+    async def moves() -> None:
+        for node in (first, last, first):
+            await client.set_head(model.id, node.id)
+
+    await moves()
+    driver = SweepDriver(client, plan, tasks, files)
+    ended, _ = await asyncio.gather(driver.run(follow=True), moves())
+    assert ended.status == "succeeded"
+    runs = [run for run in (await client.run_page()).items if run.model_id != model.id]
+    assert {run.start or run.forked_from for run in runs} == {"arith-rl@step-000003"}
+    assert len(runs) == 3
+
+
+async def test_a_start_is_said_and_is_where_the_run_starts(client: HudClient) -> None:
+    model = await trained(client, steps=2, **FEW)
+    first, last = await client.checkpoints(model.id)
+    at_base = await client.fork(model.id, "from base", BASE)
+    assert at_base.forked_from == "arith-rl"
+    body = (await run_of(client, model, steps=1, **FEW)).model_copy(update={"start": first.id})
+    with pytest.raises(HudConflict, match=f"the head is step-000002 .{last.id}., not {first.id}"):
+        await client.submit(body)
+    with pytest.raises(HudConflict, match="not base, where the run was to start"):
+        await client.submit(body.model_copy(update={"start": BASE}))
+    drive = DriveRun(model_id=model.id, name="own", driver="here", parameters={"steps": 1})
+    with pytest.raises(HudRefused, match="start: this model has checkpoints: name the one"):
+        await client.drive(str(uuid4()), drive)
+    with pytest.raises(HudConflict, match="the head is step-000002"):
+        await client.drive(str(uuid4()), drive.model_copy(update={"start": first.id}))
+    await client.drive(str(uuid4()), drive.model_copy(update={"start": last.id}))
+
+
+async def test_a_fork_that_leaves_its_start_open_is_refused_unless_it_is_hud_s_own(
+    http: httpx.AsyncClient,
+) -> None:
+    """HUD's SDK has no word for it; null is somebody who does not know the head."""
+    model = await fork(http)
+    await step(http, model)
+    silent = await fork_from(http, model["id"], "silent", checkpoint_id=None)
+    assert silent.status_code == 422
+    assert "name the one to start from" in silent.text
+    plain = (await fork_from(http, model["id"], "plain")).json()
+    assert plain["forked_from"].endswith("@step-000001")
+
+
+async def test_a_tree_without_a_head_is_not_taken_for_base(
+    client: HudClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = await trained(client, steps=1, **FEW)
+    [only] = await client.checkpoints(model.id)
+
+    async def headless(model_id: str) -> list[Checkpoint]:
+        return [only.model_copy(update={"is_active": False})]
+
+    monkeypatch.setattr(client, "checkpoints", headless)
+    with pytest.raises(HudMalformed, match="of none that it is the head"):
+        await starting_point(client, model)
 
 
 async def test_a_sweep_is_cancelled_and_gone_on_with(

@@ -397,6 +397,13 @@ def test_what_differs_is_a_table_and_what_does_not_is_said_once() -> None:
     named = {"taskset": "long", "model": "y", "start": "step-2", "parameters": {"steps": 9}}
     apart = differences([rows[0], run("c", **named)])
     assert apart.keys[:4] == ("taskset", "model", "start", "learning_rate"), "the tasks first"
+    assert [text.partition(":")[0] for text in apart.warnings] == [
+        "different tasksets",
+        "different starting points",
+    ]
+    assert found.warnings == ()
+    [arms] = group_rows([run("a", start="m@step-8"), run("b", start="m@step-9")], "taskset", NOW)
+    assert arms.title.endswith("different starting points")
 
 
 def series(rewards: list[float], seconds: float = 1.0, tokens: int = 10) -> RunSeries:

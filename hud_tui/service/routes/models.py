@@ -11,6 +11,7 @@ from starlette.routing import Route
 from hud_tui.service.context import ServiceContext, trainable
 from hud_tui.service.engines.base import About, Base
 from hud_tui.service.http import (
+    bad_field,
     canonical,
     iso,
     named_id,
@@ -27,6 +28,7 @@ from hud_tui.service.store import checkpoints, events, models
 from hud_tui.service.store.checkpoints import Node, Seen
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.events import RESET
+from hud_tui.service.store.jobs import SAY_START
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Disk, Fork, SetHead
 
@@ -66,6 +68,9 @@ async def fork(request: Request) -> Response:
     source = await parts.store.read(models.find, body.source_model_id)
     base = parts.base(source)
     start = body.checkpoint_id and (canonical(body.checkpoint_id) or body.checkpoint_id)
+    is_silent = start is None and "checkpoint_id" in body.model_fields_set
+    if is_silent and await parts.store.read(checkpoints.head_id, source.id) is not None:
+        raise bad_field("checkpoint_id", SAY_START)
     disk = await parts.retention.disk(base)
 
     def make(db: Db, keep: Keep) -> dict[str, Any]:

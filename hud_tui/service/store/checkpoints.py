@@ -9,7 +9,10 @@ from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, checksum, damaged_row, insert
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import (
+    BASE,
+    Checkpoint,
+)
 
 # Nodes: single checkpoints, as training and sampling need them.
 
@@ -120,6 +123,18 @@ def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:
     now, was = head(db, model_id), " or ".join(one or "none" for one in seen.checkpoint_ids)
     place = f"{now.name} ({now.id})" if now else "none"
     raise Refused(409, f"the head is {place} now, not {was[:200]}: check the head, then retry")
+
+
+def refuse_other_start(db: Db, model_id: str, start: str) -> None:
+    """Raises Refused, 409: the head is not the one that a run is to start from.
+
+    Args:
+        start: Its id, or `BASE` for a model without steps.
+    """
+    now = head(db, model_id)
+    if start != (now.id if now else BASE):
+        place = f"{now.name} ({now.id})" if now else BASE
+        raise Refused(409, f"the head is {place}, not {start[:100]}, where the run was to start")
 
 
 def _only_trained(db: Db, model_id: str, seen: str | None) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 from hud_tui.events import JobChanged
 from hud_tui.rl.loop import End, LoopFacts
 from hud_tui.service.engines.base import EngineError
-from hud_tui.service.http import Refused, canonical, not_found, now, refusal
-from hud_tui.service.store import events, runs, traces
+from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
+from hud_tui.service.store import checkpoints, events, runs, traces
 from hud_tui.service.store.db import Db, fields_of, insert, one
 from hud_tui.wire import DriveReport, DriveRun, JobError, JobStatus
 
@@ -160,11 +160,16 @@ class Submission:
     tasks: list[dict[str, Any]]
     taskset: str = ""
     """Name of the tasks."""
+    start: str | None = None
+    """As in `SubmitJob`."""
 
 
 def submit(db: Db, new: Submission) -> JobStatus:
-    """Queue a managed run. Raises Refused, 409: the model is in another run."""
+    """Queue a managed run. Raises Refused, 409: the model is in another run, or its head is not
+    where the run is to start."""
     refuse_busy(db, new.model_id)
+    if new.start is not None:
+        checkpoints.refuse_other_start(db, new.model_id, new.start)
     _begin(db, new.job_id, new, tasks=json.dumps(new.tasks))
     return _changed(db, new.job_id)
 
@@ -328,6 +333,7 @@ def status(row: sqlite3.Row) -> JobStatus:
 # Runs whose steps a client takes.
 
 
+SAY_START = "this model has checkpoints: name the one to start from by its id, or say base"
 LEASE_S = 30.0
 """Seconds without a report after which a driver counts as gone."""
 ABANDONED_S = 600.0
@@ -339,8 +345,8 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
     that an earlier driver left unfinished are cancelled.
 
     Raises:
-        Refused: 409, the model is in another run, or the run is complete; 422, the job is
-            of another kind.
+        Refused: 409, the model is in another run, the run is complete, or the head is not
+            where it is to start; 422, the job is of another kind, or does not say where it starts.
     """
     row = db.execute("SELECT * FROM job WHERE id = ?", (job_id,)).fetchone()
     if row is not None and (row["driver"] is None or row["model_id"] != body.model_id):
@@ -350,6 +356,10 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
     if row is None or row["status"] != "running":
         refuse_busy(db, body.model_id)
     if row is None:
+        if body.start is not None:
+            checkpoints.refuse_other_start(db, body.model_id, body.start)
+        elif checkpoints.head_id(db, body.model_id) is not None:
+            raise bad_field("start", SAY_START)
         _begin(db, job_id, body, driver=body.driver)
     traces.cancel_running(db, job_id)
     db.execute(

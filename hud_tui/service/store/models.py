@@ -10,6 +10,7 @@ from hud_tui.rl.checkpoint_tree import slug_of
 from hud_tui.service.http import Refused, canonical, named_id, new_id, not_found, now
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.db import Db, insert, one
+from hud_tui.wire import BASE
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> 
     Args:
         source: The model to fork.
         name: Name of the new model.
-        checkpoint: Where it starts, by id, name or sampler path; None for the source's head.
+        checkpoint: Where it starts, by id, name or sampler path; `BASE`; None for the source's
+            head.
 
     Raises:
         Refused: 409, the name is taken; 404, the source has no such checkpoint; 410, that
@@ -112,6 +114,8 @@ def start(db: Db, source: ModelRow, checkpoint: str | None) -> tuple[str | None,
     Raises:
         Refused: 404, the source has no such checkpoint; 410, that has expired.
     """
+    if checkpoint == BASE:
+        return source.state_path, source.slug
     if checkpoint is not None:
         node = checkpoints.loadable(db, source.id, checkpoint)
         return node.state_path, f"{source.slug}@{node.name}"

@@ -24,7 +24,7 @@ from textual.widgets import Button, Input, Static
 from hud_tui.client.preflight import load_source, preflight, readiness
 from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, measure, size_of
-from hud_tui.client.submit import SweepFiles, plan_sweep, start_name, submit
+from hud_tui.client.submit import StartingPoint, SweepFiles, plan_sweep, starting_point, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
 from hud_tui.rl.progress import Value, form_values, parameters, without_field
@@ -648,14 +648,17 @@ class LaunchScreen(HudScreen):
         if self.form.swept:
             await self._send_sweep(model, values, dict(self.form.swept))
             return
+        start = await self.attempt(starting_point(self.client, model))
+        if start is None:
+            return
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
             await self._read_past()
-            draft, start = self.draft, start_name(self.run.head, model)
+            draft = self.draft
             own = None if draft.environment is None else Options(**self.form.options).flags
             size, like = draft.cost(self.run, values), draft.like(model)
             source, tasks = draft.source or "", draft.chosen
-            request = RunRequest(model, source, tasks, size, warnings, start, own, like)
+            request = RunRequest(model, source, tasks, size, warnings, start.name, own, like)
             dialog = SubmitDialog(values, request.lines)
             if not await self.app.push_screen_wait(dialog):
                 return
@@ -664,22 +667,26 @@ class LaunchScreen(HudScreen):
             return
         self._sending = True
         try:
-            sent = await self.attempt(self._send(model, values))
+            sent = await self.attempt(self._send(model, values, start))
         finally:
             self._sending = False
         if sent is not None:
             self.session.first_fork = self.session.at = None
             await self.app.switch_mode("live")
 
-    async def _send(self, model: Model, values: Mapping[str, Value]) -> object:
+    async def _send(
+        self, model: Model, values: Mapping[str, Value], start: StartingPoint
+    ) -> object:
         """Submit the run; one on an environment of the user's own is driven from here."""
         draft = self.draft
         if draft.environment is None:
-            return await submit(self.client, job_of(model, draft.chosen, values), draft.task_source)
+            body = job_of(model, draft.chosen, values, start)
+            return await submit(self.client, body, draft.task_source)
         typed = parameters(values).model_dump(exclude_none=True)
         out = sorted(draft.trial.left_out)
         options = self.form.options
-        order = order_of(self.client, model, draft.environment, typed, left_out=out, **options)
+        options = {**options, "left_out": out, "start": start.ref}
+        order = order_of(self.client, model, draft.environment, typed, **options)
         return await begin(self.client, order, self._state)
 
     async def _send_sweep(

@@ -341,7 +341,6 @@ INTERVAL = 12
 """Width of an interval in the legend, with the gap before it, cells."""
 MORE_CELLS = 5
 """Width of the number of differences that do not fit, cells."""
-OTHER_TASKS = "⚠ different tasksets: their rewards do not compare"
 NAME_CELLS = (12, 40)
 """Smallest and largest width of a run's name in the legend, cells."""
 
@@ -375,13 +374,13 @@ class RunLegend(LinesView, can_focus=True):
         runs have in common, on as many lines as needed."""
         if not self.rows:
             return []
-        warning = OTHER_TASKS if "taskset" in self.differences.keys else ""
+        warnings = [f"⚠ {text}" for text in self.differences.warnings]
         shared = [(key, text) for key, text in self.differences.same if text != "–"]
         named = [f"name {'…'.join(self._shared)}"] if any(self._shared) else []
         in_all = " · ".join([*named, *(f"{short_label(key)} {text}" for key, text in shared)])
         wide = max(12, self.width - 2)
         same = f"same in all: {in_all or 'nothing'}"
-        texts = [text for text in (warning, *self._apart(), same) if text]
+        texts = [*warnings, *self._apart(), same]
         return ["", *(one.plain for text in texts for one in Content(text).wrap(wide))]
 
     def _apart(self) -> Iterator[str]:
