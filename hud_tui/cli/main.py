@@ -8,7 +8,6 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
 from hud_tui.cli.parser import COMMANDS, Command, build_parser, parameters, swept
+from hud_tui.cli.streams import StdoutFailed, failure_of, report, streams, write_nowhere
 from hud_tui.errors import HudError, HudInternal, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
 from hud_tui.settings import Start, has_key, read_max_disk, read_paths
@@ -26,22 +26,20 @@ if TYPE_CHECKING:
     from hud_tui.service_file import ServiceReady
 
 
-READER_LEFT = 141
-"""Exit code of a program ended by SIGPIPE: 128 + signal number."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. A closed stdout (``| head``) is not an error."""
-    try:
+    code = 0
+    with streams() as results:
         try:
-            return _main(sys.argv[1:] if argv is None else argv)
-        finally:
-            for stream in (sys.stdout, sys.stderr):
-                if stream is not None:
-                    stream.flush()  # at exit its error could not be caught
-    except BrokenPipeError:
-        _write_nowhere()
-        return READER_LEFT
+            try:
+                code = _main(sys.argv[1:] if argv is None else argv)
+            finally:
+                results.flush()  # at exit its error could not be caught
+        except StdoutFailed as failure:
+            if not code or failure.reader_left:
+                code = report(failure, results.unprinted)
+            write_nowhere()
+    return code
 
 
 def _main(argv: Sequence[str]) -> int:
@@ -64,9 +62,9 @@ def _main(argv: Sequence[str]) -> int:
         return _fail(error, args, headless)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        raise
     except Exception as error:  # headless always ends with a document
+        if (failure := failure_of(error)) is not None:
+            raise failure from error
         if not headless:
             raise
         return _fail_internally(error, args)
@@ -86,15 +84,6 @@ def script() -> NoReturn:
     if headless:
         os._exit(code)
     sys.exit(code)
-
-
-def _write_nowhere() -> None:
-    """Redirect stdout to /dev/null after its reader is gone."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # a stream without a file descriptor, as in tests
-            os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 def start_of(args: argparse.Namespace) -> Start:

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from pydantic import BaseModel, ValidationError
 
 from hud_tui.cli.parser import COMMANDS, flag
+from hud_tui.cli.streams import StdoutFailed
 from hud_tui.client.client import HudClient
 from hud_tui.config import config_dir, read_config
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
@@ -108,7 +109,11 @@ def emit_error(error: HudError, document: bool, flags: str = "") -> int:
         if isinstance(error, HudBadTasks):
             failure["problems"] = plain(error.problems)
         failure |= plain(error.details)
-        _print({"schema": SCHEMA, "kind": "error", "error": failure})
+        try:
+            _print({"schema": SCHEMA, "kind": "error", "error": failure})
+        except StdoutFailed as unprinted:
+            if unprinted.reader_left and error.outcome is None:
+                raise
     print_notice(error.message + (f" ({error.hint})" if error.hint else ""))
     return error.exit_code
 

@@ -8,13 +8,16 @@ import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from hud_tui.cli.main import READER_LEFT, main
+from hud_tui.cli.main import main, needs_no_app
+from hud_tui.cli.parser import COMMANDS, build_parser
+from hud_tui.cli.streams import NOT_PRINTED, READER_LEFT
 from hud_tui.client.client import HudClient
 from hud_tui.wire import Model
 from tests.conftest import PATIENCE_S, Served, pointed_at, until
@@ -119,7 +122,7 @@ async def test_a_question_can_be_left(
 ) -> None:
     await fork_of(client, "mine")
     async with at_a_terminal(served, "fork", "mine", "--name", "other") as terminal:
-        assert "fork mine as other?" in await terminal.prompt()
+        assert "fork mine at base weights as other?" in await terminal.prompt()
         if way == "interrupted":
             terminal.process.send_signal(signal.SIGINT)
         else:
@@ -186,7 +189,7 @@ async def test_without_headless_a_change_is_asked_for_done_and_told_in_a_line(
     )
     assert out == "mine serves step-000001 already; verified\n"
     out = await asked_and_done(served, "fork", "mine", "--name", "other", question="as other?")
-    assert out == "forked mine as other; train it: hud-tui run TASKS -m other\n"
+    assert out == "forked mine at step-000001 as other; train it: hud-tui run TASKS -m other\n"
     assert "other" in [known.name for known in await client.models()]
 
 
@@ -279,12 +282,121 @@ async def test_every_command_ends_quietly_without_its_reader(
     assert "Broken pipe" not in err
 
 
+WORDS = {
+    "fork": ("SOURCE", "--name", "another", "-y"),
+    "head": ("mine", "--set", "head", "-y"),
+    "run": ("arith", "-m", "mine", "-y", "--steps", "1", "--group-size", "2"),
+    "eval": ("arith", "-m", "mine"),
+    "evals": ("mine",),
+    "preflight": ("arith", "-m", "mine"),
+    "checkpoints": ("mine",),
+    "export": ("mine", "-o", "FOLDER/out.csv"),
+    "report": ("mine", "-o", "FOLDER/report"),
+    "protect": ("mine",),
+    "sweep": ("nothing",),
+    "serve": ("--port", "0", "--engine", "nothing", "--data-dir", "FOLDER/serve"),
+    "init-env": ("FOLDER/env",),
+    "traces": ("mine",),
+    "watch": ("mine",),
+}
+"""Words of commands that want some; a command that is not listed here is tried alone."""
+TOLD = {"fork": "done: fork → another", "run": "done: submit → job", "eval": "done: evaluate"}
+"""What is told of a change that was made."""
+CODES = {0, 1, 2, 3, 4, 5, 6, 7, NOT_PRINTED, READER_LEFT}
+
+
+@pytest.mark.parametrize("closed", ["full", "pipe", "descriptor"])
+@pytest.mark.parametrize("headless", [True, False])
+async def test_a_command_that_cannot_print_says_what_it_did(
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    closed: str,
+    headless: bool,
+) -> None:
+    """Every command there is, so that a new one is tried at once."""
+    point_at(monkeypatch, served.url, served.api_key)
+    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    async with over_socket(served) as client:
+        source = (await client.models())[0].model_name
+        await fork_of(client, "mine")
+    named = {"SOURCE": source, "FOLDER": str(tmp_path)}
+    for verb, command in COMMANDS.items():
+        words = [_named(word, named) for word in WORDS.get(verb, ())]
+        argv = [*(["--headless"] if headless else []), verb, *words]
+        args = build_parser().parse_args(argv) if verb in WORDS else None
+        if not headless and command.view and not (args and needs_no_app(args)):
+            continue  # it opens the app
+        capsys.readouterr()
+        with unwritable(closed) as stdout, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", stdout)
+            code = await asyncio.to_thread(main, argv)
+        err = capsys.readouterr().err
+        assert "Traceback" not in err, (argv, err)
+        assert "bug" not in err, (argv, err)
+        assert code in CODES, argv
+        if verb in TOLD:
+            assert (code, TOLD[verb] in err) == (NOT_PRINTED, True), (argv, err)
+            assert err.count("stdout cannot be written") == 1, (argv, err)
+
+
+def _named(word: str, named: Mapping[str, str]) -> str:
+    for name, text in named.items():
+        word = word.replace(name, text)
+    return word
+
+
+@contextmanager
+def unwritable(closed: str) -> Iterator[IO[str] | None]:
+    if closed == "descriptor":
+        yield None
+        return
+    if closed == "full":
+        writer = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, writer = os.pipe()
+        os.close(reader)
+    stream = os.fdopen(writer, "w")
+    yield stream
+    with suppress(OSError):  # what is left in its buffer
+        stream.close()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+async def test_a_process_ends_with_the_code_of_what_it_did(
+    served: Served, tmp_path: Path, unbuffered: str
+) -> None:
+    """As a shell sees it: also what is left in buffers when the process exits."""
+    async with over_socket(served) as client:
+        source = (await client.models())[0].model_name
+    environ = os.environ | pointed_at(served.url, served.api_key)
+    environ |= {"HUD_TUI_STATE_DIR": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
+
+    async def ran(*words: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "hud_tui", "--headless", *words]
+        with unwritable("full") as full:
+            process = await asyncio.create_subprocess_exec(
+                *command, env=environ, stdout=full, stderr=PIPE
+            )
+            _, err = await process.communicate()
+        return process.returncode or 0, err.decode()
+
+    fork = ("fork", source, "--name", "another", "-y")
+    code, err = await ran(*fork)
+    assert (code, err.count("\n")) == (NOT_PRINTED, 1), err
+    assert "done: fork → another" in err
+    code, err = await ran(*fork)
+    assert (code, "exists already" in err, err.count("\n")) == (1, True, 1), "refused is refused"
+
+
 @pytest.mark.parametrize(
     ("word", "stderr", "code"),
     [
         ("keys", PIPE, READER_LEFT),
-        ("--help", PIPE, 0),
-        ("nonsense", STDOUT, READER_LEFT),  # errors that nobody reads, too
+        ("--help", PIPE, READER_LEFT),
+        ("nonsense", STDOUT, 2),  # an error that nobody reads has its code
     ],
 )
 async def test_a_reader_that_leaves_ends_it_quietly(
