@@ -121,6 +121,12 @@ class HudNoKey(HudError):
     kind = "no_key"
 
 
+class HudNotStored(HudError):
+    """A file of this program cannot be written; the message says what was done before."""
+
+    kind = "not_stored"
+
+
 class HudUsage(HudError):
     """Invalid command or input: a name, flag, file, line or field."""
 

@@ -27,6 +27,7 @@ from hud_tui.errors import (
     HudError,
     HudMalformed,
     HudNotFound,
+    HudNotStored,
     HudRefused,
     HudUnclear,
     HudUsage,
@@ -208,7 +209,7 @@ class SweepFiles:
             The sweep as stored.
 
         Raises:
-            OSError: It cannot be written.
+            HudNotStored: It cannot be written.
         """
         file, stored = self._file(sweep.id), sweep
 
@@ -218,7 +219,13 @@ class SweepFiles:
             stored = sweep.model_copy(update={"cancelled": flag})
             return stored.model_dump_json()
 
-        change_atomic(file, change)
+        try:
+            change_atomic(file, change)
+        except OSError as error:
+            raise HudNotStored(
+                f"{file} cannot be written: {error.strerror or error}. {sweep.made_text}",
+                f"make room, then continue it: hud-tui sweep {sweep.name} --resume -y",
+            ) from error
         return stored
 
     def names(self) -> Mapping[str, str]:

@@ -120,6 +120,14 @@ class Sweep(BaseModel):
         return f"{self.name}: {ended} of {counted(len(self.members), 'run')} ended{waits}"
 
     @property
+    def made_text(self) -> str:
+        """What was made of it so far, e.g. ``2 of 4 forks were made, 1 run was submitted``."""
+        forks = sum(bool(member.model_id) for member in self.members)
+        runs = sum(bool(member.job_id) for member in self.members)
+        what = f"{forks} of {counted(len(self.members), 'fork')} were made"
+        return f"{self.name}: {what}, {counted(runs, 'run')} submitted"
+
+    @property
     def waiting(self) -> int:
         """Number of runs that are still to be started or resumed."""
         return sum(not (member.ended or member.running) for member in self.members)

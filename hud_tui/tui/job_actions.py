@@ -735,9 +735,8 @@ async def _drive(
 
     try:
         ended = await SweepDriver(session.client, sweep, tasks, files, observe).run(follow=True)
-    except (HudError, OSError) as error:
-        trouble = error if isinstance(error, HudError) else HudUsage(f"{sweep.name}: {error}")
-        show_error(app, trouble)
+    except HudError as error:
+        show_error(app, error)
     else:
         show_notice(app, f"{ended.name} {ended.status}")
     finally:

@@ -1,6 +1,9 @@
 """Sweeps against the service: a fork each, so many at once, cancelled, resumed, never twice."""
 
 import asyncio
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -273,6 +276,40 @@ async def test_several_values_on_the_command_line_are_a_sweep(hud: Command) -> N
     again = await hud("run", "arith", "-m", "arith-rl", *FLAGS, "--dry-run")
     assert again.data["name"] == "arith-rl-sweep-2"
     assert "judging by arith on" in again.err
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2, 5])
+async def test_a_full_state_directory_is_told_with_what_was_made(
+    hud: Command, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    base = (await hud("models")).data["models"][0]["model_name"]
+    await hud("fork", base, "--name", "mine", "-y")
+    left, write = [writes], submit.change_atomic
+
+    def full(file: Path, change: Callable[[], str]) -> None:
+        if file.parent.name == "sweeps":
+            if not left[0]:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            left[0] -= 1
+        write(file, change)
+
+    monkeypatch.setattr(submit, "change_atomic", full)
+    flags = ("--lr", "0.1,0.2", "--steps", "1", "--group-size", "2", "-y", "--follow")
+    done = await hud("run", "arith", "-m", "mine", *flags)
+    assert (done.code, done.error["type"]) == (1, "not_stored")
+    assert "No space left on device. mine-sweep: " in done.error["message"]
+    assert " of 2 forks were made, " in done.error["message"]
+    assert "bug" not in done.err
+    monkeypatch.setattr(submit, "change_atomic", write)
+    if writes:
+        assert "sweep mine-sweep --resume" in done.error["hint"]
+        resumed = await hud("sweep", "mine-sweep", "--resume", "-y", "--follow")
+        assert resumed.code == 0, resumed.err
+        names = [model["model_name"] for model in (await hud("models")).data["models"]]
+        assert sorted(name for name in names if name.startswith("mine-sweep")) == [
+            "mine-sweep-lr0.1",
+            "mine-sweep-lr0.2",
+        ], "each fork is made once"
 
 
 async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
