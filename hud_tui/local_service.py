@@ -20,6 +20,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.client.transport import is_not_listening
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
+from hud_tui.rl.run import is_active
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
     ServiceReady,
@@ -27,6 +28,7 @@ from hud_tui.service_file import (
     alive,
     daemon,
     forget,
+    is_daemon,
     keep_line,
     line_of,
     machine_of,
@@ -176,13 +178,56 @@ async def connect_local(
     if machine is not None and machine.speaks == "hud":
         ready, name = await _there(paths, machine, progress), f"hud @ {machine.label}"
     elif (running := await _running(paths)) is not None:
-        ready = running
+        ready, name = await _renewed(paths, running, progress)
     else:
         with usable_directories():
             async with _lock(paths, progress):
                 ready = await _running(paths) or await _start(paths, progress)
     settings = replace(_settings(ready), name=name, flags=flags)
     return HudClient(settings, None, guard, observe or CommandLog(paths.state, "python").add)
+
+
+OLDER = "another version of the embedded service runs"
+RESTART = "hud-tui stop ends it, and the next hud-tui --local starts this version"
+
+
+async def _renewed(
+    paths: Paths, running: ServiceReady, progress: Progress
+) -> tuple[ServiceReady, str]:
+    """A running service, which is restarted if it is of another version, nothing trains there, and
+    it runs in the background.
+
+    Returns:
+        The service, and a display name; empty for the usual one.
+    """
+    if not running.is_other:
+        return running, ""
+    if not is_daemon(running.pid) or await _works(running):
+        progress(f"{OLDER}. When it has nothing to do: {RESTART}")
+        return running, "HUD local: another version, restart it"
+    progress(f"{OLDER}: it is restarted")
+    with usable_directories():
+        async with _lock(paths, progress):
+            again = await _running(paths)
+            if again is not None and again.is_other:
+                await _stop(paths, anywhere=False)
+                again = None
+            return again or await _start(paths, progress), ""
+
+
+async def _works(ready: ServiceReady) -> bool:
+    """Whether a service has jobs that are not over; also if it does not say."""
+    client = HudClient(_settings(ready))
+    try:
+        return any(is_active(job.status) for job in await client.jobs(RECENT))
+    except HudError:
+        return True
+    finally:
+        await client.aclose()
+
+
+RECENT = 100
+"""Newest jobs that are looked at for active ones."""
 
 
 async def _there(paths: Paths, machine: Used, progress: Progress) -> ServiceReady:

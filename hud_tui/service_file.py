@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from hud_tui.build import is_other
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import age, one_line
 from hud_tui.settings import Paths, every_variable
@@ -48,6 +49,19 @@ class ServiceReady(Response):
     telemetry_url: str
     pid: int
     data_dir: str
+    version: str = ""
+    """Of the hud-tui that serves; empty for those that do not say it."""
+    build: str = ""
+    """`build.digest` of its files when it started."""
+    package: str = ""
+    """Where they lie."""
+    began: float = 0.0
+    """When it started, Unix seconds."""
+
+    @property
+    def is_other(self) -> bool:
+        """Whether another hud-tui than this one serves: another version, or other files."""
+        return is_other(self.version, self.build, self.package, self.began)
 
 
 @contextmanager
@@ -125,6 +139,16 @@ def serving_pid(data: Path) -> int | None:
         return int(read_regular(data / LOCK, 32))
     except (OSError, ValueError):
         return None
+
+
+def is_daemon(pid: int) -> bool:
+    """Whether a process is a service that `--local` started in the background, as far as the system
+    tells."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"hud_tui.service" in command
 
 
 def same_directory(ready: ServiceReady, data: Path) -> bool:

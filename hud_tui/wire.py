@@ -61,6 +61,9 @@ class Identity(Response):
 
     user_id: str
     team_id: str
+    version: str = ""
+    """Embedded: version of the service, and digest of its files."""
+    build: str = ""
 
 
 # Checkpoints, evaluations, and the head.

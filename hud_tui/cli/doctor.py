@@ -15,12 +15,18 @@ from platform import machine, python_implementation, python_version, system
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from hud_tui import settings as configured
+from hud_tui import (
+    __version__,
+)
+from hud_tui import (
+    settings as configured,
+)
 from hud_tui.cli.connect import paths_of
 from hud_tui.cli.output import emit, flags_of, with_flags
 from hud_tui.client.transport import Host, origin_of, probe, probe_url
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudError, HudNoKey, HudUsage
+from hud_tui.local_service import RESTART
 from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.progress import retention_text
@@ -289,7 +295,13 @@ def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
         return None, _failed(error)
     for ready in found:
         if alive(ready.pid):
-            return ready, Finding("ok", f"the embedded service runs as process {ready.pid}")
+            runs = f"the embedded service runs as process {ready.pid}"
+            if not ready.is_other:
+                return ready, Finding("ok", runs)
+            which = f"version {ready.version or 'older'}, this is {__version__}"
+            if ready.version == __version__:
+                which = f"version {__version__} of other files than this"
+            return ready, Finding("warning", f"{runs}: {which}", RESTART)
     if not found:
         return None, Finding("ok", "the embedded service is not running")
     fix = f"hud-tui --local starts it again; its log is {paths.service_log}"

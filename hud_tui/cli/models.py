@@ -24,7 +24,7 @@ from hud_tui.cli.output import (
 )
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
-from hud_tui.client.submit import StartingPoint, starting_point
+from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.transport import LOOKS_S
 from hud_tui.errors import HudAmbiguous, HudConflict, HudError, HudProtected, HudUnclear, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree, label, name_problem
@@ -234,7 +234,7 @@ async def _start(client: HudClient, source: Model, ref: str | None) -> StartingP
         HudUsage: No such checkpoint; or the service forks at the head only.
     """
     if ref is None:
-        return await starting_point(client, source)
+        return await read_start(client, source)
     if source.training_defaults is None:  # it is not the embedded service
         raise HudUsage("HUD forks a model at its head", "set the head first, then fork")
     if ref == BASE:

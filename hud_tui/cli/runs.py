@@ -34,15 +34,14 @@ from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
 from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, measure, size_of
+from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.submit import (
-    StartingPoint,
     Submission,
     SweepDriver,
     SweepFiles,
     cancel_sweep,
     plan_sweep,
     refreshed,
-    starting_point,
     submit,
     sweep_to_resume,
 )
@@ -261,7 +260,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         return HudPreflightFailed.exit_code
     if several:
         return await begin(client, args, model, tasks, source, origin["name"])
-    start = await starting_point(client, model)
+    start = await read_start(client, model)
     if not args.yes or args.dry_run:
         plan = await _plan(client, args, model, tasks, origin, asked, findings, start.name)
         if args.dry_run:

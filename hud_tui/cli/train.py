@@ -19,10 +19,8 @@ from hud_tui.cli.runs import checked_parameters, choose_model, print_finding
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, result_at, result_text
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
-from hud_tui.client.submit import (
-    Submission,
-    starting_point,
-)
+from hud_tui.client.starting import read_start
+from hud_tui.client.submit import Submission
 from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.progress import check_room
@@ -95,7 +93,7 @@ class _Command:
         if not args.check:
             self._client.wire.guard.check("train", Change("train", model.id))
             control.require_absent_run(self._client, self._paths.state, model.id)
-        start = await starting_point(self._client, model)
+        start = await read_start(self._client, model)
         order = self._order(model, start.ref)
         document = await self._preflight(order, model)
         failed = document["verdict"] in ("failure", *args.fail_on)

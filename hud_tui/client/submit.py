@@ -22,18 +22,16 @@ from pydantic import ValidationError
 from hud_tui.audit_log import UNNAMED, AuditEntry, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
+from hud_tui.client.starting import read_start
 from hud_tui.errors import (
     HudConflict,
     HudError,
-    HudMalformed,
     HudNotFound,
     HudNotStored,
     HudRefused,
     HudUnclear,
     HudUsage,
 )
-from hud_tui.rl.checkpoint_tree import Tree, label, origin
-from hud_tui.rl.names import is_shared
 from hud_tui.rl.run import is_active
 from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep, members_of, sweep_name
 from hud_tui.rl.tasks.legacy import fill_rows
@@ -43,7 +41,6 @@ from hud_tui.settings import every_variable
 from hud_tui.storage import change_atomic, held, read_regular
 from hud_tui.wire import (
     BASE,
-    Checkpoint,
     JobConfig,
     JobDataset,
     JobParameters,
@@ -264,42 +261,6 @@ class SweepFiles:
             return False
 
 
-@dataclass(frozen=True)
-class StartingPoint:
-    """The weights that a run or a fork starts from, as they were when they were read."""
-
-    ref: str | None
-    """Id of a checkpoint, or `BASE`; None on HUD, which cannot be told, and of a base model, which
-    has nothing else."""
-    name: str
-    """For display."""
-
-    @classmethod
-    def at(cls, head: Checkpoint | None, model: Model) -> "StartingPoint":
-        """The head of a model, None for the weights that it started from itself."""
-        name = label(head) if head is not None else origin(model) or "base weights"
-        if model.training_defaults is None or is_shared(model):
-            return cls(None, name)
-        return cls(BASE if head is None else head.id, name)
-
-
-async def starting_point(client: HudClient, model: Model) -> StartingPoint:
-    """Where a run of a model, or a fork, starts now.
-
-    Raises:
-        HudError: The service does not answer, or names no head among the checkpoints.
-    """
-    if is_shared(model):
-        return StartingPoint.at(None, model)
-    tree = Tree.of(await client.checkpoints(model.id))
-    if len(tree) and tree.served is None:
-        raise HudMalformed(
-            f"{model.model_name} has checkpoints, but the service says of none that it is the head",
-            "try again; or set the head",
-        )
-    return StartingPoint.at(tree.served, model)
-
-
 async def plan_sweep(
     client: HudClient,
     files: SweepFiles,
@@ -325,7 +286,7 @@ async def plan_sweep(
     taken = [name for m in await client.models() for name in (m.name, m.model_name) if name]
     name = sweep_name(model.model_name, [*taken, *(known.name for known in files.all())])
     fixed = {key: value for key, value in parameters.items() if key not in swept}
-    start = await starting_point(client, model)
+    start = await read_start(client, model)
     if model.training_defaults is not None:
         fixed["sweep"] = name
     return Sweep(

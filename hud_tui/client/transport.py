@@ -23,6 +23,7 @@ from uuid import uuid4
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from hud_tui import __version__
 from hud_tui.audit_log import AuditEntry, Change
 from hud_tui.client.guard import Guard, Writing
 from hud_tui.errors import (
@@ -108,6 +109,8 @@ def _problem(entry: object) -> str:
     return f"{place}: {entry.get('msg', entry)}" if place else str(entry.get("msg", entry))
 
 
+AGENT = f"hud-tui/{__version__}"
+"""The User-Agent of every request."""
 LOOKS_S = (0.0, 0.5, 1.0, 2.0)
 """Seconds to wait before each read."""
 ASKS_S = (0.0, 0.5, 1.0)
@@ -385,7 +388,7 @@ class Connection:
             limits=httpx.Limits(
                 max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_S
             ),
-            headers={"User-Agent": "hud-tui"},
+            headers={"User-Agent": AGENT},
         )
 
     def observed(self, observe: Callable[[AuditEntry], None]) -> Self:
@@ -618,7 +621,7 @@ async def probe_url(name: str, url: str, local: bool) -> Host:
 def _any_answer(
     local: bool, transport: httpx.AsyncBaseTransport | None = None
 ) -> httpx.AsyncClient:
-    agent = {"User-Agent": "hud-tui"}
+    agent = {"User-Agent": AGENT}
     return httpx.AsyncClient(
         transport=transport, timeout=ANSWER_S, trust_env=not local, headers=agent
     )
@@ -708,7 +711,7 @@ async def post_webhook(
     """
     try:
         async with httpx.AsyncClient(timeout=WEBHOOK_S, transport=transport) as http:
-            headers = {"content-type": "application/json", "user-agent": "hud-tui"}
+            headers = {"content-type": "application/json", "user-agent": AGENT}
             async with http.stream(
                 "POST", url, content=_webhook_body(document), headers=headers
             ) as answer:

@@ -16,7 +16,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
-from time import monotonic
+from time import (
+    monotonic,
+    time,
+)
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -29,6 +32,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from hud_tui import __version__, build
 from hud_tui.errors import HudUsage
 from hud_tui.service import engines
 from hud_tui.service.data_dir import Unusable
@@ -598,6 +602,10 @@ def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
         telemetry_url=url + PREFIX,
         pid=os.getpid(),
         data_dir=str(service.data_dir.absolute()),
+        version=__version__,
+        build=build.digest(),
+        package=str(build.PACKAGE),
+        began=time(),
     )
 
 

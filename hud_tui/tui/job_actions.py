@@ -17,15 +17,8 @@ from textual.widgets import Input, Static
 
 from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.preflight import choose_tasks, load_source
-from hud_tui.client.submit import (
-    StartingPoint,
-    SweepDriver,
-    SweepFiles,
-    cancel_sweep,
-    refreshed,
-    starting_point,
-    sweep_to_resume,
-)
+from hud_tui.client.starting import StartingPoint, read_start
+from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, sweep_to_resume
 from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT, free_name, label, name_problem, slug_of
@@ -95,7 +88,7 @@ async def ask_fork(
     point = StartingPoint.at(start, source)
     if start is None:
         try:
-            point = await starting_point(session.client, source)
+            point = await read_start(session.client, source)
         except HudError as error:
             show_error(app, error)
             return None

@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.client.preflight import place_of
-from hud_tui.client.submit import StartingPoint
+from hud_tui.client.starting import StartingPoint
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.groups import histogram

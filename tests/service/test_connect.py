@@ -9,14 +9,21 @@ import signal
 import socket
 import stat
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
 
-from hud_tui import local_service
+from hud_tui import (
+    __version__,
+    build,
+    local_service,
+)
+from hud_tui.cli.doctor import find_service
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.local_service import connect_local, stop
@@ -24,11 +31,22 @@ from hud_tui.service.__main__ import main as serve_main
 from hud_tui.service.app import _serve
 from hud_tui.service.data_dir import Unusable, load_key
 from hud_tui.service.service import Service
-from hud_tui.service_file import ServiceReady, alive, forget, offer, read_ready, register
+from hud_tui.service_file import (
+    ServiceReady,
+    alive,
+    forget,
+    offer,
+    read_ready,
+    register,
+)
 from hud_tui.settings import Paths, read_paths
 from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
 from tests.service.calls import reach, resume, status_of
-from tests.service.clients import documents, fork_of
+from tests.service.clients import (
+    documents,
+    fork_of,
+    run_of,
+)
 from tests.toy_engine import ToyEngine
 
 
@@ -313,6 +331,86 @@ async def test_serve_in_the_foreground_is_found_by_local_until_it_ends(
     rest, _ = await serving.communicate()
     assert (serving.returncode, rest) == (0, b"")
     assert not paths.service_file.exists()
+
+
+def says(paths: Paths, **other: object) -> ServiceReady:
+    """Have the running service's files say what another hud-tui would have written."""
+    ready = read_ready(paths.serving_file)
+    assert ready is not None
+    assert not ready.is_other
+    ready = ready.model_copy(update=other)
+    for file in (paths.serving_file, paths.service_file):
+        register(file, ready)
+    return ready
+
+
+OTHERS = (
+    {"version": "0.0.1"},
+    {"version": "", "build": "", "package": "", "began": 0.0},
+    {"build": "0123456789ab", "package": "/elsewhere/hud_tui"},
+)
+"""An older version, one that did not say which it is, and one with other files."""
+
+
+@pytest.mark.parametrize("other", OTHERS)
+async def test_a_service_of_another_version_is_restarted_where_nothing_trains(
+    paths: Paths, other: dict[str, object]
+) -> None:
+    await found(paths)
+    old = says(paths, **other)
+    told: list[str] = []
+    async with aclosing(await connect_local(paths, told.append)) as client:
+        assert (await client.whoami()).version == __version__
+        assert client.settings.label == "HUD local"
+    new = read_ready(paths.serving_file)
+    assert new is not None
+    assert (new.pid != old.pid, new.is_other, alive(old.pid)) == (True, False, False)
+    assert told[0] == "another version of the embedded service runs: it is restarted"
+    assert (await found(paths)).pid == new.pid
+
+
+async def test_a_service_of_another_version_that_trains_is_left_and_named(
+    paths: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with aclosing(await connect_local(paths, lambda text: None)) as client:
+        model = await fork_of(client, "m")
+        await client.submit(await run_of(client, model, steps=9000))
+        old = says(paths, version="0.0.1")
+        told: list[str] = []
+        async with aclosing(await connect_local(paths, told.append)) as other:
+            assert other.settings.label == "HUD local: another version, restart it"
+        assert told == [
+            "another version of the embedded service runs. When it has nothing to do: hud-tui stop"
+            " ends it, and the next hud-tui --local starts this version"
+        ]
+        assert alive(old.pid)
+        ready, finding = find_service(paths)
+        assert (ready, finding.level) == (old, "warning")
+        assert f"version 0.0.1, this is {__version__}" in finding.message
+        [job] = await client.jobs()
+        await client.cancel_job(job.id)
+
+
+async def test_a_service_in_somebody_s_foreground_is_not_ended_for_its_version(
+    paths: Paths,
+) -> None:
+    serving = await hud(paths, "serve")
+    assert serving.stdout is not None
+    await serving.stdout.readline()
+    says(paths, version="0.0.1")
+    async with aclosing(await connect_local(paths, lambda text: None)) as client:
+        assert "another version" in client.settings.label
+    assert serving.returncode is None
+    await stop(paths)
+    await serving.communicate()
+
+
+def test_a_build_is_its_files() -> None:
+    now = time.time() + 60
+    package = str(build.PACKAGE)
+    assert not build.is_other(__version__, "not read", package, now)
+    assert build.is_other(__version__, "not this", package, 0.0), "a file is newer than the service"
+    assert not build.is_other(__version__, build.digest(), "/elsewhere", 0.0)
 
 
 async def test_an_interrupt_while_following_exits_130_and_leaves_the_run(paths: Paths) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from hud_tui.client import submit
 from hud_tui.client.client import HudClient
+from hud_tui.client.starting import read_start
 from hud_tui.client.submit import (
     SweepDriver,
     SweepFiles,
@@ -19,7 +20,6 @@ from hud_tui.client.submit import (
     plan_sweep,
     refreshed,
     requeued,
-    starting_point,
 )
 from hud_tui.errors import HudConflict, HudMalformed, HudRefused, HudUnreachable, HudUsage
 from hud_tui.rl.sweep import Member, Sweep, members_of
@@ -165,7 +165,7 @@ async def test_a_tree_without_a_head_is_not_taken_for_base(
 
     monkeypatch.setattr(client, "checkpoints", headless)
     with pytest.raises(HudMalformed, match="of none that it is the head"):
-        await starting_point(client, model)
+        await read_start(client, model)
 
 
 async def test_a_sweep_is_cancelled_and_gone_on_with(

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from hud_tui import __version__, build
 from hud_tui.service.context import ServiceContext, trainable
 from hud_tui.service.engines.base import About, Base
 from hud_tui.service.http import (
@@ -39,7 +40,8 @@ FRESH_MOMENTS = "only its weights are kept: training from it starts with fresh A
 async def me(request: Request) -> Response:
     """There is one user and one team: the owner of the key."""
     user, team = named_id("user", "local"), named_id("team", "local")
-    return reply({"user_id": user, "team_id": team})
+    which = {"version": __version__, "build": build.digest()}
+    return reply({"user_id": user, "team_id": team, **which})
 
 
 async def catalog(request: Request) -> Response:

@@ -24,7 +24,8 @@ from textual.widgets import Button, Input, Static
 from hud_tui.client.preflight import load_source, preflight, readiness
 from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, measure, size_of
-from hud_tui.client.submit import StartingPoint, SweepFiles, plan_sweep, starting_point, submit
+from hud_tui.client.starting import StartingPoint, read_start
+from hud_tui.client.submit import SweepFiles, plan_sweep, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
 from hud_tui.rl.progress import Value, form_values, parameters, without_field
@@ -648,7 +649,7 @@ class LaunchScreen(HudScreen):
         if self.form.swept:
             await self._send_sweep(model, values, dict(self.form.swept))
             return
-        start = await self.attempt(starting_point(self.client, model))
+        start = await self.attempt(read_start(self.client, model))
         if start is None:
             return
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
