@@ -37,6 +37,7 @@ from hud_tui.errors import (
 )
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import End, Evaluate, Loop, Sample, Train
+from hud_tui.rl.tasks.checks import failures_text
 from hud_tui.rl.tasks.task import Task, tasks_of_iteration
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.environment import (
@@ -415,10 +416,8 @@ class Driver:
 
     def _refuse_wrong(self, loaded: Loaded) -> None:
         """Raises EnvironmentFailed: args do not fit any more, e.g. after an edit."""
-        for finding in check_tasks(loaded):
-            if finding.level == "failure":
-                failure = {"type": "Tasks", "phase": "load", "message": finding.message}
-                raise EnvironmentFailed(failure, finding.fix)
+        if message := failures_text(check_tasks(loaded)):
+            raise EnvironmentFailed({"type": "Tasks", "phase": "load", "message": message})
 
     async def _group(self, task: Task, place: Mapping[str, Any]) -> None:
         """Sample one group, repeatedly if the policy says so, and store it."""

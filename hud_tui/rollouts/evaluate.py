@@ -11,6 +11,7 @@ from typing import Any
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import RollOut
 from hud_tui.errors import HudUsage
+from hud_tui.rl.tasks.checks import failures_text
 from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, TaskSignal
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
@@ -32,9 +33,10 @@ async def tasks_of(client: HudClient, order: Order, state: Path) -> Loaded:
     """
     async with started(client, order, state) as worker:
         loaded = await load(worker, client, order)
-    for one in check_tasks(loaded):
-        if one.level == "failure" and one.check != "train":  # nothing is trained on
-            raise HudUsage(one.message, one.fix or one.where or "")
+    found = [one for one in check_tasks(loaded) if one.check != "train"]  # nothing is trained on
+    if message := failures_text(found):
+        fixes = (one.fix for one in found if one.level == "failure" and one.fix)
+        raise HudUsage(message, next(fixes, ""))
     return loaded
 
 

@@ -28,7 +28,7 @@ from hud_tui.rl.tasks.checks import (
 )
 from hud_tui.rl.tasks.formats import read_row
 from hud_tui.rl.tasks.legacy import Variable, fill_rows, find_variables
-from hud_tui.rl.tasks.task import HELD_OUT, Task, validator
+from hud_tui.rl.tasks.task import HELD_OUT, NAMED, Task, validator
 from hud_tui.wire import JobStatus, Model
 
 SCHEMA = {
@@ -122,8 +122,33 @@ def test_scenarios_are_compared_without_their_prefix_and_args_by_a_published_sch
     ],
 )  # fmt: skip
 def test_args_against_a_json_schema(schema: dict[str, Any], args: object, problem: str) -> None:
-    assert validator(schema)(args).startswith(problem)
-    assert bool(problem) == bool(validator(schema)(args))
+    problems = validator(schema)(args)
+    assert len(problems) == bool(problem)
+    assert "".join(problems).startswith(problem)
+
+
+def test_each_kind_of_wrong_args_is_told_with_its_own_lines() -> None:
+    schema = {"required": ["a", "b"], "properties": {"a": {"type": "integer"}}}
+    tasks = [
+        task("4", a="x", b=1),
+        task("5", a=1, b=1),
+        task("6", a=1),
+        task("7", a="y"),
+        task("8", a="z", b=1),
+    ]
+    found = check_args("arith", {"add": schema}, tasks)
+    assert [(one.level, one.message, one.where) for one in found] == [
+        (
+            "failure",
+            "3 tasks of arith have invalid args: args.a: expected integer",
+            "t.jsonl lines 4, 7-8",
+        ),
+        ("failure", "2 tasks of arith have invalid args: args.b: missing", "t.jsonl lines 6-7"),
+    ]
+    several = {"properties": {str(n): {"type": "integer"} for n in range(9)}}
+    found = check_args("arith", {"add": several}, [task("1", **{str(n): "" for n in range(9)})])
+    assert len(found) == NAMED + 1
+    assert found[-1].message == "4 further kinds of invalid args"
 
 
 @pytest.mark.parametrize("worst", ["ok", "warning", "failure"])

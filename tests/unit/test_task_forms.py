@@ -173,6 +173,16 @@ def test_lines_in_a_file_called_json_and_blank_ones_between(ends: str) -> None:
         assert read_file(name, empty.encode()) == []
 
 
+@pytest.mark.parametrize("first", ["{", "[", '{"env": "e",', "}", "{ "])
+def test_a_file_called_jsonl_is_lines_each_told_with_its_number(first: str) -> None:
+    lines = [first, json.dumps(ROW), "", '{"env": "e"}', json.dumps(ROW), "{"]
+    found = try_file("t.jsonl", "\n".join(lines).encode())
+    assert [task.where for task in found.tasks] == ["t.jsonl line 2", "t.jsonl line 5"]
+    assert [problem.where.partition(" column")[0] for problem in found.problems] == [
+        f"t.jsonl line {number}" for number in (1, 4, 6)
+    ]
+
+
 def test_a_line_separator_inside_text_is_no_line_end_and_a_split_holds_a_task_out() -> None:
     row = {"env": "e", "id": "s", "args": {"text": "a\u2028b\x85c"}}
     [task] = read_file("t.jsonl", json.dumps(row, ensure_ascii=False).encode())

@@ -93,6 +93,15 @@ def verdict(findings: Iterable[Finding]) -> Level:
     return "failure" if "failure" in levels else "warning" if "warning" in levels else "ok"
 
 
+def failures_text(findings: Iterable[Finding]) -> str:
+    """Every failure with its place, in one line; empty without any."""
+    return "; ".join(
+        f"{finding.message} ({finding.place})" if finding.place else finding.message
+        for finding in findings
+        if finding.level == "failure"
+    )
+
+
 def check_rows(tasks: Sequence[Task]) -> list[Finding]:
     """Whether there are rows, and whether some of them are not held out."""
     if not tasks:
@@ -183,17 +192,25 @@ def check_args(
     """
     checked = [task for task in tasks if task.scenario in schemas]
     validators = {name: validator(schemas[name]) for name in {task.scenario for task in checked}}
-    checked_args = [(task, validators[task.scenario](task.args)) for task in checked]
-    wrong = [(task, problem) for task, problem in checked_args if problem]
+    wrong: dict[tuple[str, str], list[Task]] = {}
+    for task in checked:
+        for problem in validators[task.scenario](task.args):
+            wrong.setdefault((task.scenario, problem), []).append(task)
     if not checked:
         return []
     if not wrong:
         return [Finding("args", "ok", f"args are valid in {one_line(env)}", one_line(env))]
-    first, problem = wrong[0]
-    have = "has" if len(wrong) == 1 else "have"
-    message = f"{count(len(wrong), 'task')} of {one_line(env)} {have} invalid args: {problem}"
-    fix = f"check the args of {one_line(first.scenario)} and fix those rows"
-    return [Finding("args", "failure", message, places([task for task, _ in wrong]), fix)]
+    findings = []
+    for (scenario, problem), rows in list(wrong.items())[:NAMED]:
+        have = "has" if len(rows) == 1 else "have"
+        message = f"{count(len(rows), 'task')} of {one_line(env)} {have} invalid args: {problem}"
+        fix = f"check the args of {one_line(scenario)} and fix those rows"
+        findings.append(Finding("args", "failure", message, places(rows), fix))
+    if further := [task for rows in list(wrong.values())[NAMED:] for task in rows]:
+        message = f"{count(len(wrong) - NAMED, 'further kind')} of invalid args"
+        rows = list({id(task): task for task in further}.values())
+        findings.append(Finding("args", "failure", message, places(rows), "fix those rows, too"))
+    return findings
 
 
 def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
@@ -609,8 +626,7 @@ def check_runtime(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
     for task in having:
         config = task.more["runtime_config"]
         both = config.get("image") and config.get("compose")
-        problem = "runtime_config: image or compose, not both" if both else validate(config)
-        if problem:
+        for problem in ["runtime_config: image or compose, not both"] if both else validate(config):
             wrong.setdefault(problem, []).append(task)
     fix = "use image or compose, resources and limits only"
     found = [

@@ -191,8 +191,8 @@ def _report_missing(fields: Fields) -> None:
 # The rows of a task file's text, each with its place.
 #
 # A ``.json`` file has one row, a list, or an export ``{"name", "tasks"}``; a ``.jsonl`` file
-# has a row or a list on each line. If the content does not match the extension, the content
-# decides, because people confuse the two.
+# has a row or a list on each line. People confuse the two, so a ``.jsonl`` file that is one
+# document over several lines is read as that, and a ``.json`` file of rows by its lines.
 
 
 LINE = re.compile(r"[^\r\n]+")
@@ -211,21 +211,19 @@ def rows_of(name: str, text: str) -> Iterator[Placed]:
     start = parser.skip(0)
     if start == len(text):
         return iter(())
-    named, line = name.lower().endswith(".jsonl"), _line_at(text, start)
-    if text[start] == "[":
-        return _lines(name, text) if named and line.endswith("]") else _list(name, parser, start)
-    value = parser.value(start)
-    alone = value.end > 0 and parser.skip(value.end) == len(text)
+    is_list, named = text[start] == "[", name.lower().endswith(".jsonl")
+    if is_list and not named:
+        return _list(name, parser, start)
+    line, value = LINE.search(text, start), parser.value(start)
+    is_alone = value.end > 0 and parser.skip(value.end) == len(text)
+    is_in_a_line = line is None or 0 < value.end <= line.end()
     if named:
-        is_lines = line != "{" and not (alone and value.end > start + len(line))
+        is_lines = is_in_a_line or not is_alone
     else:
-        is_lines = not alone and 0 < value.end <= start + len(line)
-    return _lines(name, text) if is_lines else _document(name, parser, value)
-
-
-def _line_at(text: str, start: int) -> str:
-    line = LINE.search(text, start)
-    return line[0].rstrip() if line else ""
+        is_lines = is_in_a_line and not is_alone
+    if is_lines:
+        return _lines(name, text)
+    return _list(name, parser, start) if is_list else _document(name, parser, value)
 
 
 def _lines(name: str, text: str) -> Iterator[Placed]:

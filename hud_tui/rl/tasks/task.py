@@ -31,8 +31,8 @@ BOUNDS = {
     "maxItems": "above",
 }
 """How a value violates a bound, in words."""
-Validator = Callable[[object], str]
-"""Maps a value to its first error; empty if it is valid."""
+Validator = Callable[[object], list[str]]
+"""Maps a value to its errors, each named once, by their place; empty if it is valid."""
 
 
 def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
@@ -44,17 +44,17 @@ def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
     try:
         kind.check_schema(schema)
     except (jsonschema.exceptions.SchemaError, RecursionError):
-        return lambda value: ""
+        return lambda value: []
     checker = kind(schema, registry=referencing.Registry())  # the default fetches references
 
-    def validate(value: object) -> str:
+    def validate(value: object) -> list[str]:
         try:
             if checker.is_valid(value):
-                return ""
+                return []
             errors = sorted(checker.iter_errors(value), key=lambda e: list(map(str, e.path)))
         except (referencing.exceptions.Unresolvable, RecursionError):
-            return ""
-        return _error_text(errors[0], at) if errors else ""
+            return []
+        return list(dict.fromkeys(_error_text(error, at) for error in errors))
 
     return validate
 
