@@ -3,8 +3,9 @@
 import asyncio
 import json
 import os
+import re
 import shutil
-from asyncio.subprocess import PIPE, Process, create_subprocess_exec
+from asyncio.subprocess import DEVNULL, PIPE, Process, create_subprocess_exec
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from hud_tui.storage import open_or_make, tail
 
 HELLO_S = 120.0
 """Longest wait for the worker to import the SDK, seconds."""
+VERSION_S = 30.0
+"""Longest wait for an interpreter to tell its version, seconds."""
+VERSION = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 BYE_S = 5.0
 ALLOWED = frozenset(
     {
@@ -75,6 +79,8 @@ SDK_WORDS = " ".join(quote(one) for one in SDK)
 """The same in a command line."""
 ANOTHER_PYTHON = "name another interpreter: --python PATH, or in Launch the row python"
 SDK_PYTHONS = ("3.11", "3.12")
+OLDEST = (3, 11)
+"""First Python that runs the worker, so that it can say itself what it lacks."""
 
 
 def how_to_get_the_sdk(python: str, version: str | None) -> str:
@@ -82,7 +88,7 @@ def how_to_get_the_sdk(python: str, version: str | None) -> str:
     cannot be run."""
     if version is not None and version.rpartition(".")[0] in SDK_PYTHONS:
         return f"{python} -m pip install {SDK_WORDS}; or {ANOTHER_PYTHON}"
-    has = f"hud needs Python 3.11 or 3.12, and this is {version}: " if version else ""
+    has = f"hud needs Python {' or '.join(SDK_PYTHONS)}, and this is {version}: " if version else ""
     make = f"python3.11 -m venv .venv && .venv/bin/pip install {SDK_WORDS}"
     return f"{has}beside the environment, {make}; or {ANOTHER_PYTHON}"
 
@@ -241,6 +247,7 @@ class WorkerProcess:
                 return await self.call("hello")
         except WorkerGone as error:
             await self.kill()
+            await self._refuse_version()
             lines = [line for line in tail(self.setting.log, 2000).splitlines() if line.strip()]
             last = f": {one_line(lines[-1], 300)}" if lines else ""
             raise WorkerGone(f"{found.python} ({found.why}): {error.message}{last}") from error
@@ -250,6 +257,43 @@ class WorkerProcess:
             failure = error.failure if isinstance(error, EnvironmentFailed) else {}
             hint = how_to_get_the_sdk(found.python, failure.get("python"))
             raise EnvironmentFailed({"type": "NoSDK", "message": what}, hint) from error
+
+    async def _refuse_version(self) -> None:
+        """Of an interpreter that ran no worker. Raises EnvironmentFailed: it is too old for the
+        worker to say so itself, or no Python."""
+        found = self.setting.interpreter
+        version = await self._version()
+        if version is not None and tuple(map(int, version.split("."))) >= OLDEST:
+            return
+        why = "it is no Python" if version is None else f"it is Python {version}"
+        what = f"{found.python} ({found.why}) has no usable hud: {why}"
+        hint = how_to_get_the_sdk(found.python, version)
+        raise EnvironmentFailed({"type": "NoSDK", "message": what, "python": version}, hint)
+
+    async def _version(self) -> str | None:
+        """The interpreter's version, e.g. 3.8.18; None if it tells none. Any Python understands
+        the question."""
+        found = self.setting.interpreter
+        asked = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+        process = await create_subprocess_exec(
+            *found.before,
+            *(found.python, "-c", asked),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            env=dict(self.setting.variables),
+            cwd=self.setting.directory,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(VERSION_S):
+                said, _ = await process.communicate()
+        except TimeoutError:
+            return None
+        finally:
+            self._end_group(process)
+        match = VERSION.fullmatch(said.decode("utf-8", "replace").strip())
+        return match[0] if match else None
 
     def words(self) -> list[str]:
         found = self.setting.interpreter

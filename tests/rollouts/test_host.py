@@ -13,7 +13,15 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.rollouts.host import LAST_MESSAGES, keep_endings_out_of_the_log
-from hud_tui.rollouts.process import SDK, find_interpreter, how_to_get_the_sdk
+from hud_tui.rollouts.process import (
+    SDK,
+    EnvironmentFailed,
+    Interpreter,
+    Setting,
+    WorkerProcess,
+    find_interpreter,
+    how_to_get_the_sdk,
+)
 from hud_tui.rollouts.run_files import OPTIONS, Option, Options
 from hud_tui.rollouts.watched import failure_of, failure_text
 from hud_tui.rollouts.worker import Worker, not_served, probe
@@ -108,6 +116,34 @@ def test_how_to_get_the_sdk() -> None:
         ("3.11.7", "or in Launch the row python"),
     ):
         assert how_to_get_the_sdk("/opt/python", version).find(said) >= 0
+
+
+OLD = """#!/bin/sh
+case "$1" in -P) echo "Unknown option: -P" >&2; exit 2;; esac
+echo {said}
+"""
+"""A Python that is older than the worker's flags."""
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "hint"),
+    [
+        ("3.8.18", "it is Python 3.8.18", "hud needs Python 3.11 or 3.12, and this is 3.8.18"),
+        ("2.7.18", "it is Python 2.7.18", "hud needs Python 3.11 or 3.12, and this is 2.7.18"),
+        ("hello", "it is no Python", "python3.11 -m venv .venv"),
+    ],
+)
+async def test_an_interpreter_that_is_too_old_says_which_it_takes(
+    tmp_path: Path, said: str, why: str, hint: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(OLD.format(said=said))
+    python.chmod(0o755)
+    setting = Setting(Interpreter(str(python), "--python"), {}, tmp_path, tmp_path / "log")
+    with pytest.raises(EnvironmentFailed) as caught:
+        await WorkerProcess(setting).start()
+    assert caught.value.message == f"{python} (--python) has no usable hud: {why}"
+    assert caught.value.hint.find(hint) >= 0
 
 
 def test_the_extra_has_what_the_hint_names() -> None:
