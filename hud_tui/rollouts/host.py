@@ -37,10 +37,11 @@ from hud_tui.rollouts.watched import (
     ended_by,
     exit_code,
     is_own,
+    mend_messages,
     place_in_stack,
     process_ended,
-    redact,
     root_of,
+    sendable,
     watch,
 )
 
@@ -404,7 +405,7 @@ class Host:
         if len(child.unprinted) > LINE or (not data and child.unprinted):
             lines, child.unprinted = [*lines, child.unprinted], b""
         for line in lines:
-            text = redact(line.decode("utf-8", "replace"))[:LINE]
+            text = sendable(line.decode("utf-8", "replace"))[:LINE]
             child.tail.append(text)
             self._log.add(f"{child.label} | {text}" if child.label else text)
 
@@ -645,4 +646,5 @@ def _append(path: str) -> int:
 def main(source: str, log: str) -> None:
     """Fork as the worker requests, until it exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    mend_messages()
     Host(source, log).run()

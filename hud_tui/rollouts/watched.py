@@ -1,5 +1,6 @@
 """What the user's code does in a rollout, and what is said when it fails: phase, file, line and the
-user's part of the traceback, with the values of secret variables replaced.
+user's part of the traceback, with the values of secret variables replaced, and text that cannot be
+sent made visible.
 
 Imported where the environment runs, so it uses the standard library alone.
 """
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import faulthandler
 import inspect
+import json
 import os
 import re
 import signal
@@ -47,23 +49,57 @@ _SECRET_VALUES = [
 ]
 
 
-def redact(value: Any) -> Any:
-    """The value, with secrets replaced in every text in it."""
-    if not _SECRET_VALUES:
-        return value
+LONE = re.compile("[\ud800-\udfff]")
+"""Surrogates without their other half, which Python's text may have and UTF-8 has not."""
+
+
+def sendable(value: Any) -> Any:
+    """The value as it may leave a rollout: in every text in it secrets are replaced, and lone
+    surrogates made visible, because what cannot be sent is waited for."""
     if isinstance(value, str):
-        for secret, name in _SECRET_VALUES:
-            value = value.replace(secret, name)
-        return value
+        return _sendable_text(value)
     if isinstance(value, dict):
-        return {redact(key): redact(one) for key, one in value.items()}
+        return {sendable(key): sendable(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [redact(one) for one in value]
+        return [sendable(one) for one in value]
     if hasattr(value, "model_dump") and hasattr(type(value), "model_validate"):
         dumped = value.model_dump()
-        cleaned = redact(dumped)
+        cleaned = sendable(dumped)
         return value if cleaned == dumped else type(value).model_validate(cleaned)
     return value
+
+
+def _sendable_text(text: str) -> str:
+    for secret, name in _SECRET_VALUES:
+        text = text.replace(secret, name)
+    if text.isascii():
+        return text
+    return LONE.sub(lambda found: f"⟨{ord(found[0]):04X}⟩", text)
+
+
+def mend_messages() -> None:
+    """Let messages of MCP, such as a tool's result, be written and read if a text in them has a
+    lone surrogate. Else the one side drops the message, and the other waits for it."""
+    try:
+        from mcp.types import JSONRPCMessage
+    except ImportError:  # of a later SDK
+        return
+    write, read = JSONRPCMessage.model_dump_json, JSONRPCMessage.model_validate_json
+
+    def written(self: Any, **options: Any) -> str:
+        try:
+            return str(write(self, **options))
+        except ValueError:
+            return json.dumps(sendable(self.model_dump(mode="json", **options)))
+
+    def parsed(document: str | bytes, **options: Any) -> Any:
+        try:
+            return read(document, **options)
+        except ValueError:
+            return JSONRPCMessage.model_validate(sendable(json.loads(document)))
+
+    JSONRPCMessage.model_dump_json = written
+    JSONRPCMessage.model_validate_json = parsed
 
 
 def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
@@ -84,7 +120,7 @@ def failure_of(error: BaseException, source: str, phase: str) -> dict[str, Any]:
             file, line, function = error.filename, error.lineno, None
     elif isinstance(error, SystemExit):
         kind, message = "ProcessEnded", f"{phase}: {exited_with(exit_code(error))}"
-    failure: dict[str, Any] = redact(
+    failure: dict[str, Any] = sendable(
         {
             "phase": phase,
             "type": kind,
@@ -230,8 +266,8 @@ def _place_in(stack: Sequence[traceback.FrameSummary], source: str) -> dict[str,
     inner = stack[own[-1]]
     shown = "".join(traceback.format_list(stack[own[0] :]))
     place = {"file": inner.filename, "line": inner.lineno, "function": inner.name}
-    redacted: dict[str, Any] = redact({**place, "traceback": shown[-8 * LINE :]})
-    return redacted
+    placed: dict[str, Any] = sendable({**place, "traceback": shown[-8 * LINE :]})
+    return placed
 
 
 STACK_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
@@ -377,7 +413,7 @@ class Watched:
             wrong = wrong_type(prompt, "yield text, or a list of messages")
             self._refuse(f"the prompt is {wrong}")
         self._doing.enter(AGENT)
-        return redact(prompt)
+        return sendable(prompt)
 
     async def asend(self, answer: Any) -> Any:
         try:
@@ -388,7 +424,7 @@ class Watched:
             return {"score": 0.0, "info": {UNGRADED: f"{code.co_filename}:{code.co_firstlineno}"}}
         if wrong := wrong_grade(result):
             self._refuse(wrong)
-        return redact(finite(result))
+        return sendable(finite(result))
 
     async def aclose(self) -> None:
         with self._telling("teardown"):
@@ -410,9 +446,9 @@ class Watched:
             self._doing.report_error(error)
             if phase == "teardown":  # which the SDK drops
                 traceback.print_exc()
-            redacted = redact(str(error))
-            if redacted != str(error):
-                raise RuntimeError(redacted) from None
+            message = sendable(str(error))
+            if message != str(error):
+                raise RuntimeError(message) from None
             raise
 
 

@@ -32,14 +32,16 @@ from hud_tui.rollouts.watched import (
     ended_by,
     exited_with,
     failure_of,
+    mend_messages,
     process_ended,
-    redact,
+    sendable,
     watch,
 )
 
 try:
     from hud.agents import create_agent
     from hud.capabilities import MCPClient
+    from hud.clients import client as channel
     from hud.clients import connect
     from hud.environment import load_environment
     from hud.eval import (
@@ -519,19 +521,24 @@ class Worker:
             env = load_environment(Path(self._source), name=task.env)
         except BaseException as error:
             report({"failure": failure_of(error, self._source, "import")})
-            raise RuntimeError(redact(f"{type(error).__name__}: {error}")) from None
+            raise RuntimeError(sendable(f"{type(error).__name__}: {error}")) from None
         watch(env, Doing(self._source, report))
         return env
 
 
-def redact_tools() -> None:
-    """Let the model, and so the service, see no secret in what a tool says: an error may be one."""
-    call = MCPClient.call_tool
+def clean_what_is_received() -> None:
+    """Let the model, and so the service, see of an environment only what may be sent: no secret in
+    what a tool says, as an error may be one; and no text that a request cannot have."""
+    mend_messages()
+    call, read = MCPClient.call_tool, channel.read_frame
 
-    async def redacted(self: Any, name: str, arguments: dict[str, Any]) -> Any:
-        return redact(await call(self, name, arguments))
+    async def called(self: Any, name: str, arguments: dict[str, Any]) -> Any:
+        return sendable(await call(self, name, arguments))
 
-    MCPClient.call_tool = redacted
+    async def frame(*given: Any, **options: Any) -> Any:
+        return sendable(await read(*given, **options))
+
+    MCPClient.call_tool, channel.read_frame = called, frame
 
 
 def summary(run: Any, trace_id: str) -> dict[str, Any]:
@@ -546,7 +553,7 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
     calls = sum(len(getattr(step, "tool_calls", ())) for step in steps)
     is_elsewhere = not steps and str(run.runtime or "").startswith("hud://")
     evaluation = run.evaluation
-    found: dict[str, Any] = redact(
+    found: dict[str, Any] = sendable(
         {
             "trace_id": trace_id,
             "reward": run.reward,
@@ -559,10 +566,10 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
             "content": (run.trace.content or "")[:LINE],
             "subscores": evaluation.get("subscores"),
             "info": evaluation.get("info"),
-            "samples": [one.model_dump(mode="json", exclude_none=True) for one in samples],
         }
     )
-    return found
+    tokens = [one.model_dump(mode="json", exclude_none=True) for one in samples]
+    return found | {"samples": tokens}
 
 
 def error_of(run: Any) -> str | None:
@@ -585,7 +592,7 @@ def main() -> None:
     os.dup2(2, 1)  # anything printed goes to the log
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     if missing is None:
-        redact_tools()
+        clean_what_is_received()
     asyncio.run(Worker(answers).run())
     if missing is None:
         flush(timeout=30.0)

@@ -260,8 +260,10 @@ class _TextForm:
         return choice
 
     def pieces(self, number: int, sampled: Sampled) -> Iterator[dict[str, Any]]:
-        """What each token adds; the last piece has the finish reason."""
-        pieces = _split(self._answered.tokens, sampled.tokens, self._answered.text(sampled))
+        """What each token adds; the last piece, the only one without tokens, has the finish
+        reason."""
+        text = self._answered.text(sampled)
+        pieces = _split(self._answered.tokens, sampled.tokens, text) or [text]
         offset = 0
         for place, (start, end) in enumerate(_spans(pieces, len(sampled.tokens))):
             is_last = end == len(sampled.tokens)
@@ -405,7 +407,8 @@ async def complete(
     Raises:
         Refused: 404, no such model or checkpoint; 410, the checkpoint has expired; 400, an
             unsupported or unreadable parameter, or a prompt beyond the context (code
-            ``context_length_exceeded``).
+            ``context_length_exceeded``), except in a rollout that has turns already: there it is
+            an empty answer that ends by length.
         EngineLost: The engine stopped repeatedly.
     """
     check(parts, body)
@@ -414,8 +417,11 @@ async def complete(
     base, tokens = parts.base(model), await parts.tokenizer(model)
     node = await _node(parts, model, body.checkpoint)
     prompts = [prompt_ids(body, tokens)] if isinstance(body, Chat) else text_prompts(body, tokens)
-    requests = [one for ids in prompts for one in _requests(body, ids, base, tokens)]
     started_at = now()
+    if max(map(len, prompts)) >= base.context and await _is_later_turn(parts, kept_as):
+        none = [Sampled([], [], "length") for _ in prompts for _ in range(body.n or 1)]
+        return Answered(model, node, body, tokens, prompts, none, started_at)
+    requests = [one for ids in prompts for one in _requests(body, ids, base, tokens)]
     sampled = await _sample(parts, model, node, body.checkpoint is not None, requests)
     answered = Answered(model, node, body, tokens, prompts, sampled, started_at)
     for number, one in enumerate(sampled):
@@ -424,6 +430,12 @@ async def complete(
     if kept_as is not None and len(sampled) == 1:
         await parts.store.write(traces.record_turn, kept_as, _turn(answered))
     return answered
+
+
+async def _is_later_turn(parts: ServiceContext, trace_id: str | None) -> bool:
+    """Whether a rollout has turns already. One whose context is full by now ends by length, and its
+    reward counts; a task whose first prompt does not fit is an error."""
+    return trace_id is not None and bool(await parts.store.read(traces.turns_of, trace_id))
 
 
 def _shown(value: Any) -> str:

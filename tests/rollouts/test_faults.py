@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from math import inf, nan
 from pathlib import Path
 from subprocess import run
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import RootModel
 
 from hud_tui.rollouts.environment import Trial
 from hud_tui.rollouts.host import _row
-from hud_tui.rollouts.watched import Doing, Watched
+from hud_tui.rollouts.watched import Doing, Watched, mend_messages
 from hud_tui.rollouts.worker import _ended
 from tests.conftest import PATIENCE_S
 
@@ -409,3 +411,44 @@ async def test_what_is_not_finite_beside_a_reward_is_left_out() -> None:
 
     grade = await _graded(template())
     assert grade == {"score": 0.5, "info": {"loss": None, "each": [1.0, None]}}
+
+
+LONE = "a lone \ud800 surrogate"
+SHOWN = "a lone ⟨D800⟩ surrogate"
+
+
+async def test_text_that_cannot_be_sent_is_made_visible_wherever_it_comes_from() -> None:
+    async def template() -> AsyncIterator[object]:
+        yield [{"role": "user", "content": LONE}]
+        yield {"score": 0.5, "info": {LONE: [LONE, "\U0001f600"]}}
+
+    told: list[dict[str, Any]] = []
+    made = Watched(template(), Doing(__file__, told.append))
+    assert await anext(made) == [{"role": "user", "content": SHOWN}]
+    assert await made.asend("x") == {"score": 0.5, "info": {SHOWN: [SHOWN, "\U0001f600"]}}
+
+    async def fails() -> AsyncIterator[object]:
+        raise ValueError(LONE)
+        yield
+
+    with pytest.raises(RuntimeError, match=SHOWN):
+        await anext(Watched(fails(), Doing(__file__, told.append)))
+    assert told[-1]["failure"]["message"] == SHOWN
+
+
+def test_a_message_of_a_tool_that_cannot_be_sent_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    class JSONRPCMessage(RootModel[dict[str, Any]]):
+        """As of the package mcp, which only an environment's interpreter has."""
+
+    monkeypatch.setitem(sys.modules, "mcp.types", SimpleNamespace(JSONRPCMessage=JSONRPCMessage))
+    message = JSONRPCMessage({"id": 1, "result": LONE})
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        message.model_dump_json()
+    mend_messages()
+    sent = message.model_dump_json(by_alias=True, exclude_none=True)
+    assert json.loads(sent) == {"id": 1, "result": SHOWN}
+    escaped = json.dumps({"id": 1, "result": LONE})
+    assert JSONRPCMessage.model_validate_json(escaped).root["result"] == SHOWN
+    assert JSONRPCMessage({"id": 2}).model_dump_json() == '{"id":2}'
+    with pytest.raises(ValueError):  # noqa: PT011  (of either parser)
+        JSONRPCMessage.model_validate_json("{")

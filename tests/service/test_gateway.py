@@ -270,6 +270,38 @@ async def test_a_prompt_must_fit_and_a_trace_id_be_one(http: AsyncClient) -> Non
     assert (odd.status_code, "Trace-Id" in detail(odd)) == (400, True)
 
 
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_rollout_whose_context_is_full_ends_by_length(
+    http: AsyncClient, streams: bool
+) -> None:
+    model, headers = await fork(http), {"Trace-Id": uuid4().hex}
+    begun = await chat(http, model["id"], headers=headers, return_token_ids=True)
+    first = begun["choices"][0]
+    later = {
+        "messages": [
+            {"role": "user", "content": QUESTION},
+            {"role": "assistant", "content": first["message"]["content"]},
+            {"role": "user", "content": "x" * 200},
+        ],
+        "prompt_token_ids": first["prompt_token_ids"] + first["token_ids"],
+        "continuation_from": 2,
+        "return_token_ids": True,
+    }
+    if streams:
+        *_, last = await streamed(http, model=model["id"], headers=headers, **later)
+        assert last["choices"][0]["finish_reason"] == "length"
+    else:
+        [choice] = (await chat(http, model["id"], headers=headers, **later))["choices"]
+        assert (choice["finish_reason"], choice["token_ids"]) == ("length", [])
+        assert choice["message"] == {"role": "assistant", "content": ""}
+        assert choice["logprobs"] == {"content": []}
+    for others in ({}, {"Trace-Id": uuid4().hex}):  # a loop of their own; a task that is too long
+        refused = await ask(http, model["id"], headers=others, **later)
+        assert refused.json()["error"]["code"] == "context_length_exceeded"
+    kinds = [event["kind"] for event in await conversation(http, headers["Trace-Id"])]
+    assert kinds == ["user_message", "agent_message"], "no turn without a token"
+
+
 async def test_a_turn_asked_again_counts_once(http: AsyncClient) -> None:
     model, headers = await fork(http), {"Trace-Id": uuid4().hex}
     for seed in (1, 2):

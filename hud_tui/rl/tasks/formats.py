@@ -215,13 +215,9 @@ def rows_of(name: str, text: str) -> Iterator[Placed]:
     if is_list and not named:
         return _list(name, parser, start)
     line, value = LINE.search(text, start), parser.value(start)
-    is_alone = value.end > 0 and parser.skip(value.end) == len(text)
+    is_document = value.end > 0 and parser.skip(value.end) == len(text)
     is_in_a_line = line is None or 0 < value.end <= line.end()
-    if named:
-        is_lines = is_in_a_line or not is_alone
-    else:
-        is_lines = is_in_a_line and not is_alone
-    if is_lines:
+    if (named and not is_document) or (is_in_a_line and (named or not is_document)):
         return _lines(name, text)
     return _list(name, parser, start) if is_list else _document(name, parser, value)
 

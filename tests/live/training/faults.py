@@ -13,8 +13,12 @@ from hud.graders import EvaluationResult
 
 env = Environment(name="faults")
 tools = FastMCP(name="faults-tools")
-fault = {"when": "", "kind": ""}
+fault = {"when": "", "kind": "", "said": ""}
 """Of this rollout: every rollout has a process of its own."""
+
+
+LONE = chr(0xD800)
+"""A lone surrogate, which no request can carry."""
 
 
 async def do(phase: str) -> None:
@@ -26,7 +30,9 @@ async def do(phase: str) -> None:
 async def plus(a: int, b: int) -> str:
     """Add two numbers."""
     await do("tool call")
-    return str(a + b)
+    if fault["said"] == "in an error":
+        raise ValueError(LONE)
+    return str(a + b) + {"by a tool": LONE, "at length": 40_000 * "more "}.get(fault["said"], "")
 
 
 @tools.tool
@@ -105,6 +111,13 @@ async def told_of_nothing_finite(loss: float | None = nan):
     yield EvaluationResult(reward=0.5, info={"loss": loss, "each": [nan, inf, None, "text"]})
 
 
+@env.template()
+async def unusual(said: str):
+    fault["said"] = said
+    yield f"Use the plus tool to add 3 and 4, then say the number.{LONE * (said == 'in a prompt')}"
+    yield EvaluationResult(reward=varied(0.5), info={"said": LONE * (said == "in info")})
+
+
 WRONG = {"nan": nan, "infinite": -inf, "nothing": None, "text": "0.5", "dict": {"reward": 1.0}}
 
 
@@ -124,4 +137,6 @@ tasks += [
 tasks += [named(goes_wrong(when="shutdown", kind=kind), kind) for kind in ("raises", "spins")]
 tasks += [named(graded(what=what), f"graded: {what}") for what in WRONG]
 tasks += [named(prompted(what=what), f"prompted: {what}") for what in ("nan", "infinite")]
+SAID = ("by a tool", "in an error", "in a prompt", "in info", "at length")
+tasks += [named(unusual(said=said), f"said {said}") for said in SAID]
 tasks += [named(told_of_nothing_finite(), "told of nothing finite")]
