@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from math import inf, isfinite
 from shlex import quote
+from typing import Any
 
 # Ages in at most five characters.
 
@@ -186,6 +187,16 @@ def pictures(text: str) -> list[str]:
 def has_surrogate(text: str) -> bool:
     """Whether the text contains a lone surrogate, which UTF-8 cannot encode."""
     return _SURROGATE.search(text) is not None
+
+
+def with_text(value: Any) -> Any:
+    """A JSON value with the lone surrogates in its texts made visible. An escape within JSON brings
+    them past every decoder, and then they can be neither stored nor sent."""
+    if isinstance(value, str):
+        return _SURROGATE.sub(_picture, value)
+    if isinstance(value, dict):
+        return {with_text(key): with_text(part) for key, part in value.items()}
+    return [with_text(part) for part in value] if isinstance(value, list) else value
 
 
 def _picture(match: re.Match[str]) -> str:

@@ -1,9 +1,13 @@
 """Jobs and traces that a client reports, and reading them back."""
 
+import json
+import re
 from uuid import UUID, uuid4
 
+import pytest
 from httpx import AsyncClient
 
+from hud_tui.service.app import AREAS
 from hud_tui.wire import Job, Page, Trace
 from hud_tui.wire_training import TraceEvents
 from tests.conftest import fork
@@ -64,6 +68,29 @@ async def test_spans_tell_the_conversation(http: AsyncClient) -> None:
     later = (await http.get(f"/v2/trace/{trace}/events?since_seq=3")).json()["events"]
     assert [event["seq"] for event in later] == [4]
     assert (await http.get(f"/v2/trace/{trace}/events?since_seq=x")).status_code == 422
+
+
+async def test_text_within_text_that_no_answer_can_have_is_made_visible(http: AsyncClient) -> None:
+    trace = uuid4().hex
+    payload = json.dumps({"content": "a lone \ud800 surrogate", "\udfff": [1]})
+    await report(http, trace, {**span(1, "step.agent", {}), "attributes": {"hud.payload": payload}})
+    await leave(http, trace, 1.0)
+    [event] = await conversation(http, trace)
+    assert event["text"] == "a lone ⟨D800⟩ surrogate"
+
+
+@pytest.mark.parametrize("lone", [b'"\\ud800"', b'"\xed\xa0\x80"'], ids=["escaped", "as bytes"])
+async def test_a_body_with_a_lone_surrogate_is_refused_wherever_it_is_sent(
+    http: AsyncClient, lone: bytes
+) -> None:
+    for route in (route for area in AREAS for route in area.ROUTES):
+        path = re.sub(r"{[^}]*}", uuid4().hex, route.path)
+        for method in route.methods & {"POST", "PUT", "PATCH", "DELETE"}:
+            for body in (lone, b'{"model": %b}' % lone, b"{%b: 1}" % lone):
+                answer = await http.request(method, path, content=body)
+                assert answer.status_code < 500, (method, path, answer.text)
+    answer = await http.post("/chat/completions", content=b'{"model": %b}' % lone)
+    assert (answer.status_code, "not JSON" in answer.json()["detail"]) == (400, True)
 
 
 async def test_an_image_in_a_span_is_told_as_a_line(http: AsyncClient) -> None:

@@ -12,6 +12,7 @@ import orjson
 from pydantic import ValidationError
 
 from hud_tui.events import RolloutDone
+from hud_tui.rl.text import with_text
 from hud_tui.service.http import now
 from hud_tui.service.store import checkpoints, events
 from hud_tui.service.store.db import Db, damaged_row, insert_all, one
@@ -397,7 +398,7 @@ def payload(span: dict[str, Any]) -> dict[str, Any]:
     found = attributes.get("hud.payload") if isinstance(attributes, dict) else None
     if isinstance(found, str):
         try:
-            found = json.loads(found)
-        except json.JSONDecodeError:
+            found = with_text(json.loads(found))
+        except (ValueError, RecursionError):
             return {}
     return found if isinstance(found, dict) else {}

@@ -204,6 +204,8 @@ def test_templates_get_arguments_as_objects_and_a_tokenizer_reads_their_calls() 
     function = {"name": "plus", "arguments": '{"x": 2}'}
     call = {"id": "1", "type": "function", "function": function}
     assert with_arguments(call)["function"] == {"name": "plus", "arguments": {"x": 2}}
+    lone = with_arguments({"function": {"arguments": '{"x": ["\\ud800", "\\ud83d\\ude00"]}'}})
+    assert lone["function"]["arguments"] == {"x": ["⟨D800⟩", "\U0001f600"]}, "no tokenizer takes it"
     for odd in ("x", {}, {"function": 3}, {"function": {"arguments": "{oops"}}):
         assert with_arguments(odd) == odd
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hud_tui.rl.text import with_text
 from hud_tui.service.engines.base import NO_OPTIONS, Call, EngineError
 from hud_tui.settings import model_files
 
@@ -43,7 +44,7 @@ def with_arguments(call: Any) -> Any:
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
     try:
-        read = json.loads(function["arguments"] or "{}")
+        read = with_text(json.loads(function["arguments"] or "{}"))
     except (ValueError, RecursionError):
         return call
     return {**call, "function": {**function, "arguments": read}}
