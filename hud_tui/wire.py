@@ -704,6 +704,9 @@ class TraceEnter(OpenRequest):
     task_slug: str | None = None
     model: str | None = None
     parent_trace_id: str | None = None
+    step: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    """Embedded, as is `attempt`: in a run that a client drives, as in `Trace`."""
+    attempt: int | None = Field(default=None, ge=1, le=1_000_000_000)
 
 
 class TraceExit(OpenRequest):

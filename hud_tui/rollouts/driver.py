@@ -422,6 +422,8 @@ class Driver:
     async def _group(self, task: Task, place: Mapping[str, Any]) -> None:
         """Sample one group, repeatedly if the policy says so, and store it."""
         request = rollout_of(self._order, self._order.job_id, task, self._group_size)
+        if self._is_known:  # each rollout says it itself: a report may come later than the rollout
+            request["entered"] = {"step": self._state.step + 1, "attempt": place["attempt"]}
         for _ in range(RESAMPLED if self._order.failed == "resample" else 1):
             runs = (await self._call_worker(request))["runs"]
             if any(run["error"] is not None for run in runs):

@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from math import isfinite
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -55,6 +56,7 @@ try:
         Task,
         rollout,
     )
+    from hud.eval import job as reports
     from hud.telemetry import flush
     from hud.telemetry.context import get_current_trace_id, set_trace_context
     from hud.version import __version__ as hud_version
@@ -452,6 +454,7 @@ class Worker:
     ) -> Any:
         timeout, job_id = request["timeout"], request["job_id"]
         ids = {"job_id": job_id, "group_id": group_id, "trace_id": trace_id}
+        ENTERED.set(request.get("entered"))
         provider = self._provider(request["runtime"])
         asking = asyncio.get_running_loop().call_later(timeout * 0.98, self._ask_where, trace_id)
         try:
@@ -541,6 +544,21 @@ def clean_what_is_received() -> None:
     MCPClient.call_tool, channel.read_frame = called, frame
 
 
+ENTERED: ContextVar[dict[str, Any] | None] = ContextVar("entered", default=None)
+"""What the present rollout says to the service as it begins, beside what the SDK says."""
+
+
+def say_more_on_entering() -> None:
+    """Let each rollout's report of its beginning say which step and attempt it is made for."""
+    report = reports._report
+
+    async def reported(path: str, payload: dict[str, Any]) -> None:
+        is_entering = path.startswith("/trace/") and path.endswith("/enter") and "/job/" not in path
+        await report(path, payload | (ENTERED.get() or {} if is_entering else {}))
+
+    reports._report = reported
+
+
 def summary(run: Any, trace_id: str) -> dict[str, Any]:
     """A finished rollout: its reward with its parts, and its turns' tokens.
 
@@ -593,6 +611,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     if missing is None:
         clean_what_is_received()
+        say_more_on_entering()
     asyncio.run(Worker(answers).run())
     if missing is None:
         flush(timeout=30.0)

@@ -55,6 +55,7 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
     while args.get("fault") == "wait" and not GO[-1].exists():
         sleep(0.02)
     entered = {"job_id": request["job_id"], "group_id": group_id, "task_slug": task["slug"]}
+    entered |= request.get("entered", {})
     post(f"{api}/v2/trace/{trace_id}/enter", {**entered, "model": request["model"]})
     asked = {
         "model": request["model"],

@@ -14,6 +14,7 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudNotFound, HudUnclear, HudUnreachable
+from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rollouts import driver as driver_module
 from hud_tui.rollouts.control import status_from_files
 from hud_tui.rollouts.process import WorkerProcess
@@ -120,6 +121,18 @@ async def test_others_are_refused_cancel_is_heard_and_resume_goes_on_with_an_edi
     folder.save_order(order.model_copy(update={"parameters": parameters}))
     assert await driven.drive(folder) == "succeeded"
     await driven.check(taken + 2)
+
+
+async def test_each_rollout_says_its_attempt_however_late_a_report_comes(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "BEAT_S", 10 * PATIENCE_S)
+    folder = driven.begin([{"args": {"a": 1, "b": b, "fault": "error"}} for b in (1, 2, 3)])
+    for attempts in ({1, 2, 3}, {1, 2, 3, 4, 5, 6}):  # then it is resumed
+        assert await driven.drive(folder) == "failed"
+        traces = await driven.client.job_traces(folder.order().job_id)
+        assert {(trace.step, trace.attempt) for trace in traces} == {(1, n) for n in attempts}
+        assert [len(group.rollouts) for group in rollout_groups(traces)] == [4] * 3 * len(attempts)
 
 
 async def test_rollouts_that_nobody_makes_any_more_are_cancelled(driven: Driven) -> None:

@@ -164,11 +164,12 @@ def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
         " parent_trace_id = coalesce(?, parent_trace_id) WHERE id = ?",
         (job_id, body.task_slug, body.group_id, body.model, body.parent_trace_id, trace_id),
     )
-    db.execute(  # in a run that a client drives, it belongs to the next step
-        "UPDATE trace SET (step, attempt) = (SELECT step + 1, attempt FROM job WHERE id = :job)"
+    db.execute(  # in a run that a client drives, it belongs to a step: the next one unless it says
+        "UPDATE trace SET (step, attempt) ="
+        " (SELECT coalesce(:step, step + 1), coalesce(:attempt, attempt) FROM job WHERE id = :job)"
         " WHERE id = :id AND step IS NULL"
         " AND EXISTS (SELECT 1 FROM job WHERE id = :job AND driver IS NOT NULL)",
-        {"job": job_id, "id": trace_id},
+        {"job": job_id, "id": trace_id, "step": body.step, "attempt": body.attempt},
     )
 
 
