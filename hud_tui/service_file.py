@@ -49,6 +49,8 @@ class ServiceReady(Response):
     telemetry_url: str
     pid: int
     data_dir: str
+    data_id: str = ""
+    """Id of the data directory, wherever it lies; empty if an older version serves it."""
     version: str = ""
     """Of the hud-tui that serves; empty for those that do not say it."""
     build: str = ""

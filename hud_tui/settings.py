@@ -388,7 +388,10 @@ def _is_web(url: str) -> bool:
 
 def is_loopback(url: str) -> bool:
     """Whether a URL's host is this machine."""
-    host = urlsplit(url).hostname or ""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -64,6 +64,8 @@ class Identity(Response):
     version: str = ""
     """Embedded: version of the service, and digest of its files."""
     build: str = ""
+    data_id: str | None = None
+    """Embedded: id of the data directory, by which its service is known wherever it runs."""
 
 
 # Checkpoints, evaluations, and the head.

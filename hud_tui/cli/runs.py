@@ -562,8 +562,9 @@ def sweep(args: argparse.Namespace) -> int:
 async def _steer(
     client: HudClient, args: argparse.Namespace, found: Sweep, files: SweepFiles
 ) -> int:
-    if found.service != client.settings.api_url and not client.settings.local:
+    if not await client.is_of(found.service):
         where = one_line(found.service, 100)
+        where = where if "://" in where else f"the service of another data directory ({where})"
         raise HudUsage(f"{found.name} was started on {where}", "connect to that service")
     if args.cancel or args.resume:
         require_consent(args, client)
@@ -595,12 +596,12 @@ def _refreshed_all(args: argparse.Namespace, known: Sequence[Sweep]) -> Sequence
 
     async def work(client: HudClient, args: argparse.Namespace) -> int:
         found.extend(
-            [await refreshed(client, one) if is_here(client, one) else one for one in known]
+            [
+                await refreshed(client, one) if await client.is_of(one.service) else one
+                for one in known
+            ]
         )
         return 0
-
-    def is_here(client: HudClient, one: Sweep) -> bool:
-        return client.settings.local or one.service == client.settings.api_url
 
     found: list[Sweep] = []
     if all(member.ended for one in known for member in one.members):

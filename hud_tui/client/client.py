@@ -23,7 +23,7 @@ from hud_tui.rl.names import find_job as find_among
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.text import one_line
-from hud_tui.settings import Settings
+from hud_tui.settings import Settings, is_loopback
 from hud_tui.wire import (
     CancelJob,
     CancelJobResult,
@@ -275,6 +275,7 @@ class HudClient:
         """
         self.settings = settings
         self.wire = Connection(settings, transport, guard or Guard(), observe)
+        self._service_id: str | None = None
         self._trees: dict[str, TreeReader] = {}
         """By model id, most recently read last."""
 
@@ -342,6 +343,24 @@ class HudClient:
     async def whoami(self) -> Identity:
         """The owner of the key."""
         return await self.wire.get(self.api("/v2/auth/me"), Identity)
+
+    async def service_id(self) -> str:
+        """What the service is known by on disk: the id of the embedded one's data directory, at
+        whatever address it is served; else its URL. Raises HudError: it does not answer."""
+        if self._service_id is None:
+            try:
+                identity: Identity | None = await self.whoami()
+            except HudNotFound:
+                identity = None
+            self._service_id = (identity and identity.data_id) or self.settings.api_url
+        return self._service_id
+
+    async def is_of(self, service: str) -> bool:
+        """Whether what is stored under a service's name is of this one. Older files have its URL,
+        which says nothing of an embedded one: its port changes."""
+        if service == self.settings.api_url or (self.settings.local and is_loopback(service)):
+            return True
+        return service == await self.service_id()
 
     async def models(self) -> list[Model]:
         """The whole catalog, all pages."""

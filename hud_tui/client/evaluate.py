@@ -108,7 +108,7 @@ class Evaluations:
         """
         self._roll_out = roll_out
         self._client = client
-        self._files = _Files(client.settings.api_url, folder)
+        self._files = _Files(client, folder)
         self._differences: dict[tuple[str, str], Difference | None] = {}
         """By the ids of both evaluations."""
         self._offered: bool | None = None
@@ -120,7 +120,7 @@ class Evaluations:
         Raises:
             HudError: The service does not answer.
         """
-        stored = {one.id: one for one in self._files.of_model(model.id)}
+        stored = {one.id: one for one in await self._files.of_model(model.id)}
         made = [one for one in await self._listed(model.id) or () if one.id not in stored]
         return sorted([*made, *stored.values()], key=lambda one: seconds(one.created_at) or 0.0)
 
@@ -130,7 +130,7 @@ class Evaluations:
         Raises:
             HudNotFound: No such evaluation.
         """
-        stored = self._files.find(evaluation_id)
+        stored = await self._files.find(evaluation_id)
         if stored is not None:
             return stored.evaluation
         url = self._client.rl("/v1/evaluations/{}", evaluation_id)
@@ -157,7 +157,7 @@ class Evaluations:
     def is_made_here(self, evaluation_id: str) -> bool:
         """Whether this program makes its rollouts, so that it only continues while it is
         followed."""
-        return self._files.find(evaluation_id) is not None
+        return self._files.read(evaluation_id) is not None
 
     async def usual_tasks(self, model: Model) -> UsualTasks | None:
         """The default tasks of an evaluation: those of the model's latest run, or of the last
@@ -167,7 +167,7 @@ class Evaluations:
             HudError: The service does not answer.
         """
         if await self._listed(model.id) is None:
-            last = self._files.last(model.id)
+            last = await self._files.last(model.id)
             if last is None:
                 return None
             held = sum(task.heldout for task in read_rows(last.tasks))
@@ -256,12 +256,12 @@ class Evaluations:
         """
         is_offered = await self._listed(model.id) is not None
         if environment is not None:
-            begun = self._begin(model, body, called, environment)
+            begun = await self._begin(model, body, called, environment)
             self._log(begun, environment, source)
             return begun
         if is_offered:
             return await self._send(model, body, source)
-        return self._begin(model, body, called)
+        return await self._begin(model, body, called)
 
     async def _send(
         self, model: Model, body: SubmitEvaluation, source: TaskSource
@@ -287,7 +287,7 @@ class Evaluations:
         or cancelled early, the service is told to stop open rollouts; the evaluation can be
         resumed.
         """
-        stored = self._files.find(evaluation_id)
+        stored = await self._files.find(evaluation_id)
         if stored is not None:
             async with aclosing(self._make(stored)) as made:
                 async for evaluation in made:
@@ -302,12 +302,12 @@ class Evaluations:
 
     async def cancel(self, evaluation_id: str) -> None:
         """Stop it between two rollouts; finished rollouts are kept. No effect if it has ended."""
-        stored = self._files.find(evaluation_id)
+        stored = await self._files.find(evaluation_id)
         if stored is None or not has_ended(stored.evaluation.status):
             with suppress(*(() if stored is None else (HudNotFound,))):  # nothing may be sent yet
                 await self._client.cancel_job(evaluation_id)
         if stored is not None and not has_ended(stored.evaluation.status):
-            self._files.write(_ended(stored, "cancelled"))
+            await self._files.write(_ended(stored, "cancelled"))
 
     async def resume(self, evaluation_id: str) -> EvaluationJob:
         """Continue with the missing rollouts; if this program makes them, once it is followed.
@@ -317,12 +317,12 @@ class Evaluations:
             HudConflict: It is active, or no rollout is missing.
             HudUsage: No rollout is missing of an evaluation that this program makes.
         """
-        stored = self._files.find(evaluation_id)
+        stored = await self._files.find(evaluation_id)
         if stored is not None:
             if stored.evaluation.done >= stored.evaluation.total:
                 raise HudUsage(f"evaluation {evaluation_id}: nothing is left to sample")
             again = stored.changed(status="queued", error=None, finished_at=None)
-            self._files.write(again)
+            await self._files.write(again)
             return again.evaluation
         client = self._client
         url = client.rl("/v1/evaluations/{}/resume", evaluation_id)
@@ -357,7 +357,7 @@ class Evaluations:
         written = writing.begin(change, "PUT", url, json.dumps(body).encode(), "")
         writing.done(written, begun, "id", "")
 
-    def _begin(
+    async def _begin(
         self,
         model: Model,
         body: SubmitEvaluation,
@@ -365,7 +365,7 @@ class Evaluations:
         environment: Json | None = None,
     ) -> EvaluationJob:
         """Store a new evaluation. Raises HudUsage if it cannot be made."""
-        last = self._files.last(model.id) if body.tasks is None else None
+        last = await self._files.last(model.id) if body.tasks is None else None
         rows: Sequence[Json] | None = body.tasks
         if last is not None:
             rows, environment = last.tasks, last.environment
@@ -395,7 +395,7 @@ class Evaluations:
             parameters=asked.model_dump(exclude={"samples", "seed"}, exclude_none=True),
             created_at=_now(),
         )
-        self._files.write(_Stored(evaluation, [task.row() for task in tasks], environment))
+        await self._files.write(_Stored(evaluation, [task.row() for task in tasks], environment))
         return evaluation
 
     async def _make(self, stored: "_Stored") -> AsyncGenerator[EvaluationJob, None]:
@@ -412,7 +412,7 @@ class Evaluations:
                 async for now in progress:
                     took = spent + monotonic() - began
                     stored = _with(stored, _joined(made, now), status="running", seconds=took)
-                    self._files.write(stored)
+                    await self._files.write(stored)
                     yield stored.evaluation
                     trouble = now.trouble
         except HudError as error:
@@ -426,7 +426,7 @@ class Evaluations:
         yield stored.evaluation
 
     async def _end(self, stored: "_Stored") -> None:
-        self._files.write(stored)
+        await self._files.write(stored)
         await self._report(stored)
 
     async def _report(self, stored: "_Stored") -> None:
@@ -510,7 +510,7 @@ def _now() -> str:
 
 class _File(BaseModel):
     service: str
-    """URL of the service that has the model."""
+    """`HudClient.service_id` of the service that has the model."""
     evaluation: EvaluationJob
     tasks: list[Json]
     environment: Json | None = None
@@ -522,6 +522,8 @@ class _Stored:
     evaluation: EvaluationJob
     tasks: Sequence[Json]
     environment: Json | None = None
+    service: str = ""
+    """As in the file; empty before it is stored."""
 
     def changed(self, **fields: object) -> "_Stored":
         return replace(self, evaluation=self.evaluation.model_copy(update=fields))
@@ -562,38 +564,44 @@ def _over(stored: _Stored, trouble: str) -> _Stored:
 
 
 class _Files:
-    def __init__(self, service: str, folder: Callable[[], Path | None]) -> None:
-        self._service, self._folder = service, folder
+    def __init__(self, client: "HudClient", folder: Callable[[], Path | None]) -> None:
+        self._client, self._folder = client, folder
 
-    def find(self, evaluation_id: str) -> _Stored | None:
+    async def find(self, evaluation_id: str) -> _Stored | None:
         """An evaluation by its id; None if this program does not make it."""
-        if not all(one.isalnum() or one == "-" for one in evaluation_id):
+        stored = self.read(evaluation_id)
+        return stored if stored is not None and await self._client.is_of(stored.service) else None
+
+    def read(self, evaluation_id: str) -> _Stored | None:
+        """As `find`, of whichever service."""
+        folder = self._folder()
+        if folder is None or not all(one.isalnum() or one == "-" for one in evaluation_id):
             return None
-        folder = self._folder()
-        return None if folder is None else self._read(folder / f"{evaluation_id}.json")
+        return _read(folder / f"{evaluation_id}.json")
 
-    def of_model(self, model_id: str) -> list[EvaluationJob]:
+    async def of_model(self, model_id: str) -> list[EvaluationJob]:
         """All evaluations of a model, oldest first, without rewards by task."""
-        return [
-            one.evaluation.model_copy(update={"groups": []}) for one in self._of_model(model_id)
-        ]
+        stored = await self._of_model(model_id)
+        return [one.evaluation.model_copy(update={"groups": []}) for one in stored]
 
-    def last(self, model_id: str) -> _Stored | None:
+    async def last(self, model_id: str) -> _Stored | None:
         """The newest evaluation of a model; None without any."""
-        return next(reversed(self._of_model(model_id)), None)
+        return next(reversed(await self._of_model(model_id)), None)
 
-    def _of_model(self, model_id: str) -> list[_Stored]:
+    async def _of_model(self, model_id: str) -> list[_Stored]:
         folder = self._folder()
-        stored = (
-            self._read(file) for file in (folder.glob("*.json") if folder is not None else ())
-        )
+        stored = map(_read, folder.glob("*.json") if folder is not None else ())
         found = [one for one in stored if one and one.evaluation.model_id == model_id]
+        own = {
+            service: await self._client.is_of(service) for service in {one.service for one in found}
+        }
+        found = [one for one in found if own[one.service]]
         return sorted(found, key=lambda one: one.evaluation.created_at or "")
 
-    def write(self, stored: _Stored) -> None:
+    async def write(self, stored: _Stored) -> None:
         """Store an evaluation. Raises HudUsage if it cannot be written."""
         body = _File(
-            service=self._service,
+            service=stored.service or await self._client.service_id(),
             evaluation=stored.evaluation,
             tasks=list(stored.tasks),
             environment=stored.environment,
@@ -610,12 +618,11 @@ class _Files:
                 what, "check disk space and permissions, or use another --state-dir"
             ) from error
 
-    def _read(self, file: Path) -> _Stored | None:
-        """The evaluation in a file; None if the file is invalid or belongs to another service."""
-        try:
-            found = _File.model_validate_json(read_regular(file, MOST_BYTES))
-        except (OSError, ValueError, ValidationError):
-            return None
-        if found.service != self._service:
-            return None
-        return _Stored(found.evaluation, found.tasks, found.environment)
+
+def _read(file: Path) -> _Stored | None:
+    """The evaluation in a file; None if the file is invalid."""
+    try:
+        found = _File.model_validate_json(read_regular(file, MOST_BYTES))
+    except (OSError, ValueError, ValidationError):
+        return None
+    return _Stored(found.evaluation, found.tasks, found.environment, found.service)

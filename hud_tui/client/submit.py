@@ -292,7 +292,7 @@ async def plan_sweep(
     return Sweep(
         id=uuid4().hex,
         name=name,
-        service=client.settings.api_url,
+        service=await client.service_id(),
         model_id=model.id,
         model=model.model_name,
         checkpoint_id=start.ref,

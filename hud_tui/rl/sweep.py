@@ -89,7 +89,7 @@ class Sweep(BaseModel):
     id: str
     name: str
     service: str
-    """URL of the service."""
+    """Where it was started: id of the embedded service's data directory, or HUD's URL."""
     model_id: str
     """The model that the forks are made from."""
     model: str

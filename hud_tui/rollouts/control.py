@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from os.path import expanduser
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
@@ -17,8 +18,10 @@ from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.environment import check_source, setting_of
+from hud_tui.rollouts.process import python_at
 from hud_tui.rollouts.run_files import Order, RunFolder, known_runs, run_folder
 from hud_tui.service_file import daemon
+from hud_tui.settings import read_variables
 from hud_tui.storage import tail
 from hud_tui.wire import CancelJobResult, DriveReport, JobError, JobStatus, Model
 
@@ -57,10 +60,15 @@ def order_of(
     client: HudClient, model: Model, source: Path, chosen: Mapping[str, Any], **more: Any
 ) -> Order:
     """The order of a new run on an environment, with parameters by their wire names, and `more`
-    fields of the order. Raises HudUsage: a field is out of bounds."""
+    fields of the order. Its paths are absolute: whoever reads it works elsewhere. Raises HudUsage:
+    a field is out of bounds, or there is no such interpreter."""
     fields = {key: value for key, value in more.items() if value is not None}
-    if "tasks" in fields and Path(fields["tasks"]).exists():  # else it is the name of a taskset
-        fields["tasks"] = str(Path(fields["tasks"]).absolute())
+    if "tasks" in fields:
+        file = Path(expanduser(fields["tasks"])).absolute()
+        if file.exists():  # else it is the name of a taskset
+            fields["tasks"] = str(file)
+    if "python" in fields:
+        fields["python"] = python_at(fields["python"])
     try:
         return Order(
             job_id=str(uuid4()),
@@ -69,7 +77,7 @@ def order_of(
             model=model.model_name,
             mode=mode_of(client),
             data_dir=client.settings.data_dir,
-            source=str(source),
+            source=str(source.absolute()),
             parameters=parameters_of(model, chosen),
             **fields,
         )
@@ -86,7 +94,7 @@ async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
         HudError: It did not begin; the message ends with the driver's log.
     """
     folder = run_folder(state, order.job_id)
-    folder.begin(order)
+    folder.begin(order.model_copy(update={"service": await client.service_id()}))
     url = client.rl("/v1/training/jobs/{}/drive", order.job_id)
     body = json.dumps({"parameters": order.parameters, "options": order.flags}).encode()
     source = TaskSource(order.source, left_out=tuple(order.left_out))
@@ -105,7 +113,8 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
     """Start a driver, and wait until the service, or the run's state, shows that it works."""
     logged = len(tail(folder.driver_log))
     module = ["hud_tui.rollouts.driver", str(state), folder.path.name]
-    daemon(folder.driver_log, module).wait()
+    # HUD's variables may be set in a .env of the working directory, which is not the driver's
+    daemon(folder.driver_log, module, {} if client.settings.local else read_variables()).wait()
     until, job_id = monotonic() + START_S, folder.path.name
     while monotonic() < until:
         await asyncio.sleep(POLL_S)
@@ -129,6 +138,8 @@ async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobSta
     known = await client.known_job(job_id)
     if known is None:
         return status_from_files(client, folder)
+    if is_driven and known.status == "interrupted":  # the service restarted, and is told soon
+        return known.model_copy(update={"status": "running", "error": None})
     if is_driven or has_ended(known.status):
         return known
     own = status_from_files(client, folder)
@@ -218,13 +229,27 @@ async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatu
     if known.status == "succeeded":
         raise HudConflict(409, f"nothing to resume: run {job_id} has succeeded")
     client.wire.guard.check("resume")
-    order = folder.order()
+    order = await _order_here(client, folder)
     check_source(order.source)
     setting_of(order, client.settings, folder.environment_log)
     require_absent_run(client, state, order.model_id)
     folder.forget_cancel()
     folder.save(known.model_copy(update={"status": "queued"}))
     return await _drive(client, folder, state)
+
+
+async def _order_here(client: HudClient, folder: RunFolder) -> Order:
+    """A run's order, with the data directory where it lies now. Raises HudUsage: it is of another
+    service."""
+    order = folder.order()
+    if order.service and not await client.is_of(order.service):
+        where = order.data_dir if order.mode == "local" else order.service
+        message = f"run {order.job_id} was begun on another service: {one_line(where)}"
+        raise HudUsage(message, "connect to that service")
+    if order.mode == "local" and client.settings.data_dir not in ("", order.data_dir):
+        order = order.model_copy(update={"data_dir": client.settings.data_dir})
+        folder.save_order(order)
+    return order
 
 
 def require_absent_run(client: HudClient, state: Path, model_id: str) -> None:

@@ -98,7 +98,7 @@ def find_interpreter(source: Path, chosen: str | None, ours: str) -> Interpreter
     one with the SDK; `ours`, this program's own, is tried last. Raises HudUsage: the chosen one
     does not exist."""
     if chosen is not None:
-        return Interpreter(_python_of(chosen), "--python")
+        return Interpreter(python_at(chosen), "--python")
     without: Interpreter | None = None
     for directory in _directories(source):
         for name in (".venv", "venv"):
@@ -132,7 +132,9 @@ def _has_sdk(venv: Path) -> bool:
     return any(venv.glob("lib/python3*/site-packages/hud/__init__.py"))
 
 
-def _python_of(chosen: str) -> str:
+def python_at(chosen: str) -> str:
+    """The absolute path of an interpreter, given by its path or name, or by its virtual
+    environment. Raises HudUsage: there is none."""
     path = Path(chosen).expanduser()
     if path.is_dir():
         path = path / "bin" / "python"

@@ -156,7 +156,9 @@ class Order(Options):
     """Id of the head that it starts from, or ``base``; None on HUD, and in older files."""
     mode: Literal["local", "hud"]
     data_dir: str
-    """Data directory of the embedded service, with mode ``local``."""
+    """Data directory of the embedded service, with mode ``local``: where it was last."""
+    service: str = ""
+    """`HudClient.service_id` of the service; empty in older files."""
     source: str
     """The environment's file or directory, absolute."""
     parameters: dict[str, Any]

@@ -12,7 +12,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUnreachable
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.run_files import Order
-from hud_tui.service_file import alive, named, same_directory
+from hud_tui.service_file import ServiceReady, alive, named, same_directory
 from hud_tui.settings import Paths, local_settings, read_settings
 
 log = logging.getLogger("hud_tui.driver")
@@ -74,7 +74,14 @@ def connect_to(order: Order, paths: Paths) -> HudClient | None:
     if order.mode == "hud":
         return HudClient(read_settings(), None, None, observe)
     for _, ready in named(paths):
-        if same_directory(ready, Path(order.data_dir)) and alive(ready.pid):
+        if _serves(ready, order) and alive(ready.pid):
             settings = local_settings(ready.url, ready.api_key, ready.telemetry_url)
             return HudClient(settings, None, None, observe)
     return None
+
+
+def _serves(ready: ServiceReady, order: Order) -> bool:
+    """Whether a service has the order's data directory, which may have been moved."""
+    if ready.data_id and order.service and "://" not in order.service:
+        return ready.data_id == order.service
+    return same_directory(ready, Path(order.data_dir))

@@ -606,6 +606,7 @@ def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
         build=build.digest(),
         package=str(build.PACKAGE),
         began=time(),
+        data_id=service.id,
     )
 
 

@@ -32,11 +32,13 @@ class Service:
         self.evaluator = Evaluator(self.parts)
         self.api_key = ""
         """Known once started: read from the data directory, or created there."""
+        self.id = ""
+        """Id of the data directory; known once started."""
         self._engine = engine
 
     async def __aenter__(self) -> "Service":
         prepared = await asyncio.to_thread(prepare, self.data_dir)
-        self.api_key = prepared.key
+        self.api_key, self.id = prepared.key, prepared.id
         try:
             await self.parts.store.open(prepared.id)
             await asyncio.to_thread(mark, self.data_dir, prepared.id)

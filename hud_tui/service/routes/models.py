@@ -23,7 +23,7 @@ from hud_tui.service.http import (
     reply,
     window,
 )
-from hud_tui.service.routes import absent, find_model, parts_of, path
+from hud_tui.service.routes import absent, find_model, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.store import checkpoints, events, models
 from hud_tui.service.store.checkpoints import Node, Seen
@@ -40,7 +40,7 @@ FRESH_MOMENTS = "only its weights are kept: training from it starts with fresh A
 async def me(request: Request) -> Response:
     """There is one user and one team: the owner of the key."""
     user, team = named_id("user", "local"), named_id("team", "local")
-    which = {"version": __version__, "build": build.digest()}
+    which = {"version": __version__, "build": build.digest(), "data_id": service_of(request).id}
     return reply({"user_id": user, "team_id": team, **which})
 
 

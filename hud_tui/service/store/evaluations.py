@@ -100,7 +100,8 @@ def requeue(db: Db, evaluation_id: str) -> EvaluationJob:
     row = get(db, evaluation_id)
     if row["status"] in RESUMABLE and row["tasks"] is None:
         why = (
-            "its rollouts are made by a client, which resumes it: hud-tui --local eval --resume ID"
+            "its rollouts are made by the program that began it, from files in its state directory:"
+            " resume it there"
         )
         raise Refused(409, f"evaluation {row['id']}: {why}")
     if row["status"] not in RESUMABLE:
