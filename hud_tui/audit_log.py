@@ -508,6 +508,12 @@ def _data(one: AuditEntry) -> list[str]:
 JSON = "-H 'Content-Type: application/json'"
 
 
+def sent_to(one: AuditEntry, origin: str) -> AuditEntry:
+    """The entry as if it was sent to another address: an embedded service has a port of its own
+    each time it starts."""
+    return replace(one, url=origin + one.url.removeprefix(_origin(one.url))) if one.url else one
+
+
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"

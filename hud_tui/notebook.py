@@ -216,11 +216,11 @@ def file_of(state: Path, scope: str) -> Path:
     return state / "offline" / f"{scope}.json"
 
 
-def read_last_known(file: Path, service: str) -> LastKnown | None:
+def read_last_known(file: Path, url: str) -> LastKnown | None:
     """Read the last known state of a service; None if it is missing or invalid."""
     try:
         body: Any = json.loads(read_regular(file, MOST_BYTES))
-        if body["format"] != FORMAT or body["service"] != service:
+        if body["format"] != FORMAT or body["service"] != url:
             return None
         return LastKnown(
             at=float(body["at"]),
@@ -233,7 +233,7 @@ def read_last_known(file: Path, service: str) -> LastKnown | None:
         return None
 
 
-def write_last_known(file: Path, service: str, known: LastKnown, secret: str) -> bool:
+def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> bool:
     """Store the last known state of a service, unless it is too large.
 
     Args:
@@ -243,7 +243,7 @@ def write_last_known(file: Path, service: str, known: LastKnown, secret: str) ->
     Returns:
         False after a write error, which another try may not meet.
     """
-    text = "".join(_pieces(service, known))
+    text = "".join(_pieces(url, known))
     if secret:
         text = text.replace(json.dumps(secret)[1:-1], "***")
     if len(text) > MOST_BYTES:
@@ -257,10 +257,10 @@ def write_last_known(file: Path, service: str, known: LastKnown, secret: str) ->
     return True
 
 
-def _pieces(service: str, known: LastKnown) -> Iterator[str]:
+def _pieces(url: str, known: LastKnown) -> Iterator[str]:
     """The content of the file, one checkpoint at a time, so that other threads can run in
     between."""
-    head = {"format": FORMAT, "service": service, "at": known.at}
+    head = {"format": FORMAT, "service": url, "at": known.at}
     yield json.dumps(head)[:-1]
     yield ', "model": ' + known.model.model_dump_json()
     yield ', "job": ' + ("null" if known.job is None else known.job.model_dump_json())

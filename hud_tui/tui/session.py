@@ -226,18 +226,13 @@ class RunSession:
         """Name of this account's folder in the state directory; None if nothing is saved."""
         if self.store.directory is None or self.replays:
             return None
+        settings = self.client.settings
+        service = LOCAL if settings.local else settings.api_url
         try:
-            return scope_of(self.store.directory, self._service, self.client.settings.api_key)
+            return scope_of(self.store.directory, service, settings.api_key)
         except HudUsage as error:
             self.store.warn(f"{error.message}. Nothing is saved for this account: {error.hint}.")
             return None
-
-    @property
-    def _service(self) -> str:
-        """What an account's files are known by, together with its key, which an embedded service
-        has in its data directory: its port changes."""
-        settings = self.client.settings
-        return LOCAL if settings.local else settings.api_url
 
     async def runs(self) -> Mapping[str, RunRow]:
         """The rows of all runs by id, training loops included, as last read if the service does
@@ -407,7 +402,7 @@ class RunSession:
         is cancelled, before the next one begins."""
         if self._saving is not None:
             await wait([self._saving])
-        file, run, key = self._last_known_file, self.run, self.client.settings.api_key
+        file, run, settings = self._last_known_file, self.run, self.client.settings
         model, catalog = run.model, self.catalog
         if file is None or model is None or not run.loaded:
             return
@@ -417,7 +412,7 @@ class RunSession:
 
         def write() -> bool:
             known = LastKnown(at, catalog, model, tuple(run.tree.checkpoints()), run.job)
-            return write_last_known(file, self._service, known, key)
+            return write_last_known(file, settings.api_url, known, settings.api_key)
 
         async def save() -> None:
             if await to_thread(write):
@@ -429,7 +424,7 @@ class RunSession:
     def read_last_known(self) -> LastKnown | None:
         """The last known state; None if nothing was saved."""
         file = self._last_known_file
-        return None if file is None else read_last_known(file, self._service)
+        return None if file is None else read_last_known(file, self.client.settings.api_url)
 
 
 class EvaluationRunner:

@@ -35,7 +35,7 @@ from hud_tui.wire import (
     Evaluation,
     Model,
 )
-from tests.conftest import Served, until
+from tests.conftest import Served, pointed_at, until
 from tests.rollouts.driving import SUMS, begun, check_tree, order_for, settings_of, write_sums
 from tests.service.calls import Json
 from tests.service.clients import answered, over_socket
@@ -288,6 +288,22 @@ async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
         await check_tree(client, model.id, folder.state().step)
 
 
+async def test_a_driver_has_the_variables_of_the_env_file_that_it_was_started_beside(
+    hud: Command, served: Served, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = pointed_at(served.url, served.api_key)
+    for name in named:
+        monkeypatch.delenv(name)
+    (tmp_path / ".env").write_text("".join(f"{name}={named[name]}\n" for name in named))
+    monkeypatch.chdir(tmp_path)
+    done = await hud(
+        "train", str(source), "-m", "arith-rl", "-y", "--no-trial", "--steps", "1", *FLAGS
+    )
+    assert done.code == 0, done.err
+    [folder] = known_runs(tmp_path / "state").values()
+    await until(lambda: folder.state().status == "succeeded")
+
+
 async def test_one_that_cannot_be_resumed_says_why_and_stays_as_it_is(
     hud: Command, text: Text, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +322,10 @@ async def test_one_that_cannot_be_resumed_says_why_and_stays_as_it_is(
     folder.save_order(order.model_copy(update={"source": "/no/such/env.py"}))
     done = await hud(*resume)
     assert (done.code, done.error["message"]) == (2, "/no/such/env.py: no such file or directory")
+    assert folder.state() == before
+    folder.save_order(order.model_copy(update={"service": "https://api.hud.ai"}))
+    done = await hud(*resume)
+    assert (done.code, done.error["hint"]) == (2, "connect to that service")
     assert folder.state() == before
     wrong = {"loss_fn": "ppo", "loss_fn_config": {"clip_low_threshold": 2}}
     folder.save_order(order.model_copy(update={"parameters": {**order.parameters, **wrong}}))

@@ -412,9 +412,13 @@ async def test_from_here_a_queued_one_is_cancelled_and_other_files_are_passed_ov
     folder = tmp_path / "kept"
     (folder / "a.json").write_text("{")
     (folder / "b.json").write_text('{"service": "x"}')
-    other = (folder / f"{begun.id}.json").read_text().replace("http://127.0.0.1", "http://other")
-    (folder / "c.json").write_text(other)
-    assert [one.id for one in await evaluations.of_model(model)] == [begun.id]
+    stored = (folder / f"{begun.id}.json").read_text()
+    for id_, service in (("c", "http://other"), ("d", "http://127.0.0.1:1")):  # d: as once stored
+        told = json.loads(stored)
+        told |= {"service": service, "evaluation": told["evaluation"] | {"id": id_}}
+        (folder / f"{id_}.json").write_text(json.dumps(told))
+    assert {one.id for one in await evaluations.of_model(model)} == {begun.id, "d"}
+    assert (await evaluations.get("d")).status == "cancelled"
 
 
 # On a service that makes them: the client's own ways.

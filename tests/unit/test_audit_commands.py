@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.audit_log import AuditEntry, as_curl, as_hud, as_hud_tui, as_python, document
+from hud_tui.audit_log import (
+    AuditEntry,
+    as_curl,
+    as_hud,
+    as_hud_tui,
+    as_python,
+    document,
+    sent_to,
+)
 from hud_tui.cli.parser import build_parser
 
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -51,6 +59,12 @@ def test_curl_sends_the_same_bytes(body: dict[str, str], path: str) -> None:
     assert words[-1] == f"http://h/{path}"
     assert "Authorization: Bearer $HUD_API_KEY" in words
     assert '"Authorization: Bearer $HUD_API_KEY"' in as_curl(one)
+
+
+def test_what_was_sent_to_a_service_that_has_another_port_now_goes_to_that() -> None:
+    here = sent_to(entry("set head", body="{}", url="http://127.0.0.1:1/v2/x"), "http://[::1]:2")
+    assert shlex.split(as_curl(here))[-1] == "http://[::1]:2/v2/x"
+    assert sent_to(entry("remote add", url=""), "http://h").url == ""
 
 
 @given(st.text(), st.lists(ids, min_size=1, max_size=2).map(tuple))

@@ -25,6 +25,7 @@ from hud_tui.audit_log import (
     change_text,
     document,
     matching,
+    sent_to,
 )
 from hud_tui.client.client import HudClient
 from hud_tui.client.submit import omitted_tasks
@@ -234,6 +235,9 @@ class LogScreen(Leavable[None]):
         if one is None:
             return
         rest, why = await omitted_tasks(self._client, one)
+        settings = self._client.settings
+        if one.local and settings.local:
+            one = sent_to(one, settings.api_url)
         forms = {
             "curl": ("curl", as_curl(one, rest)),
             "hud": ("hud", as_hud(one)),
