@@ -491,8 +491,8 @@ def _requests(
     if room < 1:
         raise Refused(
             400,
-            f"this model's context is {base.context} tokens, prompt and answer together, and the"
-            f" prompt is {len(prompt)}: shorten it",
+            f"this model's maximum context length is {base.context} tokens, prompt and answer"
+            f" together, and the prompt has {len(prompt)}: shorten it",
             "context_length_exceeded",
             "messages" if isinstance(body, Chat) else "prompt",
         )

@@ -1,5 +1,6 @@
 """Sweeps from Launch's form, and its folded fields: typed, told of, submitted, resumed."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.widgets.form import Field, Picker
 from tests.conftest import Served
+from tests.service.clients import over_socket
 from tests.tui.conftest import Connector, Opened, opened, toy_of
 from tests.tui.test_launch import checked, launch, said, view
 
@@ -115,6 +117,24 @@ async def test_the_command_line_fills_in_a_sweep(served: Served, tmp_path: Path)
         assert "loss ppo" in await app.ask("ctrl+s")
         await app.press("escape", then="launch")
         assert app.net.sent == []
+
+
+async def test_a_sweep_knows_its_tasks_from_any_directory(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with over_socket(served) as client:
+        rows = (await client.taskset("arith")).tasks
+    (tmp_path / "sums.json").write_text(json.dumps(rows))
+    monkeypatch.chdir(tmp_path)
+    async with sweeping(served, tmp_path, source="sums.json") as app:
+        typed(app, "learning_rate", "1e-6, 2e-6")
+        await app.until(lambda: "sweep: 2 runs" in said(app, "#summary"))
+        await app.ask("ctrl+s")
+        await app.press("y", then="runs")
+        await app.until(lambda: bool(SweepFiles(tmp_path).all()))
+        [sweep] = SweepFiles(tmp_path).all()
+        assert sweep.source == str(tmp_path / "sums.json")
+        await app.until(lambda: not runs(app).session.sweeps)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])

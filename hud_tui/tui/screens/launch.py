@@ -701,7 +701,7 @@ class LaunchScreen(HudScreen):
         draft, files = self.draft, SweepFiles(directory)
         fixed = parameters({key: value for key, value in values.items() if key not in swept})
         tasks, out = draft.chosen, tuple(sorted(draft.trial.left_out))
-        typed, source = fixed.model_dump(exclude_none=True), (draft.source or "", tasks)
+        typed, source = fixed.model_dump(exclude_none=True), (draft.task_source.place, tasks)
         at_once = self.form.at_once
         planned = plan_sweep(self.client, files, model, source, typed, swept, at_once, out)
         sweep = await self.attempt(planned)
