@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import hmac
+import json
 import logging
 import os
 import resource
@@ -34,6 +35,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hud_tui import __version__, build
 from hud_tui.errors import HudUsage
+from hud_tui.rl.text import one_line
 from hud_tui.service import engines
 from hud_tui.service.data_dir import Unusable
 from hud_tui.service.engines.base import (
@@ -288,6 +290,7 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
             sqlite3.Error: _disk,
             OSError: _disk,
             DiskFull: _disk,
+            json.JSONDecodeError: _disk,  # of a stored text: `http.read` refuses a request's
             EngineLost: _lost,
             StateGone: _gone,
             NotFinite: _not_finite,
@@ -336,7 +339,7 @@ async def _disk(request: Request, error: Exception) -> Response:
     refused = refusal(error)
     if refused is None:
         raise error
-    log.error("%s %s: %s", request.method, request.url.path, error)
+    log.error("%s %s: %s", request.method, request.url.path, one_line(error, 300))
     return reply({"detail": refused.detail}, refused.status)
 
 
@@ -573,7 +576,7 @@ async def _serve(
             raise CannotServe(str(error)) from error
         except EngineError as error:
             raise CannotServe(f"the engine does not start: {error}") from error
-        except (OSError, sqlite3.Error, TooNew) as error:
+        except (OSError, sqlite3.Error, TooNew, Refused, json.JSONDecodeError) as error:
             why = refusal(error) or error
             raise CannotServe(f"cannot open {service.data_dir}: {why}") from error
         files = raise_open_files()

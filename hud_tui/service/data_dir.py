@@ -27,11 +27,11 @@ from uuid import uuid4
 
 from hud_tui.rl.text import counted, one_line
 from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError, EngineLost
-from hud_tui.service.http import FULL, Refused, canonical, free_bytes, new_id, refusal
+from hud_tui.service.http import FULL, RESTORE, Refused, canonical, free_bytes, new_id, refusal
 from hud_tui.service.policies import Policies, Weights, saved_file
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.db import MIGRATIONS, RESTORE, Store, TooNew
+from hud_tui.service.store.db import MIGRATIONS, Store, TooNew
 from hud_tui.storage import NotPrivate, check_regular, read_private, write_atomic
 from hud_tui.wire import Disk
 

@@ -63,6 +63,14 @@ def _place(error: dict[str, Any]) -> str | None:
     return ".".join(str(part) for part in error.get("loc", ())[1:]) or None
 
 
+RESTORE = (
+    "Restore it from a backup; or save what can be read:"
+    " sqlite3 service.db .recover | sqlite3 recovered.db, then put that in its place;"
+    " or serve another directory: --data-dir"
+)
+"""What to do about a damaged database."""
+
+
 FULL = (
     "the disk of the data directory is full: nothing of this was kept. Free some space (hud-tui"
     " doctor says where it goes), or serve with a lower --max-disk, then try again"
@@ -84,11 +92,18 @@ def free_bytes(data_dir: Path) -> int:
     return shutil.disk_usage(data_dir / "checkpoints").free
 
 
+def damaged_row(what: str) -> Refused:
+    """500 for a row that is not as it was written."""
+    return Refused(500, f"service.db is damaged: {what} is not as it was written. {RESTORE}")
+
+
 def refusal(error: BaseException) -> Refused | None:
     """A disk error as a refusal: 507 if there is no room, 503 if a retry may succeed, 500 for
-    damage; None for other errors."""
+    damage, also of a stored text that is no JSON; None for other errors."""
     if isinstance(error, DiskFull):
         return Refused(507, FULL)
+    if isinstance(error, json.JSONDecodeError):
+        return damaged_row("a text")
     if isinstance(error, sqlite3.Error):
         return _of_sqlite(error)
     if not isinstance(error, OSError):
@@ -125,6 +140,8 @@ def _of_sqlite(error: sqlite3.Error) -> Refused | None:
                 f"service.db is damaged ({error}): stop the service (hud-tui stop); hud-tui doctor"
                 " shows the fix",
             )
+    if str(error).startswith("Could not decode to UTF-8"):  # of sqlite3 itself, without a code
+        return damaged_row("a text")
     return None
 
 

@@ -10,6 +10,8 @@ import pytest
 from httpx import AsyncClient, Response
 
 from hud_tui.service.service import Service
+from hud_tui.service.store.db import Db
+from hud_tui.service.store.events import RESET, Frames, newest
 from tests.conftest import calling, ended, submit
 from tests.service.calls import (
     Json,
@@ -199,6 +201,48 @@ async def test_a_row_that_is_not_as_it_was_written_is_told(data: Path) -> None:
         answer = await http.get(f"/v2/models/{model['id']}/checkpoints")
         assert (answer.status_code, "step 2" in detail(answer)) == (500, True)
         assert "Restore it from a backup" in detail(answer)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "path"),
+    [
+        ("checkpoint", "body", "/v2/models/{model}/checkpoints"),
+        ("job", "parameters", "/v1/training/jobs/{job}/raw-status"),
+        ("run", "rewards", "/v1/runs"),
+    ],
+)
+@pytest.mark.parametrize("bit", [0x80, 0x10], ids=["no-utf-8", "another-letter"])
+async def test_a_text_that_cannot_be_read_is_told(
+    http: AsyncClient, service: Service, model: Json, table: str, column: str, path: str, bit: int
+) -> None:
+    job = await submit(http, model["id"], steps=1)
+    await ended(http, job)
+
+    def flip(db: Db) -> None:
+        found = db.execute(f"SELECT max(rowid), CAST({column} AS BLOB) FROM {table}").fetchone()
+        text = bytearray(found[1])
+        text[0] ^= bit
+        change = f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE rowid = ?"
+        db.execute(change, (bytes(text), found[0]))
+
+    await service.parts.store.write(flip)
+    answer = await http.get(path.format(model=model["id"], job=job))
+    told = (answer.status_code, "Restore it from a backup" in detail(answer))
+    assert told == (500, True), answer.text
+    assert "service.db is damaged" in detail(answer)
+
+
+async def test_a_damaged_event_sends_its_readers_to_the_tree(
+    service: Service, model: Json, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, frames = service.parts.store, Frames()
+    hub = service.parts.hub
+    flip = "UPDATE event SET body = replace(body, '\"step\":2', '\"step\":7') WHERE type = 'step'"
+    await store.write(lambda db: db.execute(flip))
+    last, answer = await frames.after(store, model["id"], 0, hub.signal(model["id"]))
+    assert (last, answer) == (await store.read(newest), RESET)
+    assert "is damaged: its readers read the tree instead" in caplog.text
+    assert await frames.after(store, model["id"], last, hub.signal(model["id"])) == (last, b"")
 
 
 async def test_a_turn_that_is_not_as_it_was_written_is_not_trained_on(

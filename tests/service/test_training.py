@@ -355,6 +355,19 @@ async def test_a_step_whose_weights_are_not_finite_leaves_all_as_it_was(
     assert (await step(http, model))["step"] == 2
 
 
+@pytest.mark.parametrize("path", ["/chat/completions", "/v1/completions"])
+async def test_a_head_that_cannot_be_sampled_says_what_to_do_and_is_not_asked_again(
+    http: AsyncClient, model: Json, engine: ToyEngine, path: str
+) -> None:
+    """OpenAI's clients repeat what 500 answers."""
+    engine.fail_next["sample"] = NotFinite("set the head to an earlier checkpoint")
+    question = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi"}
+    asked = "messages" if "chat" in path else "prompt"
+    answer = await http.post(path, json={"model": model["id"], asked: question[asked]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "not_finite")
+    assert detail(answer) == "set the head to an earlier checkpoint"
+
+
 @pytest.mark.parametrize(
     ("reward", "adam"),
     [

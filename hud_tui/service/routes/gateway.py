@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from hud_tui.service import gateway
-from hud_tui.service.engines.base import Base, EngineError, EngineLost, StateGone
+from hud_tui.service.engines.base import Base, EngineError, EngineLost, NotFinite, StateGone
 from hud_tui.service.gateway import Answered, chunks, whole
 from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply
 from hud_tui.service.routes import absent, parts_of, path, service_of
@@ -53,6 +53,8 @@ def openai(handler: Handler) -> Handler:
             return _error(refused.status, refused.detail, str(refused), kind, code, refused.param)
         except StateGone as error:
             return _error(410, str(error), str(error), "invalid_request_error", "expired")
+        except NotFinite as error:  # of 500, OpenAI's clients would ask again
+            return _error(422, str(error), str(error), "invalid_request_error", "not_finite")
         except EngineLost as error:
             message = f"{error}. Nothing was sampled: ask again"
             return _error(503, message, message, "server_error", "engine_lost")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
-from hud_tui.service.http import Refused, iso, not_found, now
+from hud_tui.service.http import Refused, damaged_row, iso, not_found, now
 from hud_tui.service.store import events, runs
-from hud_tui.service.store.db import Db, checksum, damaged_row, insert
+from hud_tui.service.store.db import Db, checksum, insert
 from hud_tui.wire import (
     BASE,
     Checkpoint,

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from pydantic import BaseModel
 
-from hud_tui.service.http import Refused, not_found
+from hud_tui.service.http import not_found
 
 # The tables. Constraints exclude what must never be: two heads, an orphan, two runs on a model.
 
@@ -334,7 +334,12 @@ MIGRATIONS = [
     """
     -- Checksum of the body: SQLite does not notice a flipped bit in a text.
     ALTER TABLE checkpoint ADD COLUMN body_crc INTEGER;
-    UPDATE checkpoint SET body_crc = crc32(body)
+    UPDATE checkpoint SET body_crc = crc32(CAST(body AS BLOB))
+    """,
+    """
+    -- The same of an event's body.
+    ALTER TABLE event ADD COLUMN body_crc INTEGER;
+    UPDATE event SET body_crc = crc32(CAST(body AS BLOB))
     """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
@@ -499,22 +504,9 @@ def connect(path: Path, id_: str | None = None) -> Db:
     return db
 
 
-def checksum(text: str) -> int:
+def checksum(text: str | bytes) -> int:
     """CRC-32 of a text that is stored."""
-    return crc32(text.encode())
-
-
-def damaged_row(what: str) -> Refused:
-    """500 for a row that is not as it was written."""
-    return Refused(500, f"service.db is damaged: {what} is not as it was written. {RESTORE}")
-
-
-RESTORE = (
-    "Restore it from a backup; or save what can be read:"
-    " sqlite3 service.db .recover | sqlite3 recovered.db, then put that in its place;"
-    " or serve another directory: --data-dir"
-)
-"""What to do about a damaged database."""
+    return crc32(text.encode() if isinstance(text, str) else text)
 
 
 def _migrate(db: Db, path: Path) -> None:

@@ -2,6 +2,7 @@
 followers get it."""
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from hud_tui.events import (
     RolloutDone,
     StepTaken,
 )
-from hud_tui.service.store.db import Db, Store
+from hud_tui.service.store.db import Db, Store, checksum
+
+log = logging.getLogger(__name__)
 
 MOST_EVENTS = 50_000
 """Events kept per model; a reader further behind has to read the tree."""
@@ -32,15 +35,21 @@ class Logged:
 
     id: int
     type: str
-    body: str
+    body: bytes
+    """JSON."""
+
+
+class Damaged(Exception):
+    """The event with this id is not as it was written."""
 
 
 def append(db: Db, model_id: str, events: Iterable[Sent]) -> None:
     """Log events; readers are woken after the commit."""
-    insert = "INSERT INTO event (model_id, type, body) VALUES (?, ?, ?)"
+    insert = "INSERT INTO event (model_id, type, body, body_crc) VALUES (?, ?, ?, ?)"
     newest = 0
     for event in events:
-        row = (model_id, event.type, event.model_dump_json())
+        body = event.model_dump_json()
+        row = (model_id, event.type, body, checksum(body))
         newest = db.execute(insert, row).lastrowid or 0
         db.appended.add(model_id)
         if newest % PRUNE_EVERY == 0:
@@ -52,11 +61,18 @@ def after(db: Db, model_id: str, last: int, limit: int = 500) -> list[Logged]:
 
     For a reader far behind, rollouts of past steps are skipped, whose rewards are in those steps'
     events: over a slow line it would never catch up otherwise.
+
+    Raises:
+        Damaged: One is not as it was written.
     """
-    query = """SELECT id, type, body FROM event WHERE model_id = ? AND id > ?
-        AND (type != 'rollout' OR id > ?) ORDER BY id LIMIT ?"""
+    query = """SELECT id, type, CAST(body AS BLOB) AS body, body_crc FROM event
+        WHERE model_id = ? AND id > ? AND (type != 'rollout' OR id > ?) ORDER BY id LIMIT ?"""
     over = _newest_step(db, model_id) if _is_far(db, model_id, last) else last
-    return [Logged(*row) for row in db.execute(query, (model_id, last, over, limit))]
+    rows = db.execute(query, (model_id, last, over, limit)).fetchall()
+    for row in rows:
+        if checksum(row["body"]) != row["body_crc"]:
+            raise Damaged(row["id"])
+    return [Logged(row["id"], row["type"], row["body"]) for row in rows]
 
 
 def _is_far(db: Db, model_id: str, last: int) -> bool:
@@ -140,15 +156,19 @@ class Frames:
 
 
 def _after(db: Db, model_id: str, last: int) -> list[Logged] | int:
-    """The events after an id; or the newest id, if some of them are no longer kept."""
+    """The events after an id; or the newest id, if some of them are no longer kept, or damaged."""
     if not can_resume(db, model_id, last):
         return newest(db)
-    return after(db, model_id, last)
+    try:
+        return after(db, model_id, last)
+    except Damaged as error:
+        log.error("event %s of service.db is damaged: its readers read the tree instead", error)
+        return newest(db)
 
 
 def _frame(event: Logged) -> bytes:
     """One server-sent event. JSON has no bare newline, so it fits one data line."""
-    return f"id: {event.id}\nevent: {event.type}\ndata: {event.body}\n\n".encode()
+    return f"id: {event.id}\nevent: {event.type}\ndata: ".encode() + event.body + b"\n\n"
 
 
 # Hub: wakes followers of a model's events. The events themselves are in the store.

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from hud_tui.events import RolloutDone
 from hud_tui.rl.text import with_text
-from hud_tui.service.http import now
+from hud_tui.service.http import damaged_row, now
 from hud_tui.service.store import checkpoints, events
-from hud_tui.service.store.db import Db, damaged_row, insert_all, one
+from hud_tui.service.store.db import Db, insert_all, one
 from hud_tui.wire import TraceEnter, TraceExit
 from hud_tui.wire_training import Sample
 

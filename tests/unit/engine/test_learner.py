@@ -192,13 +192,27 @@ def test_weights_of_a_finite_size_that_compute_no_numbers_are_refused(
     with pytest.raises(NotFinite, match="what they compute would not be finite"):
         small.optim_step(Adam(1e20), tmp_path)
     small.weights = {name: weight * 1e20 for name, weight in small.weights.items()}
-    with np.errstate(all="ignore"):
-        for call in (
-            lambda: small.forward(some_datums(1)),
-            lambda: small.sample([SampleRequest([3, 4], 4)]),
-        ):
-            with pytest.raises(NotFinite, match="set the head to an earlier checkpoint"):
-                call()
+    for call in (
+        lambda: small.forward(some_datums(1)),
+        lambda: small.sample([SampleRequest([3, 4], 4)]),
+        lambda: small.measure(some_datums(1), {}),
+        lambda: small.forward_backward(some_datums(1), "cross_entropy", {}),
+    ):
+        with pytest.raises(NotFinite, match="set the head to an earlier checkpoint"):
+            call()
+    assert small.grads is None
+
+
+def test_gradients_that_add_up_to_more_than_adam_can_square_are_no_step(
+    small: Learner, tmp_path: Path
+) -> None:
+    """A moment that is infinite would hold its weight still for good."""
+    before = small.forward(some_datums(2))
+    small.grads = {name: np.full_like(weight, 2e19) for name, weight in small.weights.items()}
+    with pytest.raises(NotFinite, match="no step was taken"):
+        small.optim_step(ADAM, tmp_path)
+    assert (small.forward(some_datums(2)), small.moments, small.grads) == (before, None, None)
+    assert list(tmp_path.glob("*.safetensors")) == [tmp_path / "small.safetensors"]
 
 
 @given(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hud_tui.service.engines.base import Call, EngineRefused, SampleRequest
+from hud_tui.service.engines.base import Call, EngineRefused, NotFinite, SampleRequest
 from hud_tui.service.engines.tinker.engine import as_asked, seed_of
 from hud_tui.service.engines.tinker.run import alike, sample
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, split, with_arguments
@@ -145,6 +145,16 @@ async def test_top_p_is_the_sdk_s_own() -> None:
     [row] = await sample(Server(), Run(answer), [ASK])  # type: ignore[arg-type]
     assert asked[0].top_p == 0.3
     assert row == {"tokens": [7, 1], "logprobs": [-0.1, -0.2], "finish_reason": "stop", "top": []}
+
+
+async def test_logprobs_that_are_not_finite_are_no_answer() -> None:
+    def answer(prompt: Any, count: int, params: Any) -> Any:
+        broken = sequence()
+        broken.logprobs[0] = float("nan")
+        return SimpleNamespace(sequences=[broken] * count)
+
+    with pytest.raises(NotFinite, match="set the head to an earlier checkpoint"):
+        await sample(Server(), Run(answer), [ASK])  # type: ignore[arg-type]
 
 
 async def test_the_likeliest_tokens_are_told_where_the_server_tells_them() -> None:

@@ -9,10 +9,18 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from math import isfinite
 from typing import Any, Literal
 from uuid import uuid4
 
-from hud_tui.service.engines.base import EngineError, EngineRefused, PolicyLost, Sampled
+from hud_tui.service.engines.base import (
+    BROKEN,
+    EngineError,
+    EngineRefused,
+    NotFinite,
+    PolicyLost,
+    Sampled,
+)
 from hud_tui.service.engines.tinker.link import Pointer
 from hud_tui.service.engines.tinker.server import CALL_S, Server, lacks
 
@@ -196,6 +204,7 @@ async def sample(
 
     Raises:
         EngineRefused: The SDK or the server does not support ``top_logprobs``.
+        NotFinite: The weights give logprobs that are not finite.
     """
     tinker = await server.tinker()
     async with run.sampler() as sampler:
@@ -252,6 +261,8 @@ def _row(sequence: Any, ends: Sequence[int], top: int) -> dict[str, Any]:
     logprobs = [float(value) for value in sequence.logprobs or ()]
     if len(logprobs) != len(tokens):
         raise ValueError(f"{len(logprobs)} logprobs for {len(tokens)} sampled tokens")
+    if not all(map(isfinite, logprobs)):
+        raise NotFinite(BROKEN)
     reason: Literal["stop", "length"] = "stop" if sequence.stop_reason == "stop" else "length"
     end = next((place for place, token in enumerate(tokens, 1) if token in ends), None)
     if end is not None:

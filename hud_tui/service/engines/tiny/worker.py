@@ -537,10 +537,11 @@ class Learner:
             )
         weights, moments = self._copies()
         grads = {name: grad.copy() for name, grad in self.grads.items()}
-        metrics = {"grad_norm": training.norm(grads)}
         with np.errstate(over="ignore", invalid="ignore"):
+            metrics = {"grad_norm": training.norm(grads)}
             training.adam_step(weights, grads, moments, adam)
-        if not _is_finite(weights, self.config):
+        # the norm is infinite where a square is, which the moments keep for good
+        if not (isfinite(metrics["grad_norm"]) and _is_finite(weights, self.config)):
             self.grads = None
             raise NotFinite(
                 "no step was taken, for the weights or what they compute would not be finite:"
@@ -567,10 +568,17 @@ class Learner:
         return weights, training.Moments(m, v, self.moments.t)
 
     def _accumulate(self, datums: Sequence[Datum], weigh: training.Weigh) -> float:
-        """Add to the gradients, all or nothing; returns the summed entropy in nats."""
+        """Add to the gradients, all or nothing; returns the summed entropy in nats.
+
+        Raises:
+            NotFinite: As `forward`.
+            EngineError: The gradient is not finite.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             grads, entropy = training.gradients(self.weights, self.config, datums, weigh)
             length = training.norm(grads) if grads is not None else 0.0
+        if not isfinite(entropy):
+            raise NotFinite(BROKEN)
         if grads is None:
             return entropy
         if not np.isfinite(length):
