@@ -30,6 +30,10 @@ MAKE = "from pathlib import Path; from hud_tui.service.app import *; make_engine
 STARTS: dict[str, list[tuple[str, set[str]]]] = {
     "the command line": [
         (
+            "import hud_tui.__main__",
+            {"argparse", "typing", "dataclasses", "pathlib", "hud_tui.cli"},
+        ),
+        (
             "import hud_tui.cli.main; hud_tui.cli.main.build_parser()",
             {*HEAVY, "httpx", "pydantic", "asyncio"},
         ),
