@@ -26,6 +26,9 @@ from hud_tui.service.engines.base import loss_config
 from hud_tui.service.engines.tiny.training import token_weights
 config, token = loss_config("reinforce", {}), np.array([-0.5])
 assert token_weights("reinforce", config, token, token, np.array([2.0])) == (2.0, 1.0)""",
+    "An engine": """from pathlib import Path
+from hud_tui.service.app import make_engine
+assert [base.name for base in make_engine("bigram", Path()).bases()] == ["bigram/none"]""",
     "An environment": """from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 even, tasks = ENVIRONMENTS["parity"].scenarios["even"], TASKSETS["parity"].tasks
 assert [even.grade(task["args"], "yes") for task in tasks].count(1.0) > 10""",
@@ -101,6 +104,8 @@ def test_what_development_adds_can_be_added_so(tmp_path: Path) -> None:
     diffs = dict(re.findall(r"(?ms)^### ([^\n]+)$(?:(?!^###).)*?^```diff\n(.*?)^```", page))
     assert diffs.keys() == ADDED.keys()
     shutil.copytree(ROOT / "hud_tui", tmp_path / "hud_tui")
+    left_out = shutil.ignore_patterns("__snapshots__", "__pycache__", "tui", "live")
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=left_out)
     (tmp_path / "styles").symlink_to(ROOT / "styles")
     for diff in diffs.values():
         for name, before, after in hunks(diff):
@@ -110,4 +115,8 @@ def test_what_development_adds_can_be_added_so(tmp_path: Path) -> None:
             file.write_text(text.replace(before, after) if before else f"{after}\n")
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
     command = [sys.executable, "-c", "\n".join(ADDED.values())]
-    subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths}, check=True)
+    environ = os.environ | {"PYTHONPATH": paths}
+    subprocess.run(command, cwd=tmp_path, env=environ, check=True)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    contract = ["-m", "pytest", "-q", "-n", "0", "tests/engines/test_contract.py", "-k", "bigram"]
+    subprocess.run([sys.executable, *contract], cwd=tmp_path, env=environ, check=True)
