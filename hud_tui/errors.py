@@ -111,6 +111,7 @@ class HudUnclear(HudUnreachable):
         """`failure`: the error that occurred; `key`: the request's Idempotency-Key."""
         super().__init__(failure.message, hint)
         self.status, self.request_id = failure.status, failure.request_id
+        self.retry_after = failure.retry_after
         self.key = key
 
 

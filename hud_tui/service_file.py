@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +28,7 @@ from hud_tui.settings import Paths, every_variable
 from hud_tui.storage import (
     NotPrivate,
     change_atomic,
+    is_held,
     locked,
     open_or_make,
     read_private,
@@ -331,7 +333,7 @@ class Rental:
     """A machine that is rented by the hour, was rented, or may have been."""
 
     name: str
-    """Created before the request; Prime lists the pod under this name."""
+    """Created before the request."""
     id: str = ""
     """Prime's id; empty while it is unknown whether it was rented."""
     gpus: str = ""
@@ -344,7 +346,7 @@ class Rental:
     idle_min: int = 0
     """Minutes without use after which it terminates itself; 0: never."""
     at: float = 0.0
-    """Time of the request, Unix seconds."""
+    """Time of the request, Unix seconds by Prime's clock, as all times here."""
     ended_at: float | None = None
     billed: float | None = None
     """Dollars billed by Prime, if known."""
@@ -360,6 +362,36 @@ class Rental:
     """Whether the watcher that terminates it is running on it."""
     done: bool = False
     """Whether its set-up is complete; until then `pods setup` continues it."""
+    asked: str = ""
+    """Name that Prime lists it under, which has a random part; empty: not known."""
+    account: str = ""
+    """What tells the key that it was rented with from others, and is none."""
+    timed: bool = False
+    """Whether `at` is by Prime's clock; if not, Prime's ``createdAt`` replaces it."""
+    dollars: float = 0.0
+    """Agreed maximum cost; 0: price times hours."""
+    max_price: float | None = None
+    """Dollars per hour above which it is to end at once; None: its hours shrink instead."""
+    paid: float = 0.0
+    """Dollars until `priced_at`, at other prices."""
+    priced_at: float = 0.0
+    """Since when `price_hr` is its price; 0: since `at`."""
+    price_seen: float | None = None
+    """Another price, which Prime said once."""
+    stopped_hr: float | None = None
+    """Dollars per hour while it is shut down, if Prime says."""
+    status: str = ""
+    """Its state as Prime last said, e.g. ``ACTIVE``."""
+    missing: int = 0
+    """Lists in a row that it was not in."""
+    missing_at: float = 0.0
+    """Time of the first of these."""
+    address: str = ""
+    """Where its ssh answered, e.g. ``root@1.2.3.4 -p 22``."""
+    heard_at: float = 0.0
+    """When its watcher last spoke; 0: never."""
+    heard: str = ""
+    """What is wrong with its watcher; empty: nothing."""
 
     @property
     def runs(self) -> bool:
@@ -373,19 +405,24 @@ class Rental:
 
     @property
     def deadline(self) -> float:
-        """When its hours are over, Unix seconds."""
-        return self.at + self.hours * 3600
+        """When its hours are over, or its dollars are spent, Unix seconds by Prime's clock."""
+        hours = self.at + self.hours * 3600
+        if self.price_hr <= 0:
+            return hours
+        left = max(0.0, self.most - self.paid) / self.price_hr * 3600
+        return min(hours, (self.priced_at or self.at) + left)
 
     @property
     def most(self) -> float:
         """Maximum cost, dollars."""
-        return self.price_hr * self.hours
+        return self.dollars or self.price_hr * self.hours
 
     def spent(self, now: float) -> float:
         """Cost until now in dollars, as billed by Prime or by the clock."""
         if self.billed is not None:
             return self.billed
-        return self.price_hr * max(0.0, (self.ended_at or now) - self.at) / 3600
+        until = now if self.ended_at is None else self.ended_at
+        return self.paid + self.price_hr * max(0.0, until - (self.priced_at or self.at)) / 3600
 
 
 def read_rentals(state: Path) -> list[Rental]:
@@ -415,10 +452,12 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
     """
     file, stored = state / REMOTES / RENTALS, rental
 
-    def changed() -> str:
+    def changed() -> str | None:
         nonlocal stored
         known = {one.name: one for one in read_rentals(state)}
         stored = replace(known.get(rental.name, rental), **changes) if changes else rental
+        if known.get(rental.name) == stored:
+            return None
         known[rental.name] = stored
         return json.dumps({"version": 1, "rentals": [asdict(one) for one in known.values()]})
 
@@ -426,30 +465,71 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
     return stored
 
 
-def costs_text(state: Path, now: float) -> str:
-    """One line about what is rented now, what it has cost, and what is not set up; empty if nothing
-    is rented."""
+def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
+    """Lines of at most 80 cells about each pod that is rented: what it costs, until when it can
+    cost, and who guards that; empty if nothing is rented.
+
+    Args:
+        state: The state directory.
+        now: Unix seconds by Prime's clock.
+        ahead_s: Seconds by which this machine's clock is ahead of that.
+    """
     running = [one for one in read_rentals(state) if one.runs]
-    if not running:
-        return ""
-    total = sum(one.spent(now) for one in running)
-    each = ", ".join(one_line(_cost_text(one, now)) for one in running)
-    return f"rented and costing money: {each}; ${total:.2f} in all"
+    lines = []
+    for one in running:
+        costs = f"${one.spent(now):.2f} so far at ${one.price_hr:.2f}/h"
+        lines.append(f"rented and costing money: {one_line(one.name, 24)}, {costs}"[:80])
+        lines.append(f"  {ends_text(one, now, ahead_s)}; {guards_text(state, one, now)}"[:80])
+        if one.status == "STOPPED":
+            lines.append(f"  shut down, and {stopped_text(one)}")
+        if not one.id:
+            lines.append("  unknown whether it was rented: hud-tui pods list looks for it")
+        if one.unfinished:
+            lines.append(f"  not set up: hud-tui pods setup {one.name}")
+    if len(running) > 1:
+        lines.append(f"${sum(one.spent(now) for one in running):.2f} in all")
+    return "\n".join(map(one_line, lines))
 
 
-def _cost_text(one: Rental, now: float) -> str:
-    costs = f"{one.gpus}, ${one.price_hr:.2f} per hour, ${one.spent(now):.2f} so far"
-    left = f"; not set up: hud-tui pods setup {one.name}" if one.unfinished else ""
-    return f"{one.name} ({costs}{left})"
+def ends_text(one: Rental, now: float, ahead_s: float = 0.0) -> str:
+    """Until when it can cost and how much, e.g. ``until 18:40, $8.00 at most``."""
+    if now > one.deadline:
+        return f"over its budget of ${one.most:.2f} for {age(one.deadline, now)}"
+    then = datetime.fromtimestamp(one.deadline + ahead_s)
+    today = then.date() == datetime.fromtimestamp(now + ahead_s).date()
+    return f"until {then.strftime('%H:%M' if today else '%d %b %H:%M')}, ${one.most:.2f} at most"
+
+
+def guards_text(state: Path, one: Rental, now: float) -> str:
+    """Who ends it then, and when each of them last spoke, e.g. ``guards: pod 12 s ago, here 3 s
+    ago``."""
+    here = budget_found(state).get("at")
+    spoke = isinstance(here, int | float)
+    each = [f"pod {age(one.heard_at, now)} ago"] if one.heard_at else []
+    each += [f"here {age(here, now)} ago"] if spoke and budget_kept(state, now) else []
+    if not each:
+        return "guarded by nothing"
+    silent = one.heard_at and now - one.heard_at > SILENT_S
+    return f"guards: {', '.join(each)}{' (pod silent)' if silent else ''}"
+
+
+def stopped_text(one: Rental) -> str:
+    """What it costs while it is shut down."""
+    if one.stopped_hr is None:
+        return "it may still cost"
+    return f"it still costs ${one.stopped_hr:.2f}/h"
 
 
 # The process that terminates pods when their budget is used up.
 
 
 BUDGET = "budget.json"
-"""File in the folder of the machines with that process's id and last findings."""
+"""File in the folder of the machines with that process's last findings."""
+BUDGET_LOCK = "budget.lock"
 BUDGET_S = 120.0
 """Seconds without a write after which that process counts as dead."""
+SILENT_S = 600.0
+"""Seconds without a word of a pod's watcher after which it counts as silent."""
 
 
 def keep_budgets(paths: Paths, now: float) -> None:
@@ -467,12 +547,12 @@ def keep_budgets(paths: Paths, now: float) -> None:
 
 
 def budget_kept(state: Path, now: float) -> bool:
-    """Whether that process is running."""
-    found = budget_found(state)
-    pid, at = found.get("pid"), found.get("at")
-    if not (isinstance(pid, int) and pid > 0 and isinstance(at, int | float)):
+    """Whether that process is running: it holds its lock and has spoken. A process that is halted
+    holds its lock, and an id may be another program's by now."""
+    at = budget_found(state).get("at")
+    if not isinstance(at, int | float) or not -BUDGET_S < now - at < BUDGET_S:
         return False
-    return alive(pid) and now - at < BUDGET_S
+    return is_held(state / REMOTES / BUDGET_LOCK)
 
 
 def budget_found(state: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from time import time
 from typing import Any
 
 import uvicorn
@@ -67,6 +68,7 @@ class Create(Strict):
     provider: Provider
     disks: list[str] | None = None
     team: Team | None = None
+    sharedWithTeam: bool = False
 
 
 def offer(
@@ -132,6 +134,10 @@ class PrimeServer:
     statuses: dict[str, list[tuple[int, Any, dict[str, str]]]] = field(default_factory=dict)
     """Refusals that come next, by ``METHOD /path``."""
     url: str = ""
+    clock: Callable[[], float] = time
+    """Unix seconds."""
+    charged: float | None = None
+    """Dollars per hour of what is rented, in place of its offer's price."""
 
     def refuse(self, call: str, status: int, detail: Any = "no", **headers: str) -> None:
         self.statuses.setdefault(call, []).append((status, detail, headers))
@@ -188,7 +194,8 @@ class PrimeServer:
             return _unprocessable([{"loc": ["body", "pod", "maxPrice"], "msg": "too dear"}])
         self.created.append(body)
         id_ = f"pod{len(self.created):04}"
-        self.pods[id_] = _pod(id_, body, price, found["isSpot"])
+        price = price if self.charged is None else self.charged
+        self.pods[id_] = _pod(id_, body, price, found["isSpot"]) | {"createdAt": self._now()}
         return JSONResponse(self.pods[id_])
 
     async def _status(self, request: Request) -> Response:
@@ -221,6 +228,9 @@ class PrimeServer:
         self.end(pod)
         return Response(status_code=204)
 
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self.clock(), UTC).isoformat()
+
     def runs(self, name: str = "p") -> None:
         """Have a pod run, pod1, that was not rented by a request."""
         texts = dict.fromkeys(("providerType", "type", "createdAt", "gpuName", "socket"), "")
@@ -230,7 +240,7 @@ class PrimeServer:
     def end(self, pod: dict[str, Any], billed: float = 0.42) -> None:
         keys = ("id", "name", "providerType", "type", "createdAt", "gpuName", "gpuCount", "socket")
         kept = {key: pod[key] for key in (*keys, "priceHr", "userId", "teamId")}
-        more = {"terminatedAt": _now(), "totalBilledPrice": billed, "provisionedBy": None}
+        more = {"terminatedAt": self._now(), "totalBilledPrice": billed, "provisionedBy": None}
         self.history.insert(0, {**kept, **more})
 
 
@@ -253,6 +263,7 @@ def _pod(id_: str, body: Create, price: float, spot: bool) -> dict[str, Any]:
         "sshConnection": None,
         "ip": None,
         "priceHr": price,
+        "stoppedPriceHr": 0.05,
         "environmentType": body.pod.image,
         "socket": body.pod.socket,
         "type": "HOSTED",

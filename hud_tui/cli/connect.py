@@ -8,7 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from time import monotonic, time
+from pathlib import Path
+from time import monotonic
 
 from hud_tui import local_service
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text
@@ -18,6 +19,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
 from hud_tui.errors import HudError
+from hud_tui.remote.clock import ahead_s, prime_now
 from hud_tui.rl.text import command_line, one_line
 from hud_tui.service_file import costs_text, keep_budgets, machine_of, with_machine
 from hud_tui.settings import Paths, has_key, program, read_paths, read_settings
@@ -130,12 +132,17 @@ def print_costs(args: argparse.Namespace) -> None:
     """Print on stderr what is rented, if anything, and ensure that its budget is watched."""
     try:
         paths = paths_of(args)
-        message = costs_text(paths.state, time())
-        keep_budgets(paths, time())
+        message = costs_now(paths.state)
+        keep_budgets(paths, prime_now(paths.state))
     except HudError as error:
         message = error.message
-    if message:
-        print_notice(with_flags(message, flags_of(args)))
+    for line in message.splitlines():
+        print_notice(with_flags(line, flags_of(args)))
+
+
+def costs_now(state: Path) -> str:
+    """As `costs_text`. Raises HudUsage: the file of rentals is invalid."""
+    return costs_text(state, prime_now(state), ahead_s(state))
 
 
 async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) -> int:

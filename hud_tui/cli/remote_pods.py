@@ -7,9 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
-from datetime import datetime
 from functools import partial
-from time import time
 from typing import Any
 
 from hud_tui.cli.connect import command_of, guard_of, paths_of, print_costs, progress
@@ -23,6 +21,7 @@ from hud_tui.cli.remote import (
     set_up,
 )
 from hud_tui.errors import HudError, HudNotFound, HudProtected, HudUsage
+from hud_tui.remote.clock import ahead_s, prime_now
 from hud_tui.remote.engines import Wish, find_engine
 from hud_tui.remote.machines import LOG, MACHINE
 from hud_tui.remote.pods import (
@@ -39,10 +38,18 @@ from hud_tui.remote.pods import (
     read_gpus,
     totals,
 )
-from hud_tui.remote.prime import Offer, Prime, read_prime
+from hud_tui.remote.prime import Offer, Prime, open_prime, read_prime
 from hud_tui.remote.setup import secret_values
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import Rental, keep_budgets, read_rentals, write_rental
+from hud_tui.service_file import (
+    Rental,
+    ends_text,
+    guards_text,
+    keep_budgets,
+    read_rentals,
+    stopped_text,
+    write_rental,
+)
 from hud_tui.settings import every_variable
 from hud_tui.storage import read_regular
 
@@ -87,14 +94,14 @@ def _filter(args: argparse.Namespace) -> Filter:
     )
 
 
-def _prime() -> Prime:
-    return Prime(read_prime(every_variable()))
+def _prime(args: argparse.Namespace) -> Prime:
+    return open_prime(machines_of(args).state)
 
 
 async def offers(args: argparse.Namespace) -> int:
     """List offers, cheapest first."""
     query = _filter(args)
-    async with _prime() as prime:
+    async with _prime(args) as prime:
         found = await available(prime, query)
         advice = [] if found else await loosened(prime, query)
     if args.headless:
@@ -148,7 +155,7 @@ async def create(args: argparse.Namespace) -> int:
         find_engine(args.engine)  # an unknown engine is an error before anything is rented
     if args.name is not None:
         check_name(args.name)
-    async with _prime() as prime:
+    async with _prime(args) as prime:
         if not args.dry_run and (begun := await _begun(args)) is not None:
             return await _carry_on(args, prime, begun, values)
         asked = await _choose(args, prime, query)
@@ -161,17 +168,17 @@ async def create(args: argparse.Namespace) -> int:
         pods = Pods(prime, machines.state, progress(each=True), partial(_keep, args))
         rental = await pods.rent(asked)
         cost = f"${rental.price_hr:.2f} per hour"
-        print_notice(f"rented {rental.name}: {cost}, until {_clock(rental.deadline)}")
+        print_notice(f"rented {rental.name}: {cost}, {_until(args, rental)}")
         if warning := asked.dearer(rental):
             print_notice(warning)
         log_command(args, f"--name={rental.name}", [one for one in RENT_FLAGS if one != "name"])
         if args.headless:
-            emit("pod", rental_document(rental))
+            emit("pod", rental_document(args, rental))
         return await _carry_on(args, prime, rental, values)
 
 
 def _keep(args: argparse.Namespace) -> None:
-    keep_budgets(paths_of(args), time())
+    keep_budgets(paths_of(args), prime_now(paths_of(args).state))
 
 
 async def _begun(args: argparse.Namespace) -> Rental | None:
@@ -244,10 +251,10 @@ async def setup(args: argparse.Namespace) -> int:
     if not rental.runs:
         rent = command_of(args, "pods", "create")
         raise HudUsage(f"{rental.name} has ended: {rental.why}", f"{rent} rents one")
-    cost = f"${rental.price_hr:.2f} per hour, until {_clock(rental.deadline)}"
+    cost = f"${rental.price_hr:.2f} per hour, {_until(args, rental)}"
     print_notice(f"{rental.name} ({rental.gpus}): {cost}")
     await confirm(args, f"set {rental.name} up?")
-    async with _prime() as prime:
+    async with _prime(args) as prime:
         code = await _carry_on(args, prime, rental, values)
     log_command(args, rental.name, ("identity", "send"))
     return code
@@ -265,9 +272,7 @@ async def _carry_on(
             return await _finish(args, pods, rental, values)
         except asyncio.CancelledError:  # ctrl+c
             price = f"${rental.price_hr:.2f} per hour"
-            print_notice(
-                f"{rental.name} runs and costs {price}, until {_clock(rental.deadline)} at most"
-            )
+            print_notice(f"{rental.name} runs and costs {price}, {_until(args, rental)}")
             print_notice(f"go on: {_set_up(args, rental)}; end it: {_end(args, rental)}")
             raise
         except HudError as error:
@@ -326,22 +331,25 @@ async def _offer_to_terminate(
         why = f"failed: {one_line(error.message, 200)}"
         ended = await pods.terminate(rental, why, rental.name)
         forget(args, machines, rental.name)
-        error.hint = f"{rental.name} was terminated; it cost ${ended.spent(time()):.2f}"
+        error.hint = f"{rental.name} was terminated; it cost ${_spent(args, ended):.2f}"
 
 
-def _clock(at: float) -> str:
-    """Local time; with the date unless it is today."""
-    then = datetime.fromtimestamp(at)
-    same = then.date() == datetime.now().date()
-    return then.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
+def _until(args: argparse.Namespace, rental: Rental) -> str:
+    state = machines_of(args).state
+    return ends_text(rental, prime_now(state), ahead_s(state))
+
+
+def _spent(args: argparse.Namespace, rental: Rental) -> float:
+    return rental.spent(prime_now(machines_of(args).state))
 
 
 # Rented pods.
 
 
-def rental_document(rental: Rental) -> dict[str, Any]:
+def rental_document(args: argparse.Namespace, rental: Rental) -> dict[str, Any]:
     """A rental as a JSON document."""
-    now = time()
+    state = machines_of(args).state
+    now = prime_now(state)
     return {
         **asdict(rental),
         "runs": rental.runs,
@@ -349,25 +357,26 @@ def rental_document(rental: Rental) -> dict[str, Any]:
         "spent": round(rental.spent(now), 2),
         "most": round(rental.most, 2),
         "deadline": rental.deadline,
+        "guards": guards_text(state, rental, now) if rental.runs else "",
     }
 
 
 async def rented(args: argparse.Namespace) -> int:
     """List pods rented from this machine and by others of the account, including ended ones."""
     state = machines_of(args).state
-    async with _prime() as prime:
+    async with _prime(args) as prime:
         ours, others = await Pods(prime, state).reconcile()
     _keep(args)
-    now = time()
+    now = prime_now(state)
     if args.headless:
-        each = [rental_document(one) for one in ours]
+        each = [rental_document(args, one) for one in ours]
         more = [one.model_dump() for one in others]
         emit("pods", {"pods": each, "others": more, "totals": totals(ours, now)})
         return 0
     if not ours and not others:
         print(f"nothing is rented, and nothing was: {command_of(args, 'pods')} shows what there is")
         return 0
-    rows = [_rented_row(one, now) for one in ours]
+    rows = [_rented_row(args, one) for one in ours]
     rows += [
         (one.name or one.id, one.gpu_name, _dollars(one.price_hr), "", "", "not rented from here")
         for one in others
@@ -375,18 +384,23 @@ async def rented(args: argparse.Namespace) -> int:
     print_table(("POD", "GPUS", "$/HOUR", "SPENT", "AT MOST", "STATE"), rows)
     sums = totals(ours, now)
     print(f"running: ${sums['per_hour']:.2f} per hour, ${sums['running']:.2f} so far")
-    for one in ours:
+    for one in filter(lambda rental: rental.runs, ours):
+        print(f"{one_line(one.name, 40)}: {guards_text(state, one, now)}")
+        if one.heard:
+            print(f"  its watcher: {one_line(one.heard, 200)}")
         if one.unfinished:
             print(f"{one.name} is not set up: {_set_up(args, one)}")
     return 0
 
 
-def _rented_row(one: Rental, now: float) -> tuple[str, ...]:
+def _rented_row(args: argparse.Namespace, one: Rental) -> tuple[str, ...]:
     if not one.id and one.runs:
         state = "nobody knows yet whether it was rented"
+    elif one.runs and one.status == "STOPPED":
+        state = f"shut down, and {stopped_text(one)}"
     else:
-        state = f"until {_clock(one.deadline)}" if one.runs else f"ended: {one.why}"
-    costs = (f"{one.price_hr:.2f}", f"{one.spent(now):.2f}", f"{one.most:.2f}")
+        state = _until(args, one).partition(",")[0] if one.runs else f"ended: {one.why}"
+    costs = (f"{one.price_hr:.2f}", f"{_spent(args, one):.2f}", f"{one.most:.2f}")
     return (one.name, one.gpus, *costs, state)
 
 
@@ -396,18 +410,21 @@ def _rental(args: argparse.Namespace) -> Rental:
 
 async def pod_status(args: argparse.Namespace) -> int:
     """Show the state of one pod as Prime reports it."""
-    rental = _rental(args)
-    async with _prime() as prime:
+    machines, rental = machines_of(args), _rental(args)
+    async with _prime(args) as prime:
+        pods = Pods(prime, machines.state)
         if not rental.id:
-            await Pods(prime, machines_of(args).state).reconcile()
+            await pods.reconcile()
             rental = _rental(args)
+        elif rental.runs and rental.watched and rental.address:
+            rental = await pods.hear(rental, machines.ssh_to)
         try:
             status = await prime.status(rental.id) if rental.id else None
         except HudNotFound:
             status = None
     if args.headless:
         known = status.model_dump() if status is not None else None
-        emit("pod", {**rental_document(rental), "prime": known})
+        emit("pod", {**rental_document(args, rental), "prime": known})
         return 0
     shown, address = (status.status, status.ssh_connection) if status else ("", None)
     for line in _status_lines(args, rental, shown, address):
@@ -420,10 +437,17 @@ def _status_lines(
 ) -> list[str]:
     unknown = "not known to Prime" if rental.id else "nobody knows yet whether it was rented"
     shown = status or unknown
-    spent = f"${rental.spent(time()):.2f} of at most ${rental.most:.2f}"
-    until = f"until {_clock(rental.deadline)}" if rental.runs else f"ended: {rental.why}"
+    spent = f"${_spent(args, rental):.2f} of at most ${rental.most:.2f}"
+    until = _until(args, rental) if rental.runs else f"ended: {rental.why}"
     lines = [f"{rental.name}: {rental.gpus}, {shown}, {address or 'no ssh yet'}"]
     lines += [f"${rental.price_hr:.2f} per hour, {spent}, {until}"]
+    if rental.runs:
+        state = machines_of(args).state
+        lines += [guards_text(state, rental, prime_now(state))]
+    if rental.runs and rental.heard:
+        lines += [f"its watcher: {rental.heard}"]
+    if status == "STOPPED":
+        lines += [f"shut down, and {stopped_text(rental)}"]
     if rental.unfinished:
         lines += [f"not set up: {_set_up(args, rental)}"]
     return lines
@@ -454,7 +478,7 @@ async def pod_shell(args: argparse.Namespace) -> int:
     if not rental.runs:
         raise HudUsage(f"{rental.name} has ended: {rental.why}", command_of(args, "pods", "list"))
     machines = machines_of(args)
-    async with _prime() as prime:
+    async with _prime(args) as prime:
         key = args.identity or rental.key or prime.settings.ssh_key
         pods = Pods(prime, machines.state, progress(each=True))
         address = await pods.wait(rental, machines.ssh_to, key)
@@ -473,7 +497,7 @@ async def protect(args: argparse.Namespace) -> int:
     rental = write_rental(machines_of(args).state, _rental(args), protected=True)
     log_command(args, rental.name)
     protected = f"{rental.name} is protected: --confirm {rental.name} terminates it"
-    show(args, "pod", rental_document(rental), protected)
+    show(args, "pod", rental_document(args, rental), protected)
     return 0
 
 
@@ -485,7 +509,7 @@ async def terminate(args: argparse.Namespace) -> int:
     if rental.protected and args.confirm != rental.name:
         raise HudProtected(rental.name, "terminate")
     await confirm(args, f"terminate {rental.name}? what is on it is lost")
-    async with _prime() as prime:
+    async with _prime(args) as prime:
         pods = Pods(prime, machines.state, print_notice)
         if rental.runs and not rental.id:
             rental = await pods.find(rental)
@@ -493,6 +517,6 @@ async def terminate(args: argparse.Namespace) -> int:
             rental = await pods.terminate(rental, "terminated", args.confirm)
     forget(args, machines, rental.name)
     log_command(args, rental.name, ("confirm",))
-    ended = f"{rental.name} was terminated; it cost ${rental.spent(time()):.2f}"
-    show(args, "pod", rental_document(rental), ended)
+    ended = f"{rental.name} was terminated; it cost ${_spent(args, rental):.2f}"
+    show(args, "pod", rental_document(args, rental), ended)
     return 0

@@ -1,44 +1,80 @@
 """The process that watches budgets: ``python -m hud_tui.remote.budget STATE``.
 
 It runs from before the first pod is requested until none is left, and terminates each pod whose
-hours are spent. Until a pod's own watcher runs, it also terminates one whose rental was interrupted
-and that nobody is working on. A machine that its watcher has shut down is terminated too, since
-some providers still bill it. Its findings are written to ``budget.json``.
+hours or dollars are spent. While a pod's own watcher does not speak, it also terminates one that
+nobody works on: one whose renting was interrupted, or whose watcher died and does not start again.
+A machine that its watcher has shut down is terminated too, since some providers still bill it. Its
+findings are written to ``budget.json``.
 """
 
 import asyncio
 import json
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from math import inf
 from pathlib import Path
 from time import time
 
+from hud_tui.client.transport import LONGEST_S
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.remote.clock import keep, prime_now
 from hud_tui.remote.machines import Machines, machines_in
-from hud_tui.remote.pods import WORK, Pods
-from hud_tui.remote.prime import Prime, read_prime
+from hud_tui.remote.pods import WORK, Pods, too_dear
+from hud_tui.remote.prime import Prime, open_prime
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import BUDGET, Rental, read_rentals
-from hud_tui.settings import every_variable
+from hud_tui.service_file import (
+    BUDGET,
+    BUDGET_LOCK,
+    BUDGET_S,
+    Rental,
+    budget_found,
+    budget_kept,
+    read_rentals,
+)
 from hud_tui.storage import held, write_atomic
 
 POLL_S = 10.0
 """Seconds between two checks of the clock."""
 ASK_S = 60.0
 """Seconds between two requests to Prime."""
+HEARD_S = 120.0
+"""Seconds between two questions to the pods' watchers."""
+CHECK_S = 0.75 * BUDGET_S
+"""Maximum seconds of one check, since it is to speak in time."""
 SHUT = frozenset({"STOPPED"})
 """States of a pod that was shut down, but may still be billed."""
 
 
+def over_budget(rental: Rental, now: float) -> str:
+    """Why a pod is to be terminated, used or not; empty if it is not."""
+    if now < rental.deadline:
+        return too_dear(rental)
+    is_early = rental.deadline < rental.at + rental.hours * 3600 - 1
+    return "its dollars are spent" if is_early else "its hours are spent"
+
+
 def why_spent(rental: Rental, used_at: float, now: float) -> str:
-    """Why a pod is to be terminated now; empty if it is not. `used_at`: when somebody here last
-    worked on it, in Unix seconds as `now` is."""
-    if now >= rental.deadline:
-        return "its hours are spent"
-    idle = not rental.watched and 0 < rental.idle_min * 60 <= now - max(rental.at, used_at)
-    return f"nobody went on with it for {rental.idle_min} min" if idle else ""
+    """Why a pod is to be terminated now; empty if it is not.
+
+    Args:
+        rental: The pod. While its watcher speaks, that decides whether it is used.
+        used_at: When somebody here last worked on it.
+        now: As all times, Unix seconds by Prime's clock.
+    """
+    if why := over_budget(rental, now):
+        return why
+    if rental.watched and not rental.address:
+        return ""  # it was rented by a version that did not ask watchers: that one decides
+    last = max(rental.at, used_at, rental.heard_at)
+    if not 0 < rental.idle_min * 60 <= now - last:
+        return ""
+    if rental.watched:
+        return f"its watcher was silent and nobody used it for {rental.idle_min} min"
+    return f"nobody went on with it for {rental.idle_min} min"
 
 
 class Budgets:
@@ -47,69 +83,131 @@ class Budgets:
     def __init__(
         self,
         machines: Machines,
-        clock: Callable[[], float] = time,
+        clock: Callable[[], float] | None = None,
         poll_s: float = POLL_S,
+        prime: Callable[[], Prime] | None = None,
     ) -> None:
-        """`poll_s`: seconds between two checks of the clock, which is in Unix seconds."""
-        self._machines, self._clock = machines, clock
-        self._poll_s, self._asked_at = poll_s, 0.0
+        """
+        Args:
+            machines: Where rentals are stored.
+            clock: Unix seconds by Prime's clock; None: as `prime_now`.
+            poll_s: Seconds between two checks.
+            prime: Opens Prime's API; None: with the settings of this machine.
+        """
+        self._machines = machines
+        self._clock = clock or partial(prime_now, machines.state)
+        self._poll_s, self._asked_at, self._heard_at = poll_s, -inf, -inf
+        self._prime = prime or partial(open_prime, machines.state)
+        self._again_at: dict[str, float] = {}
+        """When a pod's end is asked for again, as Prime wished."""
+        self._token = secrets.token_hex(8)
 
     async def run(self) -> None:
-        """Run until nothing is rented; returns at once if another process does this."""
-        with held(self._machines.folder / "budget.lock") as ours:
+        """Run until nothing is rented; returns at once if another process does this.
+
+        One that holds the lock and does not speak is halted: this one takes its place, and the
+        other ends as it goes on.
+        """
+        state = self._machines.state
+        with held(self._machines.folder / BUDGET_LOCK) as ours:
+            if ours is None and budget_kept(state, self._clock()):
+                return
             why, wait_s = "", 0.0
-            while ours is not None and self._running():
+            self._write(why)
+            while self._running() and budget_found(state).get("token") in (self._token, None):
                 self._write(why)
                 await asyncio.sleep(wait_s)
                 why, wait_s = "", self._poll_s
+                keep(state)
                 try:
-                    await self.check()
+                    async with asyncio.timeout(CHECK_S):
+                        await self.check()
                 except HudError as error:
                     why = error.message
+                except TimeoutError:
+                    why = f"Prime does not answer within {CHECK_S:.0f} s"
 
     def _running(self) -> list[Rental]:
         return [one for one in read_rentals(self._machines.state) if one.runs]
 
     async def check(self) -> None:
-        """Terminate what is to be terminated now.
+        """Terminate what is to be terminated now. What is spent is ended first, by its id, which
+        needs no other answer of Prime.
 
         Raises:
             HudError: Prime does not answer; nothing is given up.
         """
-        now = self._clock()
-        spent = {one.name: why for one in self._running() if (why := self._why(one, now))}
-        asks = now - self._asked_at >= ASK_S
-        if not spent and not asks:
-            return
-        async with Prime(read_prime(every_variable())) as prime:
-            pods = Pods(prime, self._machines.state)
-            if asks or any(not one.id for one in self._running() if one.name in spent):
-                spent |= await self._shut(pods, prime)
+        now, failures = self._clock(), list[HudError]()
+        async with self._prime() as prime:
+            pods = Pods(prime, self._machines.state, now=self._clock)
+            await self._end(
+                pods, {one.name: over_budget(one, now) for one in self._running()}, failures
+            )
+            if now - self._asked_at >= ASK_S or now < self._asked_at:
                 self._asked_at = now
-            for rental in self._running():
-                if rental.id and rental.name in spent:
-                    await pods.terminate(rental, spent[rental.name], rental.name)
+                try:
+                    await self._end(pods, await self._shut(pods), failures)
+                except HudError as error:
+                    failures.append(error)
+            await self._hear(pods, now)
+            await self._end(
+                pods, {one.name: self._why(one, now) for one in self._running()}, failures
+            )
+        if failures:
+            raise failures[0]
+
+    async def _hear(self, pods: Pods, now: float) -> None:
+        """Ask watchers whether they live, each in time, and before one counts as silent."""
+        due = now - self._heard_at >= HEARD_S or now < self._heard_at
+        if due:
+            self._heard_at = now
+        asked = [
+            one
+            for one in self._running()
+            if one.watched and one.address and (due or self._why(one, now))
+        ]
+        await asyncio.gather(*(pods.hear(one, self._machines.ssh_to) for one in asked))
+
+    async def _end(self, pods: Pods, spent: Mapping[str, str], failures: list[HudError]) -> None:
+        """Terminate pods by name, each for its reason; one that fails holds up no other."""
+        for rental in self._running():
+            if not rental.id or not spent.get(rental.name):
+                continue
+            if self._clock() < self._again_at.get(rental.id, 0.0):
+                continue
+            try:
+                await pods.terminate(rental, spent[rental.name], rental.name)
+            except HudError as error:
+                wait_s = min(error.retry_after or 0.0, LONGEST_S)
+                self._again_at[rental.id] = self._clock() + wait_s
+                failures.append(error)
 
     def _why(self, rental: Rental, now: float) -> str:
-        """As `why_spent`; a pod that somebody is working on counts as used now."""
-        file = self._machines.place(rental.name) / f"{WORK}.lock"
-        if self._machines.busy(rental.name, WORK):
+        """As `why_spent`; a pod that somebody is working on, or trains on, counts as used now."""
+        folder = self._machines.place(rental.name)
+        file = folder / f"{WORK}.lock"
+        line = self._machines.line(rental.name)
+        trains = self._machines.used() == rental.name and line.get("state") == "up"
+        at = line.get("at")
+        trains = trains and isinstance(at, int | float) and abs(time() - at) < ASK_S
+        if trains or self._machines.busy(rental.name, WORK):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file.touch(0o600)
             os.utime(file, (now, now))
         used_at = file.stat().st_mtime if file.exists() else 0.0
-        return why_spent(rental, used_at, now)
+        return why_spent(rental, used_at if used_at <= now + ASK_S else 0.0, now)
 
-    async def _shut(self, pods: Pods, prime: Prime) -> Mapping[str, str]:
+    async def _shut(self, pods: Pods) -> Mapping[str, str]:
         """Update the stored rentals; returns those that were shut down, and why they are
         terminated."""
         await pods.reconcile()
-        watched = {one.id: one.name for one in self._running() if one.watched}
-        shut = [one.id for one in await prime.pods() if one.status in SHUT]
-        return {watched[id_]: "its watcher shut it down" for id_ in shut if id_ in watched}
+        shut = [one for one in self._running() if one.watched and one.status in SHUT]
+        return {one.name: "its watcher shut it down" for one in shut}
 
     def _write(self, why: str) -> None:
-        found = {"pid": os.getpid(), "at": self._clock(), "why": one_line(why, 400)}
+        found = {"token": self._token, "at": self._clock(), "why": one_line(why, 400)}
         with suppress(OSError):
-            write_atomic(self._machines.folder / BUDGET, json.dumps(found))
+            write_atomic(self._machines.folder / BUDGET, json.dumps({"pid": os.getpid(), **found}))
 
 
 def main() -> None:

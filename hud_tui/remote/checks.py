@@ -12,9 +12,21 @@ from time import time
 from typing import Literal
 
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.remote.clock import JUMP_S, ahead_s, prime_now
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.rl.text import age, counted, one_line
-from hud_tui.service_file import KEY, alive, budget_found, budget_kept, read_rentals
+from hud_tui.service_file import (
+    KEY,
+    SILENT_S,
+    Rental,
+    alive,
+    budget_found,
+    budget_kept,
+    ends_text,
+    guards_text,
+    read_rentals,
+    stopped_text,
+)
 from hud_tui.storage import read_private
 
 Level = Literal["failure", "warning", "ok"]
@@ -44,7 +56,7 @@ def check_machines(machines: Machines) -> Iterator[Found]:
         yield _answered(machine, failed)
     for machine in known:
         yield from check_line(machines, machine)
-    yield from check_costs(machines.state, time())
+    yield from check_costs(machines.state, prime_now(machines.state))
 
 
 async def _asked(machines: Machines, known: Sequence[Machine]) -> list[HudError | None]:
@@ -128,28 +140,19 @@ def check_line(machines: Machines, machine: Machine) -> Iterator[Found]:
 
 
 def check_costs(state: Path, now: float) -> Iterator[Found]:
-    """What is rented, and what should have ended."""
+    """What is rented, and what should have ended. `now`: Unix seconds by Prime's clock."""
     for rental in read_rentals(state):
-        if not rental.runs:
-            continue
-        end = f"hud-tui pods terminate {rental.name}"
-        cost = f"${rental.price_hr:.2f} per hour, ${rental.spent(now):.2f} so far"
-        if not rental.id:
-            message = f"{rental.name} may have been rented: its answer was lost"
-            yield "warning", message, "hud-tui pods list looks for it"
-        elif now > rental.deadline:
-            late = age(rental.deadline, now)
-            yield "failure", f"{rental.name} runs {late} longer than its budget: {cost}", end
-        else:
-            yield "warning", f"{rental.name} ({rental.gpus}) is rented: {cost}", end
-        if rental.unfinished:
-            message = f"{rental.name} is not set up"
-            message += "" if rental.watched else ", and not watched"
-            yield "warning", message, f"hud-tui pods setup {rental.name}"
+        if rental.runs:
+            yield from _check_rental(state, rental, now)
     if not any(one.runs for one in read_rentals(state)):
         return
     if not _has_prime_key():
         yield "warning", "no key for Prime Intellect here: pods cannot be ended", "prime login"
+    ahead = ahead_s(state)
+    if abs(ahead) > JUMP_S:
+        way = "ahead of" if ahead > 0 else "behind"
+        message = f"this machine's clock is {age(0.0, abs(ahead))} {way} Prime's"
+        yield "warning", message, "set it; budgets go by Prime's and by the time since boot"
     why = one_line(budget_found(state).get("why") or "", 200)
     if not budget_kept(state, now):
         message = "no process here keeps the budget of what is rented"
@@ -159,6 +162,31 @@ def check_costs(state: Path, now: float) -> Iterator[Found]:
         yield "warning", message, "hud-tui pods list; or end it at https://app.primeintellect.ai"
     else:
         yield "ok", "a process here keeps the budget of what is rented", ""
+
+
+def _check_rental(state: Path, rental: Rental, now: float) -> Iterator[Found]:
+    end = f"hud-tui pods terminate {rental.name}"
+    cost = f"${rental.price_hr:.2f} per hour, ${rental.spent(now):.2f} so far"
+    if not rental.id:
+        message = f"{rental.name} may have been rented: Prime's answer was lost, or did not fit"
+        yield "warning", message, "hud-tui pods list looks for it"
+    elif now > rental.deadline:
+        late = age(rental.deadline, now)
+        yield "failure", f"{rental.name} runs {late} longer than its budget: {cost}", end
+    else:
+        until = ends_text(rental, now, ahead_s(state))
+        guards = guards_text(state, rental, now)
+        yield "warning", f"{rental.name} ({rental.gpus}) is rented: {cost}, {until}; {guards}", end
+    if rental.status == "STOPPED":
+        yield "warning", f"{rental.name} is shut down, and {stopped_text(rental)}", end
+    if rental.watched and now - rental.heard_at > SILENT_S:
+        why = f": {rental.heard}" if rental.heard else ""
+        message = f"{rental.name}: its watcher has not spoken for {age(rental.heard_at, now)}{why}"
+        yield "warning", message, f"hud-tui pods status {rental.name} asks it, and starts it again"
+    if rental.unfinished:
+        message = f"{rental.name} is not set up"
+        message += "" if rental.watched else ", and not watched"
+        yield "warning", message, f"hud-tui pods setup {rental.name}"
 
 
 def _has_prime_key() -> bool:

@@ -1,20 +1,23 @@
 """Renting pods: each request is sent once, costs are limited, and what runs is always listed.
 
-A rental is stored before it is requested, under a unique name and with the wanted set-up. If the
-answer is lost the pod is looked up by that name; if the program is killed, a later command
-continues. A watcher on the pod ends it when its hours are over or nobody has used it for a while;
-in addition, a process on this machine does (`hud_tui.remote.budget`).
+A rental is stored before it is requested, with the wanted set-up and the name that Prime will know
+it by, which has a random part: no other pod is ever taken for it. If the answer is lost, or does
+not fit, the pod is looked up by that name; if the program is killed, a later command continues.
+A watcher on the pod ends it when its hours are over or nobody has used it for a while; in addition,
+a process on this machine does (`hud_tui.remote.budget`).
 """
 
 import asyncio
+import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil, inf
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 from typing import Any
 
 from hud_tui.errors import (
@@ -26,7 +29,8 @@ from hud_tui.errors import (
     HudUnreachable,
     HudUsage,
 )
-from hud_tui.remote.prime import Offer, Pod, PodStatus, Prime
+from hud_tui.remote.clock import is_known, prime_now
+from hud_tui.remote.prime import Offer, Pod, PodStatus, Prime, PrimeSettings
 from hud_tui.remote.ssh import (
     PATIENCE_S,
     Address,
@@ -36,7 +40,7 @@ from hud_tui.remote.ssh import (
     read_address,
     read_public_key,
 )
-from hud_tui.remote.watcher import install_watcher
+from hud_tui.remote.watcher import install_watcher, read_heartbeat
 from hud_tui.rl.text import counted, one_line, seconds
 from hud_tui.service_file import Rental, read_rentals, write_rental
 
@@ -50,6 +54,14 @@ LOOK_UP_S = 60.0
 """Seconds for which a pod whose answer was lost is looked up."""
 FORGET_S = 15 * 60.0
 """Seconds after which a pod that Prime does not list counts as never rented."""
+MISSES, MISSING_S = 3, 300.0
+"""A pod is gone that so many lists in a row lack, over so many seconds."""
+NEW_S = 60.0
+"""Seconds for which Prime may not know a new pod yet."""
+LATER_S = 300.0
+"""Seconds after which one that was ended and is still listed counts as running."""
+HEAR_S = 60.0
+"""Maximum seconds to ask a pod's watcher, or to start it again."""
 IMAGE = "ubuntu_22_cuda_12"
 WORK = "rental"
 """Name of the lock of a pod that is being rented or set up."""
@@ -209,7 +221,9 @@ class RentalRequest:
         if rental.price_hr <= self.price_hr + 0.01:
             return ""
         asked, costs = f"${self.price_hr:.2f}", f"${rental.price_hr:.2f} per hour"
-        return f"{rental.name} costs {costs}, not {asked} as shown: hud-tui pods terminate ends it"
+        hours = (rental.deadline - rental.at) / 3600
+        ends = f"it ends after {hours:.1f} h, for ${rental.most:.2f} at most"
+        return f"{rental.name} costs {costs}, not {asked} as shown: {ends}"
 
     def lines(self) -> list[str]:
         """What will be rented and what it costs, as lines of text."""
@@ -247,11 +261,26 @@ def choose_image(offer: Offer, name: str) -> str:
     return next((one for one in images if "cuda" in one), images[0])
 
 
-GONE = "it is no longer there"
-"""Reason of a rental that counts as ended because Prime does not list its pod. It is revived if
-Prime lists the pod again."""
-COSTLY = frozenset({"PROVISIONING", "PENDING", "ACTIVE"})
-"""States of a pod that cost money."""
+GONE, NEVER = "it is no longer there", "Prime never heard of it"
+"""Reasons of rentals that count as ended because Prime does not have their pod. They are revived
+if Prime lists it again."""
+COSTLY = frozenset({"PROVISIONING", "PENDING", "ACTIVE", "STOPPED"})
+"""States of a pod that cost money, or may."""
+ENDED = frozenset({"TERMINATED", "DELETED"})
+
+
+def account(settings: PrimeSettings) -> str:
+    """What differs between accounts and their keys; nothing can be read from it."""
+    whole = f"{settings.url} {settings.key}"
+    return hashlib.sha256(whole.encode()).hexdigest()[:12]
+
+
+def too_dear(rental: Rental) -> str:
+    """Why a pod is to end at once for its price; empty if it is not."""
+    if rental.max_price is None or rental.price_hr <= rental.max_price + 1e-9:
+        return ""
+    costs, most = f"${rental.price_hr:.2f} per hour", f"${rental.max_price:.2f}"
+    return f"it costs {costs}, more than --max-price {most}"
 
 
 class Pods:
@@ -263,35 +292,78 @@ class Pods:
         state: Path,
         report: Callable[[str], None] = lambda text: None,
         keep: Callable[[], None] = lambda: None,
+        now: Callable[[], float] | None = None,
     ) -> None:
         """`report` is called with a line about what is being waited for; `keep` starts the process
-        that enforces budgets, after a rental is stored and before it is requested."""
+        that enforces budgets, after a rental is stored and before it is requested; `now` is Unix
+        seconds by Prime's clock, None: `prime_now`."""
         self._prime, self._state, self._report, self._keep = prime, state, report, keep
+        self._now = now or partial(prime_now, state)
 
     async def rent(self, request: RentalRequest) -> Rental:
         """Rent a pod. The request is sent once.
 
         Raises:
             HudUsage: The offer is gone or its price has risen; nothing was rented.
+            PodFailed: It costs more than `max_price`, and was ended at once.
             HudRefused: Prime refused; nothing was rented.
             HudUnclear: It is unknown whether it was rented; `reconcile` finds out.
         """
         await self._check_again(request)
         offer, most = request.offer, ceil(request.price_hr * 100 - 1e-6) / 100
-        rental = write_rental(self._state, _planned(request))
+        planned = replace(
+            _planned(request, self._now()),
+            timed=is_known(self._state),
+            account=account(self._prime.settings),
+        )
+        rental = write_rental(self._state, planned)
         self._keep()
         try:
-            pod = await self._prime.create(offer, rental.name, request.image, request.disk, most)
+            pod = await self._prime.create(offer, rental.asked, request.image, request.disk, most)
         except HudUnclear as error:
-            return await self._look_up(rental, error)
-        except HudError as error:  # refused, so nothing was rented
+            rental = await self._look_up(rental, error)
+        except HudRefused as error:
             write_rental(self._state, rental, ended_at=rental.at, why=error.message)
             raise
-        return self._rented(rental, pod)
+        else:
+            rental = await self._first(rental, pod)
+        if why := too_dear(rental):
+            await self.terminate(rental, why, rental.name)
+            raise PodFailed(rental, f"{why}: it was ended", ended=True)
+        return rental
 
-    def _rented(self, rental: Rental, pod: Pod, **more: Any) -> Rental:
+    async def _first(self, rental: Rental, pod: Pod) -> Rental:
+        """Store what was rented; another price than the agreed one is asked for again."""
+        rental = write_rental(self._state, rental, id=pod.id)
+        if pod.price_hr is not None and abs(pod.price_hr - rental.price_hr) > 0.005:
+            with suppress(HudError):
+                pod = await self._prime.pod(pod.id)
         price = rental.price_hr if pod.price_hr is None else pod.price_hr
-        return write_rental(self._state, rental, id=pod.id, price_hr=price, **more)
+        return write_rental(self._state, rental, price_hr=price)
+
+    def _listed(self, rental: Rental, pod: Pod) -> Rental:
+        """Store what Prime says of a pod that it has."""
+        now = self._now()
+        changes: dict[str, Any] = {
+            **{"id": pod.id, "status": pod.status, "stopped_hr": pod.stopped_price_hr},
+            **{"missing": 0, "ended_at": None, "why": ""},
+        }
+        if not rental.timed and is_known(self._state):
+            at = seconds(pod.created_at)
+            if at is not None and at <= now + LATER_S:
+                changes |= {"at": at, "timed": True}
+        if pod.price_hr is not None:
+            changes |= self._priced(rental, pod.price_hr, now)
+        return write_rental(self._state, rental, **changes)
+
+    def _priced(self, rental: Rental, price: float, now: float) -> Mapping[str, Any]:
+        """Another price counts as Prime says it a second time."""
+        if abs(price - rental.price_hr) <= 0.005:
+            return {"price_seen": None}
+        if rental.price_seen is None or abs(price - rental.price_seen) > 0.005:
+            return {"price_seen": price}
+        paid = replace(rental, ended_at=None, billed=None).spent(now)
+        return {"price_hr": price, "paid": paid, "priced_at": now, "price_seen": None}
 
     async def _check_again(self, request: RentalRequest) -> None:
         """Make sure that the price is still the displayed one. Raises HudUsage."""
@@ -309,50 +381,110 @@ class Pods:
             )
 
     async def _look_up(self, rental: Rental, error: HudUnclear) -> Rental:
-        """Find a pod whose answer was lost, by its name."""
+        """Find a pod whose answer was lost or did not fit, by the random part of its name."""
         began = monotonic()
         while True:
-            self._report(f"the answer was lost: looking for {rental.name}")
+            self._report(f"it is unknown whether it was rented: looking for {rental.asked}")
             with suppress(HudError):
-                for pod in await self._prime.pods():
-                    if pod.name == rental.name:
-                        return self._rented(rental, pod)
+                for pod in (await self._prime.pods()).pods:
+                    if pod.name == rental.asked:
+                        return await self._first(rental, pod)
             if monotonic() - began >= LOOK_UP_S:
-                error.hint = f"it is looked for by its name, {rental.name}: hud-tui pods list"
+                error.hint = (
+                    f"it may have been rented; it is looked for by the name {rental.asked}:"
+                    " hud-tui pods list"
+                )
                 raise error
             await asyncio.sleep(min(POLL_S, LOOK_UP_S))
 
     async def reconcile(self) -> tuple[list[Rental], list[Pod]]:
         """Update the stored rentals with Prime's list; return them, and the account's other pods.
 
-        A rental whose pod Prime no longer has is ended. One whose answer was lost gets its pod's
-        id, or ends after FORGET_S.
+        A rental has ended if Prime says so of its id, or has it in its history, or if it was
+        missing in MISSES lists over MISSING_S. One whose answer was lost gets its pod's id.
         """
-        pods = await self._prime.pods()
-        by_id, by_name = {pod.id: pod for pod in pods}, {pod.name: pod for pod in pods}
-        billed: dict[str, Pod] | None = None
-        for rental in read_rentals(self._state):
-            pod = by_id.get(rental.id) or by_name.get(rental.name)
-            back = rental.why == GONE and pod is not None and pod.status in COSTLY
-            if pod is not None and (rental.runs or back):
-                self._rented(rental, pod, ended_at=None, why="")
-            elif rental.id and (rental.runs or rental.billed is None):
-                if billed is None:
-                    billed = {one.id: one for one in await self._prime.history()}
-                self._ended(rental, billed.get(rental.id))
-            elif rental.runs and time() - rental.at > FORGET_S:
-                why = "Prime never heard of it"
-                write_rental(self._state, rental, ended_at=rental.at, why=why)
+        listing = await self._prime.pods()
+        rentals = read_rentals(self._state)
+        by_id = {pod.id: pod for pod in listing.pods if pod.status not in ENDED}
+        taken = {one.id for one in rentals}
+        history: dict[str, Pod] | None = None
+        for rental in rentals:
+            pod = by_id.get(rental.id) or _ours(rental, by_id.values(), taken)
+            if pod is not None:
+                taken.add(pod.id)
+                if rental.runs or self._is_back(rental, pod):
+                    self._listed(rental, pod)
+            elif rental.runs or (rental.id and rental.billed is None):
+                if history is None:
+                    history = await self._past()
+                await self._absent(rental, history, listing.whole)
+        for rental in rentals:
+            for pod in _doubles(rental, by_id.values(), taken):
+                taken.add(pod.id)
+                double = replace(rental, name=f"{rental.name}-{pod.id[-4:]}", asked="", billed=None)
+                self._listed(write_rental(self._state, double), pod)
         ours = read_rentals(self._state)
         known = {one.id for one in ours}  # ended ones that Prime lists again were revived above
-        return ours, [pod for pod in pods if pod.id not in known]
+        return ours, [pod for pod in listing.pods if pod.id not in known]
+
+    def _is_back(self, rental: Rental, pod: Pod) -> bool:
+        """Whether a pod that counts as ended costs money after all."""
+        late = self._now() - (rental.ended_at or 0.0) > LATER_S
+        return pod.status in COSTLY and (late or rental.why in (GONE, NEVER))
+
+    def _is_account(self, rental: Rental) -> bool:
+        """Whether it was rented with this key: what another account's list lacks may run on."""
+        return rental.account in ("", account(self._prime.settings))
+
+    async def _past(self) -> dict[str, Pod]:
+        """The history by id; empty if Prime does not answer."""
+        with suppress(HudError):
+            return {one.id: one for one in await self._prime.history()}
+        return {}
+
+    async def _absent(self, rental: Rental, history: Mapping[str, Pod], whole: bool) -> None:
+        """Decide about a rental that was not in a list; `whole`: as `Listing`."""
+        past = history.get(rental.id) if rental.id else None
+        if past is not None or not rental.runs:
+            if past is not None:
+                self._ended(rental, past)
+            return
+        now = self._now()
+        if not self._is_account(rental):
+            return None
+        if rental.id and now - rental.at >= NEW_S:
+            try:
+                pod = await self._prime.pod(rental.id)
+            except HudNotFound:
+                return self._ended(rental, None)
+            except HudError:
+                pass
+            else:
+                if pod.status in ENDED:
+                    return self._ended(rental, None)
+                self._listed(rental, pod)
+                return None
+        if not whole:
+            return None
+        missing, first = rental.missing + 1, rental.missing_at if rental.missing else now
+        rental = write_rental(self._state, rental, missing=missing, missing_at=first)
+        if missing < MISSES or now - first < MISSING_S:
+            return None
+        if rental.id:
+            self._ended(rental, None)
+        elif now - rental.at > FORGET_S:
+            write_rental(self._state, rental, ended_at=rental.at, why=NEVER)
+        return None
 
     def _ended(self, rental: Rental, past: Pod | None) -> None:
         at = seconds(past.terminated_at) if past is not None else None
-        ended = rental.ended_at or at or time()
+        if at is None or not rental.at <= at <= self._now() + LATER_S:
+            at = self._now()
+        ended = rental.ended_at or at
         billed = past.total_billed_price if past is not None else None
         why = rental.why or GONE
-        write_rental(self._state, rental, ended_at=ended, billed=billed, why=why)
+        changes: dict[str, Any] = {} if billed is None else {"billed": billed}
+        write_rental(self._state, rental, ended_at=ended, why=why, **changes)
 
     async def reach(
         self,
@@ -379,13 +511,30 @@ class Pods:
         ssh = ssh_to(address)
         async with aclosing(ssh):
             await patient(lambda: self._watch(ssh, rental, api_key), self._report, PATIENCE_S)
-        write_rental(self._state, rental, watched=True)
+        where = {"address": f"{address}", "key": rental.key or key}
+        write_rental(self._state, rental, watched=True, heard_at=self._now(), heard="", **where)
         return address
 
     async def _watch(self, ssh: Ssh, rental: Rental, api_key: str) -> None:
-        left_s, idle_s = rental.deadline - time(), rental.idle_min * 60
+        left_s, idle_s = rental.deadline - self._now(), rental.idle_min * 60
         url = self._prime.settings.url
         await install_watcher(ssh, rental.id, left_s, idle_s, url, api_key)
+
+    async def hear(self, rental: Rental, ssh_to: Callable[[Address], Ssh]) -> Rental:
+        """Ask a pod's watcher whether it lives; start it again if it does not, or if it counts to
+        a later end than the budget's. What is wrong is stored."""
+        try:
+            ssh = ssh_to(read_address(rental.address, rental.key, rented=True))
+            async with aclosing(ssh):
+                async with asyncio.timeout(HEAR_S):
+                    beat = await read_heartbeat(ssh)
+                    late = beat is not None and beat.left_s > rental.deadline - self._now() + 60
+                    if beat is None or not beat.alive or late:
+                        await self._watch(ssh, rental, "")
+        except (HudError, TimeoutError) as error:
+            why = error.message if isinstance(error, HudError) else "its ssh does not answer"
+            return write_rental(self._state, rental, heard=one_line(why, 200))
+        return write_rental(self._state, rental, heard_at=self._now(), heard="")
 
     async def find(self, rental: Rental) -> Rental:
         """Look up a rental whose answer was lost; the result has an id, or has ended.
@@ -396,7 +545,7 @@ class Pods:
         ours, _ = await self.reconcile()
         found = find_rental(ours, rental.name)
         if found.runs and not found.id:
-            minutes = max(1, (found.at + FORGET_S - time()) / 60)
+            minutes = max(1, (found.at + FORGET_S - self._now()) / 60)
             unclear = HudUnreachable(f"{found.name} is not listed by Prime")
             hint = f"try again; if it is not listed within {minutes:.0f} min, it was not rented"
             raise HudUnclear(unclear, hint=hint)
@@ -434,7 +583,7 @@ class Pods:
         try:
             status = await self._prime.status(rental.id)
         except HudNotFound as error:
-            if time() - rental.at < FORGET_S / 15:  # Prime may not know a new pod yet
+            if self._now() - rental.at < NEW_S:
                 return None
             raise PodFailed(rental, "Prime no longer has it") from error
         if status.why_failed:
@@ -447,12 +596,16 @@ class Pods:
         Raises:
             HudProtected: It is protected, and its name was not given.
             HudUnclear: It is unknown whether it was terminated; it counts as running.
+            HudUsage: Prime does not know it, and it was rented with another key.
         """
         if rental.protected and confirmed != rental.name:
             raise HudProtected(rental.name, "terminate")
         if rental.id:
-            await self._prime.terminate(rental.id)
-        at = rental.ended_at or time()
+            there = await self._prime.terminate(rental.id)
+            if not there and not self._is_account(rental):
+                what = f"{rental.name} was rented with another key of Prime: this one cannot end it"
+                raise HudUsage(what, "set PRIME_API_KEY to the one that it was rented with")
+        at = rental.ended_at or self._now()
         ended = write_rental(self._state, rental, ended_at=at, why=why)
         with suppress(HudError):
             past = {one.id: one for one in await self._prime.history()}.get(rental.id)
@@ -461,18 +614,37 @@ class Pods:
         return find_rental(read_rentals(self._state), rental.name)
 
 
-def _planned(request: RentalRequest) -> Rental:
+def _ours(rental: Rental, pods: Iterable[Pod], taken: Collection[str]) -> Pod | None:
+    """The pod of a rental whose answer was lost, by the random part of its name: a name alone may
+    be a colleague's."""
+    if rental.id or not rental.asked:
+        return None
+    return next((pod for pod in pods if pod.name == rental.asked and pod.id not in taken), None)
+
+
+def _doubles(rental: Rental, pods: Iterable[Pod], taken: Collection[str]) -> list[Pod]:
+    """Further pods of one request, which something between has sent twice."""
+    if not rental.asked:
+        return []
+    return [pod for pod in pods if pod.name == rental.asked and pod.id not in taken]
+
+
+def _planned(request: RentalRequest, now: float) -> Rental:
     """The rental to store before the request."""
     offer = request.offer
     short = re.sub(r"[^a-z0-9]", "", offer.gpu_type.lower())[:12]
+    name = request.name or f"hud-{short}-{secrets.token_hex(4)}"
     return Rental(
-        request.name or f"hud-{short}-{secrets.token_hex(3)}",
+        name,
+        asked=f"{name[:54]}-{secrets.token_hex(4)}" if request.name else name,
         gpus=offer.label,
         provider=offer.provider or "",
         price_hr=request.price_hr,
+        dollars=request.most,
+        max_price=request.max_price,
         hours=request.hours,
         idle_min=request.idle_min,
-        at=time(),
+        at=now,
         key=request.key,
         wish=dict(request.wish),
     )
@@ -515,8 +687,10 @@ class PodFailed(HudError):
 
     kind = "pod_failed"
 
-    def __init__(self, rental: Rental, why: str) -> None:
+    def __init__(self, rental: Rental, why: str, ended: bool = False) -> None:
+        """`ended`: whether it was terminated."""
         hint = f"it still costs money: hud-tui pods terminate {rental.name}"
+        hint = "look again: hud-tui pods" if ended else hint
         super().__init__(f"{rental.name}: {why}", hint)
         self.rental = rental
 

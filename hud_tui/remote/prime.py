@@ -7,18 +7,30 @@ Source: the `prime` package 0.18 (its CLI and client); the same paths, bodies an
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from math import isfinite
 from os.path import expanduser
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from hud_tui import __version__
+from hud_tui.client.transport import read_retry_after, retry_delay
 from hud_tui.errors import (
     HudError,
     HudMalformed,
@@ -29,8 +41,9 @@ from hud_tui.errors import (
     HudUsage,
     refused,
 )
+from hud_tui.remote.clock import hear
 from hud_tui.rl.text import one_line
-from hud_tui.settings import is_loopback
+from hud_tui.settings import every_variable, is_loopback
 from hud_tui.storage import read_regular
 
 BASE = "https://api.primeintellect.ai"
@@ -39,7 +52,6 @@ PAGE = 100
 MOST_PAGES = 100
 MOST_BYTES = 32_000_000
 """Maximum size of an answer, bytes."""
-TRIES, PAUSE_S, LONGEST_PAUSE_S = 4, 0.5, 30.0
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 HINTS = {
     401: "check PRIME_API_KEY, or run prime login",
@@ -59,6 +71,8 @@ class PrimeSettings:
     key: str = field(repr=False)
     team: str | None = None
     ssh_key: str = "~/.ssh/id_rsa"
+    shares: bool = False
+    """Whether the team's members may use what is rented."""
 
 
 def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
@@ -86,7 +100,8 @@ def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
         raise HudUsage("PRIME_API_BASE_URL is not an https URL", f"e.g. {BASE}")
     team = environ.get("PRIME_TEAM_ID") or stored.get("team_id")
     ssh_key = environ.get("PRIME_SSH_KEY_PATH") or stored.get("ssh_key_path") or "~/.ssh/id_rsa"
-    return PrimeSettings(url + API, key, str(team) if team else None, str(ssh_key))
+    shares = str(stored.get("share_resources_with_team", False)).lower() == "true"
+    return PrimeSettings(url + API, key, str(team) if team else None, str(ssh_key), shares)
 
 
 class Read(BaseModel):
@@ -160,20 +175,54 @@ IDENTITY = (
 """Fields that identify an offer."""
 
 
+ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
+"""What may stand in a path of the API."""
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dollars(value: object) -> float | None:
+    """A price; None if it is none, since an odd one must not hide the pod that it is of."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if isfinite(value) and value >= 0 else None
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Dollars = Annotated[float | None, BeforeValidator(_dollars)]
+
+
 class Pod(Read):
-    """A rented machine, or an entry of the history."""
+    """A rented machine, or an entry of the history. Only its id is needed: what costs money counts,
+    whatever else is said of it."""
 
     id: str
-    name: str | None = None
-    status: str = "TERMINATED"
-    gpu_name: str = ""
-    gpu_count: int = 0
-    created_at: str = ""
-    terminated_at: str | None = None
-    provider_type: str = ""
-    price_hr: float | None = None
-    total_billed_price: float | None = None
-    is_spot: bool | None = None
+    name: Text = ""
+    status: Text = ""
+    gpu_name: Text = ""
+    created_at: Text = ""
+    terminated_at: Text = ""
+    price_hr: Dollars = None
+    stopped_price_hr: Dollars = None
+    total_billed_price: Dollars = None
+
+    @field_validator("id")
+    @classmethod
+    def _is_id(cls, value: str) -> str:
+        if not ID.fullmatch(value):
+            raise ValueError("not an id")
+        return value
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The account's pods."""
+
+    pods: tuple[Pod, ...]
+    whole: bool
+    """Whether it is all of them: only then a pod that is not in it may be gone."""
 
 
 class PodStatus(Read):
@@ -218,8 +267,14 @@ M = TypeVar("M", bound=Read)
 class Prime:
     """One account at Prime Intellect."""
 
-    def __init__(self, settings: PrimeSettings) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        settings: PrimeSettings,
+        heard: Callable[[str], None] = lambda date: None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`heard` is called with the ``Date`` of each answer; `transport` replaces the network."""
+        self.settings, self._heard = settings, heard
         self._http = httpx.AsyncClient(
             headers={
                 "Authorization": f"Bearer {settings.key}",
@@ -228,6 +283,7 @@ class Prime:
             timeout=TIMEOUT,
             trust_env=not is_loopback(settings.url),
             verify=not is_loopback(settings.url),
+            transport=transport,
         )
 
     async def __aenter__(self) -> Self:
@@ -261,21 +317,42 @@ class Prime:
                 break
         return found
 
-    async def pods(self) -> list[Pod]:
-        """All pods."""
-        found: list[Pod] = []
+    async def pods(self) -> Listing:
+        """All pods that can be read; an entry that cannot be is left out, and so noted."""
+        found: dict[str, Pod] = {}
+        whole, offset, total = True, 0, 0
         for _ in range(MOST_PAGES):
-            answer = await self._read("/pods", {"offset": len(found), "limit": PAGE})
-            items = _list(answer, "data")
-            found += [_as(Pod, item) for item in items]
-            if not items or len(found) >= int(answer.get("total_count") or 0):
+            answer = await self._read("/pods", {"offset": offset, "limit": PAGE})
+            items, stated = _list(answer, "data"), answer.get("total_count")
+            total = stated if type(stated) is int else -1
+            offset += len(items)
+            for item in items:
+                try:
+                    pod = _as(Pod, item)
+                except HudMalformed:
+                    whole = False
+                else:
+                    whole = whole and pod.id not in found  # a page that comes twice hides another
+                    found.setdefault(pod.id, pod)
+            if not items or (total >= 0 and offset >= total):
                 break
-        return found
+        return Listing(tuple(found.values()), whole and total == offset)
+
+    async def pod(self, pod_id: str) -> Pod:
+        """One pod. Raises HudNotFound: there is none."""
+        pod = _as(Pod, await self._read(f"/pods/{pod_id}", {}))
+        if pod.id != pod_id:
+            raise HudMalformed("Prime's answer is about another pod")
+        return pod
 
     async def history(self) -> list[Pod]:
-        """The newest pods that have ended."""
+        """The newest pods that have ended, those that can be read."""
         answer = await self._read("/pods/history", {"offset": 0, "limit": PAGE})
-        return [_as(Pod, item) for item in _list(answer, "data")]
+        found = []
+        for item in _list(answer, "data"):
+            with suppress(HudMalformed):
+                found.append(_as(Pod, item))
+        return found
 
     async def ssh_keys(self) -> list[str]:
         """Public keys that new pods accept, as lines of authorized_keys.
@@ -304,7 +381,7 @@ class Prime:
             max_price: Dollars per hour above which the API refuses.
 
         Raises:
-            HudUnclear: Whether it was rented is unknown.
+            HudUnclear: Whether it was rented is unknown: no answer, or one that does not fit.
             HudRefused: It was not rented.
         """
         pod: dict[str, Any] = {
@@ -329,10 +406,22 @@ class Prime:
         team = {"teamId": self.settings.team} if self.settings.team else None
         provider = {"type": offer.provider} if offer.provider else {}
         body: dict[str, Any] = {"pod": pod, "provider": provider, "disks": [], "team": team}
-        return _as(Pod, await self._send("POST", "/pods", body))
+        if team and self.settings.shares:
+            body["sharedWithTeam"] = True
+        answer = await self._send("POST", "/pods", body)
+        try:
+            rented = _as(Pod, answer)
+        except HudMalformed as error:
+            raise HudUnclear(error) from error
+        if rented.name not in ("", name):
+            raise HudUnclear(HudMalformed("Prime's answer is about another pod"))
+        return rented
 
-    async def terminate(self, pod_id: str) -> None:
+    async def terminate(self, pod_id: str) -> bool:
         """Terminate a pod, and its costs; safe to repeat, also for one that has ended.
+
+        Returns:
+            False if Prime does not know it.
 
         Raises:
             HudUnclear: Whether it ended is unknown.
@@ -342,18 +431,19 @@ class Prime:
         except HudRefused as error:
             if error.status != 404:
                 raise
+            return False
+        return True
 
     async def _read(self, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """A GET, retried if that may help."""
-        for attempt in range(TRIES):
+        for attempt in count(1):
             try:
                 return await self._call("GET", path, params=asked)
-            except HudError as error:
-                again = isinstance(error, HudUnreachable) or error.status in (408, 429, 500, 502)
-                if attempt == TRIES - 1 or not (again or error.status in (503, 504)):
+            except (HudUnreachable, HudRefused) as error:
+                pause = retry_delay(attempt, error.status, error.retry_after)
+                if pause is None:
                     raise
-                pause = getattr(error, "retry_after", None) or PAUSE_S * 2**attempt
-                await asyncio.sleep(min(pause, LONGEST_PAUSE_S))
+                await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
     async def _send(
@@ -365,7 +455,7 @@ class Prime:
         except (HudUnreachable, HudMalformed) as error:
             raise HudUnclear(error) from error
         except HudRefused as error:
-            if (error.status or 0) >= 500 or error.status == 408:
+            if not 400 <= (error.status or 0) < 500 or error.status == 408:
                 raise HudUnclear(error) from error
             raise
 
@@ -382,9 +472,8 @@ class Prime:
             raise HudUnreachable(f"Prime does not answer: {what}", "try again later") from error
         status = answer.status_code
         if status >= 300:
-            wait = answer.headers.get("retry-after", "")
-            after = float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else None
-            raise refused(status, self._detail(body), HINTS.get(status, ""), after)
+            raise self._refusal(answer, body)
+        self._heard(answer.headers.get("date", ""))
         try:
             found = json.loads(body or b"{}")
         except (ValueError, RecursionError):
@@ -392,6 +481,16 @@ class Prime:
         if not isinstance(found, dict):
             raise HudMalformed("Prime's answer is not a JSON object")
         return found
+
+    def _refusal(self, answer: httpx.Response, body: bytes) -> HudError:
+        """The error of an unsuccessful answer. A 404, or a refusal of a write, that is not written
+        as Prime's are comes from something between: it is no word about a pod."""
+        status, detail = answer.status_code, self._detail(body)
+        decides = status == 404 or (answer.request.method != "GET" and 400 <= status < 500)
+        if decides and not _has_detail(body):
+            return HudMalformed(f"HTTP {status}, and not in Prime's words: {detail}")
+        after = read_retry_after(answer.headers.get("retry-after"))
+        return refused(status, detail, HINTS.get(status, ""), after)
 
     def _detail(self, body: bytes) -> str:
         """The message of a refusal in one line, without the key."""
@@ -402,6 +501,22 @@ class Prime:
         if isinstance(detail, list):
             detail = "; ".join(_problem(one) for one in detail[:10])
         return one_line(str(detail).replace(self.settings.key, "…"), 400)
+
+
+def open_prime(state: Path) -> Prime:
+    """The account of this machine's settings; its clock is noted in the state directory.
+
+    Raises:
+        HudNoKey, HudUsage: As `read_prime`.
+    """
+    return Prime(read_prime(every_variable()), partial(hear, state))
+
+
+def _has_detail(body: bytes) -> bool:
+    try:
+        return "detail" in json.loads(body)
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def _problem(one: object) -> str:

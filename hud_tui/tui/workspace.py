@@ -10,7 +10,6 @@ from asyncio import sleep, to_thread
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from time import time
 
@@ -23,6 +22,7 @@ from hud_tui.errors import HudError, HudRefused, HudUsage
 from hud_tui.events import TreeRead
 from hud_tui.keys import keyed
 from hud_tui.notebook import LastKnown
+from hud_tui.remote.clock import ahead_s, prime_now
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
 from hud_tui.rl.checkpoint_tree import own_models
@@ -30,7 +30,14 @@ from hud_tui.rl.head import SOMEBODY_ELSE, Move, named
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run, job_model_id
 from hud_tui.rl.text import clean, one_line
-from hud_tui.service_file import Rental, costs_text, keep_budgets, machine_in, read_rentals
+from hud_tui.service_file import (
+    Rental,
+    costs_text,
+    ends_text,
+    keep_budgets,
+    machine_in,
+    read_rentals,
+)
 from hud_tui.settings import Start, read_paths
 from hud_tui.tui.job_actions import (
     may_end_evaluations,
@@ -318,7 +325,8 @@ class Workspace:
         while True:
             if state is not None:
                 with suppress(HudError, OSError):
-                    await to_thread(keep_budgets, read_paths(str(state)), time())
+                    now = await to_thread(prime_now, state)
+                    await to_thread(keep_budgets, read_paths(str(state)), now)
             found = await to_thread(aside, state, time(), self._machine())
             if found != self._aside:
                 self._aside = found
@@ -393,7 +401,7 @@ class Workspace:
         """Show what will go on costing money, and until when; return whether to quit now."""
         state = self.session.store.directory
         rentals = [] if state is None else [one for one in read_rentals(state) if one.runs]
-        lines = [one_line(_goes_on(one, time()), 200) for one in rentals]
+        lines = [one_line(_goes_on(state, one), 200) for one in rentals if state is not None]
         machines = keyed("{app.machines} ends it there; hud-tui pods terminate does it anywhere.")
         dialog = ConfirmDialog("Rented machines run on", [*lines, machines], "Quit", keep="Stay")
         return await self._app.push_screen_wait(dialog)
@@ -404,18 +412,18 @@ class Workspace:
         self._app.exit(message=clean(costs, 1000) if costs else None)
 
 
-def _goes_on(one: Rental, now: float) -> str:
-    """A rental in words, e.g. ``hud-h100-1a2b: $4.20 per hour, $1.10 so far, ends by 18:40 at the
-    latest``."""
-    until = datetime.fromtimestamp(one.deadline).strftime("%H:%M")
+def _goes_on(state: Path, one: Rental) -> str:
+    """A rental in words, e.g. ``hud-h100-1a2b: $4.20 per hour, $1.10 so far, until 18:40, $8.00 at
+    most``."""
+    now = prime_now(state)
     costs = f"${one.price_hr:.2f} per hour, ${one.spent(now):.2f} so far"
-    return f"{one.name}: {costs}, ends by {until} at the latest"
+    return f"{one.name}: {costs}, {ends_text(one, now, ahead_s(state))}"
 
 
 def costs_now(state: Path | None) -> str:
     """What is rented and what it has cost; empty if nothing is, or that is unknown."""
     with suppress(HudError):
-        return "" if state is None else costs_text(state, time())
+        return "" if state is None else costs_text(state, prime_now(state), ahead_s(state))
     return ""
 
 

@@ -43,7 +43,7 @@ def prime(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrimeServer]:
     """Prime's API on the loopback, quick about everything."""
     monkeypatch.setattr("hud_tui.remote.pods.POLL_S", 0.02)
     monkeypatch.setattr("hud_tui.remote.pods.LOOK_UP_S", 0.3)
-    monkeypatch.setattr("hud_tui.remote.prime.PAUSE_S", 0.01)
+    monkeypatch.setattr("hud_tui.client.transport.backoff", lambda attempt: 0.01)
     with serving(PrimeServer(deepcopy(OFFERS))) as server:
         monkeypatch.setenv("PRIME_API_BASE_URL", server.url)
         monkeypatch.setenv("PRIME_API_KEY", KEY)
@@ -181,7 +181,8 @@ async def test_a_request_that_never_arrived(
     pod.dropped = 1
     assert (await hud(*RENT)).code == 7
     assert (await hud("pods", "list")).data["pods"][0]["runs"]
-    monkeypatch.setattr("hud_tui.remote.pods.FORGET_S", 0.0)
+    for name in ("FORGET_S", "MISSING_S", "MISSES"):
+        monkeypatch.setattr(f"hud_tui.remote.pods.{name}", 0)
     [gone] = (await hud("pods", "list")).data["pods"]
     assert (gone["runs"], gone["spent"], gone["why"]) == (False, 0, "Prime never heard of it")
     assert pod.created == []
@@ -229,7 +230,7 @@ async def test_a_pod_that_vanishes_while_it_starts(
     hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before(monkeypatch, "status", pod.pods.clear)
-    monkeypatch.setattr("hud_tui.remote.pods.FORGET_S", 0.0)
+    monkeypatch.setattr("hud_tui.remote.pods.NEW_S", 0.0)
     failed = await hud(*RENT)
     assert (failed.code, failed.error["type"]) == (1, "pod_failed")
     assert "Prime no longer has it" in failed.error["message"]

@@ -97,7 +97,8 @@ async def test_a_renting_that_was_cut_is_said_and_gone_on_with(
     assert f"hud-tui pods setup {rental.name}" in again.error["hint"]
     assert len(pod.created) == rented
     if not rented:
-        monkeypatch.setattr("hud_tui.remote.pods.FORGET_S", 0.0)
+        for name in ("FORGET_S", "MISSING_S", "MISSES"):
+            monkeypatch.setattr(f"hud_tui.remote.pods.{name}", 0)
         gone = await hud("pods", "setup", rental.name, "-y")
         assert "was not rented: Prime never heard of it" in gone.error["message"]
         assert costs_text(machines.state, time()) == ""
@@ -204,6 +205,26 @@ def test_when_a_budget_is_spent() -> None:
     assert why_spent(replace(rental, idle_min=0), 0, 1000 + 7199) == ""
     assert why_spent(replace(rental, watched=True), 0, 1000 + 7199) == ""
     assert why_spent(replace(rental, watched=True), 10**9, 1000 + 7200) == "its hours are spent"
+    heard = replace(rental, watched=True, address="me@far", heard_at=1000.0 + 900)
+    assert why_spent(heard, 0, 1000 + 900 + 1799) == ""
+    silent = "its watcher was silent and nobody used it for 30 min"
+    assert why_spent(heard, 0, 1000 + 900 + 1800) == silent
+
+
+def test_a_budget_is_dollars() -> None:
+    """Hours shrink as the price rises; what was paid before counts at the price of then."""
+    rental = Rental("p", "pod1", hours=4, price_hr=2.0, dollars=8.0, at=1000.0)
+    assert rental.deadline == 1000 + 4 * 3600
+    dear = replace(rental, price_hr=9.0)
+    assert dear.deadline == pytest.approx(1000 + 8 / 9 * 3600)
+    assert why_spent(dear, 0, dear.deadline) == "its dollars are spent"
+    later = replace(rental, price_hr=6.0, paid=2.0, priced_at=1000.0 + 3600)
+    assert later.deadline == 1000 + 2 * 3600
+    assert later.spent(1000 + 5400) == 5.0
+    cheap = replace(rental, price_hr=1.0)
+    assert cheap.deadline == rental.deadline
+    limited = replace(dear, max_price=4.0)
+    assert "more than --max-price $4.00" in why_spent(limited, 0, 1001)
 
 
 async def test_one_that_is_worked_on_is_not_idle(machines: Machines, pod: PrimeServer) -> None:
@@ -236,7 +257,7 @@ async def test_a_budget_is_kept_whatever_prime_answers(
     hud: Command, pod: PrimeServer, machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refusal, or a lost answer, is no end: it is asked again."""
-    monkeypatch.setattr("hud_tui.remote.prime.TRIES", 1)
+    monkeypatch.setattr("hud_tui.client.transport.ATTEMPTS", 1)
     assert (await hud(*RENT)).code == 0
     [rental] = read_rentals(machines.state)
     pod.refuse("DELETE /pods/pod0001", 500)
@@ -360,11 +381,11 @@ async def test_one_that_may_have_been_rented_is_not_called_ended(
     hud: Command, pod: PrimeServer, state: Path
 ) -> None:
     """Lists lag behind: terminate does not give up what may turn up, and cost, later."""
-    write_rental(state, Rental("lost", hours=1, at=time()))
+    write_rental(state, Rental("lost", hours=1, at=time(), asked="lost-1a2b3c4d"))
     unclear = await hud("pods", "terminate", "lost", "-y")
     assert (unclear.code, unclear.error["outcome"]) == (7, "unknown")
     assert "within 15 min, it was not rented" in unclear.error["hint"]
-    pod.runs("lost")
+    pod.runs("lost-1a2b3c4d")
     ended = await hud("pods", "terminate", "lost", "-y")
     assert (ended.code, pod.pods) == (0, {})
 

@@ -27,6 +27,7 @@ from textual.widgets import Static
 from hud_tui.audit_log import CommandLog, command_entry
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, key
+from hud_tui.remote.clock import ahead_s, prime_now
 from hud_tui.remote.engines import Wish, describe, find_engine
 from hud_tui.remote.facts import fetch_facts
 from hud_tui.remote.keeper import unuse, use
@@ -43,21 +44,26 @@ from hud_tui.remote.pods import (
     read_gpus,
     totals,
 )
-from hud_tui.remote.prime import Prime, read_prime
+from hud_tui.remote.prime import Prime, open_prime
 from hud_tui.remote.setup import Setup, StepReport
 from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, counted, one_line, size
 from hud_tui.service_file import (
+    SILENT_S,
     Rental,
+    budget_found,
     budget_kept,
+    ends_text,
+    guards_text,
     keep_budgets,
     line_of,
     line_text,
     read_rentals,
+    stopped_text,
     with_machine,
     write_rental,
 )
-from hud_tui.settings import every_variable, read_paths
+from hud_tui.settings import read_paths
 from hud_tui.storage import tail
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, WritePolicy
@@ -111,6 +117,10 @@ class Entry:
     """The end of its set-up's output."""
     models: tuple[str, ...] = ()
     """Models made there, if it is in use."""
+    guards: str = ""
+    """Who ends it, if it is rented, and when they last spoke."""
+    ahead_s: float = 0.0
+    """Seconds by which this machine's clock is ahead of Prime's."""
 
     @property
     def state(self) -> tuple[str, str]:
@@ -132,7 +142,10 @@ def read_entries(machines: Machines) -> list[Entry]:
     """All machines and rentals, in alphabetical order. Raises HudUsage: a file cannot be read."""
     known = {one.name: one for one in machines.all()}
     rentals = {one.name: one for one in read_rentals(machines.state) if one.runs}
-    used = machines.used()
+    used, ahead = machines.used(), ahead_s(machines.state)
+    guards = {
+        name: guards_text(machines.state, one, time() - ahead) for name, one in rentals.items()
+    }
     return [
         Entry(
             name,
@@ -141,6 +154,8 @@ def read_entries(machines: Machines) -> list[Entry]:
             machines.line(name),
             name == used,
             tuple(tail(machines.place(name) / LOG, LOG_BYTES).splitlines()[-MOST_LINES:]),
+            guards=guards.get(name, ""),
+            ahead_s=ahead,
         )
         for name in sorted({*known, *rentals})
     ]
@@ -162,7 +177,11 @@ def _row(one: Entry, now: float) -> Row:
     machine, rental = one.machine, one.rental
     state, style = one.state
     gpus = machine.facts.gpu_label if machine is not None else rental.gpus if rental else ""
-    cost = ("", "") if rental is None else (f"{rental.price_hr:.2f}", f"{rental.spent(now):.2f}")
+    cost = (
+        ("", "")
+        if rental is None
+        else (f"{rental.price_hr:.2f}", f"{rental.spent(now - one.ahead_s):.2f}")
+    )
     return Row(
         one.name,
         (
@@ -193,23 +212,20 @@ def _numbers(words: Sequence[str]) -> bool:
     return all(re.fullmatch(r" *\d{1,9}(\.\d{1,3})? *", word) for word in words)
 
 
-def entry_text(
-    one: Entry, steps: Sequence[str], now: float, is_watched: bool = True
-) -> Iterator[Content]:
+def entry_text(one: Entry, steps: Sequence[str], now: float) -> Iterator[Content]:
     """Everything known about a machine, then its set-up's messages.
 
     Args:
         one: The machine.
         steps: Messages of the running set-up; if empty, the end of its log is shown.
         now: Unix seconds.
-        is_watched: Whether a process here watches the budget of what is rented.
     """
     if one.machine is not None:
         yield from _machine_text(one, one.machine)
     if one.used:
         yield from _line_text(one.line, now)
     if one.rental is not None:
-        yield from _rental_text(one.rental, now, is_watched)
+        yield from _rental_text(one, one.rental, now - one.ahead_s)
     for text in steps or one.log[-LOG_LINES:]:
         yield Content.styled(one_line(text, 300), "$text-muted")
 
@@ -238,26 +254,28 @@ def _line_text(line: Mapping[str, Any], now: float) -> Iterator[Content]:
         yield _field("now", there)
 
 
-def _rental_text(rental: Rental, now: float, is_watched: bool) -> Iterator[Content]:
+def _rental_text(one: Entry, rental: Rental, now: float) -> Iterator[Content]:
     spot = f"{rental.gpus} at {rental.provider}" if rental.provider else rental.gpus
-    known = f"Prime's {rental.id}" if rental.id else "Prime's answer was lost"
+    known = f"Prime's {rental.id}" if rental.id else "unknown whether it was rented"
     yield _field("rented", f"{spot}, {age(rental.at, now)} ago; {known}")
     spent = f"${rental.spent(now):.2f} of at most ${rental.most:.2f}"
     late = " · over its budget" if now > rental.deadline else ""
     yield _field("costs", f"${rental.price_hr:.2f} per hour, {spent}{late}")
-    yield _field("ends", _ends(rental))
-    there = "one runs on it" if rental.watched else "none runs on it yet"
-    here = "its budget is kept from here" if is_watched else "nothing here keeps its budget"
-    yield _field("watcher", f"{there}; {here}")
+    if rental.status == "STOPPED":
+        yield _field("", f"shut down, and {stopped_text(rental)}")
+    yield _field("ends", _ends(rental, now, one.ahead_s))
+    yield _field("guarded", one.guards.removeprefix("guards: ").removeprefix("guarded "))
+    if rental.heard:
+        yield _field("watcher", rental.heard)
     if rental.unfinished:
         yield _field("set-up", f"not complete · {key('machines.choose')} goes on")
     if rental.protected:
         yield _field("", "protected: its name is asked for before it is terminated")
 
 
-def _ends(rental: Rental) -> str:
+def _ends(rental: Rental, now: float, ahead: float) -> str:
     """When it ends: by its hours, by its watcher, or because nobody goes on with its set-up."""
-    until = datetime.fromtimestamp(rental.deadline).strftime("%d %b %H:%M")
+    until = ends_text(rental, now, ahead).partition(",")[0]
     if not rental.idle_min:
         return f"{until}, used or not"
     if rental.watched:
@@ -285,9 +303,7 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
         open_on = machines_in(state).get(name) if name else None
     except HudUsage:
         return Aside(warning="⚠ machines: a file is unreadable")
-    running = [one for one in rentals if one.runs]
-    sums = totals(rentals, now)
-    costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h" if running else ""
+    costs = _costs(state, [one for one in rentals if one.runs], now)
     if open_on is None:
         return Aside(warning=costs)
     machine = f"{find_engine(open_on.engine).speaks} @ {one_line(open_on.label, 60)}"
@@ -304,6 +320,24 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
     free = pulse.get("free_kb")
     parts += [f"{size(free * 1024)} free"] if isinstance(free, int) else []
     return Aside(machine, " · ".join(parts), costs)
+
+
+def _costs(state: Path, running: Sequence[Rental], wall: float) -> str:
+    """What rented machines cost, until when at most, and when a guard last spoke, within 40 cells,
+    e.g. ``$1.20 at $4.20/h to 18:40 guard 12 s``."""
+    if not running:
+        return ""
+    ahead = ahead_s(state)
+    now = wall - ahead
+    sums = totals(running, now)
+    costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h"
+    last = max(one.deadline for one in running)
+    until = f" to {datetime.fromtimestamp(last + ahead).strftime('%H:%M')}"
+    here = budget_found(state).get("at") if budget_kept(state, now) else None
+    here = here if isinstance(here, int | float) else 0.0
+    spoke = min(max(here, one.heard_at) for one in running)
+    guard = f" guard {age(spoke, now)}" if now - spoke < SILENT_S else " unguarded"
+    return f"{costs}{' over budget' if now > last else until}{guard}"
 
 
 # Setting up and renting, as workers of the app.
@@ -379,7 +413,7 @@ class SetUps:
             if await self._app.push_screen_wait(dialog):
                 await self._carry_on(begun)
                 return
-        async with Prime(read_prime(every_variable())) as prime:
+        async with open_prime(self._machines.state) as prime:
             found = await available(prime, Filter(count, gpu))
             price = found[0].price() if found else None
             if price is None:
@@ -407,7 +441,7 @@ class SetUps:
         state = self._machines.state
         paths = with_machine(read_paths(str(state)))
         report = partial(self.add_line, name)
-        return Pods(prime, state, report, lambda: keep_budgets(paths, time()))
+        return Pods(prime, state, report, lambda: keep_budgets(paths, prime_now(state)))
 
     def use(self, machine: Machine | None) -> None:
         """Train on a machine from now on, or with None on this one; reconnects at once."""
@@ -447,7 +481,7 @@ class SetUps:
         self.busy.add(name)
         try:
             with self._machines.alone(name, WORK):
-                async with Prime(read_prime(every_variable())) as prime:
+                async with open_prime(self._machines.state) as prime:
                     key = rental.key or prime.settings.ssh_key
                     pods = self._pods(prime, name)
                     address = await pods.reach(rental, self._machines.ssh_to, key)
@@ -479,7 +513,7 @@ class SetUps:
 
     async def terminate(self, rental: Rental) -> None:
         """Terminate a pod, and its costs."""
-        async with Prime(read_prime(every_variable())) as prime:
+        async with open_prime(self._machines.state) as prime:
             pods = Pods(prime, self._machines.state)
             if rental.runs and not rental.id:
                 rental = await pods.find(rental)
@@ -487,7 +521,10 @@ class SetUps:
             if rental.id:
                 ended = await pods.terminate(rental, "terminated", rental.name)
         self._log("pods", "terminate", rental.name, f"--confirm={rental.name}", "-y")
-        self._forget(rental.name, f"was terminated; it cost ${ended.spent(time()):.2f}")
+        self._forget(
+            rental.name,
+            f"was terminated; it cost ${ended.spent(prime_now(self._machines.state)):.2f}",
+        )
 
     def _forget(self, name: str, end: str) -> None:
         """Forget a machine, and say so; if it was in use, this one is."""
@@ -534,7 +571,7 @@ class MachinesScreen(Leavable[None]):
         self._entries: list[Entry] | None = None
         self._trouble = ""
         """Why the machines' files cannot be read."""
-        self._budget_kept, self._pane = True, PANES[0]
+        self._pane = PANES[0]
         self._server_log: dict[str, list[str]] = {}
         """The end of each server's log, as last read."""
         self.list = RowList(COLUMNS, id="machines", least=NAME_CELLS)
@@ -559,7 +596,6 @@ class MachinesScreen(Leavable[None]):
     async def read(self) -> None:
         try:
             entries, self._trouble = await to_thread(read_entries, self._machines), ""
-            self._budget_kept = await to_thread(budget_kept, self._machines.state, time())
             self._entries = [
                 replace(one, models=self._models()) if one.used else one for one in entries
             ]
@@ -575,7 +611,7 @@ class MachinesScreen(Leavable[None]):
         self.list.lay(columns)
         self.list.show(rows)
         rentals = [one.rental for one in entries if one.rental is not None]
-        sums = totals(rentals, now)
+        sums = totals(rentals, now - (entries[0].ahead_s if entries else 0.0))
         title = f"  {counted(len(entries), 'machine')}"
         costs = f" · ${sums['running']:.2f} so far, ${sums['per_hour']:.2f} per hour"
         self.query_one("#machines-title", Static).update(
@@ -604,7 +640,7 @@ class MachinesScreen(Leavable[None]):
         room = max(3, self.size.height // 2 - 3)
         if self._pane == "details":
             steps = [*self._set_ups.lines.get(one.name, ()), *loose]
-            return [*entry_text(one, steps, self._clock(), self._budget_kept)]
+            return [*entry_text(one, steps, self._clock())]
         read = self._pane == "set-up" or one.name in self._server_log
         lines = one.log if self._pane == "set-up" else self._server_log.get(one.name, ())
         title = Content.styled(f"{one_line(one.name, 40)}: the {self._pane}'s log", "bold")
@@ -699,7 +735,7 @@ class MachinesScreen(Leavable[None]):
             for text in facts.lines():
                 self._set_ups.add_line(one.name, text)
         if any(entry.rental for entry in self._entries or ()):
-            async with Prime(read_prime(every_variable())) as prime:
+            async with open_prime(self._machines.state) as prime:
                 await Pods(prime, self._machines.state).reconcile()
         self.read()
 
