@@ -465,8 +465,11 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
     return stored
 
 
+MOST_CELLS = 80 - len("hud-tui: ")
+
+
 def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
-    """Lines of at most 80 cells about each pod that is rented: what it costs, until when it can
+    """Lines that fit 80 cells after the program's name, except for a long name's command, about each pod that is rented: what it costs, until when it can
     cost, and who guards that; empty if nothing is rented.
 
     Args:
@@ -478,8 +481,10 @@ def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
     lines = []
     for one in running:
         costs = f"${one.spent(now):.2f} so far at ${one.price_hr:.2f}/h"
-        lines.append(f"rented and costing money: {one_line(one.name, 24)}, {costs}"[:80])
-        lines.append(f"  {ends_text(one, now, ahead_s)}; {guards_text(state, one, now)}"[:80])
+        lines.append(f"rented and costing money: {one_line(one.name, 24)}, {costs}"[:MOST_CELLS])
+        lines.append(
+            f"  {ends_text(one, now, ahead_s)}; {guards_text(state, one, now)}"[:MOST_CELLS]
+        )
         if one.status == "STOPPED":
             lines.append(f"  shut down, and {stopped_text(one)}")
         if not one.id:
@@ -501,16 +506,16 @@ def ends_text(one: Rental, now: float, ahead_s: float = 0.0) -> str:
 
 
 def guards_text(state: Path, one: Rental, now: float) -> str:
-    """Who ends it then, and when each of them last spoke, e.g. ``guards: pod 12 s ago, here 3 s
-    ago``."""
+    """Who ends it then, and when each of them last spoke, e.g. ``guards: pod 12 s, here 3 s ago``;
+    the guards are its watcher and the process here."""
     here = budget_found(state).get("at")
     spoke = isinstance(here, int | float)
-    each = [f"pod {age(one.heard_at, now)} ago"] if one.heard_at else []
-    each += [f"here {age(here, now)} ago"] if spoke and budget_kept(state, now) else []
+    each = [f"pod {age(one.heard_at, now)}"] if one.heard_at else []
+    each += [f"here {age(here, now)}"] if spoke and budget_kept(state, now) else []
     if not each:
         return "guarded by nothing"
     silent = one.heard_at and now - one.heard_at > SILENT_S
-    return f"guards: {', '.join(each)}{' (pod silent)' if silent else ''}"
+    return f"guards: {', '.join(each)} ago{', pod silent' if silent else ''}"
 
 
 def stopped_text(one: Rental) -> str:

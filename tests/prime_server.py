@@ -6,6 +6,7 @@ Strict about what it is sent. `tests/live/prime_cli` has the official CLI judge 
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -139,6 +140,14 @@ class PrimeServer:
     charged: float | None = None
     """Dollars per hour of what is rented, in place of its offer's price."""
 
+    bend: Callable[[dict[str, Any]], object] = lambda pod: None
+    """Changes the answer to the request of a pod."""
+    calls: Counter[str] = field(default_factory=Counter)
+    """How often each ``METHOD /path`` was called."""
+
+    def seen(self, call: str) -> int:
+        return self.calls[call]
+
     def refuse(self, call: str, status: int, detail: Any = "no", **headers: str) -> None:
         self.statuses.setdefault(call, []).append((status, detail, headers))
 
@@ -196,7 +205,9 @@ class PrimeServer:
         id_ = f"pod{len(self.created):04}"
         price = price if self.charged is None else self.charged
         self.pods[id_] = _pod(id_, body, price, found["isSpot"]) | {"createdAt": self._now()}
-        return JSONResponse(self.pods[id_])
+        answer = dict(self.pods[id_])
+        self.bend(answer)
+        return JSONResponse(answer)
 
     async def _status(self, request: Request) -> Response:
         asked = request.query_params.getlist("pod_ids")
@@ -334,6 +345,7 @@ class Gate:
             return
         server, headers = self._server, dict(scope["headers"])
         call = f"{scope['method']} {scope['path'].removeprefix('/api/v1')}"
+        server.calls[call] += 1
         if headers.get(b"authorization") != f"Bearer {KEY}".encode():
             return await JSONResponse({"detail": "Invalid token"}, 401)(scope, receive, send)
         if queue := server.statuses.get(call):

@@ -113,8 +113,9 @@ class Budgets:
             if ours is None and budget_kept(state, self._clock()):
                 return
             why, wait_s = "", 0.0
+            before = {self._token, budget_found(state).get("token"), None}
             self._write(why)
-            while self._running() and budget_found(state).get("token") in (self._token, None):
+            while self._running() and budget_found(state).get("token") in before:
                 self._write(why)
                 await asyncio.sleep(wait_s)
                 why, wait_s = "", self._poll_s
@@ -126,6 +127,8 @@ class Budgets:
                     why = error.message
                 except TimeoutError:
                     why = f"Prime does not answer within {CHECK_S:.0f} s"
+                except OSError as error:  # a full disk is no reason to guard nothing
+                    why = f"{error.filename or 'a file'}: {error.strerror}"
 
     def _running(self) -> list[Rental]:
         return [one for one in read_rentals(self._machines.state) if one.runs]

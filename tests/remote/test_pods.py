@@ -313,11 +313,14 @@ async def test_a_pod_that_vanishes(hud: Command, pod: PrimeServer, state: Path) 
 
 
 async def test_a_pod_is_listed_protected_and_ended_by_its_name(
-    hud: Command, pod: PrimeServer, state: Path
+    hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await hud(*RENT)).code == 0
     [rental] = read_rentals(state)
     kept = pod.pods.pop("pod0001")
+    [new] = (await hud("pods", "list")).data["pods"]
+    assert new["runs"], "Prime may not know a new one yet"
+    monkeypatch.setattr("hud_tui.remote.pods.NEW_S", 0.0)
     [gone] = (await hud("pods", "list")).data["pods"]
     assert not gone["runs"]
     pod.pods["pod0001"] = kept  # half an answer has no say over what is paid for

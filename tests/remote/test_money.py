@@ -1,0 +1,497 @@
+"""Money fails closed: whatever Prime answers, clocks say, and processes do."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from email.utils import formatdate
+from pathlib import Path
+from time import time
+from typing import Any
+
+import httpx
+import pytest
+
+from hud_tui.errors import HudRefused, HudUnclear, HudUsage
+from hud_tui.remote import clock, watcher
+from hud_tui.remote.budget import Budgets
+from hud_tui.remote.machines import Machines
+from hud_tui.remote.pods import PodFailed, Pods, RentalRequest
+from hud_tui.remote.prime import Prime, PrimeSettings, open_prime, read_prime
+from hud_tui.service_file import (
+    Rental,
+    budget_found,
+    budget_kept,
+    costs_text,
+    read_rentals,
+    write_rental,
+)
+from hud_tui.storage import locked
+from tests.conftest import until
+from tests.prime_server import KEY, PrimeServer
+from tests.remote.far import Far
+from tests.remote.test_commands import Command, hud, machines, near
+from tests.remote.test_pods import RENT, pod, prime
+
+__all__ = ["hud", "machines", "near", "pod", "prime"]
+
+
+@pytest.fixture
+def state(tmp_path: Path, prime: PrimeServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("hud_tui.client.transport.ATTEMPTS", 1)
+    monkeypatch.setattr("hud_tui.remote.pods.LOOK_UP_S", 0.0)
+    return tmp_path / "state"
+
+
+@pytest.fixture
+async def api(state: Path) -> AsyncIterator[Prime]:
+    async with open_prime(state) as opened:
+        yield opened
+
+
+async def rented(
+    api: Prime, state: Path, max_price: float | None = None, idle_min: int = 0
+) -> Rental:
+    """A pod named ``box`` for two hours at $4.20."""
+    [offer] = [one for one in await api.offers(2) if one.price() == 4.2]
+    request = RentalRequest(offer, 4.2, 2.0, idle_min, max_price, name="box", image="ubuntu")
+    return await Pods(api, state).rent(request)
+
+
+def late(state: Path, seconds: float = 7300.0) -> Budgets:
+    """What keeps budgets, so much later."""
+    return Budgets(Machines(state), clock=lambda: clock.prime_now(state) + seconds)
+
+
+def foreign(name: str = "box", **more: Any) -> dict[str, Any]:
+    texts = dict.fromkeys(("providerType", "type", "createdAt", "gpuName", "socket"), "")
+    rest = {"gpuCount": 1, "priceHr": 1.0, "userId": None, "teamId": None, "status": "ACTIVE"}
+    return {"id": "theirs", "name": name, **texts, **rest, **more}
+
+
+@pytest.mark.parametrize("trouble", [500, 403, "gpuName", "gpuCount", "id"])
+async def test_hours_are_enforced_without_a_list(
+    api: Prime, state: Path, prime: PrimeServer, trouble: int | str
+) -> None:
+    """The end by the pod's id comes first, and a foreign pod that is odd is only that."""
+    await rented(api, state)
+    if isinstance(trouble, int):
+        for _ in range(20):
+            prime.refuse("GET /pods", trouble)
+    else:
+        prime.pods["theirs"] = foreign(**{trouble: None})
+    with suppress(HudRefused):  # of the list
+        await late(state).check()
+    assert {*prime.pods} - {"theirs"} == set()
+    assert [one.why for one in read_rentals(state)] == ["its hours are spent"]
+
+
+async def test_one_that_fails_to_end_holds_up_no_other(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    first = await rented(api, state)
+    write_rental(state, replace(first, name="other", id="pod1", asked=""))
+    prime.runs()
+    prime.refuse("DELETE /pods/pod0001", 500)
+    with pytest.raises(HudUnclear):
+        await late(state).check()
+    assert {*prime.pods} <= {"pod0001"}
+
+
+async def test_missing_from_one_answer_is_no_end(
+    api: Prime, state: Path, prime: PrimeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id is asked for; where that is not answered, whole lists decide, minutes apart."""
+    await rented(api, state)
+    kept = prime.pods.pop("pod0001")
+    now = [clock.prime_now(state) + 3600]
+    pods = Pods(api, state, now=lambda: now[0])
+
+    async def runs() -> bool:
+        [one], _ = await pods.reconcile()
+        return one.runs
+
+    for _ in range(10):
+        prime.refuse("GET /pods/pod0001", 403)
+        assert await runs(), "so many lists within no time"
+    now[0] += 400
+    prime.pods["theirs"] = foreign(id=None)
+    prime.refuse("GET /pods/pod0001", 403)
+    assert await runs(), "a list that cannot be read whole"
+    prime.pods = {"pod0001": kept}
+    assert await runs()
+    assert read_rentals(state)[0].missing == 0
+    prime.pods.clear()
+    for _ in range(3):
+        prime.refuse("GET /pods/pod0001", 403)
+        assert await runs()
+        now[0] += 100
+    prime.refuse("GET /pods/pod0001", 403)
+    assert not await runs()
+    prime.pods = {"pod0001": kept}
+    assert await runs(), "it is there after all"
+    prime.pods.clear()
+    assert not await runs(), "Prime says that there is none"
+
+
+async def test_a_404_of_something_between_is_no_end(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    await rented(api, state)
+
+    async def page(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/pods"):
+            body = {"total_count": 0, "offset": 0, "limit": 100, "data": []}
+            return httpx.Response(200, json=body)
+        return httpx.Response(404, text="<html>no such page</html>")
+
+    settings = read_prime({"PRIME_API_KEY": KEY})
+    settings = replace(settings, url=api.settings.url)
+    async with Prime(settings, transport=httpx.MockTransport(page)) as portal:
+        now = clock.prime_now(state) + 3600
+        [one], _ = await Pods(portal, state, now=lambda: now).reconcile()
+        assert one.runs
+        with pytest.raises(HudUnclear):
+            await portal.terminate("pod0001")
+
+
+async def test_another_accounts_key_decides_nothing(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    rental = await rented(api, state)
+    write_rental(state, rental, account="another")
+    prime.pods.clear()
+    now = clock.prime_now(state) + 3600
+    pods = Pods(api, state, now=lambda: now)
+    [one], _ = await pods.reconcile()
+    assert one.runs
+    with pytest.raises(HudUsage, match="rented with another key"):
+        await pods.terminate(one, "terminated", "box")
+    assert read_rentals(state)[0].runs
+
+
+@pytest.mark.parametrize("lost", ["lost", "dropped"])
+async def test_a_colleagues_pod_of_the_same_name_is_left_alone(
+    api: Prime, state: Path, prime: PrimeServer, lost: str
+) -> None:
+    """Whether the lost request was carried out or not."""
+    prime.pods["theirs"] = foreign()
+    setattr(prime, lost, 1)
+    if lost == "dropped":
+        with pytest.raises(HudUnclear):
+            await rented(api, state)
+    else:
+        assert (await rented(api, state)).id == "pod0001"
+    await Pods(api, state).reconcile()
+    _, others = await Pods(api, state).reconcile()
+    assert [one.id for one in others] == ["theirs"], "it is shown"
+    await late(state).check()
+    assert {*prime.pods} == {"theirs"}
+    [rental] = read_rentals(state)
+    assert rental.asked.startswith("box-")
+    assert len(rental.asked) == len("box-") + 8
+
+
+async def test_a_request_that_is_sent_twice_is_paid_for_by_one_budget_each(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    await rented(api, state)
+    prime.pods["twin0002"] = {**prime.pods["pod0001"], "id": "twin0002"}
+    both, others = await Pods(api, state).reconcile()
+    assert {one.id for one in both} == {"pod0001", "twin0002"}
+    assert others == []
+    await late(state).check()
+    assert prime.pods == {}
+
+
+UNFIT: dict[str, Any] = {
+    "no id": lambda pod: pod.pop("id"),
+    "id null": lambda pod: pod.update(id=None),
+    "id a number": lambda pod: pod.update(id=7),
+    "id a path": lambda pod: pod.update(id="../keys"),
+    "another name": lambda pod: pod.update(name="theirs"),
+    "price a text": lambda pod: pod.update(priceHr="free"),
+    "gpuCount null": lambda pod: pod.update(gpuCount=None),
+    "createdAt a number": lambda pod: pod.update(createdAt=1),
+    "status a list": lambda pod: pod.update(status=[]),
+    "empty": lambda pod: pod.clear(),
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+@pytest.mark.parametrize("listed", [True, False])
+async def test_an_answer_that_does_not_fit_is_no_refusal(
+    api: Prime, state: Path, prime: PrimeServer, unfit: str, listed: bool
+) -> None:
+    prime.bend = UNFIT[unfit]
+    if not listed:
+        prime.refuse("GET /pods", 500)
+    hint = ""
+    try:
+        assert (await rented(api, state)).id == "pod0001"
+    except HudUnclear as error:
+        hint = error.hint
+    assert not (listed and hint), hint
+    assert not hint or "it may have been rented" in hint
+    said = costs_text(state, clock.prime_now(state))
+    assert "rented and costing money: box" in said
+    with suppress(HudRefused):
+        await late(state).check()
+    assert prime.pods == {}
+    assert read_rentals(state)[0].why == "its hours are spent"
+
+
+@pytest.mark.parametrize(("status", "body"), [(302, "{}"), (403, "<html>"), (503, "{}"), (404, "")])
+async def test_what_is_no_clear_refusal_is_unknown(
+    state: Path, api: Prime, status: int, body: str
+) -> None:
+    transport = httpx.MockTransport(lambda request: httpx.Response(status, text=body))
+    async with Prime(PrimeSettings("https://prime.example", KEY), transport=transport) as portal:
+        [offer, *_] = await api.offers(2)
+        with pytest.raises(HudUnclear):
+            await portal.create(offer, "box-1", "ubuntu", None, 1.0)
+
+
+async def test_a_higher_price_makes_the_hours_shorter(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    prime.charged = 9.0
+    rental = await rented(api, state)
+    assert (rental.price_hr, rental.most) == (9.0, 8.4)
+    await late(state, 8.4 / 9 * 3600 - 60).check()
+    assert prime.pods
+    await late(state, 8.4 / 9 * 3600 + 60).check()
+    assert prime.pods == {}
+    assert [one.why for one in read_rentals(state)] == ["its dollars are spent"]
+
+
+async def test_a_price_above_the_users_limit_ends_it_at_once(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    prime.charged = 9.0
+    with pytest.raises(PodFailed, match=r"costs \$9.00 per hour, more than --max-price \$5.00"):
+        await rented(api, state, max_price=5.0)
+    assert prime.pods == {}
+    assert not read_rentals(state)[0].runs
+
+
+async def test_a_price_that_changes_later_counts_as_it_is_said_twice(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    rental = await rented(api, state)
+    now = [rental.at + 3600]
+    pods = Pods(api, state, now=lambda: now[0])
+    prime.pods["pod0001"]["priceHr"] = 42.0
+    [once], _ = await pods.reconcile()
+    assert once.price_hr == 4.2
+    [twice], _ = await pods.reconcile()
+    assert (twice.price_hr, twice.paid) == (42.0, pytest.approx(4.2))
+    assert twice.deadline == pytest.approx(now[0] + 360)
+
+
+# Clocks.
+
+
+def answered(state: Path, at: float) -> None:
+    clock.hear(state, formatdate(at, usegmt=True))
+
+
+@pytest.mark.parametrize("jump_s", [-86_400.0, 8 * 3600.0, 365 * 86_400.0])
+def test_no_jump_of_this_machines_clock_is_time_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    true, up = [2e9], [100.0]
+    monkeypatch.setattr(clock, "wall", lambda: true[0] + jump_s)
+    monkeypatch.setattr(clock, "up_s", lambda: up[0])
+    assert not clock.is_known(tmp_path)
+    answered(tmp_path, true[0])
+    assert clock.is_known(tmp_path)
+    assert clock.ahead_s(tmp_path) == pytest.approx(jump_s, abs=1)
+    monkeypatch.setattr(clock, "wall", lambda: true[0])  # it is set right
+    true[0] += 3600
+    up[0] += 3600
+    assert clock.prime_now(tmp_path) == pytest.approx(true[0], abs=1)
+    answered(tmp_path, true[0] + 10**7)
+    assert clock.prime_now(tmp_path) == pytest.approx(true[0], abs=1), "one answer errs"
+    answered(tmp_path, true[0])
+    for text in ("", "yesterday", "Tue, 99 Foo 2026", "\x00"):
+        clock.hear(tmp_path, text)
+    assert clock.prime_now(tmp_path) == pytest.approx(true[0], abs=1)
+
+
+def test_time_that_the_boot_clock_missed_is_told_by_prime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a reboot this machine's clock is believed for five minutes, then two answers."""
+    true, up, boot = [2e9], [100.0], ["one"]
+    monkeypatch.setattr(clock, "wall", lambda: true[0])
+    monkeypatch.setattr(clock, "up_s", lambda: up[0])
+    monkeypatch.setattr(clock, "boot_id", lambda: boot[0])
+    answered(tmp_path, true[0])
+    true[0], up[0], boot[0] = true[0] + 120, 30.0, "two"
+    assert clock.prime_now(tmp_path) == pytest.approx(true[0], abs=1)
+    answered(tmp_path, true[0])
+    true[0], up[0], boot[0] = true[0] + 36_000, 30.0, "three"
+    assert clock.prime_now(tmp_path) == pytest.approx(true[0] - 36_000 + 30, abs=1)
+    assert not clock.is_known(tmp_path)
+    answered(tmp_path, true[0])
+    answered(tmp_path, true[0] + 2)
+    assert clock.prime_now(tmp_path) == pytest.approx(true[0] + 2, abs=1)
+
+
+async def ended(*processes: asyncio.subprocess.Process) -> None:
+    for one in processes:
+        with suppress(ProcessLookupError):
+            one.kill()
+        await one.wait()
+
+
+FAKETIME = shutil.which("faketime")
+
+
+@pytest.mark.parametrize("jump", ["-1d", "+365d"])
+async def test_the_process_under_a_clock_that_jumps(
+    api: Prime, state: Path, prime: PrimeServer, jump: str
+) -> None:
+    """It neither ends what has hours left, nor lets go on what has none."""
+    if FAKETIME is None:
+        pytest.skip("faketime is not installed")
+    await rented(api, state)
+    command = [FAKETIME, "-m", "-f", jump, sys.executable, "-m", "hud_tui.remote.budget"]
+    run = {**os.environ, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    going = await asyncio.create_subprocess_exec(*command, str(state), env=run)
+    try:
+        await until(lambda: budget_found(state).get("why") == "" and bool(prime.seen("GET /pods")))
+        await asyncio.sleep(0.5)
+        assert prime.pods, "its hours are not spent"
+        [rental] = read_rentals(state)
+        write_rental(state, rental, at=rental.at - 7300)
+        await until(lambda: prime.pods == {})
+        assert await going.wait() == 0
+    finally:
+        await ended(going)
+
+
+# The process, and its heartbeat.
+
+
+async def test_a_halted_process_is_replaced_and_an_id_says_nothing(
+    api: Prime, state: Path, prime: PrimeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rental = await rented(api, state)
+    budget = state / "remotes/budget.json"
+    budget.write_text(json.dumps({"pid": 1, "at": clock.prime_now(state), "why": ""}))
+    assert not budget_kept(state, clock.prime_now(state)), "another program's id by now"
+    command = [sys.executable, "-m", "hud_tui.remote.budget", str(state)]
+    first = await asyncio.create_subprocess_exec(*command)
+    second = None
+    try:
+        await until(lambda: "token" in budget_found(state))
+        with locked(state / "remotes"):  # it is halted outside of its writes
+            first.send_signal(signal.SIGSTOP)
+        old = json.loads(budget.read_text())
+        budget.write_text(json.dumps({**old, "at": old["at"] - 500}))
+        assert not budget_kept(state, clock.prime_now(state))
+        second = await asyncio.create_subprocess_exec(*command)
+        await until(lambda: budget_found(state).get("token") not in (None, old["token"]))
+        write_rental(state, rental, at=rental.at - 7300)
+        await until(lambda: prime.pods == {})
+        first.send_signal(signal.SIGCONT)
+        assert await asyncio.gather(first.wait(), second.wait()) == [0, 0]
+    finally:
+        await ended(*filter(None, (first, second)))
+
+
+async def test_a_dead_watcher_is_started_again_and_a_silent_one_is_said(
+    hud: Command, pod: PrimeServer, machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "EVERY_S", 1)
+    assert (await hud(*RENT)).code == 0
+    [rental] = read_rentals(machines.state)
+    assert rental.heard_at > 0
+    files = far.home / ".hud-tui/watcher"
+    owner = files / "owner"
+    os.kill(int(owner.read_text().split()[0]), signal.SIGKILL)
+    before = owner.read_text()
+    uptime = Path("/proc/uptime")
+    await until(
+        lambda: (
+            float(uptime.read_text().split()[0]) - int((files / "heartbeat").read_text().split()[2])
+            >= watcher.MISSED
+        )
+    )
+    await Budgets(machines).check()
+    assert owner.read_text() != before, "it was started again"
+    assert read_rentals(machines.state)[0].heard == ""
+    write_rental(machines.state, rental, address="me@127.0.0.1 -p 9", heard_at=rental.at)
+    await Budgets(machines).check()
+    [silent] = read_rentals(machines.state)
+    assert "refused" in silent.heard
+    assert pod.pods
+    now = clock.prime_now(machines.state) + 61 * 60
+    await Budgets(machines, clock=lambda: now).check()
+    assert pod.pods == {}, "the rule here takes over"
+
+
+# What Prime says and is told.
+
+
+async def test_shared_with_the_team_as_the_cli_is_configured(
+    api: Prime, prime: PrimeServer, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".prime").mkdir()
+    for shares, team in ((True, "t1"), (False, "t1"), (True, None)):
+        stored = {"api_key": "k", "team_id": team, "share_resources_with_team": shares}
+        (tmp_path / ".prime/config.json").write_text(json.dumps(stored))
+        settings = read_prime({"PRIME_API_KEY": KEY, "PRIME_API_BASE_URL": prime.url})
+        async with Prime(settings) as opened:
+            [offer, *_] = await opened.offers(2)
+            await opened.create(offer, f"box-{len(prime.created)}", "ubuntu", None, None)
+        assert prime.created[-1].sharedWithTeam is (shares and team is not None)
+
+
+async def test_what_is_shut_down_may_still_cost_and_is_said_to(
+    api: Prime, prime: PrimeServer, state: Path
+) -> None:
+    await rented(api, state)
+    prime.pods["pod0001"]["status"] = "STOPPED"
+    await Pods(api, state).reconcile()
+    said = costs_text(state, clock.prime_now(state))
+    assert "shut down, and it still costs $0.05/h" in said
+
+
+async def test_retry_after_is_obeyed_and_bounded(
+    api: Prime, prime: PrimeServer, state: Path
+) -> None:
+    await rented(api, state)
+    now = [clock.prime_now(state) + 7300]
+    budgets = Budgets(Machines(state), clock=lambda: now[0])
+    prime.refuse("DELETE /pods/pod0001", 429, **{"retry-after": "99999"})
+    with pytest.raises(HudRefused):
+        await budgets.check()
+    now[0] += 10
+    await budgets.check()
+    assert prime.pods, "not yet"
+    now[0] += 25
+    await budgets.check()
+    assert prime.pods == {}
+
+
+def test_what_is_said_fits_80_columns(tmp_path: Path) -> None:
+    now = time()
+    rental = Rental("x" * 63, "p1", "8×H100_80GB", price_hr=123.45, hours=100, at=now - 3600 * 99)
+    write_rental(tmp_path, rental)
+    write_rental(tmp_path, replace(rental, name="b", id="", watched=True, heard_at=now - 5))
+    write_rental(tmp_path, replace(rental, name="c", hours=4, status="STOPPED"))
+    lines = costs_text(tmp_path, now).splitlines()
+    long = [line for line in lines if len(line) > 80 - len("hud-tui: ")]
+    assert [line[:13] for line in long] == ["  not set up:"]
+    assert any("guarded by nothing" in line for line in lines)
+    assert any("guards: pod 5 s ago" in line for line in lines)
+    assert any("over its budget of $493.80" in line for line in lines)
