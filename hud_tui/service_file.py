@@ -469,8 +469,9 @@ MOST_CELLS = 80 - len("hud-tui: ")
 
 
 def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
-    """Lines that fit 80 cells after the program's name, except for a long name's command, about each pod that is rented: what it costs, until when it can
-    cost, and who guards that; empty if nothing is rented.
+    """Lines about each pod that is rented: what it costs, until when it can cost, and who guards
+    that; empty if nothing is rented. They fit 80 cells after the program's name, except for the
+    command of a long name.
 
     Args:
         state: The state directory.

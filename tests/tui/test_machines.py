@@ -99,7 +99,11 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
     write_rental(state, replace(data.POD, at=time() - 3600))
     said = aside(state, time(), "gpubox")
     assert said.place == ""
-    assert said.warning == "⚠ broken 1 m · $1.50 at $1.50/h"
+    assert said.warning.startswith("⚠ broken 1 m · $1.50 at $1.50/h to ")
+    assert said.guard == "unguarded"
+    [rental] = read_rentals(state)
+    write_rental(state, rental, heard_at=time() - 12)
+    assert aside(state, time()).guard.startswith("guard 1")
     async with shown(served, state, width=80, open_on="gpubox") as app:
         await app.press("escape")
         for number, view in enumerate(VIEWS, 1):
@@ -142,7 +146,7 @@ async def test_leaving_says_what_runs_on(served: Served, state: Path) -> None:
     async with shown(served, state) as app:
         said = await app.ask("escape", "q")
         assert "hud-a100-1: $1.50 per hour, $1.5" in said
-        assert " so far, ends by " in said
+        assert " so far, until " in said
         await app.press("escape", then="models")
         await app.agree("q")
         await app.until(lambda: app.app._exit)
@@ -163,7 +167,7 @@ async def test_details_and_logs(served: Served, state: Path) -> None:
         await app.until(lambda: "1×A100 at runpod" in app.said("#machines-text"))
         said = app.said("#machines-text")
         assert "or after 60 min if its set-up is not gone on with" in said
-        assert "none runs on it yet; nothing here keeps its budget" in said
+        assert "guarded  by nothing" in said
         assert "not complete · enter goes on" in said
         [rental] = read_rentals(state)
         write_rental(state, rental, watched=True)
@@ -314,14 +318,14 @@ async def test_a_renting_that_was_cut_goes_on_by_a_key(
         monkeypatch.setenv("PRIME_API_KEY", KEY)
         async with shown(served, state) as app:
             assert rows(app)[0][3:] == ["not set up", "1.50", "0.00"]
-            assert "none runs on it yet" in app.said("#machines-text")
+            assert "guarded  by nothing" in app.said("#machines-text")
             await app.open(InputDialog, "i")
             said = await app.ask(*"1xH100", "enter")
             assert "hud-a100-1 (1×A100) is rented already, and not set up." in said
             await app.press("y", then="machines")
             await app.until(lambda: read_rentals(state)[0].done)
             await app.until(lambda: "ready" in rows(app)[0])
-            assert "one runs on it" in app.said("#machines-text")
+            assert "guarded  pod " in app.said("#machines-text")
         assert prime.created == []
         assert kept, "its budget is kept while the app is open"
 

@@ -311,6 +311,7 @@ def _aside(aside: Aside, width: int) -> list[Part]:
     parts = [
         (9, Content.styled(one_line(aside.place, 60), "$text-muted")),
         (1 if width >= 60 else 2, Content.styled(one_line(aside.warning, 80), "bold $warning")),
+        (2, Content.styled(aside.guard, "$warning")),
     ]
     return [(rank, clicked(text, "app.machines")) for rank, text in parts if text.plain]
 
@@ -472,6 +473,8 @@ class Aside:
     """Latency, GPU use and memory, disk."""
     warning: str = ""
     """A broken tunnel, or what is rented."""
+    guard: str = ""
+    """When who ends what is rented last spoke."""
 
 
 WIDTHS = [(0, "-slim"), (60, "-narrow"), (110, "-wide")]

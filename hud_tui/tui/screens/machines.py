@@ -303,9 +303,9 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
         open_on = machines_in(state).get(name) if name else None
     except HudUsage:
         return Aside(warning="⚠ machines: a file is unreadable")
-    costs = _costs(state, [one for one in rentals if one.runs], now)
+    costs, guard = _costs(state, [one for one in rentals if one.runs], now)
     if open_on is None:
-        return Aside(warning=costs)
+        return Aside(warning=costs, guard=guard)
     machine = f"{find_engine(open_on.engine).speaks} @ {one_line(open_on.label, 60)}"
     line = line_of(state, name)
     at = line.get("at")
@@ -313,31 +313,31 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
         since = age(line.get("since"), now) if line.get("since") else "now"
         warning = f"⚠ {one_line(line.get('state') or 'no tunnel', 20)} {since}"
         text = " · ".join(filter(None, (one_line(warning, 60), costs)))
-        return Aside(machine, warning=text)
+        return Aside(machine, warning=text, guard=guard)
     took, pulse = line.get("latency_s"), line.get("pulse") or {}
     parts = [f"{took * 1000:.0f} ms"] if isinstance(took, int | float) else []
     parts += [one for one in (gpu_use(pulse),) if one]
     free = pulse.get("free_kb")
     parts += [f"{size(free * 1024)} free"] if isinstance(free, int) else []
-    return Aside(machine, " · ".join(parts), costs)
+    return Aside(machine, " · ".join(parts), costs, guard)
 
 
-def _costs(state: Path, running: Sequence[Rental], wall: float) -> str:
-    """What rented machines cost, until when at most, and when a guard last spoke, within 40 cells,
-    e.g. ``$1.20 at $4.20/h to 18:40 guard 12 s``."""
+def _costs(state: Path, running: Sequence[Rental], wall: float) -> tuple[str, str]:
+    """What rented machines cost and until when at most, e.g. ``$1.20 at $4.20/h to 18:40``; and
+    when a guard last spoke, e.g. ``guard 12 s``."""
     if not running:
-        return ""
+        return "", ""
     ahead = ahead_s(state)
     now = wall - ahead
     sums = totals(running, now)
-    costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h"
     last = max(one.deadline for one in running)
-    until = f" to {datetime.fromtimestamp(last + ahead).strftime('%H:%M')}"
+    until = f"to {datetime.fromtimestamp(last + ahead).strftime('%H:%M')}"
+    costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h"
     here = budget_found(state).get("at") if budget_kept(state, now) else None
     here = here if isinstance(here, int | float) else 0.0
     spoke = min(max(here, one.heard_at) for one in running)
-    guard = f" guard {age(spoke, now)}" if now - spoke < SILENT_S else " unguarded"
-    return f"{costs}{' over budget' if now > last else until}{guard}"
+    guard = f"guard {age(spoke, now)}" if now - spoke < SILENT_S else "unguarded"
+    return f"{costs} {'over budget' if now > last else until}", guard
 
 
 # Setting up and renting, as workers of the app.
