@@ -145,7 +145,8 @@ def export(args: argparse.Namespace) -> int:
     """
     if args.output:
         check_new(Path(expanduser(args.output)))
-    stem, sheet, aside = _read(args)
+    stem, sheet = _read(args)
+    aside = sheet.steps_aside
     rows = list(sheet.rows)
     pieces = PIECES[args.format](replace(sheet, rows=rows))
     file = _write(args, f"{stem}-{sheet.name}", pieces)
@@ -155,9 +156,9 @@ def export(args: argparse.Namespace) -> int:
     show(args, "export", body, f"wrote {file}: {size}")
     if aside:
         print_notice(
-            f"{count(len(rows), 'step')} to the head; {count(aside, 'other step')}"
+            f"{sheet.name} of the steps to the head; {count(aside, 'other step')}"
             f" of the tree {'is' if aside == 1 else 'are'} not on its line"
-            " (--what checkpoints has all)"
+            " (--what checkpoints lists all)"
         )
     return 0
 
@@ -188,15 +189,12 @@ async def _with_client(
         return await read(client), client.settings.label
 
 
-def _read(args: argparse.Namespace) -> tuple[str, Sheet, int]:
-    """Stem of the file name, the table, and how many steps it leaves out, as the head does not
-    descend from them."""
+def _read(args: argparse.Namespace) -> tuple[str, Sheet]:
+    """Stem of the file name, and the table."""
     if args.what in ("models", "jobs"):
-        return "hud", asyncio.run(_with_client(args, LISTS[args.what]))[0], 0
+        return "hud", asyncio.run(_with_client(args, LISTS[args.what]))[0]
     run, _ = asyncio.run(_with_client(args, partial(_read_run, args)))
-    sheet = _sheet(args.what, run, _notebook(args, run).notes)
-    aside = len(run.tree) - len(run.tree.path(run.tree.head)) if args.what == "metrics" else 0
-    return _stem(run), sheet, aside
+    return _stem(run), _sheet(args.what, run, _notebook(args, run).notes)
 
 
 async def _models(client: HudClient) -> Sheet:

@@ -45,6 +45,8 @@ class Sheet:
     """Facts about the whole table, e.g. the model; JSON only."""
     shown: int | None = None
     """Number of rows if a filter leaves some out."""
+    steps_aside: int = 0
+    """Steps of the tree that it leaves out, because the head does not descend from them."""
 
     def only(self, keys: Collection[str]) -> "Sheet":
         """The rows with these values in the first column."""
@@ -62,6 +64,8 @@ def csv_pieces(sheet: Sheet) -> Iterator[str]:
 def json_pieces(sheet: Sheet) -> Iterator[str]:
     """One JSON document with one row per line; NaN and infinities become null."""
     head = {"schema": SCHEMA, "kind": "export", "what": sheet.name, **sheet.facts}
+    if sheet.facts:
+        head["steps_aside"] = sheet.steps_aside
     yield json.dumps(head)[:-1] + f', "columns": {json.dumps(list(sheet.columns))}, "rows": ['
     between = "\n"
     for row in sheet.rows:
@@ -153,7 +157,8 @@ def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
     keys += ranked([key for key in run.series.keys if key not in keys])
     tree = run.tree
     rows = ((*_step(tree, at), *_metrics(tree[at], keys)) for at in tree.path(tree.head))
-    return Sheet("metrics", (*STEP, *_columns(keys, STEP)), rows, _facts(run))
+    columns = (*STEP, *_columns(keys, STEP))
+    return Sheet("metrics", columns, rows, _facts(run), steps_aside=_aside(tree))
 
 
 def tree_sheet(run: Run, notes: Mapping[str, str]) -> Sheet:
@@ -179,7 +184,7 @@ def evaluations_sheet(run: Run) -> Sheet:
 
 def groups_sheet(run: Run) -> Sheet:
     """Every group of the head's lineage, oldest first; rewards and trace ids space-separated."""
-    return Sheet("groups", GROUP, _groups(run), _facts(run))
+    return Sheet("groups", GROUP, _groups(run), _facts(run), steps_aside=_aside(run.tree))
 
 
 def alarms_sheet(run: Run) -> Sheet:
@@ -202,6 +207,10 @@ def jobs_sheet(jobs: Iterable[Job]) -> Sheet:
 def rollouts_sheet(groups: Iterable[RolloutGroup]) -> Sheet:
     """Rollouts of the given groups, one row each."""
     return Sheet("rollouts", ROLLOUT, _rollouts(groups))
+
+
+def _aside(tree: Tree) -> int:
+    return len(tree) - len(tree.path(tree.head))
 
 
 def _facts(run: Run) -> dict[str, Any]:

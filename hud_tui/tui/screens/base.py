@@ -136,6 +136,8 @@ async def export(view: HudScreen) -> None:
     lines = ["SVG: the screen as drawn"]
     if sheet:
         rows = "all rows" if sheet.shown is None else f"the {counted(sheet.shown, 'row')} shown"
+        if sheet.steps_aside:
+            rows = f"the head's line, without {counted(sheet.steps_aside, 'other step')}"
         lines.append(f"CSV, JSON: {sheet.name}, {rows}, full precision")
     lines += ["Report: the run in Markdown, with charts"] if reported else []
     lines.append(clean(f"to {directory.absolute()}; no file is overwritten", 400))
