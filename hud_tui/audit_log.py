@@ -60,6 +60,8 @@ class Change:
     """New value, if known before the answer."""
     made: str = ""
     """Field of the answer with the new value, e.g. ``job_id``."""
+    replaced: str = ""
+    """Field of the answer with the previous value, which is newer than `before`."""
     omitted: tuple[str, ...] = ()
     """Fields of the body that are not logged: large, or possibly secret."""
     source: TaskSource = UNNAMED

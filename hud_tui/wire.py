@@ -372,6 +372,14 @@ class Model(Response):
     """Embedded."""
 
 
+class HeadSet(Model):
+    """The reply to PUT /v2/models/{model_id}/head."""
+
+    previous: str | None = None
+    """Embedded: id of the head that was replaced; null for the weights that the model started
+    from."""
+
+
 BASE = "base"
 """In place of a checkpoint: the weights that the model started from (embedded)."""
 

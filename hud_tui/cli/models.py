@@ -88,8 +88,8 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     await confirm(args, f"{model.model_name}: serve {served}?")
     if not args.yes:
         await _same_head(client, model, tree)
-    after = await _serve(client, model, tree, target)
-    show(args, "head", *_outcome(client, model, tree, target, after))
+    replaced, after = await _serve(client, model, tree, target)
+    show(args, "head", *_outcome(client, model, tree, target, after, replaced))
     return 0
 
 
@@ -115,26 +115,30 @@ async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:
         raise _conflict(f"{moved}; nothing was sent", "check the head, then try again")
 
 
-async def _serve(client: HudClient, model: Model, tree: Tree, target: Checkpoint) -> Tree | None:
+async def _serve(
+    client: HudClient, model: Model, tree: Tree, target: Checkpoint
+) -> tuple[str | None, Tree | None]:
     """Set the head once, then read the tree, whatever the answer.
 
     Returns:
-        The tree; None if the head was set but the tree cannot be read.
+        Id of the head that was replaced, and the tree; None if the head was set but the tree cannot
+        be read.
 
     Raises:
         HudUnclear: The outcome is unknown, and the tree does not show the move.
         HudError: The head was not set.
     """
+    replaced = _id(tree.served)
     try:
-        if _id(tree.served) != target.id:
-            await client.set_head(model.id, target.id, _id(tree.served))
+        if replaced != target.id:
+            replaced = await client.set_head(model.id, target.id, replaced, was=replaced)
     except HudUnclear as error:
-        return await _await_move(client, model, tree, target, error)
+        return replaced, await _await_move(client, model, tree, target, error)
     try:
-        return Tree.of(await client.checkpoints(model.id))
+        return replaced, Tree.of(await client.checkpoints(model.id))
     except HudError as error:
         print_notice(f"the head was set, but the tree could not be read: {error.message}")
-        return None
+        return replaced, None
 
 
 async def _await_move(
@@ -161,19 +165,26 @@ async def _await_move(
 
 
 def _outcome(
-    client: HudClient, model: Model, before: Tree, target: Checkpoint, after: Tree | None
+    client: HudClient,
+    model: Model,
+    before: Tree,
+    target: Checkpoint,
+    after: Tree | None,
+    replaced: str | None,
 ) -> tuple[dict[str, Any], str]:
     """The document and the text. Raises HudConflict: the head is another one."""
-    data = {"model": model.model_name, "previous": _id(before.served)}
-    moved = f"{model.model_name} serves {label(target)} instead of {label(before.served)}"
+    data = {"model": model.model_name, "previous": replaced}
+    known = (after or before).find(replaced)
+    left = label(None if known is None else (after or before)[known])
+    moved = f"{model.model_name} serves {label(target)} instead of {left}"
     if after is None:
-        known = checkpoint_document(before, before.find(target.id)) or {}
-        document = {**data, "head": {**known, "is_active": True}, "verified": False}
+        shown = checkpoint_document(before, before.find(target.id)) or {}
+        document = {**data, "head": {**shown, "is_active": True}, "verified": False}
         return document, f"{moved}; not verified"
     if not _took(before, after, target):
         now, requested = label(after.served), label(target)
-        shown = client.settings.command("--headless", "head", model.model_name)
-        hint = f"it was moved meanwhile: {shown}"
+        command = client.settings.command("--headless", "head", model.model_name)
+        hint = f"it was moved meanwhile: {command}"
         conflict = _conflict(f"the head is {now}, not {requested}: it moved meanwhile", hint)
         conflict.outcome = "done"
         raise conflict

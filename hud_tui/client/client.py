@@ -34,6 +34,7 @@ from hud_tui.wire import (
     EnvironmentConfig,
     EvaluationJob,
     Fork,
+    HeadSet,
     Identity,
     Job,
     JobEnter,
@@ -440,14 +441,16 @@ class HudClient:
         checkpoint_id: str,
         seen: str | EllipsisType | None = ...,
         was: str | None = None,
-    ) -> None:
+    ) -> str | None:
         """Set the head to this checkpoint; the next optim_step branches from it. Sent once.
+        Returns the id of the head that it replaced, None for the base weights: as the service says
+        it, else `was`.
 
         Args:
             seen: Id of the head that the user saw, None for the base weights: the embedded
                 service refuses if the head was moved elsewhere since; training steps from
                 there are allowed. Omitted: not checked, as on HUD.
-            was: Id of the previous head, if known, for the command log.
+            was: Id of the head that was read last, if known.
 
         Raises:
             HudNotFound: No such checkpoint, or its weights were deleted.
@@ -458,9 +461,12 @@ class HudClient:
         url = self.api("/v2/models/{}/head", model_id)
         match = {} if seen is ... else {"If-Match": f'"{seen or "none"}"'}
         left = was or (seen if isinstance(seen, str) else "") or ""
-        change = Change("set head", model_id, before=left, after=checkpoint_id)
-        lookup = Lookup[Model](self.settle_url(model_id))
-        await self.wire.write("PUT", url, Model, change, body, headers=match, lookup=lookup)
+        change = Change("set head", model_id, before=left, after=checkpoint_id, replaced="previous")
+        lookup = Lookup[HeadSet](self.settle_url(model_id))
+        answer = await self.wire.write(
+            "PUT", url, HeadSet, change, body, headers=match, lookup=lookup
+        )
+        return answer.previous if "previous" in answer.model_fields_set else was
 
     async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
         """Pin or unpin a checkpoint (embedded service). The service keeps the state of a pinned one

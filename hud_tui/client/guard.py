@@ -217,11 +217,17 @@ class Writing:
         message, request_id = self._clean(message), self._clean(request_id)
         self.observe(replace(written, outcome=outcome, message=message, request_id=request_id))
 
-    def done(self, written: AuditEntry, answer: object, made: str, request_id: str) -> None:
-        """Report a completed write."""
+    def done(
+        self, written: AuditEntry, answer: object, made: str, request_id: str, replaced: str = ""
+    ) -> None:
+        """Report a completed write; `made` and `replaced` as in `Change`."""
+        before = written.before
+        if replaced in getattr(answer, "model_fields_set", ()):
+            before = str(getattr(answer, replaced) or "")
         after = str(getattr(answer, made, "") or "") if made else written.after
+        told = replace(written, outcome="done", before=self._clean(before))
         after, request_id = self._clean(after), self._clean(request_id)
-        self.observe(replace(written, outcome="done", after=after, request_id=request_id))
+        self.observe(replace(told, after=after, request_id=request_id))
 
     def _slugs(self, source: TaskSource) -> tuple[str, ...]:
         """Slugs of the tasks that were left out; none if they are too long for a line. The digest

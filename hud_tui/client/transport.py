@@ -482,7 +482,7 @@ class Connection:
         except BaseException as error:
             self.writing.failed(written, error)
             raise
-        self.writing.done(written, answer, change.made, request_id)
+        self.writing.done(written, answer, change.made, request_id, change.replaced)
         return answer
 
     async def _outcome(self, error: HudError, key: str, kind: type[T], lookup: Lookup[T]) -> T:

@@ -268,18 +268,19 @@ class Journal:
         else:
             self._left[target] = left
 
-    def mark_undone(self, at: float = 0.0) -> None:
-        """Record that the last move was undone."""
+    def mark_undone(self, at: float = 0.0, left: str | None = None) -> None:
+        """Record that the last move was undone; `left`: id of the head that this replaced, if it is
+        not where that move led, because training has continued from there."""
         move = self.done.pop()
         self.undone.append(move)
         if move.before is not None:
-            self._on_move(Move(move.after, move.before, at=at))
+            self._on_move(Move(left or move.after, move.before, at=at))
 
-    def mark_redone(self, at: float = 0.0) -> None:
-        """Record that the last undone move was redone."""
+    def mark_redone(self, at: float = 0.0, left: str | None = None) -> None:
+        """Record that the last undone move was redone; `left` as in `mark_undone`."""
         move = self.undone.pop()
         self.done.append(move)
-        self._on_move(Move(move.before, move.after, at=at))
+        self._on_move(Move(left or move.before, move.after, at=at))
 
     def _push(self, move: Move) -> None:
         self.done.append(move)

@@ -50,6 +50,7 @@ from hud_tui.wire import Checkpoint
 MOST_FORWARDS, LIFETIME_S = 16, 3600.0
 """Most forward passes kept per model, the oldest dropped first, and for how many seconds."""
 Also = Callable[[Db, Node], object]
+AlsoOfHead = Callable[[Db, Node, str | None], object]
 """A change in the same transaction as a step, given the new node."""
 
 
@@ -292,22 +293,25 @@ class Session:
 
     # The head, and the policy that is open there.
 
-    async def set_head(self, checkpoint_id: str, seen: Seen | None, also: Also) -> Node:
-        """Serve another node; gradients are discarded, and training continues from there.
+    async def set_head(
+        self, checkpoint_id: str, seen: Seen | None, also: AlsoOfHead
+    ) -> tuple[Node, str | None]:
+        """Serve another node; gradients are discarded, and training continues from there. Returns
+        it, and the id of the head that it replaces.
 
         Args:
             checkpoint_id: The node's.
             seen: The head as the caller knows it; None if the caller does not say.
-            also: A change in the same transaction, given the node.
+            also: A change in the same transaction, given what is returned.
 
         Raises:
-            Refused: As `heads.set_head`; 410, its weights are missing or damaged.
+            Refused: As `checkpoints.set_head`; 410, its weights are missing or damaged.
         """
         chosen = await self._store.read(checkpoints.find, self._model.id, checkpoint_id)
         await self._weights.check(chosen.state_path)
-        node = await self._store.write(_set_head, self._model.id, checkpoint_id, seen, also)
+        moved = await self._store.write(_set_head, self._model.id, checkpoint_id, seen, also)
         await self.drop()
-        return node
+        return moved
 
     @property
     def accumulated(self) -> bool:
@@ -377,10 +381,12 @@ def _append(db: Db, new: NewCheckpoint, passes: Sequence[StoredReply], also: Als
     return node
 
 
-def _set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None, also: Also) -> Node:
-    node = checkpoints.set_head(db, model_id, checkpoint_id, seen)
-    also(db, node)
-    return node
+def _set_head(
+    db: Db, model_id: str, checkpoint_id: str, seen: Seen | None, also: AlsoOfHead
+) -> tuple[Node, str | None]:
+    node, previous = checkpoints.set_head(db, model_id, checkpoint_id, seen)
+    also(db, node, previous)
+    return node, previous
 
 
 def _under(directory: Path, path: str) -> str:

@@ -22,6 +22,8 @@ from hud_tui.client.submit import omitted_tasks
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudConflict, HudMalformed, HudReadOnly, HudRefused, HudUnreachable
 from hud_tui.service.service import Service
+from hud_tui.settings import Settings
+from hud_tui.wire import Model
 from hud_tui.wire_training import Chat
 from tests.conftest import PATIENCE_S, Served, ended, submit, until
 from tests.service.calls import ran, set_head, status_of, tree
@@ -55,6 +57,31 @@ async def test_what_was_changed_is_told_with_what_came_of_it(service: Service) -
     assert cancelled.subject == job.job_id
     assert len({one.key for one in log}) == 4
     assert {one.service for one in log} == {"HUD local"}
+
+
+@pytest.mark.parametrize("lost", [None, "answer"])
+async def test_what_a_head_move_replaced_is_as_the_service_says_it(
+    served: Served, http: httpx.AsyncClient, lost: str | None
+) -> None:
+    """Training takes steps between the last read of the head and its move."""
+    log: list[AuditEntry] = []
+    settings = settings_of(served)
+    async with aclosing(HudClient(settings, Net(lose=lost), observe=log.append)) as client:
+        model = await fork_of(client) if lost is None else await other_fork(settings)
+        await grow(http, model.id, 2)
+        first, read = [node.id for node in await client.checkpoints(model.id)]
+        await grow(http, model.id, 2)
+        served_then = (await tree(http, model.id))[-1]["id"]
+        replaced = await client.set_head(model.id, first, read, was=read)
+    assert served_then != read
+    assert (replaced, log[-1].before, log[-1].after) == (served_then, served_then, first)
+    assert log[-1].outcome == "done"
+
+
+async def other_fork(settings: Settings) -> Model:
+    """A fork by a client that loses nothing."""
+    async with aclosing(HudClient(settings)) as client:
+        return await fork_of(client)
 
 
 async def test_what_is_unclear_is_said_to_be_and_no_key_is_kept() -> None:

@@ -145,15 +145,16 @@ async def set_head(request: Request) -> Response:
     session, seen = parts.session(model), _seen(request)
     shown = await _record(parts, model)
 
-    def answer(node: Node) -> dict[str, Any]:
-        return {**shown, "note": FRESH_MOMENTS if node.state == "weights" else None}
+    def answer(node: Node, previous: str | None) -> dict[str, Any]:
+        note = FRESH_MOMENTS if node.state == "weights" else None
+        return {**shown, "note": note, "previous": previous}
 
     async def act(keep: Keep) -> dict[str, Any]:
-        def also(db: Db, node: Node) -> None:
-            keep(db, answer(node))
+        def also(db: Db, node: Node, previous: str | None) -> None:
+            keep(db, answer(node, previous))
 
         async with session.lock:
-            return answer(await session.set_head(id_, seen, also))
+            return answer(*await session.set_head(id_, seen, also))
 
     return await once(request, model.id, act)
 

@@ -90,8 +90,11 @@ def head(db: Db, model_id: str) -> Node | None:
     return find(db, model_id, id_) if id_ else None
 
 
-def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None) -> Node:
-    """Set the head to one of the model's checkpoints, unless it is the head already; returns it.
+def set_head(
+    db: Db, model_id: str, checkpoint_id: str, seen: Seen | None
+) -> tuple[Node, str | None]:
+    """Set the head to one of the model's checkpoints, unless it is the head already; returns it,
+    and the id of the head before, None as in `head_id`.
 
     Args:
         checkpoint_id: The new head.
@@ -107,14 +110,14 @@ def set_head(db: Db, model_id: str, checkpoint_id: str, seen: Seen | None) -> No
         _refuse_moved(db, model_id, seen)
     previous = head_id(db, model_id)
     if previous == checkpoint_id:
-        return node
+        return node, previous
     db.execute(
         "INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (model_id, checkpoint_id, checkpoint_id)
     )
     moved = HeadMoved(at=now(), checkpoint_id=checkpoint_id, previous=previous, cause="set")
     events.append(db, model_id, [moved])
     db.touch(model_id, checkpoint_id, previous)
-    return node
+    return node, previous
 
 
 def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:

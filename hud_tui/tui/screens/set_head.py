@@ -510,10 +510,10 @@ async def _send(view: HudScreen, before: Run, move: HeadMove) -> Outcome:
     journal, model, target = view.session.journal, view.run.model, move.target
     assert model is not None
     journal.expect(target, new=move.act is Act.SET)
-    is_answered, refused = True, None
+    is_answered, refused, replaced = True, None, _head(before)
     seen = {"seen": _head(before)} if view.client.settings.local else {}
     try:
-        await view.client.set_head(model.id, target, was=_head(before), **seen)
+        replaced = await view.client.set_head(model.id, target, was=replaced, **seen)
     except HudUnclear:
         is_answered = False
     except HudError as error:
@@ -532,7 +532,7 @@ async def _send(view: HudScreen, before: Run, move: HeadMove) -> Outcome:
     became = outcome(before, run, target, is_answered)
     if not became.done:
         return became
-    _write(journal, _head(before), target, move.act, view.context.clock())
+    _write(journal, replaced, target, move.act, view.context.clock())
     back = "redo" if move.act is Act.UNDO else "undo"
     return Outcome(True, f"{became.text} · {key(f'checkpoints.{back}')} {back}")
 
@@ -548,9 +548,9 @@ def _refused(run: Run, target: str, error: HudError) -> Outcome:
 
 def _write(journal: Journal, before: str | None, target: str, act: Act, now: float) -> None:
     if act is Act.UNDO:
-        journal.mark_undone(now)
+        journal.mark_undone(now, before)
     elif act is Act.REDO:
-        journal.mark_redone(now)
+        journal.mark_redone(now, before)
     else:
         journal.moved(before, target, now)
 
