@@ -79,19 +79,19 @@ async def ask_fork(
     app: App[None],
     session: RunSession,
     source: Model,
-    models: Sequence[Model],
     start: Checkpoint | None = None,
 ) -> Model | None:
-    """Ask for a name that no model of the catalog has, and fork at `start`, or at the head of the
+    """Ask for a name that no model of the service has, and fork at `start`, or at the head of the
     source; the dialog shows the errors of the service. Returns None if the user cancelled."""
     forked: list[Model] = []
     point = StartingPoint.at(start, source)
-    if start is None:
-        try:
+    try:
+        models = await session.client.models()
+        if start is None:
             point = await read_start(session.client, source)
-        except HudError as error:
-            show_error(app, error)
-            return None
+    except HudError as error:
+        show_error(app, error)
+        return None
 
     async def accept(text: str) -> str:
         try:

@@ -10,13 +10,16 @@ import pytest
 from textual.widgets import Input
 
 from hud_tui.rl.alarms.alarm import Evidence, Report
+from hud_tui.rl.checkpoint_tree import free_name
 from hud_tui.settings import Start
 from hud_tui.tui.screens.compare import ComparePanel, TryPanel
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
+from hud_tui.wire import Model
 from tests.conftest import Served
+from tests.service.calls import fork_from
 from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
 from tests.tui.conftest import caller
@@ -100,6 +103,10 @@ async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session
         await flown.press(*"before the collapse", "enter")
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.until(lambda: "✎ before the collapse" in details_of(flown))
+        await flown.agree("p")
+        await flown.until(lambda: "◆✎" in line(flown, 2))
+        await flown.until(lambda: "◆ pinned" in details_of(flown))
+        assert "✎ before the collapse" in details_of(flown)
     async with again(served, model_id, tmp_path) as flown:
         await flown.until(lambda: "✎" in line(flown, 2))
         await flown.press("slash", *"note:collapse", "enter")
@@ -137,10 +144,20 @@ async def test_the_history_says_who_set_the_head_and_serves_one_again(
         await flown.until(lambda: "head is step-000002 · verified" in note(flown))
 
 
+async def elsewhere(flown: Cockpit) -> dict[str, Model]:
+    """The service's models by id, read beside the app."""
+    items = (await flown.http.get("/v2/models")).json()["items"]
+    return {item["id"]: Model.model_validate(item) for item in items}
+
+
 async def test_a_fork_starts_at_any_checkpoint_and_says_so(served: Served) -> None:
-    async with tree_of(served) as (flown, _):
+    async with tree_of(served) as (flown, model_id):
+        proposed = free_name("arith-rl", (await elsewhere(flown)).values())
+        assert (await fork_from(flown.http, model_id, proposed, checkpoint_id="base")).is_success
         await flown.open(InputDialog, "down", "down", "F")
         assert "It starts at step-000004" in flown.dialog
+        next_free = free_name("arith-rl", (await elsewhere(flown)).values())
+        assert flown.screen.query_one(Input).value == next_free != proposed
         flown.screen.query_one(Input).value = "from four"
         await noted(flown, "starts at step-000004", "enter")
         items = (await flown.http.get("/v2/models")).json()["items"]

@@ -417,8 +417,7 @@ class CheckpointsScreen(HudScreen):
         if source is None:
             return
         start = node if self.client.settings.local else None
-        models = self.session.catalog
-        forked = await ask_fork(self.app, self.session, source, models, start=start)
+        forked = await ask_fork(self.app, self.session, source, start)
         if forked is not None:
             notice = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
             self.show_note(

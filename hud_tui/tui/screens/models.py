@@ -505,7 +505,10 @@ class ModelsScreen(HudScreen):
     @work(exclusive=True, group="act")
     async def fork_first(self, source: Model) -> None:
         """Fork on a first start, under a free name, and go to Launch."""
-        name = free_name(source.model_name, self.models or ())
+        models = await self.attempt(self.client.models())
+        if models is None:
+            return
+        name = free_name(source.model_name, models)
         model = await self.attempt(self.client.fork(source.id, name))
         if model is not None:
             self.session.first_fork = model.id
@@ -515,7 +518,7 @@ class ModelsScreen(HudScreen):
     @work(exclusive=True, group="act")
     async def fork_from(self, source: Model) -> None:
         """Ask for a name, fork, and go on to a run of the new model."""
-        model = await ask_fork(self.app, self.session, source, self.models or ())
+        model = await ask_fork(self.app, self.session, source)
         if model is None:
             self.read()
             return

@@ -42,7 +42,7 @@ from hud_tui.wire import Estimate, Evaluation, EvaluationJob
 GAP = 2
 """Cells between two columns."""
 MARKS = 4
-"""Width of the gutter, cells: marked, head, best, and pinned or noted."""
+"""Width of the gutter, cells: marked, head, best, pinned; if there are notes, one more: noted."""
 LANES_MOST = 24
 """Most cells for lanes; more are cut off at the left."""
 
@@ -109,7 +109,7 @@ def fit(width: int, lanes: int, noted: bool = False, evaluated: bool = False) ->
         noted: Whether there is any note.
         evaluated: Whether anything was evaluated.
     """
-    room = width - MARKS - lanes_width(lanes)
+    room = width - MARKS - noted - lanes_width(lanes)
     kept: list[Column] = []
     absent = {NOTE: noted, EVALUATION: evaluated}
     offered = [column for column in COLUMNS if absent.get(column, True)]
@@ -257,6 +257,11 @@ class Marks:
         """Every checkpoint with a note or mark."""
         return {*self.notes, *self.marked, *self.onsets, *self.evaluated}
 
+    @property
+    def width(self) -> int:
+        """Width of the gutter, cells."""
+        return MARKS + bool(self.notes)
+
     def letter(self, checkpoint_id: str) -> str:
         """``A`` or ``B``, or a space."""
         found = self.marked.index(checkpoint_id) if checkpoint_id in self.marked else None
@@ -285,7 +290,7 @@ class Look:
     @property
     def gutter(self) -> int:
         """Cells before the first column."""
-        return MARKS + lanes_width(self.lanes) + GAP
+        return self.marks.width + lanes_width(self.lanes) + GAP
 
     def cells_of(self, column: Column) -> range:
         """The cells of a line for a column; empty if the column does not fit."""
@@ -351,18 +356,20 @@ def curve(run: Run, lanes: Lanes, newest: int, oldest_depth: int, cells: int) ->
 
 
 def _marks(marks: Marks, run: Run, row: Row) -> str:
-    """A or B, head, best, and pinned or noted: MARKS cells."""
+    """A or B, head, best, pinned, and noted: as many cells as `Marks.width`."""
     head = run.tree.head
     if row.kind is not Kind.NODE:
         served = row.kind is Kind.BASE and head is None and run.loaded
-        return f" {'▶' if served else ' '}".ljust(MARKS)
+        return f" {'▶' if served else ' '}".ljust(marks.width)
     node = run.tree[row.newest]
     shown = (
         (row.newest == head and run.loaded, "▶"),
         (row.newest == run.tree.best, "★"),
-        (node.pinned or node.id in marks.notes, PINNED if node.pinned else NOTED),
+        (node.pinned, PINNED),
+        (node.id in marks.notes, NOTED),
     )
-    return marks.letter(node.id) + "".join(glyph if has else " " for has, glyph in shown)
+    gutter = marks.letter(node.id) + "".join(glyph if has else " " for has, glyph in shown)
+    return gutter[: marks.width]
 
 
 def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
