@@ -121,8 +121,8 @@ class Evaluations:
             HudError: The service does not answer.
         """
         stored = {one.id: one for one in await self._files.of_model(model.id)}
-        made = [one for one in await self._listed(model.id) or () if one.id not in stored]
-        return sorted([*made, *stored.values()], key=lambda one: seconds(one.created_at) or 0.0)
+        listed = {one.id: one for one in await self._listed(model.id) or ()}
+        return list((listed | stored).values())  # where it is listed, in the service's order
 
     async def get(self, evaluation_id: str, groups: bool = True) -> EvaluationJob:
         """An evaluation by its id; with `groups`, including its rewards by task.

@@ -129,8 +129,10 @@ class RunList:
         rows = {id_: row for id_, row in rows.items() if self._known.get(id_) != row}
         if not rows and len(self._known) == len(self.rows):
             return
-        self._known |= rows
-        self.rows = tuple(newest_first(self._known.values()))
+        begun = {id_: row for id_, row in rows.items() if id_ not in self._known}
+        self._known = begun | self._known | rows
+        listed = self._known.values()
+        self.rows = tuple(listed if self._polled is None else newest_first(listed))
 
     def _with_own(self, row: RunRow) -> RunRow:
         """The row with its note and sweep from this machine."""

@@ -47,8 +47,11 @@ def kind(model: Model) -> Kind:
 
 
 def own_models(models: Iterable[Model]) -> list[Model]:
-    """The user's trainable models, newest first."""
+    """The user's trainable models, newest first: by their place in the embedded service's catalog,
+    which lists them as they were made, because clocks go back; on HUD by their time."""
     own = [model for model in models if kind(model) is Kind.OWN]
+    if all(model.training_defaults is not None for model in own):
+        return own[::-1]
     return sorted(own, key=lambda model: model.created_at or "", reverse=True)
 
 

@@ -333,8 +333,10 @@ class Run:
     def _with_evaluations(self, new: Sequence[EvaluationJob]) -> "Run":
         if not new:
             return self
-        merged = {**self.evaluations, **{one.id: one for one in new}}
-        ordered = sorted(merged.values(), key=lambda one: one.created_at or "")
+        listed = {one.id: one for one in new}  # oldest first, as are those that are known
+        if not self.evaluations.keys() <= listed.keys():
+            listed = {**self.evaluations, **listed}
+        ordered = list(listed.values())
         tree, nodes = self.tree, {one.checkpoint_id for one in new if one.result is not None}
         for position in (at for at in map(tree.find, nodes) if at is not None):
             [node] = with_results([tree[position]], new)

@@ -99,9 +99,12 @@ class Runner:
         rows = body.dataset.tasks
         tokens = await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)
-        job_id, taskset = new_id(), await self._taskset(rows)
+        job_id = new_id()
+        taskset_id, taskset = await self._taskset(rows)
         name = f"{taskset} on {model.slug}"
-        submission = jobs.Submission(job_id, model.id, name, parameters, rows, taskset, body.start)
+        submission = jobs.Submission(
+            *(job_id, model.id, name, parameters, rows, taskset, taskset_id, body.start)
+        )
         status = await store.write(kept, jobs.submit, keep, submission)
         self._start(Run(self._parts, model, job_id, plan))
         return status
@@ -251,13 +254,14 @@ class Runner:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
 
-    async def _taskset(self, rows: list[dict[str, object]]) -> str:
-        """Name of the tasks: their taskset's, else their number and environment."""
+    async def _taskset(self, rows: list[dict[str, object]]) -> tuple[str | None, str]:
+        """Id of the tasks' taskset, if they are one, and a name: its, else their number and
+        environment."""
         tasks = read_rows(rows)
         slugs = [task.slug for task in tasks]
         known = await self._parts.store.read(models.holding, slugs)
         envs = "+".join(sorted({task.env for task in tasks})[:3])
-        return known or f"{len(tasks)} {envs} tasks"
+        return (known["id"], known["name"]) if known else (None, f"{len(tasks)} {envs} tasks")
 
 
 def _plan_again(job: sqlite3.Row, base: Base, tokens: Tokenizer) -> Plan:

@@ -22,7 +22,7 @@ from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
 from hud_tui.rl.run import job_is_active, job_mean, job_progress, job_step, job_title
 from hud_tui.rl.runs import COLUMNS, RunRow
-from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line, seconds
+from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line
 from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.rollout import Answer, role_of
 from hud_tui.tui.widgets.row_list import Column, Row
@@ -320,17 +320,17 @@ SIBLINGS = (
 def job_rows(
     jobs: Iterable[Job], text: str, now: float, runs: Mapping[str, RunRow] | None = None
 ) -> list[Row]:
-    """Active jobs first, then the newest; only those that contain `text`.
+    """Active jobs first, then the others; only those that contain `text`.
 
     Args:
-        jobs: As read.
+        jobs: As read, newest first.
         text: Words of the filter.
         now: Unix seconds.
         runs: Rows of the jobs that are runs, by id.
     """
     words = text.casefold().split()
     shown = [job for job in jobs if all(word in _haystack(job) for word in words)]
-    shown.sort(key=lambda job: (not job_is_active(job), -(seconds(job.created_at) or 0.0)))
+    shown.sort(key=lambda job: not job_is_active(job))
     return [_job(job, now, (runs or {}).get(job.id)) for job in shown]
 
 
@@ -413,7 +413,7 @@ def _job(job: Job, now: float, run: RunRow | None) -> Row:
         Content(texts["eta"] if active else ""),
         Content.styled(age(job.created_at, now), "$text-muted"),
         Content.styled(one_line(job.id[:8], 8), "$text-muted"),
-        Content.styled(texts["taskset"], "$text-muted"),
+        Content.styled(one_line(job.taskset_name or texts["taskset"], 100), "$text-muted"),
         Content.styled(texts["lr"], "$text-muted"),
         Content.styled(texts["group"], "$text-muted"),
         Content.styled(texts["spark"], "$accent"),

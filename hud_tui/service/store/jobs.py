@@ -56,7 +56,8 @@ _STATUS = """CASE WHEN job.kind = 'training' THEN job.status
     ELSE 'pending' END"""
 """SQL for a job's status. HUD has no "job exit": a reported job has ended when its traces have. It
 is an error if none of its rollouts has a result."""
-_COLUMNS = f"""job.*, {_STATUS} AS shown_status, model.slug, taskset.name AS taskset_name,
+_COLUMNS = f"""job.*, {_STATUS} AS shown_status, model.slug,
+    coalesce(run.taskset, taskset.name, evaluation.name) AS taskset_name,
     evaluation.id AS evaluation_id, evaluation.checkpoint_id AS evaluates,
     evaluation.done AS evaluated, evaluation.samples * evaluation.num_tasks AS to_evaluate,
     evaluation.error AS evaluation_error, evaluation.samples AS evaluation_samples,
@@ -64,6 +65,7 @@ _COLUMNS = f"""job.*, {_STATUS} AS shown_status, model.slug, taskset.name AS tas
     json_extract(evaluation.result, '$.mean') AS evaluation_mean"""
 _FROM = """FROM job LEFT JOIN model ON model.id = job.model_id
     LEFT JOIN taskset ON taskset.id = job.taskset_id
+    LEFT JOIN run ON run.id = job.id
     LEFT JOIN evaluation ON evaluation.id = job.id"""
 SELECT = f"SELECT {_COLUMNS} {_FROM}"
 _LISTED = f"""SELECT {_COLUMNS},
@@ -93,9 +95,9 @@ def listed(db: Db, job_id: str) -> sqlite3.Row:
 def page(
     db: Db, limit: int, offset: int, taskset_id: str | None = None
 ) -> tuple[list[sqlite3.Row], int]:
-    """One page of jobs, newest first, and the total."""
+    """One page of jobs, newest first by insertion (clocks go back), and the total."""
     where, args = ("WHERE job.taskset_id = ?", (taskset_id,)) if taskset_id else ("", ())
-    query = f"{_LISTED} {where} ORDER BY job.created_at DESC, job.rowid DESC LIMIT ? OFFSET ?"
+    query = f"{_LISTED} {where} ORDER BY job.rowid DESC LIMIT ? OFFSET ?"
     rows = db.execute(query, (*args, limit, offset)).fetchall()
     [total] = db.execute(f"SELECT count(*) FROM job {where}", args).fetchone()
     return rows, int(total)
@@ -160,6 +162,8 @@ class Submission:
     tasks: list[dict[str, Any]]
     taskset: str = ""
     """Name of the tasks."""
+    taskset_id: str | None = None
+    """The taskset with exactly these tasks, if there is one."""
     start: str | None = None
     """As in `SubmitJob`."""
 
@@ -170,7 +174,7 @@ def submit(db: Db, new: Submission) -> JobStatus:
     refuse_busy(db, new.model_id)
     if new.start is not None:
         checkpoints.refuse_other_start(db, new.model_id, new.start)
-    _begin(db, new.job_id, new, tasks=json.dumps(new.tasks))
+    _begin(db, new.job_id, new, tasks=json.dumps(new.tasks), taskset_id=new.taskset_id)
     return _changed(db, new.job_id)
 
 

@@ -45,7 +45,7 @@ def offer_bases(db: Db, names: Iterable[str]) -> None:
 def catalog(db: Db, limit: int, offset: int) -> tuple[list[ModelRow], int]:
     """One page of models, bases first, then forks from oldest to newest; and the total."""
     rows = db.execute(
-        f"{_SELECT} ORDER BY is_base DESC, created_at, slug LIMIT ? OFFSET ?", (limit, offset)
+        f"{_SELECT} ORDER BY is_base DESC, model.rowid LIMIT ? OFFSET ?", (limit, offset)
     )
     [total] = db.execute("SELECT count(*) FROM model").fetchone()
     return [_row(row) for row in rows], int(total)
@@ -201,7 +201,7 @@ def rows(db: Db, taskset_id: str) -> list[tuple[str, dict[str, Any]]]:
 
 def page(db: Db, limit: int, offset: int) -> tuple[list[sqlite3.Row], int]:
     """One page of tasksets by age, and the total."""
-    query = f"{_SELECT_TASKSET} ORDER BY created_at, rowid LIMIT ? OFFSET ?"
+    query = f"{_SELECT_TASKSET} ORDER BY rowid LIMIT ? OFFSET ?"
     [total] = db.execute("SELECT count(*) FROM taskset").fetchone()
     return db.execute(query, (limit, offset)).fetchall(), int(total)
 
@@ -212,10 +212,11 @@ def _create(db: Db, id_: str, name: str, description: str | None) -> None:
     db.execute(insert, (id_, name, key, description, now()))
 
 
-def holding(db: Db, slugs: list[str]) -> str | None:
-    """Name of the taskset with exactly these slugs, if there is one."""
-    query = """SELECT taskset.name FROM taskset JOIN task ON taskset_id = taskset.id
+def holding(db: Db, slugs: list[str]) -> sqlite3.Row | None:
+    """Id and name of the taskset with exactly these slugs, if there is one."""
+    query = """SELECT taskset.id, taskset.name FROM taskset JOIN task ON taskset_id = taskset.id
         GROUP BY taskset.id HAVING count(*) = :count
         AND sum(task.slug IN (SELECT value FROM json_each(:slugs))) = :count LIMIT 1"""
-    row = db.execute(query, {"count": len(slugs), "slugs": json.dumps(slugs)}).fetchone()
-    return row["name"] if row else None
+    bound = {"count": len(slugs), "slugs": json.dumps(slugs)}
+    row: sqlite3.Row | None = db.execute(query, bound).fetchone()
+    return row

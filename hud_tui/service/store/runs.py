@@ -216,7 +216,7 @@ def backfill(db: Db) -> None:
     """Add steps taken by versions without this table."""
     if db.execute("SELECT 1 FROM run LIMIT 1").fetchone() is not None:
         return
-    query = """SELECT id, model_id, name FROM job WHERE kind = 'training' ORDER BY created_at"""
+    query = """SELECT id, model_id, name FROM job WHERE kind = 'training' ORDER BY rowid"""
     for job in db.execute(query).fetchall():
         taskset, _, _ = (job["name"] or "").rpartition(" on ")
         _insert(db, job["id"], job["model_id"], None, taskset or None)
