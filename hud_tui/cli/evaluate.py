@@ -33,7 +33,7 @@ from hud_tui.rl.evaluation import (
     tasks_digest,
     weights_name,
 )
-from hud_tui.rl.metrics import short
+from hud_tui.rl.metrics import interval_text, short
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.tasks.formats import read_rows
@@ -527,13 +527,11 @@ def _comparison_lines(found: dict[str, Any]) -> list[str]:
 
 def _estimate(found: Estimate) -> str:
     value, ends = _ends(found)
-    return f"{value} ({ends})" if ends else value
+    return f"{value} {ends}".rstrip()
 
 
 def _ends(found: Estimate) -> tuple[str, str]:
-    if found.low is None or found.high is None:
-        return short(found.value), ""
-    return short(found.value), f"{short(found.low)} – {short(found.high)}"
+    return short(found.value), interval_text(found.low, found.high)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -18,7 +18,7 @@ from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
 
-from hud_tui.rl.metrics import short
+from hud_tui.rl.metrics import interval_text, short
 from hud_tui.rl.names import find_by_id
 from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
 from hud_tui.rl.tasks.task import digest
@@ -513,8 +513,8 @@ def figures(found: Evaluation) -> list[Figure]:
 def mean_text(found: Evaluation) -> str:
     """The mean reward in short, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
     mean = figures(found)[0].estimate
-    ends = "" if mean.low is None else f" [{short(mean.low)}, {short(mean.high)}]"
-    return f"{short(mean.value)}{ends}, {sample_size(found)}"
+    value = f"{short(mean.value)} {interval_text(mean.low, mean.high)}".rstrip()
+    return f"{value}, {sample_size(found)}"
 
 
 def sample_size(found: Evaluation) -> str:

@@ -409,6 +409,11 @@ def short(value: float | None) -> str:
     return f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e")
 
 
+def interval_text(low: float | None, high: float | None) -> str:
+    """An interval, e.g. ``[.66, .76]``; empty if there is none."""
+    return "" if low is None or high is None else f"[{short(low)}, {short(high)}]"
+
+
 SLIGHT = 0.01
 """Relative difference up to which values that print alike count as equal."""
 

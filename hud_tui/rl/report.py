@@ -19,7 +19,7 @@ from hud_tui.rl.curves import Ema
 from hud_tui.rl.evaluation import EvaluationResult, evaluation_results, figures, size
 from hud_tui.rl.groups import AT_ONCE, Waste
 from hud_tui.rl.head import Move
-from hud_tui.rl.metrics import METRICS, healthy, metric, ranked, short, title
+from hud_tui.rl.metrics import METRICS, healthy, interval_text, metric, ranked, short, title
 from hud_tui.rl.names import code, escaped, plain_name
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import Run, is_active, reason
@@ -411,9 +411,7 @@ def _estimated(one: EvaluationResult, label: str) -> str:
     found = next((f.estimate for f in figures(one.found) if f.label == label), None)
     if found is None:
         return "–"
-    if found.low is None or found.high is None:
-        return short(found.value)
-    return f"{short(found.value)} ({short(found.low)} – {short(found.high)})"
+    return f"{short(found.value)} {interval_text(found.low, found.high)}".rstrip()
 
 
 def waste_part(run: Run) -> str:

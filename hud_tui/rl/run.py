@@ -20,7 +20,7 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, own_models, reread
-from hud_tui.rl.metrics import Series, short
+from hud_tui.rl.metrics import Series, interval_text, short
 from hud_tui.rl.own_numbers import best_known, with_results
 from hud_tui.rl.text import counted, one_line, seconds
 from hud_tui.wire import (
@@ -131,9 +131,9 @@ def job_result(job: Job) -> str:
     found, more = job_mean(job), job.metadata or {}
     if found is None:
         return ""
-    ends = "" if found.low is None else f" [{short(found.low)}, {short(found.high)}]"
+    value = f"{short(found.value)} {interval_text(found.low, found.high)}".rstrip()
     size = one_line(f"{more.get('tasks')} tasks × {more.get('samples')}", 40)
-    return f"mean reward {short(found.value)}{ends}, {size}"
+    return f"mean reward {value}, {size}"
 
 
 def job_reason(job: Job) -> str:

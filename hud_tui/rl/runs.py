@@ -17,7 +17,7 @@ from typing import Any
 from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
-from hud_tui.rl.metrics import finite, metrics_of, short
+from hud_tui.rl.metrics import finite, interval_text, metrics_of, short
 from hud_tui.rl.names import close_names, find_by_id, setting_label, short_prefix
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_rollouts_of
 from hud_tui.rl.progress import Progress, is_stalled
@@ -402,7 +402,7 @@ def evaluation_text(evaluation: Evaluation | None) -> str:
         size = f" {evaluation.num_tasks}×{each}"
     if mean is None or mean.low is None or mean.high is None:
         return f"{short(evaluation.mean_reward)}{size}"
-    return f"{short(mean.value)} [{short(mean.low)}, {short(mean.high)}]{size}"
+    return f"{short(mean.value)} {interval_text(mean.low, mean.high)}{size}"
 
 
 def _step_text(row: RunRow, now: float) -> str:

@@ -253,7 +253,7 @@ def test_the_table_of_evaluations_names_the_tasks_and_lists_a_repetition_once() 
     page = evaluations_part(Run(tree=Tree.of([node])))
     head, _, *rows = [line for line in page.splitlines() if line.startswith("|")]
     assert "| pass@1 | pass@K |" in head
-    figure = ".718 (.560 – .849)"
+    figure = ".718 [.560, .849]"
     named = f"| `step-000001` | heldout | `arith` | 36 tasks × 2 | {figure} | {figure} | {figure} |"
     own = f"| `step-000001` | heldout | the run's own | 36 tasks × 2 | {figure} | – | – |"
     assert rows == [named, named, own, own]

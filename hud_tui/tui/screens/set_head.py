@@ -36,7 +36,7 @@ from hud_tui.rl.head import (
     outcome,
     refusal,
 )
-from hud_tui.rl.metrics import metric, ranked, short, signed
+from hud_tui.rl.metrics import interval_text, metric, ranked, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
@@ -152,7 +152,7 @@ def _mean(found: Evaluation | None) -> str:
 
 def _interval(found: Evaluation | None) -> str:
     mean = None if found is None else found.mean
-    return "–" if mean is None or mean.low is None else f"{short(mean.low)} – {short(mean.high)}"
+    return "–" if mean is None else interval_text(mean.low, mean.high) or "–"
 
 
 def unevaluated(change: HeadChange) -> list[str]:

@@ -15,7 +15,16 @@ from hud_tui.rl.evaluation import (
     figures,
     sample_size,
 )
-from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked, short, signed
+from hud_tui.rl.metrics import (
+    change,
+    interval_text,
+    metric,
+    metrics_of,
+    of_weights,
+    ranked,
+    short,
+    signed,
+)
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, command_line, counted, one_line, spaced
@@ -220,8 +229,8 @@ def _evaluations(
 def _figures(one: Evaluation) -> Iterator[Content]:
     for figure in figures(one):
         found = figure.estimate
-        ends = "" if found.low is None else f"   {short(found.low)} – {short(found.high)}"
-        yield _valued(figure.label, found.value, ends, FIGURE)
+        ends = interval_text(found.low, found.high)
+        yield _valued(figure.label, found.value, ends and f"   {ends}", FIGURE)
 
 
 def _scored(mean: float | None, over: str) -> str:

@@ -32,7 +32,7 @@ from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.axes import Axis, Scale, marks
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.curves import DELTA_STEPS, NEAR, Bucket, Readout, Sign
-from hud_tui.rl.metrics import change, metric, outside, short, signed
+from hud_tui.rl.metrics import change, interval_text, metric, outside, short, signed
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
@@ -615,8 +615,12 @@ class FocusChart(RunChart, can_focus=False):
         """The rewards' part; `words` is one of `LEGEND_WORDS`."""
         run, dim = self.run, self.tone("dim")
         row = run.series.length - 1 if self.pointed is None else self.pointed
-        over = self.chart_data.spreads.at(run, row).over
-        interval = f", 95 % over {over}" if over and words > 1 else ""
+        over, weight = self.chart_data.spreads.at(run, row).over, self.chart_view.weight
+        interval = f", 95 % over {over}"
+        if weight:  # the band is that of a moving average, which is over more than this step's
+            interval = f", 95 % of EMA({weight:g})"
+        if not over or words < 2:
+            interval = ""
         parts = [("   ━", self.tone("accent")), (f" train{interval}", dim)]
         if (held := self.chart_data.held_out.at(row)) is not None:
             where, score = held
@@ -625,9 +629,9 @@ class FocusChart(RunChart, can_focus=False):
             if score.over and words > 0:
                 sure = score.low is not None and (words > 2 or not interval)
                 text += f", {'95 % over ' if sure else ''}{score.over}"
-            ends = "" if score.low is None else f" [{short(score.low)}, {short(score.high)}]"
+            value = f"{short(score.value)} {interval_text(score.low, score.high)}".rstrip()
             parts += [(f"   {HELD_MARK}", self.tone("second")), (" held-out ", dim)]
-            parts += [(f"{short(score.value)}{ends}", self.tone("plain")), (text, dim)]
+            parts += [(value, self.tone("plain")), (text, dim)]
         return parts
 
     def _banded(self, lines: Sequence[Strip]) -> Sequence[Strip]:
