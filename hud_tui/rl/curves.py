@@ -544,7 +544,7 @@ def signs(run: Run, moved_to: Iterable[str]) -> dict[int, Sign]:
     """
     forks = (run.row_of(run.tree[position].id) for position in run.tree.forks)
     moves = (run.row_of(checkpoint_id) for checkpoint_id in moved_to)
-    began = (alarm.row for alarm in run.alarms.alarms)
+    began = (alarm.row for alarm in run.alarms.warnings)
     found: dict[int, Sign] = {}
     for sign, rows in ((Sign.ALARM, began), (Sign.HEAD, moves), (Sign.BRANCH, forks)):
         for row in rows:

@@ -141,7 +141,7 @@ ROLLOUT = (
 )
 ALARM = (
     *("name", "level", "active", "onset", "shown", "raised", "ended", "checkpoint_id"),
-    *("before_id", "evidence", "meaning", "advice"),
+    *("before_id", "cause", "evidence", "meaning", "advice"),
 )
 
 
@@ -304,8 +304,8 @@ def _evaluation(one: EvaluationResult, passes: Sequence[int]) -> tuple[Cell, ...
 def _alarm(alarm: Alarm) -> tuple[Cell, ...]:
     return (
         *(alarm.name, str(alarm.level), alarm.active, alarm.onset, alarm.shown, alarm.raised),
-        *(alarm.ended, alarm.checkpoint_id, alarm.before_id, alarm.summary),
-        *(alarm.meaning, alarm.advice),
+        *(alarm.ended, alarm.checkpoint_id, alarm.before_id, alarm.cause or None),
+        *(alarm.summary, alarm.meaning, alarm.advice),
     )
 
 

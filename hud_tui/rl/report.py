@@ -240,7 +240,7 @@ def charts(run: Run) -> list[Chart]:
     """One chart per metric that changes; reward and held-out reward first, in one chart."""
     marks = [
         Mark(alarm.row, f"{alarm.title} since step {alarm.onset}")
-        for alarm in run.alarms.alarms
+        for alarm in run.alarms.warnings
         if alarm.row < run.series.length
     ]
     keys = [key for key in ranked(run.series.keys) if _changes(run, key)]
@@ -459,12 +459,12 @@ def alarms_part(run: Run) -> str:
 
 
 def _alarm(run: Run, alarm: Alarm, left: bool) -> str:
-    seen = f" (detected at step {alarm.shown})" if alarm.shown != alarm.onset else ""
     until = f", until {run.holds_until(alarm)}"
     where = ", on steps no longer in the head's lineage" if left else until
     return (
         f"### {alarm.level.word}: {escaped(alarm.title, 80)}\n\n"
-        f"Since step {alarm.onset}{seen}{where}. {escaped(alarm.evidence_text)}.\n\n"
+        f"Began at step {alarm.onset}, detected at {alarm.raised}{where}. "
+        f"{escaped(alarm.evidence_text)}.\n\n"
         f"{escaped(alarm.meaning)}\n\n→ {escaped(alarm.advice)}"
     )
 

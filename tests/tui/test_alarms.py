@@ -72,7 +72,7 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
         said = str(view.text.render())
         assert "zero-variance groups" in said
         assert "zero_variance" in said, "its name in the documentation and in config.toml"
-        assert "since step 2 (seen at 3), detected at step 3, until the run's end at step 5" in said
+        assert "began at step 2, detected at 3, until the run's end at step 5" in said
         assert shown.meaning in said
         assert shown.advice in said
         await flown.press("space")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hud_tui.config import read_table
 from hud_tui.rl.alarms import statistics
-from hud_tui.rl.alarms.alarm import Alarm, Level, Report
+from hud_tui.rl.alarms.alarm import CAUSES, Alarm, Level, Report
 from hud_tui.rl.alarms.demos import BEGAN, HEALTHY, PATHOLOGIES, STEP_S, Pathology, healthy, noise
 from hud_tui.rl.alarms.detector import DETECTORS, Detector
 from hud_tui.rl.alarms.monitor import AlarmMonitor, DetectorSet
@@ -61,7 +61,8 @@ def test_each_pathology_trips_its_detectors_near_its_onset_and_nothing_before(
         found = alarms(report, name)
         assert found, f"{name} did not go off"
         first = min(found, key=lambda alarm: alarm.onset)
-        assert first.level in (Level.WARN, Level.CRITICAL)
+        known = (Level.INFO,) if pathology.name == "saturation" else (Level.WARN, Level.CRITICAL)
+        assert first.level in known
         assert pathology.onset - 5 <= first.onset <= pathology.onset + LATE.get(name, 50)
         assert first.before_id == f"c{first.onset - 1}"
         assert first.raised >= first.onset
@@ -86,8 +87,9 @@ Change = Callable[[int], Mapping[str, float]]
 
 
 def names(change: Change) -> set[str]:
-    """The detectors that go off where a healthy run is changed so."""
-    return {alarm.name for alarm in changed(change, 300).alarms}
+    """The detectors that warn where a healthy run is changed so."""
+    alarms = changed(change, 300).alarms
+    return {alarm.name for alarm in alarms if alarm.level is not Level.INFO}
 
 
 def changed(change: Change, steps: int) -> Report:
@@ -98,6 +100,25 @@ def changed(change: Change, steps: int) -> Report:
 
 def rising(step: int) -> float:
     return 0.2 + 0.002 * step
+
+
+NO_VARIANCE = {
+    "grad_norm": 0.0,
+    "frac_reward_zero_std": 1.0,
+    "frac_groups_all_solved": 0.95,
+    "frac_groups_all_failed": 0.05,
+}
+
+
+def learned(step: int) -> dict[str, float]:
+    """Nearly all groups are solved from step 100 on."""
+    solved = min(0.95, 0.0095 * step)
+    return {
+        "reward_mean": 0.3 + 0.7 * solved,
+        "frac_reward_zero_std": solved + 0.02,
+        "frac_groups_all_solved": solved,
+        "frac_groups_all_failed": 0.02,
+    }
 
 
 HARMLESS: dict[str, Change] = {
@@ -129,6 +150,17 @@ HARMLESS: dict[str, Change] = {
         "reward/correct": 0.5 + 0.3 * noise(n),
         "reward/format": 0.1,
     },
+    "what is learned has the gradient of a group or two": lambda n: (
+        learned(n) | {"grad_norm": 1.0 if n < 100 else 0.1 if noise(5 * n) < 0.5 else 0.8}
+    ),
+    "some steps of what is learned have no gradient": lambda n: (
+        learned(n) | (NO_VARIANCE if n > 100 and n % 3 else {})
+    ),
+    "the held-out reward varies as a mean of so few rollouts does": lambda n: {
+        "num_heldout_traces": 36.0,
+        "heldout_reward": 0.9 + 0.1 * noise(7 * n),
+        "reward_mean": 0.95 + 0.02 * noise(n),
+    },
     "an evaluation's row is padded": lambda n: (
         dict.fromkeys(healthy(n), nan) | {"heldout_reward": 0.5} if n % 50 == 0 else {}
     ),
@@ -148,6 +180,8 @@ HARMLESS: dict[str, Change] = {
 def test_what_looks_bad_and_is_not_trips_nothing(name: str) -> None:
     assert names(HARMLESS[name]) == set()
 
+
+FLAT = ("frac_reward_zero_std", "frac_groups_all_solved", "frac_groups_all_failed")
 
 HARMFUL: dict[str, tuple[Change, str]] = {
     "residue is zero variance": (
@@ -179,7 +213,22 @@ HARMFUL: dict[str, tuple[Change, str]] = {
     "traces left out": (lambda n: {"errored_share": nan, "traces_without_samples": 30}, "errored"),
     "a reward that is infinite": (lambda n: {"reward_mean": inf if n == 200 else 0.5}, "non_fin"),
 }
-FLAT = ("frac_reward_zero_std", "frac_groups_all_solved", "frac_groups_all_failed")
+HARMFUL["a spike where nearly all is solved"] = (
+    lambda n: learned(n) | {"grad_norm": 5.0 if n == 200 else 1.0 if n < 100 else 0.2},
+    "grad_norm",
+)
+HARMFUL["steps without gradient although groups have variance"] = (
+    lambda n: {"grad_norm": 0.0} if n > 100 else {},
+    "zero_gradient",
+)
+HARMFUL["few are solved, and most never are"] = (
+    lambda n: {
+        "frac_reward_zero_std": 0.9,
+        "frac_groups_all_solved": 0.2,
+        "frac_groups_all_failed": 0.7,
+    },
+    "zero_variance",
+)
 
 
 @pytest.mark.parametrize("name", HARMFUL)
@@ -319,8 +368,8 @@ def shown(change: Change, name: str, steps: int = 150) -> list[Alarm]:
 def test_the_default_limits_are_those_that_are_documented(
     name: str, metric: str, value: float, level: Level | None
 ) -> None:
-    once = name == "grad_norm"
-    found = shown(lambda step: {metric: value if step == 100 or not once else 1.0}, name)
+    once, whole = name == "grad_norm", {"frac_reward_zero_std": 0.0}
+    found = shown(lambda step: whole | {metric: value if step == 100 or not once else 1.0}, name)
     assert [alarm.level for alarm in found] == ([] if level is None else [level])
 
 
@@ -392,6 +441,64 @@ def test_the_tail_of_an_average_is_no_share_of_groups() -> None:
 
     found = shown(learned, "zero_variance", 50)[-1]
     assert "all solved .950 · all failed 0" in found.evidence_text
+
+
+def test_a_learned_taskset_is_an_info_that_no_chart_and_no_flag_shows() -> None:
+    report = changed(learned, 200)
+    [alarm] = report.active
+    assert (alarm.name, alarm.level) == ("zero_variance", Level.INFO)
+    assert "solved every time" in alarm.advice
+    assert report.by_metric == {}
+    assert report.onsets == frozenset()
+
+
+CHAINS = {
+    "length-hack": ["length_blow_up", "truncation", "heldout_gap"],
+    "off-policy": ["staleness", "clip_fraction", "kl_sampler"],
+    "entropy-collapse": ["entropy_collapse", "reward_plateau"],
+    "nan-loss": ["grad_norm", "non_finite"],
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_consequence_stands_after_its_cause_and_has_its_advice(name: str) -> None:
+    report = inspect(rows_of(PATHOLOGIES[name]), steps=300)
+    first, *others = report.active
+    assert [alarm.name for alarm in report.active] == CHAINS[name]
+    assert (first.cause, first.advice) == ("", DETECTORS[first.name].ADVICE)
+    for alarm in others:
+        assert alarm.cause == first.name
+        assert alarm.advice == f"Follows from {first.title}: {first.advice}"
+        assert alarm.summary.startswith(f"follows from {first.title} · ")
+
+
+def test_truncation_alone_has_its_own_advice_and_length_does_not_hide_it_later() -> None:
+    def cut(step: int) -> dict[str, float]:
+        return {"truncated_share": 0.3 if step > 100 else 0.01}
+
+    [alone] = changed(cut, 200).active
+    assert (alone.cause, alone.advice[:16]) == ("", "Raise max_tokens")
+    length = PATHOLOGIES["length-hack"]
+    later = changed(lambda step: {**length.differs(step), **cut(step)}, 300)
+    assert [alarm.cause for alarm in later.active if alarm.name == "truncation"] == [""]
+
+
+def test_a_spike_that_has_ended_is_the_cause_of_the_fall_after_it() -> None:
+    report = inspect(rows_of(PATHOLOGIES["gradient-explosion"]), steps=300)
+    [fall] = [alarm for alarm in report.active if alarm.name == "reward_collapse"]
+    assert fall.cause == "grad_norm"
+    assert not any(alarm.active for alarm in report.alarms if alarm.name == "grad_norm")
+
+
+def test_causes_are_detectors_and_lead_in_no_circle() -> None:
+    names = set(CAUSES).union(*CAUSES.values())
+    assert names <= set(DETECTORS)
+    for name in CAUSES:
+        reached, queue = set[str](), list(CAUSES[name])
+        while queue:
+            reached.add(cause := queue.pop())
+            queue += [one for one in CAUSES.get(cause, ()) if one not in reached]
+        assert name not in reached
 
 
 BAD = PATHOLOGIES["zero-variance"]

@@ -123,7 +123,7 @@ def test_the_report_says_what_the_run_did() -> None:
         "| mean reward | 0 | 0.975 | 0.975 | 40 |  |",
         "50.0% of 160 rollouts",
         "### warning: zero-variance groups",
-        "Since step 10 (detected at step 11), until the run's end at step 40. share .587",
+        "Began at step 10, detected at 12, until the run's end at step 40. share .587",
         "→ Give harder tasks.",
         "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | elsewhere |",
         "| `step-000004` (held-out 0.08, reward 0.1 of 4 rollouts) | pinned |  |",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from time import monotonic
 from typing import Annotated
@@ -94,6 +94,11 @@ class Alarm:
     """Consecutive steps below its lowest level's limit, while it holds."""
     release: int = 0
     """How many of those end it."""
+    cause: str = ""
+    """Name of the alarm that it follows from; empty if there is none. Its advice is then
+    that of the cause."""
+    cause_title: str = ""
+    """That alarm's title."""
 
     @property
     def id(self) -> str:
@@ -107,8 +112,9 @@ class Alarm:
 
     @property
     def summary(self) -> str:
-        """The evidence in one line."""
-        return " · ".join(map(str, self.evidence))
+        """What it follows from, and the evidence, in one line."""
+        cause = (f"follows from {self.cause_title}",) if self.cause else ()
+        return " · ".join((*cause, *map(str, self.evidence)))
 
     @property
     def easing(self) -> str:
@@ -147,7 +153,7 @@ class Report:
     """Result of all detectors on one lineage."""
 
     alarms: tuple[Alarm, ...] = ()
-    """Active alarms, most severe first; then ended ones, newest first."""
+    """As `ordered` gives them: active ones first, a consequence after its cause."""
     skipped: tuple[Skipped, ...] = ()
     steps: int = 0
     """Steps of the lineage that were evaluated."""
@@ -164,15 +170,20 @@ class Report:
 
     @property
     def loud(self) -> tuple[Alarm, ...]:
-        """Active alarms that are neither acknowledged nor snoozed, most severe first."""
+        """Active alarms that are neither acknowledged nor snoozed, in the order of `alarms`."""
         return tuple(alarm for alarm in self.active if alarm.id not in self.quiet)
 
     @property
+    def warnings(self) -> tuple[Alarm, ...]:
+        """Those of `alarms` that ask for something: warnings and critical ones."""
+        return tuple(alarm for alarm in self.alarms if alarm.level is not Level.INFO)
+
+    @property
     def by_metric(self) -> dict[str, Alarm]:
-        """The most severe alarm of `loud` for each metric, by canonical key; most severe first."""
+        """The first warning or critical alarm of `loud` for each metric, by canonical key."""
         found: dict[str, Alarm] = {}
         for alarm in self.loud:
-            if alarm.metric:
+            if alarm.metric and alarm.level is not Level.INFO:
                 found.setdefault(alarm.metric, alarm)
         return found
 
@@ -185,14 +196,75 @@ class Report:
 
     @property
     def onsets(self) -> frozenset[str]:
-        """Ids of the checkpoints at which alarms began, including ended and left ones."""
-        known = (alarm.checkpoint_id for alarm in (*self.alarms, *self.left))
+        """Ids of the checkpoints at which warnings and critical alarms began, including ended and
+        left ones."""
+        left = (alarm for alarm in self.left if alarm.level is not Level.INFO)
+        known = (alarm.checkpoint_id for alarm in (*self.warnings, *left))
         return frozenset(id_ for id_ in known if id_ is not None)
 
 
-def ordered(alarms: list[Alarm]) -> tuple[Alarm, ...]:
-    """Alarms in display order."""
-    return tuple(sorted(alarms, key=lambda a: (not a.active, -a.level.rank * a.active, -a.row)))
+# What follows from what: a consequence is shown after its cause and with its cause's advice, since
+# its own may feed the cause: more tokens feed a policy that is paid for length.
+
+
+CAUSES: Mapping[str, tuple[str, ...]] = {
+    "truncation": ("length_blow_up",),
+    "throughput": ("length_blow_up",),
+    "zero_gradient": ("zero_variance",),
+    "zero_variance": ("reward_collapse", "entropy_collapse", "errored_rollouts"),
+    "reward_plateau": ("reward_collapse", "entropy_collapse", "zero_variance"),
+    "kl_sampler": ("staleness",),
+    "clip_fraction": ("staleness", "kl_sampler"),
+    "reward_collapse": ("non_finite", "grad_norm", "kl_sampler", "errored_rollouts"),
+    "heldout_collapse": ("reward_collapse", "grad_norm", "kl_reference"),
+    "heldout_gap": ("length_blow_up", "component_dominance"),
+    "non_finite": ("grad_norm",),
+}
+"""By detector: those whose alarm may have caused its own, the likeliest first."""
+NEAR = 20
+"""Steps by which a cause may be raised after its consequence, or have ended before it began:
+detectors differ in delay, and a spike ends long before the reward that it cost comes back."""
+
+
+def ordered(alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
+    """Alarms in display order: active ones, most severe first, a consequence after its cause and
+    with its advice; then ended ones, newest first."""
+    ranked = sorted(alarms, key=lambda a: (not a.active, -a.level.rank * a.active, -a.row))
+    chains = {alarm: _chain(alarm, ranked) for alarm in ranked if alarm.active}
+    causes_first = (one for chain in chains.values() for one in reversed(chain) if one.active)
+    shown = [_explained(chains[alarm]) for alarm in dict.fromkeys(causes_first)]
+    return (*shown, *(alarm for alarm in ranked if not alarm.active))
+
+
+def _chain(alarm: Alarm, alarms: Sequence[Alarm]) -> list[Alarm]:
+    """An alarm, its cause, the cause's cause, and so on."""
+    chain = [alarm]
+    while (cause := _cause(chain[-1], alarms)) is not None and cause not in chain:
+        chain.append(cause)
+    return chain
+
+
+def _cause(alarm: Alarm, alarms: Sequence[Alarm]) -> Alarm | None:
+    """The warning or critical alarm that an alarm follows from; active ones are given first."""
+    for name in CAUSES.get(alarm.name, ()):
+        for other in alarms:
+            if other.name == name and other.level is not Level.INFO and _overlap(other, alarm):
+                return other
+    return None
+
+
+def _overlap(cause: Alarm, alarm: Alarm) -> bool:
+    lasted = cause.ended is None or cause.ended >= alarm.onset - NEAR
+    return lasted and cause.raised <= alarm.raised + NEAR
+
+
+def _explained(chain: Sequence[Alarm]) -> Alarm:
+    """The first of the chain, with what it follows from."""
+    alarm, *causes = chain
+    if not causes:
+        return alarm
+    advice = f"Follows from {causes[-1].title}: {causes[-1].advice}"
+    return replace(alarm, cause=causes[0].name, cause_title=causes[0].title, advice=advice)
 
 
 # Notifications by bell, desktop and webhook, as configured in the table ``[notify]``.

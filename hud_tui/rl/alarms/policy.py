@@ -1,10 +1,12 @@
 """Detectors of the update and the policy: gradient, loss, off-policy drift, entropy, KL."""
 
-from math import isfinite, log, nan
+from math import isfinite, log, nan, sqrt
 
 from hud_tui.rl.alarms.alarm import Evidence, Level
 from hud_tui.rl.alarms.detector import BELOW_CRITICAL, BELOW_WARN, LAG, Context, Detector
 from hud_tui.rl.alarms.statistics import (
+    ALL_FAILED,
+    ALL_SOLVED,
     CLIP,
     CLIP_HIGH,
     CLIP_LOW,
@@ -15,6 +17,7 @@ from hud_tui.rl.alarms.statistics import (
     KL_SAMPLER,
     LOSS,
     OUTSIDE,
+    RESIDUE,
     REWARD,
     STALENESS,
     TRACES,
@@ -26,6 +29,7 @@ from hud_tui.rl.alarms.statistics import (
     bounded,
     grade,
     took_update,
+    without_variance,
 )
 from hud_tui.rl.alarms.thresholds import (
     Entropy,
@@ -47,6 +51,13 @@ ADAPT = 50
 
 
 class GradientNorm(Detector[GradNorm]):
+    """Spikes of the norm, relative to its usual level where all groups have a gradient.
+
+    The gradient is a sum over groups that pull in nearly independent directions, so its norm grows
+    with the root of their number. Where nearly all groups are solved it is the noise of one or two,
+    small and uneven, and multiples of its own median say nothing.
+    """
+
     NAME, TITLE, NEEDS = "grad_norm", "gradient norm", "grad_norm"
     READS = GRAD_NORM
     BY_TASKS = True
@@ -74,7 +85,7 @@ class GradientNorm(Detector[GradNorm]):
             self._norm, self._lost = nan, self._lost + 1
             return 3.0
         severity, self._norm = self._stands_out(norm), norm
-        self._adapt(norm, severity)
+        self._adapt(norm, severity, 1 - (without_variance(row) or 0.0))
         return severity
 
     def _stands_out(self, norm: float) -> float:
@@ -88,23 +99,26 @@ class GradientNorm(Detector[GradNorm]):
             return 3.0
         return min(2 * norm / self._limit, BELOW_CRITICAL)
 
-    def _adapt(self, norm: float, severity: float) -> None:
-        """Add norms below the warn limit to the window; start over after ADAPT outliers."""
+    def _adapt(self, norm: float, severity: float, signal: float) -> None:
+        """Add norms below the warn limit to the window, as they would be if all groups had a
+        gradient; start over after ADAPT outliers. `signal`: share of the groups that have one."""
         self._outliers = self._outliers + 1 if severity >= 2 else 0
         if self._outliers >= ADAPT:
             self._window, self._outliers = Window(SIZE), 0
-        if severity < 2:
-            self._window.push(norm)
+        if severity < 2 and signal > 0:
+            self._window.push(norm / sqrt(signal))
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (
             Evidence("gradient norm", self._norm, self._limit),
-            Evidence("median", self._window.median),
+            Evidence("median of whole batches", self._window.median),
             Evidence("non-finite steps", float(self._lost), 0.0),
         )
 
 
 class ZeroGradient(Detector[Limits]):
+    """Steps without a gradient; one whose groups are solved has nothing to learn from."""
+
     NAME, TITLE, NEEDS = "zero_gradient", "steps without gradient", "grad_norm"
     READS = GRAD_NORM
     MEANING = "Optimizer steps have a gradient of exactly 0: they change nothing."
@@ -116,10 +130,17 @@ class ZeroGradient(Detector[Limits]):
         self._share = Ema(0.95)
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
-        return grade(self._share.push(1.0 if value == 0 else 0.0), self.tuning)
+        return grade(self._share.push(float(value == 0 and not _is_learned(row))), self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (Evidence("steps without gradient", self._share.value, self.tuning.warn),)
+
+
+def _is_learned(row: Row) -> bool:
+    """Whether no group of the step has a gradient because most are solved."""
+    good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
+    flat = without_variance(row)
+    return flat is not None and flat > 1 - RESIDUE and (good or 0.0) > (bad or 0.0)
 
 
 class NonFinite(Detector[Finite]):

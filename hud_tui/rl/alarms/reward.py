@@ -3,19 +3,18 @@
 import re
 from array import array
 from collections.abc import Iterator
-from math import nan
+from math import nan, sqrt
 
 from hud_tui.rl.alarms.alarm import Evidence, Skipped
-from hud_tui.rl.alarms.detector import BELOW_CRITICAL, BELOW_WARN, Context, Detector, Episode
+from hud_tui.rl.alarms.detector import BELOW_WARN, Context, Detector, Episode
 from hud_tui.rl.alarms.statistics import (
     ALL_FAILED,
     ALL_SOLVED,
     ENTROPY,
     HELDOUT,
+    HELDOUT_ROLLOUTS,
     KL_REFERENCE,
-    MIXED,
     REWARD,
-    REWARD_STD,
     ZERO_VARIANCE,
     Ema,
     InitialMedian,
@@ -25,6 +24,7 @@ from hud_tui.rl.alarms.statistics import (
     bounded,
     grade,
     theil_sen,
+    without_variance,
 )
 from hud_tui.rl.alarms.thresholds import Collapse, Limits, Plateau
 from hud_tui.rl.metrics import title
@@ -141,13 +141,17 @@ class RewardCollapse(Detector[Collapse]):
             return 0.0
         if not self._peak >= smooth:
             self._peak, self._peak_step = smooth, row.step
-        noise = self._noise.sigma if len(self._noise) > 3 else 0.0
+        noise = max(self._noise.sigma if len(self._noise) > 3 else 0.0, self._error(row))
         self._need = max(self.tuning.sigmas * noise, self.tuning.least * abs(self._peak), 1e-9)
         if self._peak - smooth <= self._need / 2:
             self._near = row.place
         if self._peak - value <= self._need / 2:
             self._last_good = row.place
         return self._fall(smooth)
+
+    def _error(self, row: Row) -> float:
+        """Standard error of one value, as far as its number of rollouts tells; 0 if unknown."""
+        return 0.0
 
     def _fall(self, smooth: float) -> float:
         """Severity: 2 at the warn limit, 3 if the reward is back at its initial level."""
@@ -183,6 +187,15 @@ class HeldoutCollapse(RewardCollapse):
         "learning rate or a KL penalty."
     )
     WEIGHT, SETTLED = 0.7, 3
+
+    def _error(self, row: Row) -> float:
+        """That of a mean of rewards in [0, 1], at most: binomial at the level of the peak, with two
+        successes and two failures added (Agresti & Coull 1998), so that it is never 0."""
+        rollouts, level = HELDOUT_ROLLOUTS.read(row), self._peak
+        if rollouts is None or rollouts < 1 or not 0 <= level <= 1:
+            return 0.0
+        share = (level * rollouts + 2) / (rollouts + 4)
+        return sqrt(share * (1 - share) / (rollouts + 4))
 
 
 class RewardPlateau(Detector[Plateau]):
@@ -292,11 +305,12 @@ def _change(values: "array[float]") -> float:
 
 PLACES = 3
 """Decimals of a share that is evidence: below that is an average's tail of earlier steps."""
-RESIDUE = 1e-3
-"""Standard deviations below this are rounding error (NVIDIA-NeMo/RL#4161)."""
 
 
 class ZeroVariance(Detector[Limits]):
+    """Groups without variance; solved ones are a taskset that is learned, which is no failure, and
+    worth an info."""
+
     NAME, TITLE, NEEDS = "zero_variance", "zero-variance groups", "frac_reward_zero_std"
     READS = ZERO_VARIANCE
     MEANING = (
@@ -309,24 +323,16 @@ class ZeroVariance(Detector[Limits]):
         self._flat, self._good, self._bad = Ema(0.7), Ema(0.7), Ema(0.7)
 
     def value(self, row: Row) -> float | None:
-        """Share of zero-variance groups, from any metric that gives it."""
-        flat, mixed, std = ZERO_VARIANCE.read(row), MIXED.read(row), REWARD_STD.read(row)
-        good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
-        if flat is not None:
-            return flat
-        if good is not None and bad is not None:
-            return good + bad
-        if mixed is not None:
-            return 1 - mixed
-        return None if std is None else float(std < RESIDUE)
+        return without_variance(row)
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
         if good is not None and bad is not None:
             self._good.push(good)
             self._bad.push(bad)
-        severity = grade(self._flat.push(value), self.tuning)
-        return min(severity, BELOW_CRITICAL) if self._too_easy else severity
+        flat = self._flat.push(value)
+        unsolved = flat - self._good.value if self._good.seen else flat
+        return max(grade(unsolved, self.tuning), min(grade(flat, self.tuning), BELOW_WARN))
 
     @property
     def _too_easy(self) -> bool:

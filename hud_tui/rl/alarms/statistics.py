@@ -192,7 +192,7 @@ class Role:
 
 
 REWARD, REWARD_STD, REWARD_MAX = Role("reward_mean"), Role("reward_std"), Role("reward_max")
-HELDOUT = Role("heldout_reward")
+HELDOUT, HELDOUT_ROLLOUTS = Role("heldout_reward"), Role("num_heldout_traces")
 LOSS, GRAD_NORM, LEARNING_RATE = Role("loss:sum"), Role("grad_norm"), Role("learning_rate")
 ZERO_VARIANCE, MIXED = Role("frac_reward_zero_std"), Role("frac_groups_mixed")
 ALL_SOLVED, ALL_FAILED = Role("frac_groups_all_solved"), Role("frac_groups_all_failed")
@@ -213,6 +213,23 @@ def took_update(row: Row) -> bool:
     """Whether an optimizer step made this row; a row that only records an evaluation has no
     loss."""
     return any(role.read(row) is not None for role in UPDATES)
+
+
+RESIDUE = 1e-3
+"""Standard deviations below this are rounding error (NVIDIA-NeMo/RL#4161)."""
+
+
+def without_variance(row: Row) -> float | None:
+    """Share of zero-variance groups, from any metric that gives it; None if none does."""
+    flat, mixed, std = ZERO_VARIANCE.read(row), MIXED.read(row), REWARD_STD.read(row)
+    good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
+    if flat is not None:
+        return flat
+    if good is not None and bad is not None:
+        return good + bad
+    if mixed is not None:
+        return 1 - mixed
+    return None if std is None else float(std < RESIDUE)
 
 
 def row_of(place: int, checkpoint: Checkpoint) -> Row:

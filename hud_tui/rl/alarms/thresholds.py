@@ -172,6 +172,6 @@ class Thresholds:
     errored_rollouts: Limits = Limits(warn=0.05, critical=0.2, warmup=3, hold=3)  # prime-rl
     component_dominance: Limits = Limits(warn=0.7, critical=0.9, warmup=150)  # rl-doctor
     heldout_gap: Limits = Limits(warn=0.15, critical=0.3, warmup=3, hold=3, release=3)
-    heldout_collapse: Collapse = Collapse(warmup=5, hold=3, release=3)
+    heldout_collapse: Collapse = Collapse(sigmas=2.5, warmup=5, hold=3, release=3)
     throughput: Limits = Limits(warn=1.4, critical=2.5, warmup=30)  # rlprobe
     stall: Stall = Stall(warn=3.0, critical=6.0)

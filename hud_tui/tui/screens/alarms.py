@@ -235,7 +235,7 @@ def _skipped(one: Skipped) -> Row:
 
 def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
     """Everything known about one alarm of a run, one paragraph per item."""
-    since = f"since step {alarm.onset}{_seen(alarm)}"
+    when = f"began at step {alarm.onset}, detected at {alarm.raised}"
     until = run.holds_until(alarm)
     state = {"now": "still active", "–": "left"}.get(until, f"until {until}")
     yield Content.assemble(
@@ -244,7 +244,9 @@ def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
         (f"  {alarm.name}", "$text-muted"),
         (_answered(alarm, run.alarms, book, run.training), "$accent"),
     )
-    yield Content.styled(f"{since}, detected at step {alarm.raised}, {state}", "$text-muted")
+    yield Content.styled(f"{when}, {state}", "$text-muted")
+    if alarm.cause:
+        yield Content.styled(f"  follows from {alarm.cause_title}", "$text-muted")
     for one in alarm.evidence:
         limit = "" if one.limit is None else f"limit {short(one.limit)}"
         yield Content.assemble(
@@ -254,11 +256,6 @@ def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
         yield Content.styled(f"  {alarm.easing}", "$text-muted")
     yield Content(alarm.meaning)
     yield Content.assemble(("→ ", "$accent"), alarm.advice)
-
-
-def _seen(alarm: Alarm) -> str:
-    """The step whose metrics show the alarm, if it is not the onset."""
-    return f" (seen at {alarm.shown})" if alarm.shown != alarm.onset else ""
 
 
 def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> str:
@@ -273,4 +270,4 @@ def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> 
 
 def plain_text(alarm: Alarm) -> str:
     """One alarm as plain text, for the clipboard."""
-    return f"{alarm.headline}{_seen(alarm)}\n{alarm.summary}\n{alarm.meaning}\n{alarm.advice}\n"
+    return f"{alarm.headline}\n{alarm.summary}\n{alarm.meaning}\n{alarm.advice}\n"
