@@ -1,7 +1,7 @@
 """Chart axes: y scales with round labels, x positions of a run's steps."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, floor, inf, isfinite, log10
@@ -154,6 +154,10 @@ ROUND_TIMES = (*_PARTS, *(60 * n for n in _PARTS), *(3600 * n for n in (1, 2, 3,
 """Distances between marks of the time axis, seconds."""
 
 
+StepAt = Callable[[int], int]
+"""The number of the step at a row of the lineage, from 0; see `Series.step_at`."""
+
+
 class Axis(StrEnum):
     """Unit of the x axis."""
 
@@ -180,8 +184,8 @@ class Positions:
     def of(self, run: Run, axis: Axis) -> Sequence[float]:
         """The x of each step, shape (≥ n,), non-decreasing; the caller must not change it.
 
-        STEP: 1, 2, 3 …; TIME: seconds since the first step; TOKENS: generated tokens up to and
-        including the step.
+        STEP: its place in the lineage, from 1; TIME: seconds since the first step; TOKENS:
+        generated tokens up to and including the step.
         """
         series = run.series
         if axis is Axis.STEP:
@@ -230,6 +234,16 @@ def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, 
         if len(values) > 1:
             break
     return list(zip(values, _written(axis, values), strict=True))
+
+
+def step_marks(step_at: StepAt, low: float, high: float, count: int) -> list[tuple[float, str]]:
+    """As `marks`, for steps: round places in the lineage, labelled with the number that the step
+    has everywhere. After a rollback that is not its place; it is then spelled out."""
+    found = []
+    for place, text in marks(Axis.STEP, low, high, count):
+        number = step_at(round(place) - 1)
+        found.append((place, text if number == round(place) else str(number)))
+    return found
 
 
 def _marked(axis: Axis, low: float, high: float, count: int) -> list[float]:

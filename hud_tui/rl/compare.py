@@ -426,7 +426,7 @@ class RunSeries:
         column.extend([nan] * (len(self.ids) - len(column)))
         curve = self._curves.get(key)
         if curve is None:
-            curve = self._curves[key] = Curve(column, weight)
+            curve = self._curves[key] = Curve(column, weight, key)
         curve.follow(len(self.ids), weight)
         return curve
 

@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from hud_tui.rl.evaluation import size, student_t
-from hud_tui.rl.metrics import Series, change
+from hud_tui.rl.metrics import Series, are_equal, change
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, count_rollouts
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted
@@ -234,8 +234,9 @@ class Readout:
 class Curve:
     """One metric of one lineage, ready to be drawn at any width."""
 
-    def __init__(self, column: "array[float]", weight: float) -> None:
-        self.column = column
+    def __init__(self, column: "array[float]", weight: float, key: str = "") -> None:
+        """`key`: the metric, which decides what counts as a change."""
+        self.column, self.key = column, key
         self.pyramid = Pyramid()
         self.ema = Ema(weight)
 
@@ -294,7 +295,13 @@ class Curve:
         smooth = self.ema.at(self.column, length - 1) if length else nan
         then = length - 1 - DELTA_STEPS
         before = self.ema.at(self.column, then) if then >= 0 else nan
-        return Readout(raw, smooth, change(before, smooth))
+        return Readout(raw, smooth, change(before, smooth, self.key))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the metric never changed, in at least two steps."""
+        low, high = self.pyramid.span(self.column, 0, self.pyramid.length)
+        return self.pyramid.finite > 1 and are_equal(self.key, low, high)
 
     @property
     def missing(self) -> int:
@@ -329,7 +336,7 @@ class Curves:
         column = series.column(key)
         curve = self._curves.get(key)
         if curve is None or curve.column is not column:
-            curve = self._curves[key] = Curve(column, weight)
+            curve = self._curves[key] = Curve(column, weight, key)
         curve.follow(min(series.length, len(column)), weight)
         return curve
 

@@ -96,7 +96,7 @@ def head_change(run: Run, checkpoint_id: str) -> HeadChange:
         common=tree.node(meet),
         before=before,
         after=after,
-        deltas={key: change(before[key], after[key]) for key in after if key in before},
+        deltas={key: change(before[key], after[key], key) for key in after if key in before},
         evaluated_now=run.base_evaluation if head == ROOT else tree.evaluation(head),
         evaluated_then=tree.evaluation(target),
         own_now=tree.own(head),

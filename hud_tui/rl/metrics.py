@@ -382,6 +382,35 @@ RESIDUE, NOTHING = 1e-9, 1e-14
 """Relative and absolute differences up to which two values are equal except for rounding."""
 
 
+RESOLUTION = {
+    "loss:sum": 1e-9,
+    "kl_sample_train": 1e-5,
+    "kl_reference": 1e-5,
+    "ratio_max": 5e-3,
+}
+"""Differences below which a metric counts as constant, where rounding of its parts exceeds NOTHING:
+a KL of 1e-8 is float32's, not the policy's."""
+
+
+@lru_cache(4096)
+def resolution(key: str) -> float:
+    """Absolute difference below which two values of a metric are equal."""
+    return RESOLUTION.get(canonical(key).removeprefix("trained/"), NOTHING)
+
+
+def are_equal(key: str, before: float, after: float) -> bool:
+    """Whether two values of a metric differ by nothing but rounding: the rule of what counts as a
+    change in charts, deltas and arrows."""
+    return isclose(before, after, rel_tol=RESIDUE, abs_tol=resolution(key))
+
+
+def reading(key: str, value: float | None) -> str:
+    """A metric's value as text; 0 below its resolution."""
+    if value is not None and key not in SIZES and abs(value) < resolution(key):
+        return "0"
+    return short(value)
+
+
 def finite(value: float | None) -> float | None:
     """The value; None for NaN and infinities."""
     return value if value is not None and isfinite(value) else None
@@ -418,22 +447,29 @@ SLIGHT = 0.01
 """Relative difference up to which values that print alike count as equal."""
 
 
-def change(before: float, after: float) -> float:
-    """`after` − `before`; 0 if both print alike, NaN if either is unknown."""
+def change(before: float, after: float, key: str = "") -> float:
+    """`after` − `before` of a metric; 0 if they are equal or print alike, NaN if either is
+    unknown."""
     if not (isfinite(before) and isfinite(after)):
         return nan
-    still = isclose(before, after, rel_tol=RESIDUE, abs_tol=NOTHING)
+    still = are_equal(key, before, after)
     alike = isclose(before, after, rel_tol=SLIGHT) and short(before) == short(after)
     return 0.0 if still or alike else after - before
 
 
+LEAST_DECIMAL = 5e-4
+"""Smallest change with three decimals; below it has a power of ten."""
+
+
 def signed(value: float | None) -> str:
-    """A change with arrow and sign, e.g. ``▲+.021``; empty if unknown."""
+    """A change with its arrow, e.g. ``▲ .021``; empty if unknown."""
     if value is None or not isfinite(value):
         return ""
-    if abs(value) < NOTHING:
+    size = abs(value)
+    if size < NOTHING:
         return "=0"
-    return f"{'▲+' if value > 0 else '▼-'}{short(abs(value))}"
+    text = f"{size:.3f}"[1:] if LEAST_DECIMAL <= size < 0.01 else short(size)
+    return f"{'▲' if value > 0 else '▼'} {text}"
 
 
 def _thousands(value: float) -> str:
@@ -466,6 +502,8 @@ class Series:
     _columns: dict[str, "array[float]"] = field(default_factory=dict, repr=False)
     _tips: list[str] = field(default_factory=list, repr=False)
     """Checkpoint id of each row."""
+    _numbers: "array[int]" = field(default_factory=lambda: array("q"), repr=False)
+    """Step number of each row."""
 
     @classmethod
     def of(cls, lineage: Iterable[Checkpoint]) -> "Series":
@@ -490,6 +528,13 @@ class Series:
         if not 0 <= row < self.length:
             raise IndexError(row)
         return self._tips[row]
+
+    def step_at(self, row: int) -> int:
+        """The number of a row's step, as its checkpoint's name has it: after a rollback numbers
+        go on from the newest step of the model, not of the lineage. Beyond the last row: of the
+        steps to come."""
+        last = self.length - 1
+        return row + 1 if last < 0 else self._numbers[min(row, last)] + max(0, row - last)
 
     def column(self, key: str) -> "array[float]":
         """A metric's values, shape (≥ length,); the caller must not read beyond `length`.
@@ -526,6 +571,7 @@ class Series:
         for key, column in series._columns.items():
             column.append(metrics.get(key, nan))
         series._tips.append(checkpoint.id)
+        series._numbers.append(step_number(checkpoint, rows))
         return replace(series, length=rows + 1)
 
     def truncate(self, length: int) -> "Series":
@@ -536,7 +582,7 @@ class Series:
         """A copy with columns of its own, which can grow independently."""
         n = self.length
         columns = {key: column[:n] for key, column in self._columns.items()}
-        return Series(n, columns, self._tips[:n])
+        return Series(n, columns, self._tips[:n], self._numbers[:n])
 
 
 # The order of a run's charts; constant metrics need no chart.
@@ -607,13 +653,23 @@ class Movement:
                 if isfinite(here):
                     value = value if numbers else here
                     numbers += 1
-                    if not isclose(here, value, rel_tol=RESIDUE, abs_tol=NOTHING):
+                    if not are_equal(key, here, value):
                         self._still.pop(key, None)
                         return True
         else:
             numbers += len(fresh)
         self._still[key] = series.length, numbers, value
         return False
+
+
+MOST_STEP = 2**62
+"""Step numbers are clamped to this; larger ones are errors of the service."""
+
+
+def step_number(checkpoint: Checkpoint, row: int) -> int:
+    """The number of the step that made a checkpoint; its place in the lineage if the service
+    reports none. `row`: its index in the lineage."""
+    return max(-MOST_STEP, min(checkpoint.step or row + 1, MOST_STEP))
 
 
 def metrics_of(checkpoint: Checkpoint) -> Mapping[str, float]:

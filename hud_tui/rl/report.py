@@ -13,13 +13,22 @@ from math import inf, isfinite
 from statistics import median
 
 from hud_tui.rl.alarms.alarm import Alarm
-from hud_tui.rl.axes import Axis, Scale, fit, marks
+from hud_tui.rl.axes import Scale, StepAt, fit, step_marks
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.curves import Ema
 from hud_tui.rl.evaluation import EvaluationResult, evaluation_results, figures, size
 from hud_tui.rl.groups import AT_ONCE, Waste
 from hud_tui.rl.head import Move
-from hud_tui.rl.metrics import METRICS, healthy, interval_text, metric, ranked, short, title
+from hud_tui.rl.metrics import (
+    METRICS,
+    are_equal,
+    healthy,
+    interval_text,
+    metric,
+    ranked,
+    short,
+    title,
+)
 from hud_tui.rl.names import code, escaped, plain_name
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import Run, is_active, reason
@@ -83,7 +92,13 @@ class Point:
     value: float
 
 
-def chart(title: str, about: str, lines: Sequence[Line], at: Sequence[Mark] = ()) -> str:
+def chart(
+    title: str,
+    about: str,
+    lines: Sequence[Line],
+    at: Sequence[Mark] = (),
+    step_at: StepAt = lambda row: row + 1,
+) -> str:
     """Draw one or two lines over the same steps.
 
     Args:
@@ -91,6 +106,7 @@ def chart(title: str, about: str, lines: Sequence[Line], at: Sequence[Mark] = ()
         about: Description for screen readers.
         lines: Of the same length; empty ones are skipped.
         at: Steps to mark.
+        step_at: The number of each step.
     """
     drawn = [(line, points(line.values)) for line in lines]
     drawn = [(line, found) for line, found in drawn if found]
@@ -98,7 +114,7 @@ def chart(title: str, about: str, lines: Sequence[Line], at: Sequence[Mark] = ()
     highs = [point.high for _, found in drawn for point in found]
     steps = max((len(line.values) for line, _ in drawn), default=1)
     scale = fit(min(lows), max(highs), intervals=4) if drawn else fit(0.0, 1.0, intervals=4)
-    plot = Plot(scale, steps)
+    plot = Plot(scale, steps, step_at)
     named = list(zip("ab", drawn, strict=False))
     body = [
         f'<rect class="p" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
@@ -140,6 +156,7 @@ class Plot:
 
     scale: Scale
     steps: int
+    step_at: StepAt
 
     def x(self, row: int) -> str:
         share = row / (self.steps - 1) if self.steps > 1 else 0.5
@@ -154,7 +171,7 @@ class Plot:
             y = self.y(tick)
             yield f'<path class="g" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>'
             yield _text("f", LEFT - 8, float(y) + 4, "end", text)
-        for step, text in marks(Axis.STEP, 1, self.steps, 8):
+        for step, text in step_marks(self.step_at, 1, self.steps, 8):
             yield _text("f", float(self.x(round(step) - 1)), HEIGHT - 8, "middle", text)
 
     def mark(self, mark: Mark) -> Iterator[str]:
@@ -261,14 +278,15 @@ def _chart(run: Run, key: str, file: str, marks: Sequence[Mark]) -> Chart:
         shown.append(HELDOUT)
     lines = [Line(title(one), run.series.values(one)) for one in shown]
     alt = escaped(title(key)) if key in METRICS else plain_name(key)
-    return Chart(file, alt, chart(title(key), metric(key).meaning, lines, marks))
+    about, step_at = metric(key).meaning, run.series.step_at
+    return Chart(file, alt, chart(title(key), about, lines, marks, step_at))
 
 
 def _changes(run: Run, key: str) -> bool:
     if key not in run.series.keys:
         return False
     finite = [value for value in run.series.values(key) if isfinite(value)]
-    return bool(finite) and min(finite) < max(finite)
+    return bool(finite) and not are_equal(key, min(finite), max(finite))
 
 
 # The checkpoint tree as a table: one row per segment without forks.
@@ -608,7 +626,7 @@ def _metric(run: Run, key: str) -> tuple[str, ...]:
     best, at = "", ""
     if known.better > 0:
         value, row = max(finite, key=lambda one: (one[0], -one[1]))
-        best, at = number(value), str(row + 1)
+        best, at = number(value), str(run.series.step_at(row))
     return name, number(finite[0][0]), number(finite[-1][0]), best, at, healthy(known)
 
 

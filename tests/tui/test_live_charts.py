@@ -159,7 +159,7 @@ async def test_a_branch_is_laid_over_and_read_beside_the_run() -> None:
         await pilot.press("shift+left", "shift+left", "left")
         line = text_of(stage.live.query_one(FocusChart)).splitlines()[0]
         assert "vs step-000060 .797" in line
-        assert "▼-.2" in line
+        assert "▼ .2" in line
         await pilot.press("c", "escape")
         assert stage.live.chart_view.overlay is not None
         await pilot.press("c", "home", "enter")

@@ -6,18 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.rl.axes import step_marks
+from hud_tui.rl.curves import Curves
 from hud_tui.rl.metrics import (
     METRICS,
+    Movement,
+    Series,
     canonical,
     change,
     healthy,
     metric,
     ranked,
+    reading,
     short,
     signed,
     title,
     translate,
 )
+from hud_tui.wire import Checkpoint
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ def test_a_number_keeps_its_sign_and_its_size(value: float) -> None:
     assert read == pytest.approx(value, rel=0.06)
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.021, "▲+.021"), (-0.3, "▼-.300"), (0.0, "=0")])
+@pytest.mark.parametrize(("value", "text"), [(0.021, "▲ .021"), (-0.3, "▼ .300"), (0.0, "=0")])
 def test_a_change_says_its_direction_first(value: float, text: str) -> None:
     assert signed(value) == text
 
@@ -69,12 +75,12 @@ def test_a_change_says_its_direction_first(value: float, text: str) -> None:
         (0.0, 4.4e-16, "=0"),
         (0.62910, 0.62914, "=0"),
         (0.6295 - 1e-15, 0.6295 + 1e-15, "=0"),
-        (0.629, 0.630, "▲+1e-3"),
-        (0.0100, 0.0104, "▲+4e-4"),
-        (41_000.0, 41_450.0, "▲+450"),
-        (3e-4, 1e-4, "▼-2e-4"),
-        (1e-9, 3e-9, "▲+2e-9"),
-        (-0.5, 0.5, "▲+1"),
+        (0.629, 0.630, "▲ .001"),
+        (0.0100, 0.0104, "▲ 4e-4"),
+        (41_000.0, 41_450.0, "▲ 450"),
+        (3e-4, 1e-4, "▼ 2e-4"),
+        (1e-9, 3e-9, "▲ 2e-9"),
+        (-0.5, 0.5, "▲ 1"),
         (nan, 0.5, ""),
         (inf, inf, ""),
     ],
@@ -133,3 +139,32 @@ def test_the_best_known_of_equal_names_is_taken_and_none_is_dropped() -> None:
 )
 def test_a_healthy_range_reads_as(key: str, text: str) -> None:
     assert healthy(metric(key)) == text
+
+
+def test_rounding_of_a_kl_or_a_ratio_is_no_change_no_curve_and_no_number() -> None:
+    series = Series()
+    for step in range(20):
+        noise = (-1) ** step * 1e-8 * step
+        metrics = {"kl_sample_train": noise, "trained/ratio_max": 1 + abs(noise), "entropy": noise}
+        series = series.add(Checkpoint(id=f"c{step}", metrics=metrics))
+    assert Movement().of(series) == {"entropy"}
+    for key in ("kl_sample_train", "trained/ratio_max"):
+        curve = Curves().of(series, key, 0.9)
+        assert curve.is_constant
+        assert signed(curve.readout(20).delta) == "=0"
+    assert not Curves().of(series, "entropy", 0.9).is_constant
+    assert (reading("kl_sample_train", 1.9e-7), reading("entropy", 1.9e-7)) == ("0", "1.9e-7")
+    assert reading("kl_sample_train", 0.002) == "2e-3"
+    assert change(1e-8, 3e-7, "optim/kl_sample_train_v1") == 0.0
+    assert change(1e-3, 3e-3, "kl_sample_train") == pytest.approx(2e-3)
+
+
+def test_a_step_has_its_number_where_its_lineage_left_others_out() -> None:
+    line = [*range(1, 5), *range(9, 12)]
+    series = Series.of(Checkpoint(id=f"c{n}", step=n) for n in line)
+    assert [series.step_at(row) for row in range(9)] == [*line, 12, 13]
+    assert [text for _, text in step_marks(series.step_at, 1, 7, 7)] == [str(n) for n in line]
+    assert Series.of([Checkpoint(id="a"), Checkpoint(id="b", step=2**80)]).step_at(0) == 1
+    assert series.truncate(5).step_at(5) == 10
+    grown = series.truncate(5).add(Checkpoint(id="x", step=20))
+    assert (grown.step_at(5), series.step_at(5)) == (20, 10)

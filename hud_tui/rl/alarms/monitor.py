@@ -30,8 +30,6 @@ from hud_tui.wire import Checkpoint, JobStatus
 
 FAMILIES = (of_reward, of_policy, of_throughput)
 """Modules of detectors; each detector in them registers itself in `DETECTORS`."""
-MOST_STEP = 2**62
-"""Step numbers are clamped to this; larger ones are errors of the service."""
 RECENT = 20
 """Number of newest steps in the median of seconds per step."""
 
@@ -87,7 +85,7 @@ class DetectorSet:
 
     def read(self, row: Row) -> None:
         """Evaluate the next row; its index is the number of rows before it."""
-        self._steps.append(max(-MOST_STEP, min(row.step, MOST_STEP)))
+        self._steps.append(row.step)
         self._ids.append(row.checkpoint_id)
         if self._tasks.changes(row):
             self._begin_tasks(row)

@@ -10,7 +10,7 @@ from statistics import median
 
 from hud_tui.rl.alarms.thresholds import Limits
 from hud_tui.rl.groups import group_stats
-from hud_tui.rl.metrics import metrics_of
+from hud_tui.rl.metrics import metrics_of, step_number
 from hud_tui.rl.text import seconds
 from hud_tui.wire import Checkpoint
 
@@ -241,7 +241,7 @@ def row_of(place: int, checkpoint: Checkpoint) -> Row:
     return Row(
         place,
         metrics,
-        checkpoint.step or place + 1,
+        step_number(checkpoint, place),
         checkpoint.id,
         at,
         checkpoint.job_id,

@@ -254,7 +254,7 @@ class CheckpointsScreen(HudScreen):
             self._beside = {at.position: ()}
             if not at.folded:
                 self._compare_evaluations(at.position)
-        if moved:
+        if moved and not at.by_run:
             self.session.at = None if at.position == ROOT else self.run.tree[at.position].id
         self.show_note(Content() if moved and self.focused is not self.filter_field else None)
         self.show_details(at)

@@ -130,6 +130,8 @@ class LiveScreen(HudScreen):
         self.groups = GroupGrid()
         self._requested = REWARD
         """The metric for the focus chart once the run reports it."""
+        self._pointed: str | None = None
+        """Id of the step that the crosshair was moved to here."""
 
     def watch_choices(self, before: Choices, now: Choices) -> None:
         if (before.order, before.hidden) != (now.order, now.hidden):
@@ -210,13 +212,17 @@ class LiveScreen(HudScreen):
         series = self.shown.series
         self.cursor = None if row >= series.length or not series.length else max(0, row)
         self.session.at = None if self.cursor is None else series.id_at(self.cursor)
+        self._pointed = self.session.at
         if self.cursor is not None:
             self.chart_view = self.chart_view.showing(self.cursor, series.length)
 
     def _find_cursor(self) -> None:
-        """Keep the crosshair on its step; remove it if the lineage no longer has the step."""
+        """Keep the crosshair on its step; remove it if the lineage no longer has the step. One that
+        another view left on the newest step follows the next ones."""
         if not self.is_mounted or not self.is_current:
             return
+        if self.session.at == self.shown.series.tip != self._pointed:
+            self.session.at = None
         self.cursor = self.shown.row_of(self.session.at)
 
     def _find_signs(self) -> None:

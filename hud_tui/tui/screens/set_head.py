@@ -36,7 +36,14 @@ from hud_tui.rl.head import (
     outcome,
     refusal,
 )
-from hud_tui.rl.metrics import interval_text, metric, ranked, short, signed
+from hud_tui.rl.metrics import (
+    interval_text,
+    metric,
+    ranked,
+    reading,
+    short,
+    signed,
+)
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
@@ -200,8 +207,8 @@ def _metrics(change: HeadChange, compared: int) -> list[Compared]:
     return [
         (
             Content(one_line(metric(key).title, 200)).truncate(15, ellipsis=True).plain,
-            short(before.get(key)),
-            short(after[key]),
+            reading(key, before.get(key)),
+            reading(key, after[key]),
             signed(change.deltas[key]),
         )
         for key in keys[:compared]

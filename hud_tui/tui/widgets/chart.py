@@ -23,7 +23,18 @@ from hud_tui.rl.alarms.alarm import Alarm, Level
 from hud_tui.rl.axes import Axis, Positions, Scale, at_least, axis_length, duration_text, fit
 from hud_tui.rl.compare import ChartView, Overlay
 from hud_tui.rl.curves import Bucket, Curve, Curves, HeldOut, Sign, Spreads, column_edges
-from hud_tui.rl.metrics import REWARDS, canonical, metric, outside, short, signed, title
+from hud_tui.rl.metrics import (
+    REWARDS,
+    are_equal,
+    canonical,
+    metric,
+    outside,
+    reading,
+    resolution,
+    short,
+    signed,
+    title,
+)
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
@@ -400,6 +411,8 @@ def y_scale(
     if chart_view.log and min(values, default=1.0) <= 0:
         values = [v for v in values if v > 0] or values  # zeros stand on the floor
     low, high = min(values, default=float("nan")), max(values, default=float("nan"))
+    if are_equal(key, low, high):  # rounding is no curve
+        low = high = 0.0 if abs(high) < resolution(key) else high
     if chart_view.clip and len(values) > 3:
         first, _, third = quantiles(values, n=4)
         room = FENCE * (third - first)
@@ -502,7 +515,7 @@ class BrailleChart:
         alarm = look.alarms.get(self.key)
         ill = outside(metric(self.key), readout.raw)
         tone = alarm_tone(alarm) or ("warm" if ill else "plain")
-        numbers = [(short(readout.raw), tone), (signed(readout.delta), "dim")]
+        numbers = [(reading(self.key, readout.raw), tone), (signed(readout.delta), "dim")]
         if alarm is not None and alarm.limit is not None:  # of two rows it takes the change's
             numbers[min(2, look.height - 1) :] = [(f"╌ {short(alarm.limit)}", "warm")]
         numbers += [("", "dim")] * look.height

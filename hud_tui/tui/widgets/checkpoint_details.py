@@ -22,6 +22,7 @@ from hud_tui.rl.metrics import (
     metrics_of,
     of_weights,
     ranked,
+    reading,
     short,
     signed,
 )
@@ -230,7 +231,7 @@ def _figures(one: Evaluation) -> Iterator[Content]:
     for figure in figures(one):
         found = figure.estimate
         ends = interval_text(found.low, found.high)
-        yield _valued(figure.label, found.value, ends and f"   {ends}", FIGURE)
+        yield _valued(figure.label, short(found.value), ends and f"   {ends}", FIGURE)
 
 
 def _scored(mean: float | None, over: str) -> str:
@@ -300,13 +301,13 @@ def _table(
     heading = against if any(key in beside for key in keys) else ""
     yield Content.styled(f"{name:<{METRIC}}{'value' if keys else '':>7}   {heading}", "$text-muted")
     for key in keys:
-        delta = signed(change(beside[key], shown[key])) if key in beside else ""
+        delta = signed(change(beside[key], shown[key], key)) if key in beside else ""
         title = fit_text(one_line(metric(key).title, 200), METRIC - 1)
-        yield _valued(title, shown[key], f"   {delta}")
+        yield _valued(title, reading(key, shown[key]), f"   {delta}")
 
 
-def _valued(title: str, value: float, more: str, width: int = METRIC) -> Content:
-    number = f"{short(value):>7}"
+def _valued(title: str, value: str, more: str, width: int = METRIC) -> Content:
+    number = f"{value:>7}"
     return Content.assemble((f"{title:<{width}}", "$text-muted"), number, (more, "$text-muted"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 from typing import ClassVar, TypeVar
@@ -458,6 +458,8 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         oldest: int
         """The same, except for a folded run: its oldest."""
         folded: bool
+        by_run: bool = False
+        """Whether the tree changed, and not the user moved the cursor."""
 
     @dataclass
     class Opened(Message):
@@ -637,7 +639,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         elif self._scroll or self.cursor.number >= self._page:
             self._scroll_rows(self.cursor.number - place)
         self.refresh()
-        self.post_message(self.at)
+        self.post_message(replace(self.at, by_run=True))
 
     def watch_follow(self, follow: bool) -> None:
         """The rows around the cursor are not folded while steps arrive."""

@@ -29,10 +29,18 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from hud_tui.rl.alarms.alarm import Alarm
-from hud_tui.rl.axes import Axis, Scale, marks
+from hud_tui.rl.axes import Axis, Scale, marks, step_marks
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.curves import DELTA_STEPS, NEAR, Bucket, Readout, Sign
-from hud_tui.rl.metrics import change, interval_text, metric, outside, short, signed
+from hud_tui.rl.metrics import (
+    change,
+    interval_text,
+    metric,
+    outside,
+    reading,
+    short,
+    signed,
+)
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
@@ -299,7 +307,11 @@ class Curves:
     def _x_ticks(self, cells: int) -> list[Tick]:
         low, high = self.chart.reach
         dots = (2 * cells - 1) / (high - low)
-        found = marks(self.chart.axis, low, high, max(1, cells // TICK_CELLS))
+        axis, count = self.chart.axis, max(1, cells // TICK_CELLS)
+        if axis is Axis.STEP:
+            found = step_marks(self.chart.run.series.step_at, low, high, count)
+        else:
+            found = marks(axis, low, high, count)
         return [((value - low) * dots, label) for value, label in found]
 
 
@@ -422,14 +434,14 @@ def _numbers(chart: Chart, key: str, cursor: int | None, alarm: Alarm | None) ->
     length, weight = chart.run.series.length if cursor is None else cursor + 1, chart.view.weight
     readout = chart.curve(key).readout(length, exact=cursor is not None)
     tone = alarm_tone(alarm) or ("warm" if outside(metric(key), readout.raw) else "plain")
-    numbers = [(RAW, short(readout.raw), tone), (DELTA, signed(readout.delta), "plain")]
+    numbers = [(RAW, reading(key, readout.raw), tone), (DELTA, signed(readout.delta), "plain")]
     if alarm is not None:
         since = f"since step {alarm.onset}"
         limit = since if alarm.limit is None else f"limit {short(alarm.limit)}"
         over = "" if alarm.ended is None else f" until step {alarm.ended}"
         numbers.append((f"{FLAG} {alarm.title}", f"{limit}{over}", tone))
     if weight:
-        numbers.insert(0, (f"EMA({weight:g}) =", short(readout.smooth), "plain"))
+        numbers.insert(0, (f"EMA({weight:g}) =", reading(key, readout.smooth), "plain"))
     if key == REWARD and length:
         half = chart.data.spreads.half(chart.run, length - 1, weight)
         numbers.insert(1, (SURE, short(half) if isfinite(half) else "", "dim"))
@@ -440,15 +452,16 @@ def _words(chart: Chart, key: str, cursor: int | None, off: int) -> list[str]:
     """What a heading says of the chart's range and scales; empty texts are left out."""
     view, missing = chart.view, chart.curve(key).missing
     known = "" if chart.axis is view.axis else f"step: {view.axis} not reported"
-    start, stop = chart.rows
+    (start, stop), step_at = chart.rows, chart.run.series.step_at
     clipped = "outliers clipped" if view.clip else ""
     return [
         _where(chart, cursor),
+        "constant" if chart.curve(key).is_constant else "",
         f"⚠ {missing} missing" if missing else "",
         "log" if view.log else "",
         "" if view.axis is Axis.STEP else f"by {known or view.axis}",
         f"{clipped}: {counted(off, 'column')}" if off else clipped,
-        "" if view.span is None else f"steps {start + 1}–{stop}",
+        "" if view.span is None else f"steps {step_at(start)}–{step_at(stop - 1)}",
     ]
 
 
@@ -462,7 +475,7 @@ def _compared(chart: Chart, key: str, length: int, own: Readout) -> list[Number]
         return [("vs", one_line(other.name, 24), "plain"), ("", "–", "plain")]
     there = chart.other_curve(other, key).readout(steps)
     theirs, ours = (there.smooth, own.smooth) if chart.view.weight else (there.raw, own.raw)
-    apart = signed(change(theirs, ours))
+    apart = signed(change(theirs, ours, key))
     return [(f"{OTHER}{one_line(other.name, 24)}", f"{short(theirs)} {apart}", "plain")]
 
 
@@ -471,7 +484,8 @@ def _where(chart: Chart, cursor: int | None) -> str:
     if cursor is None:
         return steps_text(run)
     position = run.tree.find(run.series.id_at(cursor))
-    name = f"step {cursor + 1}" if position is None else one_line(label(run.tree[position]), 24)
+    unnamed = f"step {run.series.step_at(cursor)}"
+    name = unnamed if position is None else one_line(label(run.tree[position]), 24)
     return f"┊ {name}{chart.x_text(cursor)}"
 
 

@@ -252,7 +252,11 @@ class StripFace:
 
     def _name(self, row: int) -> str:
         position = self.run.tree.find(self.run.series.id_at(row))
-        return short(row + 1) if position is None else one_line(label(self.run.tree[position]), 24)
+        return (
+            str(self.run.series.step_at(row))
+            if position is None
+            else one_line(label(self.run.tree[position]), 24)
+        )
 
 
 def _on(style: Style | None, under: Style) -> Style:

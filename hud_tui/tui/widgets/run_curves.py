@@ -217,7 +217,8 @@ class RunCurves(LinesView, can_focus=False):
     def heading(self, width: int) -> Strip:
         one = self.compared
         averaged = f"EMA({one.weight:g})" if one.weight else "raw"
-        parts = [f"by {one.axis}", "95 % intervals" if one.of_scores else averaged]
+        of_run = " of the run" if one.axis is Axis.STEP else ""
+        parts = [f"by {one.axis}{of_run}", "95 % intervals" if one.of_scores else averaged]
         parts += ["log"] * one.log
         if one.at is not None:
             parts.insert(0, f"┊ {one.x_text(one.at)}")

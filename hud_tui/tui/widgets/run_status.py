@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import label
-from hud_tui.rl.metrics import short, title
+from hud_tui.rl.metrics import reading, title
 from hud_tui.rl.progress import Liveness, State, progress, settings, step_seconds
 from hud_tui.rl.run import Entry, Run, left_behind, starting_point, trouble
 from hud_tui.rl.runs import COLUMNS, RunRow
@@ -158,7 +158,9 @@ class ConstantLine(Widget):
 
     def _write(self) -> None:
         series = self.run.series
-        values = [f"{one_line(title(key), 60)} {short(series.last(key))}" for key in self.keys]
+        values = [
+            f"{one_line(title(key), 60)} {reading(key, series.last(key))}" for key in self.keys
+        ]
         self.text = constants_text(values, self.size.width - 2)
         self.set_class(not self.keys, "-none")
 
