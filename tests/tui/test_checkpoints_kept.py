@@ -237,6 +237,11 @@ async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(
         await flown.press("f")
         assert flown.app.workspace.session.at is None
         assert under_cursor(flown) == "step-000006"
+        rows = tree(flown)
+        rows.follow = False
+        rows.post_message(replace(rows.at, position=2, by_run=True))
+        await flown.until(lambda: flown.app.screen.at.position == 2)
+        assert flown.app.workspace.session.at is None, "the tree changed, the user did nothing"
 
 
 async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:

@@ -94,6 +94,30 @@ async def test_the_crosshair_stays_on_its_step_or_goes_with_it() -> None:
         assert "step-000050" in text_of(stage.live.query_one(GroupGrid))
 
 
+async def test_a_crosshair_that_another_view_left_on_the_newest_step_follows() -> None:
+    """The last step of an ended run, or the checkpoint that the head was set to."""
+    async with staged(runs.run_of(60), size=(80, 24)) as (stage, pilot):
+        await pilot.press("question_mark")
+        await until(lambda: stage.screen is not stage.live)
+        stage.staged.at = "c60"
+        await pilot.press("escape")
+        await until(lambda: stage.staged.at is None)
+        assert stage.live.cursor is None
+        stage.play(newer(stage.scene, 3))
+        assert stage.live.cursor is None
+        await pilot.press("left")
+        assert stage.live.cursor == 62
+        stage.play(newer(stage.scene, 3))
+        assert stage.live.cursor == 62, "the user pinned it"
+
+
+async def test_after_a_rollback_the_axis_has_the_numbers_of_the_steps() -> None:
+    async with staged(runs.branched(60, 30, 40)) as (stage, _):
+        labels = text_of(stage.live.query_one(FocusChart)).splitlines()[-2].split()
+        assert all(int(label) <= 30 or int(label) > 60 for label in labels)
+        assert any(int(label) > 60 for label in labels)
+
+
 async def test_odd_metrics_have_gaps_and_outliers() -> None:
     async with staged(runs.odd_metrics()) as (stage, pilot):
         chart = stage.live.query_one(FocusChart)

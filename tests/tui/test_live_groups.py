@@ -111,7 +111,7 @@ async def test_the_strip_names_the_step_under_the_crosshair_and_shows_those_of_t
         await pilot.resize_terminal(80, 24)
         await pilot.press("home", "plus", "plus")
         await until(lambda: "step-000001 … step-000075" in text_of(groups_of(stage)))
-        assert "colour mean, height std, ═ ┄ none" in text_of(groups_of(stage))
+        assert "colour: mean · height: std · ═ ┄ no signal" in text_of(groups_of(stage))
         assert "a column" not in groups_of(stage).title(80)
         await pilot.press("ctrl+right")
         await until(lambda: "step-000038 … step-000112" in text_of(groups_of(stage)))

@@ -340,8 +340,9 @@ class ZeroVariance(Detector[Limits]):
         return self._good.value > self._bad.value
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        limit = None if self._too_easy else self.tuning.warn
         return (
-            Evidence("zero-variance groups", self._flat.value, self.tuning.warn),
+            Evidence("zero-variance groups", self._flat.value, limit),
             Evidence("all solved", round(self._good.value, PLACES)),
             Evidence("all failed", round(self._bad.value, PLACES)),
         )

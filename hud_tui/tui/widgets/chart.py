@@ -28,6 +28,7 @@ from hud_tui.rl.metrics import (
     are_equal,
     canonical,
     metric,
+    most_of,
     outside,
     reading,
     resolution,
@@ -421,7 +422,7 @@ def y_scale(
         low, high = min(low, limit), max(high, limit)
     if canonical(key) in REWARDS and not chart_view.log:
         low, high = at_least(LEAST_REWARD, low, high)
-    return fit(low, high, chart_view.log, intervals)
+    return fit(low, high, chart_view.log, intervals, most_of(key, high))
 
 
 def beyond(buckets: Sequence[Bucket], scale: Scale) -> int:

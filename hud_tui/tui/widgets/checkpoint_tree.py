@@ -25,7 +25,7 @@ from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import Tree, ends, label, origin
 from hud_tui.rl.evaluation import last_requested, seconds_left, weights_name
 from hud_tui.rl.filter import Predicate
-from hud_tui.rl.metrics import of_weights, short, signed
+from hud_tui.rl.metrics import of_weights, reading, short, signed
 from hud_tui.rl.own_numbers import NONE, Own, own_metric
 from hud_tui.rl.run import Run, has_ended, is_cut_short
 from hud_tui.rl.text import age, counted, one_line
@@ -149,7 +149,7 @@ def cell(
     if column is HELDOUT:
         return [Segment(column.pad(_heldout(tree.own(position))), dim)]
     if column.key:
-        return [Segment(column.pad(short(_metric(column.key, tree, position))), dim)]
+        return [Segment(column.pad(reading(column.key, _metric(column.key, tree, position))), dim)]
     text = {
         LOSS.title: one_line(node.loss_fn or "–", 40),
         RATE.title: short(node.learning_rate),

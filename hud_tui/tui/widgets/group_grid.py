@@ -66,9 +66,9 @@ class RewardFace:
         """The header line."""
         scale = f"{short(self.groups.low)}{short(self.groups.high):>{BINS - 1}}"
         text = f" {'task':<{_slug_width(width)}} {'mean':>6} ± {'std':<8}{scale}"
-        past = f"so far: colour mean, height std, {ALL_SOLVED} {ALL_FAILED} none"
         room = _strip_room(width)
-        past = past if len(past) <= room else "so far" if room >= LEAST_STRIP else ""
+        forms = (*LEGENDS, "steps so far" if room >= LEAST_STRIP else "")
+        past = next((form for form in forms if len(form) <= room), "")
         return line((text + past.rjust(max(0, width - len(text) - 1)), self.tone("faint")))
 
     def row(self, row: GroupRow, width: int, picked: bool) -> Strip:
@@ -156,8 +156,8 @@ def _strip_room(width: int) -> int:
 MARGIN = 1
 """Margin on both sides, cells."""
 LEGENDS = (
-    f"colour mean · height std · {ALL_SOLVED} all solved · {ALL_FAILED} all failed",
-    f"colour mean, height std, {ALL_SOLVED} {ALL_FAILED} none",
+    f"colour: mean · height: std · {ALL_SOLVED} all solved · {ALL_FAILED} all failed",
+    f"colour: mean · height: std · {ALL_SOLVED} {ALL_FAILED} no signal",
 )
 """Legends of the cells; the longest that fits is used."""
 
