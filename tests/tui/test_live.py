@@ -211,9 +211,9 @@ async def test_groups_are_shown_as_rollouts_arrive_and_the_strip_where_there_is_
         assert "with signal" in text_of(grid)
 
         await stage.show(runs.run_of(30))
-        assert "height std" in text_of(grid)
+        assert "height: std" in text_of(grid)
         await pilot.resize_terminal(80, 40)
-        await until(lambda: "height std" not in text_of(grid))
+        await until(lambda: "height: std" not in text_of(grid))
         assert "so far" in text_of(grid)
         await pilot.resize_terminal(60, 40)
         await until(lambda: "so far" not in text_of(grid))
