@@ -14,7 +14,7 @@ from time import monotonic
 from hud_tui import local_service
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text
 from hud_tui.cli.output import changes, emit_error, flags_of, print_notice, show, with_flags
-from hud_tui.cli.streams import changed
+from hud_tui.cli.streams import INTERRUPTED, changed
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
@@ -125,7 +125,7 @@ def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
         return emit_error(error, args.headless, flags_of(args))
     except KeyboardInterrupt:
         print_notice("interrupted")
-        return 130
+        return INTERRUPTED
 
 
 def print_costs(args: argparse.Namespace) -> None:

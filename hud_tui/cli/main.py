@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
 from hud_tui.cli.parser import COMMANDS, Command, build_parser, parameters, swept
-from hud_tui.cli.streams import StdoutFailed, failure_of, report, streams, write_nowhere
+from hud_tui.cli.streams import (
+    INTERRUPTED,
+    StdoutFailed,
+    failure_of,
+    report,
+    streams,
+    write_nowhere,
+)
 from hud_tui.errors import HudError, HudInternal, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
 from hud_tui.settings import Start, has_key, read_max_disk, read_paths
@@ -36,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             finally:
                 results.flush()  # at exit its error could not be caught
         except StdoutFailed as failure:
-            if not code or failure.reader_left:
+            untold = not code or (code == INTERRUPTED and results.unprinted)
+            if untold or failure.reader_left:
                 code = report(failure, results.unprinted)
             write_nowhere()
     return code
@@ -61,7 +69,7 @@ def _main(argv: Sequence[str]) -> int:
     except HudError as error:
         return _fail(error, args, headless)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except Exception as error:  # headless always ends with a document
         if (failure := failure_of(error)) is not None:
             raise failure from error

@@ -6,13 +6,18 @@ knows which changes have been made since a result was printed last.
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from select import select
+from threading import current_thread, main_thread
 from typing import Any, TextIO
 
 NOT_PRINTED = 8
 """Exit code where stdout could not be written."""
+INTERRUPTED = 130
+"""Exit code of a program ended by SIGINT: 128 + signal number."""
 READER_LEFT = 141
 """Exit code of a program ended by SIGPIPE: 128 + signal number."""
 
@@ -27,12 +32,57 @@ class StdoutFailed(Exception):
         self.reason = reason or str(error)
 
 
+@contextmanager
+def _interruptible(stream: TextIO) -> Iterator[None]:
+    """Let one SIGINT end a write for which the reader has no room.
+
+    asyncio's handler cancels a task, which a write that blocks never returns to.
+
+    Raises:
+        KeyboardInterrupt: SIGINT during the write; or before it, and the write would block.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if _is_cancelled() and not _has_room(stream):
+            raise KeyboardInterrupt
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task has been cancelled."""
+    if "asyncio" not in sys.modules:  # most commands of few words do not load it
+        return False
+    from asyncio import current_task
+
+    try:
+        task = current_task()
+    except RuntimeError:  # no loop runs
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def _has_room(stream: TextIO) -> bool:
+    """Whether a short write would not block."""
+    try:
+        return bool(select([], [stream], [], 0)[1])
+    except (OSError, ValueError):  # it has no descriptor, or none that can block
+        return True
+
+
 class Results:
     """Stdout. Errors of writing are `StdoutFailed`, which no other file's errors are."""
 
     def __init__(self, stream: TextIO | None) -> None:
         """`stream`: None if the descriptor is closed."""
         self._stream = stream
+        self.interrupted = False
+        """Whether SIGINT ended a write: the reader has no room, so nothing more is written."""
         self.unprinted: list[str] = []
         """Changes that no printed result tells of yet, in a few words each."""
         self._has_written = False
@@ -48,7 +98,8 @@ class Results:
         if self._stream is None:
             raise StdoutFailed(OSError(errno.EBADF, os.strerror(errno.EBADF)))
         try:
-            count = self._stream.write(text)
+            with self._noticing_interrupts(self._stream):
+                count = self._stream.write(text)
         except (OSError, ValueError) as error:  # ValueError: it was closed
             raise StdoutFailed(error) from error
         self._has_written = True
@@ -59,13 +110,25 @@ class Results:
         if self._stream is None:
             return
         try:
-            self._stream.flush()
+            with self._noticing_interrupts(self._stream):
+                self._stream.flush()
         except (OSError, ValueError) as error:
             self._has_written = False  # what was lost is not flushed again
             raise StdoutFailed(error) from error
         if self._has_written:
             self.unprinted.clear()
             self._has_written = False
+
+    @contextmanager
+    def _noticing_interrupts(self, stream: TextIO) -> Iterator[None]:
+        if self.interrupted:
+            raise InterruptedError(errno.EINTR, "interrupted; its reader does not read")
+        try:
+            with _interruptible(stream):
+                yield
+        except KeyboardInterrupt:
+            self.interrupted, self._has_written = True, False
+            raise
 
     def isatty(self) -> bool:
         return self._stream is not None and self._stream.isatty()
@@ -77,20 +140,29 @@ class Results:
 class Notices:
     """Stderr. What cannot be written there is left out: nobody could be told."""
 
-    def __init__(self, stream: TextIO | None) -> None:
-        """`stream`: None if the descriptor is closed."""
-        self._stream = stream
+    def __init__(self, stream: TextIO | None, results: Results) -> None:
+        """
+        Args:
+            stream: None if the descriptor is closed.
+            results: Once a write there was interrupted, only what has room is written here.
+        """
+        self._stream, self._results = stream, results
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):
-            if self._stream is not None:
-                self._stream.write(text)
+            if self._stream is not None and self._may_write(self._stream):
+                with _interruptible(self._stream):
+                    self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         with suppress(OSError, ValueError):
-            if self._stream is not None:
-                self._stream.flush()
+            if self._stream is not None and self._may_write(self._stream):
+                with _interruptible(self._stream):
+                    self._stream.flush()
+
+    def _may_write(self, stream: TextIO) -> bool:
+        return not self._results.interrupted or _has_room(stream)
 
     def isatty(self) -> bool:
         return self._stream is not None and self._stream.isatty()
@@ -104,7 +176,7 @@ def streams() -> Iterator[Results]:
     """Replace stdout and stderr by `Results` and `Notices`."""
     before = sys.stdout, sys.stderr
     results = Results(sys.stdout)
-    sys.stdout, sys.stderr = results, Notices(sys.stderr)
+    sys.stdout, sys.stderr = results, Notices(sys.stderr, results)
     try:
         yield results
     finally:

@@ -1,6 +1,7 @@
 """Writes at a terminal: asked for, refused, interrupted, overtaken; and output nobody reads on."""
 
 import asyncio
+import io
 import json
 import os
 import pty
@@ -11,14 +12,16 @@ from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from select import select
 from typing import IO
 
 import pytest
 
 from hud_tui.cli.main import main, needs_no_app
 from hud_tui.cli.parser import COMMANDS, build_parser
-from hud_tui.cli.streams import NOT_PRINTED, READER_LEFT
+from hud_tui.cli.streams import INTERRUPTED, NOT_PRINTED, READER_LEFT, StdoutFailed, streams
 from hud_tui.client.client import HudClient
+from hud_tui.rl.run import is_active
 from hud_tui.wire import Model
 from tests.conftest import PATIENCE_S, Served, pointed_at, until
 from tests.service.clients import fork_of, over_socket, run_of, trained
@@ -362,6 +365,91 @@ def unwritable(closed: str) -> Iterator[IO[str] | None]:
     yield stream
     with suppress(OSError):  # what is left in its buffer
         stream.close()
+
+
+class Interrupting(io.StringIO):
+    """A stream that Ctrl+C reaches in the middle of a write."""
+
+    def write(self, text: str) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
+def test_one_interrupt_ends_a_write_that_waits_for_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def printing() -> None:
+        print("a document", flush=True)
+
+    stdout = Interrupting()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    before = signal.getsignal(signal.SIGINT)
+    with streams() as results:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(printing())
+        assert not stdout.getvalue()
+        with pytest.raises(StdoutFailed):  # nothing more waits for that reader
+            results.flush()
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_what_was_cancelled_waits_for_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def printing() -> None:
+        signal.raise_signal(signal.SIGINT)
+        print("a document", flush=True)
+
+    reader, full = filled_pipe()
+    with os.fdopen(full, "w") as stdout, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stdout)
+        with streams(), pytest.raises(KeyboardInterrupt):
+            asyncio.run(printing())
+        os.close(reader)
+
+
+def filled_pipe() -> tuple[int, int]:
+    """Its reader and its writer, which has no room."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    return reader, writer
+
+
+async def until_ended(client: HudClient, job_id: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while is_active((await client.job_status(job_id)).status):  # noqa: ASYNC110 - over HTTP
+            await asyncio.sleep(0.02)
+
+
+async def test_one_interrupt_ends_watch_whose_reader_does_not_read(
+    served: Served, client: HudClient, tmp_path: Path
+) -> None:
+    model = await fork_of(client, "mine")
+    run = await run_of(client, model, steps=60, group_size=2)
+    reader, writer = filled_pipe()
+    dirs = {f"HUD_TUI_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "STATE", "DATA")}
+    job_id = (await client.submit(run)).job_id
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hud_tui", "--headless", "watch", "mine", "--until", "step=900"),
+        stdout=writer,
+        stderr=STDOUT,
+        env=os.environ | dirs | pointed_at(served.url, served.api_key),
+    )
+    try:
+        os.read(reader, 4096)  # room for one page
+        await until(lambda: not select([], [writer], [], 0)[1])
+        await until_ended(client, job_id)
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await process.wait() == INTERRUPTED
+    finally:
+        os.close(reader)
+        os.close(writer)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
