@@ -45,6 +45,7 @@ from hud_tui.rl.text import WHOLE, clean, one_line, size
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore, write_atomic
 from hud_tui.terminal import copy_advice, this_terminal
+from hud_tui.tui.driver import TerminalDriver
 from hud_tui.tui.keys import (
     OPENS,
     Doable,
@@ -239,7 +240,7 @@ class HudApp(App[None]):
             state: Returns the directory for the user's choices; None discards them at the end.
             options: From the config file and flags; None for defaults.
         """
-        super().__init__()
+        super().__init__(TerminalDriver)
         self.mode, self.start, self.clock = mode, start, clock
         self.store = JsonStore(state, self._flush_later, self._notice_files)
         self.options = options or Options()

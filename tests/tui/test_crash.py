@@ -1,19 +1,23 @@
 """What is left of a crash: a usable terminal, a short message, a file, and no key anywhere."""
 
 import asyncio
+import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.settings import Start
 from hud_tui.tui.app import masked, report
-from tests.conftest import Served
+from tests.conftest import Served, pointed_at, until
 from tests.tui.conftest import Connector, opened
+from tests.tui.typed_app import typed_app
 
 KEY = "sk-hud-9f8e7d6c5b4a"
 PROGRAM = f"""
@@ -134,3 +138,35 @@ async def test_without_a_terminal_it_says_so_at_once(stream: str, tmp_path: Path
     assert process.returncode == HudUsage.exit_code == 2
     assert f"needs a terminal, and {stream} is none (do not redirect it".encode() in said
     assert not (tmp_path / "s").exists()
+
+
+WITHOUT_HANGUPS = ("sh", "-c", 'trap "" HUP; exec "$0" "$@"')
+
+
+@pytest.mark.parametrize(
+    ("how", "number"), [("gone", signal.SIGHUP), ("hup", signal.SIGHUP), ("term", signal.SIGTERM)]
+)
+async def test_without_its_terminal_it_ends_and_keeps_what_was_chosen(
+    served: Served, tmp_path: Path, how: str, number: signal.Signals
+) -> None:
+    """A terminal that goes away without a signal, with SIGHUP ignored; and the two signals."""
+    through = WITHOUT_HANGUPS if how == "gone" else ()
+    environ: dict[str, Any] = {**pointed_at(served.url, served.api_key)}
+    async with typed_app(["models"], tmp_path, through=through, **environ) as app:
+        await app.until(lambda report: report.screen == "ModelsScreen")
+        app.type(b"5")
+        await app.until(lambda report: report.screen == "RunsScreen")
+        if how == "gone":
+            app.hang_up()
+        else:
+            app.process.send_signal(number)
+        await until(lambda: app.ended)
+        assert app.process.returncode == 128 + number
+    assert view_in(tmp_path / "state") == "runs"
+
+
+def view_in(state: Path) -> str:
+    """The view in the one layout that was stored; there is no file of a crash."""
+    assert not list(state.rglob("crash-*"))
+    [layout] = state.glob("layout-*.json")
+    return str(json.loads(layout.read_text())["view"])

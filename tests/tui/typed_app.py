@@ -79,6 +79,12 @@ class TypedApp:
         with suppress(OSError):  # it has ended
             os.write(self.fd, keys)
 
+    def hang_up(self) -> None:
+        """Close the terminal, as when its window is closed."""
+        asyncio.get_running_loop().remove_reader(self.fd)
+        os.close(self.fd)
+        self.fd = -1
+
     async def ping(self, patience_s: float = PATIENCE_S) -> Report:
         """Where the app is once every key before this has been done.
 
@@ -140,7 +146,11 @@ class TypedApp:
 
 @asynccontextmanager
 async def typed_app(
-    arguments: Sequence[str], home: Path, size: tuple[int, int] = (120, 40), **environ: str
+    arguments: Sequence[str],
+    home: Path,
+    size: tuple[int, int] = (120, 40),
+    through: Sequence[str] = (),
+    **environ: str,
 ) -> AsyncIterator[TypedApp]:
     """The app once it takes keys; killed at the end of the block.
 
@@ -148,6 +158,7 @@ async def typed_app(
         arguments: Of the command line.
         home: Its directories are in here.
         size: Columns and rows.
+        through: Words of a command that runs it.
         environ: Variables beside those of this process.
     """
     terminal, child = pty.openpty()
@@ -156,7 +167,7 @@ async def typed_app(
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HUD_")}
     dirs = {f"HUD_TUI_{kind}_DIR": f"{home}/{kind.lower()}" for kind in ("CONFIG", "STATE", "DATA")}
     process = subprocess.Popen(  # noqa: ASYNC220 - its exit code is wanted without a wait
-        [sys.executable, "-m", "tests.tui.typed_app", str(report), *arguments],
+        [*through, sys.executable, "-m", "tests.tui.typed_app", str(report), *arguments],
         stdin=child, stdout=child, stderr=child, pass_fds=(report,), start_new_session=True,
         env={**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **dirs, **environ},
         cwd=home,
@@ -171,11 +182,11 @@ async def typed_app(
         await until(lambda: app.ready or app.ended)
         yield app
     finally:
-        loop.remove_reader(terminal)
         loop.remove_reader(told)
         process.kill()
         process.wait()
-        os.close(terminal)
+        if app.fd >= 0:
+            app.hang_up()
         os.close(told)
 
 
