@@ -94,7 +94,8 @@ class AlarmWatch:
         self._silent_s: float | None = None
         self._loaded = False
         self._reported: dict[str, Level] | None = None
-        """Levels of the alarms already announced, by id; None until the run was read once."""
+        """The highest levels of the alarms announced so far, by id, also of those that are over;
+        None until the run was read once."""
 
     @property
     def behind(self) -> bool:
@@ -124,15 +125,18 @@ class AlarmWatch:
             self.report = report
 
     def news(self) -> list[Alarm]:
-        """Alarms raised or escalated since the last call; none in the first one."""
+        """Alarms raised or escalated since the last call, each level once; none in the first
+        call."""
         if self.behind or not self._loaded:
             return []
         found = [alarm for alarm in self.report.loud if alarm.level is not Level.INFO]
-        before, self._reported = self._reported, {alarm.id: alarm.level for alarm in found}
-        if before is None:
-            return []
-        return [
+        quiet, reported = self.report.quiet, self._reported or {}
+        before = {id_: level for id_, level in reported.items() if id_ not in quiet}
+        news = [
             alarm
             for alarm in found
             if alarm.id not in before or alarm.level.rank > before[alarm.id].rank
         ]
+        is_first = self._reported is None
+        self._reported = {**before, **{alarm.id: alarm.level for alarm in news}}
+        return [] if is_first else news

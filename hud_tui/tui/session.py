@@ -570,6 +570,8 @@ class Follower:
         self.freshness = CONNECTING
         self.journal, self.alarms, self.playback = journal, alarms, playback
         self._known_at, self._clock = known_at, clock
+        self._dated: float | None = None
+        """The feed's `heard_at` of which `_known_at` is the time."""
         self._lost_at: float | None = None
         """`time.monotonic()` when the service stopped answering; None while it answers."""
         self._advice = keyed(GONE if client.settings.local else UNREACHABLE)
@@ -648,6 +650,7 @@ class Follower:
         """The freshness, with ages in whole seconds: the screen repaints at most once per
         second."""
         feed, run, silent = self._feed, self._latest, self._silent_s
+        self._date(now)
         measured = liveness(
             feed.source,
             _whole(
@@ -669,16 +672,20 @@ class Follower:
             measured = replace(measured, behind_s=_whole(feed.behind_s) or 0)
         from_disk = self._known_at is not None and feed.heard_at is None
         if from_disk or (self._lost_at is not None and now - self._lost_at > LOST_S):
-            return self._offline(measured.source, now)
+            return self._offline(measured.source)
         stalled = measured.state is State.STALLED
         return replace(measured, age_s=_whole(silent)) if stalled else measured
 
-    def _offline(self, source: str, now: float) -> Liveness:
-        heard_at = self._feed.heard_at
-        at = self._known_at if heard_at is None else floor(self._clock() - (now - heard_at))
-        at = self.freshness.as_of if self.freshness.as_of and self.freshness.offline else at
-        trouble = self._feed.trouble
+    def _offline(self, source: str) -> Liveness:
+        at, trouble = self._known_at, self._feed.trouble
         return Liveness(State.RECONNECTING, source, None, trouble, advice=self._advice, as_of=at)
+
+    def _date(self, now: float) -> None:
+        """Date what is displayed, once for each answer: the two clocks drift apart, and only one
+        of them goes on while the machine sleeps."""
+        heard_at = self._feed.heard_at
+        if heard_at is not None and heard_at != self._dated:
+            self._dated, self._known_at = heard_at, floor(self._clock() - (now - heard_at))
 
 
 def _whole(seconds: float | None, step: int = 1) -> float | None:

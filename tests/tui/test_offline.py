@@ -320,6 +320,29 @@ def follower(feed: Heard, status: str) -> Follower:
     return made
 
 
+def test_an_outage_is_dated_by_the_last_answer_also_one_during_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A service that answers between two frames, and is lost again, stays offline."""
+    monkeypatch.setattr(live_session, "LOST_S", -1.0)
+    feed = SimpleNamespace(
+        source="stream", heard_at=monotonic() - 0.5, trouble="no answer", retry_at=None, reading=None,
+        behind_s=0.0,
+    )  # fmt: skip
+    one = follower(cast(Heard, feed), "running")
+    one._clock = lambda: now
+    now = 1000.0
+    feed.heard_at = monotonic() - 0.5
+    one.frame()
+    assert (one.freshness.offline, one.freshness.as_of) == (True, 999)
+    now = 5000.0  # the machine slept
+    one.frame()
+    assert one.freshness.as_of == 999
+    feed.heard_at = monotonic() - 0.5
+    one.frame()
+    assert (one.freshness.offline, one.freshness.as_of) == (True, 4999)
+
+
 @pytest.mark.parametrize(
     ("status", "ago_s", "trouble", "said"),
     [
