@@ -65,7 +65,6 @@ from hud_tui.tui.screens.dialogs import (
     make_way,
     show_error,
     show_notice,
-    superseded,
 )
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThinUpdate, ascii_filter
 
@@ -386,9 +385,9 @@ class HudApp(App[None]):
         show_notice(self, text)
 
     def on_notify(self, event: NotifyEvent) -> None:
-        """Remove older notices to make room for one, and limit its time."""
+        """Show one notice at a time, the newest, and limit its time."""
         limit_time(event.notification, self.size.height)
-        for old in superseded(event.notification, list(self._notifications)):
+        for old in list(self._notifications):
             self._unnotify(old, refresh=False)
         self._uncover()
 

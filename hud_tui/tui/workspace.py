@@ -194,9 +194,9 @@ class Workspace:
         if view is not None:
             view.update_run(self.session.run, self.session.freshness)
             if self._unshown and not self._app.screen.is_modal:
-                shown, self._unshown = self._unshown, []
-                for alarm in shown if view.VIEW != "alarms" else ():  # that view lists them
-                    self._show_alarm(alarm)
+                raised, self._unshown = self._unshown, []
+                if view.VIEW != "alarms":  # which lists them
+                    self._show_alarms(raised)
 
     def evaluation_begun(self, evaluation_id: str) -> None:
         self._app.run_worker(self._run_evaluation(evaluation_id), group="evaluate")
@@ -260,10 +260,12 @@ class Workspace:
         model = self.session.run.model
         return "" if model is None else one_line(model.model_name, 80)
 
-    def _show_alarm(self, alarm: Alarm) -> None:
-        """Show an alarm as a notice over any view."""
+    def _show_alarms(self, alarms: list[Alarm]) -> None:
+        """Show new alarms as one notice over any view: the most severe, and how many more."""
+        alarm = max(alarms, key=lambda one: one.level.rank)  # the first of equals
+        more = f" · {len(alarms) - 1} more" if len(alarms) > 1 else ""
         what = keyed("press {app.alarms} for advice")
-        text = f"{ALARM} {alarm.title} since step {alarm.onset}\n{alarm.summary}\n{what}"
+        text = f"{ALARM} {alarm.title} since step {alarm.onset}{more}\n{alarm.summary}\n{what}"
         self._app.notify(
             clean(text, 400),
             severity="error" if alarm.level is Level.CRITICAL else "warning",

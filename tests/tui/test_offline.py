@@ -325,10 +325,8 @@ def test_an_outage_is_dated_by_the_last_answer_also_one_during_it(
 ) -> None:
     """A service that answers between two frames, and is lost again, stays offline."""
     monkeypatch.setattr(live_session, "LOST_S", -1.0)
-    feed = SimpleNamespace(
-        source="stream", heard_at=monotonic() - 0.5, trouble="no answer", retry_at=None, reading=None,
-        behind_s=0.0,
-    )  # fmt: skip
+    state = {"source": "stream", "trouble": "no answer", "heard_at": monotonic() - 0.5}
+    feed = SimpleNamespace(**state, retry_at=None, reading=None, behind_s=0.0)
     one = follower(cast(Heard, feed), "running")
     one._clock = lambda: now
     now = 1000.0

@@ -444,15 +444,13 @@ class Panel(Over[T | None]):
         self.dismiss(None)
 
 
-# Notices: shown at the bottom of any view for a few seconds.
+# Notices: one at a time, shown at the bottom of any view for a few seconds.
 
 
 ALARM = "⚑"
 """First character of an alarm's notice."""
 LOW, LOW_S, LOW_ERROR_S = 30, 5.0, 7.0
 """On a screen of fewer than LOW lines, a notice stays LOW_S seconds, an error LOW_ERROR_S."""
-MOST_NOTICES = 3
-"""Most notices shown at once: more would cover the view."""
 
 
 def show_error(app: App[None], error: HudError) -> None:
@@ -488,22 +486,6 @@ def make_way(screen: Screen[Any]) -> None:
     screen.set_class(bool(low), "-cursor-low")
 
 
-def superseded(notice: Notification, shown: list[Notification]) -> list[Notification]:
-    """The notices that a new one replaces: those with the same title and first line, then the
-    oldest above MOST_NOTICES. Alarms go first: they stay in their own view."""
-    alike = [one for one in shown if _subject(one) == _subject(notice)]
-    others = sorted(
-        (one for one in shown if one not in alike),
-        key=lambda one: not is_alarm(one),
-    )
-    return [*alike, *others[: max(0, len(others) + 1 - MOST_NOTICES)]]
-
-
 def is_alarm(notice: Notification) -> bool:
     """Whether it tells of an alarm."""
     return notice.message.startswith(ALARM)
-
-
-def _subject(notice: Notification) -> tuple[str, str]:
-    """Its title and first line."""
-    return notice.title, notice.message.partition("\n")[0]
