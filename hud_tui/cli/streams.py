@@ -56,15 +56,14 @@ def _interruptible(stream: TextIO) -> Iterator[None]:
 
 def _is_cancelled() -> bool:
     """Whether the running task has been cancelled."""
-    if "asyncio" not in sys.modules:  # most commands of few words do not load it
+    asyncio = sys.modules.get("asyncio")  # not every command loads it
+    if asyncio is None:
         return False
-    from asyncio import current_task
-
     try:
-        task = current_task()
+        task = asyncio.current_task()
     except RuntimeError:  # no loop runs
         return False
-    return task is not None and task.cancelling() > 0
+    return bool(task and task.cancelling())
 
 
 def _has_room(stream: TextIO) -> bool:
