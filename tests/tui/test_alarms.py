@@ -225,6 +225,17 @@ async def test_an_alarm_waits_for_a_dialog_and_is_not_told_over_its_own_list(
             await flown.until_notice("zero-variance groups since step 2")
 
 
+def test_an_alarm_that_comes_and_goes_is_news_once() -> None:
+    watch = AlarmWatch(None, AlarmBook(JsonStore(), "m1"))
+    watch._loaded = True
+    warned, worse = runs.alarm(level=Level.WARN), runs.alarm(level=Level.CRITICAL)
+    announced = []
+    for alarms in ((), (warned,), (), (warned,), (worse,), (), (worse,)):
+        watch.report = Report(alarms)
+        announced.append(watch.news())
+    assert announced == [[], [warned], [], [], [worse], [], []]
+
+
 def notices(flown: Cockpit) -> list[str]:
     return [notice for notice in flown.told if notice.startswith("⚑")]
 
