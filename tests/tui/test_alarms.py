@@ -27,7 +27,7 @@ from hud_tui.tui.alarms import SLICE, SNOOZE, AlarmBook, AlarmWatch
 from hud_tui.tui.app import HudApp, Options
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.base import TopLine, top_line
-from hud_tui.tui.screens.dialogs import ALARM, is_alarm
+from hud_tui.tui.screens.dialogs import ALARM
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.wire import JobStatus
@@ -96,11 +96,14 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
 
 async def test_an_alarm_s_notice_does_not_cover_what_the_view_says_of_it(served: Served) -> None:
     async with cockpit(served, Start("models")) as flown:
-        for text in (f"{ALARM} gradient norm since step 4", "something else"):
+        for text, left in ((f"{ALARM} gradient norm since step 4", []), ("else", ["else"])):
+            await flown.press("1", then="models")
             flown.app.notify(text, timeout=600)
-        await flown.until(lambda: any(map(is_alarm, flown.app._notifications)))
-        await flown.open(AlarmsScreen, "7")
-        assert [one.message for one in flown.app._notifications] == ["something else"]
+            await flown.until(
+                lambda text=text: [one.message for one in flown.app._notifications] == [text]
+            )
+            await flown.open(AlarmsScreen, "7")
+            assert [one.message for one in flown.app._notifications] == left
 
 
 async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served) -> None:
