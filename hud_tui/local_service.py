@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,22 +20,24 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.client.transport import is_not_listening
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
+from hud_tui.processes import Process, holder, process
 from hud_tui.rl.run import is_active
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
+    LOCK,
     ServiceReady,
     Used,
-    alive,
     daemon,
     forget,
+    guard_line,
     is_daemon,
+    is_serving,
     keep_line,
     line_of,
     machine_of,
     named,
     offer,
     same_directory,
-    serving_pid,
     usable_directories,
 )
 from hud_tui.settings import Paths, Settings, local_settings
@@ -86,6 +88,7 @@ def _begin(paths: Paths) -> subprocess.Popen[bytes]:
     if machine is None:
         return daemon(paths.service_log, service, stdout=subprocess.PIPE)
     environment = {
+        "HUD_TUI_STATE_DIR": str(paths.state),  # where it finds the tunnel's process
         "TINKER_BASE_URL": machine.url,
         "TINKER_API_KEY": machine.key,
         "HUD_TUI_TINKER_PLACE": machine.label,
@@ -184,7 +187,28 @@ async def connect_local(
             async with _lock(paths, progress):
                 ready = await _running(paths) or await _start(paths, progress)
     settings = replace(_settings(ready), name=name, flags=flags)
-    return HudClient(settings, None, guard, observe or CommandLog(paths.state, "python").add)
+    observe = observe or CommandLog(paths.state, "python").add
+    if machine is None:
+        return HudClient(settings, None, guard, observe)
+    return _ThroughTunnel(guard_line(paths, machine.name), settings, guard, observe)
+
+
+class _ThroughTunnel(HudClient):
+    """A client that keeps a tunnel's process going until it is closed."""
+
+    def __init__(
+        self,
+        guarding: Coroutine[None, None, None],
+        settings: Settings,
+        guard: Guard | None,
+        observe: Callable[[AuditEntry], None],
+    ) -> None:
+        super().__init__(settings, None, guard, observe)
+        self._guarding = asyncio.create_task(guarding, name="tunnel")
+
+    async def aclose(self) -> None:
+        self._guarding.cancel()
+        await super().aclose()
 
 
 OLDER = "another version of the embedded service runs"
@@ -255,10 +279,10 @@ async def _there(paths: Paths, machine: Used, progress: Progress) -> ServiceRead
 
 
 async def _answers_there(ready: ServiceReady) -> bool:
-    """As `_answers`; False if nothing arrives through the tunnel."""
+    """As `_accepts`; False if nothing arrives through the tunnel."""
     try:
         async with asyncio.timeout(THERE_S):  # the client itself would retry for longer
-            return await _answers(ready)
+            return await _accepts(ready)
     except (HudUnreachable, TimeoutError):
         return False
 
@@ -291,9 +315,9 @@ async def _stop(paths: Paths, anywhere: bool) -> int | None:
             continue
         answers = await _answers(ready)
         if answers:
-            with suppress(ProcessLookupError):
-                os.kill(ready.pid, signal.SIGTERM)
-            await _ended(ready.pid)
+            serving = process(ready.pid)
+            serving.send(signal.SIGTERM)
+            await _ended(serving)
         for one in (file, paths.service_file, paths.serving_file):
             forget(one, ready.pid)
         if answers:
@@ -316,7 +340,7 @@ async def _start(paths: Paths, progress: Progress) -> ServiceReady:
 async def _of_another_start(paths: Paths, progress: Progress) -> ServiceReady | None:
     """The service that a program with another state directory is starting on this data."""
     until = monotonic() + START_S
-    while (pid := serving_pid(paths.data)) is not None and alive(pid) and monotonic() < until:
+    while holder(paths.data / LOCK) is not None and monotonic() < until:
         if (ready := await _running(paths)) is not None:
             return ready
         progress("another hud-tui is starting the embedded service …")
@@ -337,14 +361,18 @@ async def _running(paths: Paths) -> ServiceReady | None:
 
 
 async def _answers(ready: ServiceReady) -> bool:
-    """Whether the service of a service.json is running, and accepts its key.
+    """Whether the service of a service.json is running, and accepts its key. Raises HudUnreachable:
+    as `_accepts`."""
+    return is_serving(ready) and await _accepts(ready)
+
+
+async def _accepts(ready: ServiceReady) -> bool:
+    """Whether what listens at the URL of a service.json accepts its key.
 
     Raises:
-        HudUnreachable: The process exists and something listens on the service's port, but does
+        HudUnreachable: The service's process exists and something listens on its port, but does
             not answer: it may be suspended or very busy.
     """
-    if not alive(ready.pid):
-        return False
     client = HudClient(_settings(ready))
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -352,7 +380,7 @@ async def _answers(ready: ServiceReady) -> bool:
     except (HudError, TimeoutError) as error:
         # nothing listens there, or what answers is another program or refuses the key
         is_another = isinstance(error, HudUnauthorized | HudNotFound | HudMalformed)
-        if is_another or is_not_listening(error) or not alive(ready.pid):
+        if is_another or is_not_listening(error) or not is_serving(ready):
             return False
         raise HudUnreachable(
             f"the embedded service, process {ready.pid}, does not answer",
@@ -384,9 +412,10 @@ async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
         await asyncio.sleep(LOOK_S)
 
 
-async def _ended(pid: int) -> None:
+async def _ended(serving: Process) -> None:
     until = monotonic() + STOP_S
-    while alive(pid):
+    while serving.runs:
         if monotonic() > until:
-            raise HudUnreachable(f"the service, process {pid}, does not exit", "try again later")
+            what = f"the service, process {serving.pid}, does not exit"
+            raise HudUnreachable(what, "try again later")
         await asyncio.sleep(0.05)

@@ -6,6 +6,7 @@ names the service that runs in the background, or was started without --data-dir
 directories are the same, so are the files.
 """
 
+import asyncio
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ from pydantic import ValidationError
 
 from hud_tui.build import is_other
 from hud_tui.errors import HudUsage
+from hud_tui.processes import boot_s, holder
 from hud_tui.rl.text import age, one_line
 from hud_tui.settings import Paths, every_variable
 from hud_tui.storage import (
@@ -99,7 +101,7 @@ def offer(file: Path, ready: ServiceReady) -> None:
 
     def change() -> str | None:
         known = read_ready(file)
-        if known is None or not alive(known.pid) or same_directory(known, Path(ready.data_dir)):
+        if known is None or not is_serving(known) or same_directory(known, Path(ready.data_dir)):
             return _line(ready)
         return None
 
@@ -136,13 +138,10 @@ def read_ready(file: Path) -> ServiceReady | None:
     return ready
 
 
-def serving_pid(data: Path) -> int | None:
-    """Id of the process that holds a data directory's lock, or held it last; None if there was
-    none."""
-    try:
-        return int(read_regular(data / LOCK, 32))
-    except (OSError, ValueError):
-        return None
+def is_serving(ready: ServiceReady) -> bool:
+    """Whether a service runs: its process holds the lock of its data directory."""
+    serving = holder(Path(ready.data_dir) / LOCK)
+    return serving is not None and serving.pid == ready.pid
 
 
 def is_daemon(pid: int) -> bool:
@@ -197,7 +196,7 @@ def _fix(file: Path, error: OSError) -> str:
 # The machine in use instead of this one: `hud-tui remote use`.
 
 
-REMOTES, USED, KEY, LINE = "remotes", "used.json", "key", "line.json"
+REMOTES, USED, KEY, LINE, KEEPER = "remotes", "used.json", "key", "line.json", "keeper"
 """In the state directory: a folder with one folder per machine, and a file that names the one in
 use."""
 
@@ -249,9 +248,39 @@ def used_machine(state: Path) -> Used | None:
     return replace(used, key=key.decode("ascii", "replace").strip())
 
 
+HEARD_S = 20.0
+"""Seconds after which an answer, or a sign of life, says nothing about now."""
+
+
 def line_of(state: Path, name: str) -> dict[str, Any]:
-    """What the process that keeps a machine's tunnel wrote last; empty if it never ran."""
-    return _document(state / REMOTES / name / LINE)
+    """State of a machine's tunnel, as the process that keeps it wrote it last; empty if it never
+    ran. It is ``up`` only if something came through it within `HEARD_S`."""
+    line = _document(state / REMOTES / name / LINE)
+    if not line:
+        return line
+    if not _is_fresh(line.get("beat")):
+        kept = holder(keeper_lock(state, name)) is not None
+        why = "the process that keeps it has said nothing since" if kept else "nothing keeps it"
+        return {**line, "state": "unknown" if kept else "not open", "why": why}
+    if line.get("state") == "up" and not _is_fresh(line.get("heard")):
+        return {**line, "state": "silent", "why": "nothing came through it lately"}
+    return line
+
+
+def write_line(state: Path, name: str, line: Mapping[str, Any]) -> None:
+    """Write the state of a machine's tunnel, with the time on `boot_s`."""
+    content = json.dumps({"heard": boot_s(), **line, "beat": boot_s()})
+    write_atomic(state / REMOTES / name / LINE, content)
+
+
+def _is_fresh(at: object) -> bool:
+    """Whether a time of `boot_s` was in the last seconds."""
+    return isinstance(at, int | float) and 0 <= boot_s() - at < HEARD_S
+
+
+def keeper_lock(state: Path, name: str) -> Path:
+    """The lock of the process that keeps a machine's tunnel."""
+    return state / REMOTES / name / f"{KEEPER}.lock"
 
 
 def _document(file: Path) -> dict[str, Any]:
@@ -275,12 +304,26 @@ def line_text(line: Mapping[str, Any], now: float) -> str:
 
 def keep_line(paths: Paths, name: str) -> None:
     """Start the process that keeps the tunnel to a machine, unless it is running."""
-    keeper = line_of(paths.state, name).get("pid")
-    if not (isinstance(keeper, int) and keeper > 0 and alive(keeper)):
+    if holder(keeper_lock(paths.state, name)) is None:
         for directory in (paths.state, paths.data):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         module = ["hud_tui.remote.keeper", str(paths.state), str(paths.data), name]
         daemon(paths.service_log, module).wait()
+
+
+GUARD_S = 2.0
+"""Seconds between two looks at the process that keeps a tunnel."""
+
+
+async def guard_line(paths: Paths, name: str, for_good: bool = False) -> None:
+    """Start the process that keeps a machine's tunnel again whenever it has ended, as long as the
+    machine is in use; with `for_good` in any case, as for the service that trains through it."""
+    while True:
+        with suppress(OSError, HudUsage):
+            used = used_machine(paths.state)
+            if for_good or (used is not None and used.name == name):
+                await asyncio.to_thread(keep_line, paths, name)
+        await asyncio.sleep(GUARD_S)
 
 
 def daemon(
@@ -564,18 +607,3 @@ def budget_kept(state: Path, now: float) -> bool:
 def budget_found(state: Path) -> dict[str, Any]:
     """What that process wrote last; empty if it never ran."""
     return _document(state / REMOTES / BUDGET)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is running; a zombie is not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2]
-    except OSError:
-        return True
-    return not state.lstrip().startswith("Z")

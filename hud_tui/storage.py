@@ -409,7 +409,7 @@ def held(file: Path) -> Iterator[int | None]:
     None if another program holds it. Raises OSError: as `open_or_make`, or locks do not work."""
     lock = open_or_make(file)
     try:
-        yield lock if _takes(lock) else None
+        yield lock if _takes_soon(lock) else None
     finally:
         os.close(lock)
 
@@ -427,18 +427,30 @@ def is_held(file: Path) -> bool:
     if lock is None:
         return False
     try:
-        return not _takes(lock)
+        return not _takes(lock, fcntl.LOCK_SH)  # so that two who look see the same
     finally:
         os.close(lock)
 
 
-def _takes(lock: int) -> bool:
+def _takes(lock: int, how: int = fcntl.LOCK_EX) -> bool:
     """Lock an open file; False if another program holds it. Raises OSError: locks do not work."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+def _takes_soon(lock: int) -> bool:
+    """As `_takes`, but not refused by a program that only looks whether it is held."""
+    for _ in range(3):
+        if _takes(lock):
+            return True
+        if not _takes(lock, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        sleep(LOOK_S)
+    return _takes(lock)
 
 
 def _check(mode: int, file: Path) -> None:

@@ -31,7 +31,7 @@ from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.progress import retention_text
 from hud_tui.rl.text import counted, one_line, size
-from hud_tui.service_file import ServiceReady, alive, named
+from hud_tui.service_file import ServiceReady, is_serving, named
 from hud_tui.settings import Paths, Place, Settings, local_settings
 from hud_tui.storage import Directory, look_at, used_bytes
 from hud_tui.terminal import Terminal, print_rows, shortcomings, this_terminal
@@ -294,7 +294,7 @@ def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
     except HudUsage as error:
         return None, _failed(error)
     for ready in found:
-        if alive(ready.pid):
+        if is_serving(ready):
             runs = f"the embedded service runs as process {ready.pid}"
             if not ready.is_other:
                 return ready, Finding("ok", runs)

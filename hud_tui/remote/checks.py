@@ -16,10 +16,10 @@ from hud_tui.remote.clock import JUMP_S, ahead_s, prime_now
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.service_file import (
+    KEEPER,
     KEY,
     SILENT_S,
     Rental,
-    alive,
     budget_found,
     budget_kept,
     ends_text,
@@ -125,8 +125,8 @@ def check_line(machines: Machines, machine: Machine) -> Iterator[Found]:
     if machines.used() != machine.name:
         return
     line = machines.line(machine.name)
-    pid, at = line.get("pid"), line.get("at") or 0.0
-    if not isinstance(pid, int) or pid < 1 or not alive(pid):
+    at = line.get("at") or 0.0
+    if not machines.busy(machine.name, KEEPER):
         why = f"{machine.name} is used, and nothing keeps its tunnel"
         yield "warning", why, "hud-tui --local starts it again"
     elif line.get("state") == "up":

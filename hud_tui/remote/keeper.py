@@ -2,7 +2,8 @@
 
 It opens the tunnel, reopens it when the connection breaks, starts the server there if it does not
 run, and writes its state to ``line.json`` every few seconds. It exits when the machine is neither
-used nor trained on from here.
+used nor trained on from here. It lives as long as it holds its lock (`keeper_lock`): whoever needs
+the tunnel starts it again (`guard_line`).
 """
 
 import asyncio
@@ -19,17 +20,18 @@ from time import monotonic, time
 from typing import Any
 
 from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.processes import boot_s, holder, holding, process, read_process
 from hud_tui.remote.engines import find_engine
 from hud_tui.remote.machines import Machine, Machines, machines_in
 from hud_tui.remote.setup import Setup
-from hud_tui.remote.ssh import BACKOFF_S, Tunnel
+from hud_tui.remote.ssh import BACKOFF_S, LineLost, Tunnel
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
-    alive,
+    is_serving,
     keep_line,
+    keeper_lock,
     read_ready,
     read_rentals,
-    serving_pid,
     used_machine,
     with_machine,
 )
@@ -38,8 +40,17 @@ from hud_tui.settings import Paths
 POLL_S = 5.0
 """Seconds between two checks of tunnel and machine."""
 ANSWER_S = 5.0
-UNNEEDED_S = 10.0
-"""Seconds until it exits after nobody needs the tunnel."""
+PULSE_S = 15.0
+"""Seconds that the machine may take to say how it is."""
+SILENT_S = 60.0
+"""Seconds without an answer after which a tunnel that had some is opened anew: its ssh may hang."""
+CLOSE_S = 2.0
+"""Seconds that ssh may take to end before it is killed."""
+BEAT_S = 1.0
+"""Seconds between two signs of life."""
+UNNEEDED = 10
+"""Signs of life in which nobody needs the tunnel until it exits. They are counted, not timed, so
+that a pause of this process, or a sleep of this machine, does not end it."""
 
 
 @dataclass
@@ -53,11 +64,15 @@ class Line:
     since: float = 0.0
     """Since when, Unix seconds."""
     at: float = 0.0
-    """Time of the last check, Unix seconds."""
+    """Time of the last check's result, Unix seconds."""
     latency_s: float | None = None
     """Round trip of one call to the server."""
     breaks: int = 0
     """Number of broken connections since the process started."""
+    heard: float = 0.0
+    """When the server answered through the tunnel last, on `boot_s`; 0.0 if it never did."""
+    ssh: str = ""
+    """The ssh that forwards the port, as `Process`; empty if there is none."""
     pulse: dict[str, Any] = field(default_factory=dict)
     """As `Setup.pulse`."""
 
@@ -78,7 +93,10 @@ class Keeper:
 
     async def run(self) -> None:
         """Run until the tunnel is not needed."""
-        with self._machines.alone(self._name, "keeper"):
+        with holding(keeper_lock(self._machines.state, self._name)) as is_ours:
+            if not is_ours:
+                return
+            end_left(self._machines, self._name)
             keeping = asyncio.create_task(self._keep())
             try:
                 await self._until_unneeded()
@@ -88,12 +106,13 @@ class Keeper:
                     await keeping
 
     async def _until_unneeded(self) -> None:
-        """Return once the tunnel has not been needed for a while."""
-        until = monotonic() + UNNEEDED_S
-        while monotonic() < until:
-            if is_needed(self._machines, self._data, self._name):
-                until = monotonic() + UNNEEDED_S
-            await asyncio.sleep(min(1.0, POLL_S))
+        """Write signs of life; return once the tunnel has not been needed for a while."""
+        unneeded = 0
+        while unneeded < UNNEEDED:
+            self._write()
+            is_used = is_needed(self._machines, self._data, self._name)
+            unneeded = 0 if is_used else unneeded + 1
+            await asyncio.sleep(BEAT_S)
 
     async def _keep(self) -> None:
         failures = 0
@@ -107,8 +126,7 @@ class Keeper:
                 failures = 0
             pause = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
             failures += 1
-            self.line.become("broken", why.message + (f" ({why.hint})" if why.hint else ""))
-            self._write()
+            self._become("broken", why.message + (f" ({why.hint})" if why.hint else ""))
             await asyncio.sleep(pause)
 
     async def _once(self) -> HudError:
@@ -120,12 +138,14 @@ class Keeper:
             await setup.start()
             port = await setup.port()
             tunnel = Tunnel(self._machines.ssh(machine), machine.local_port, port)
-            going = asyncio.create_task(tunnel.run())
+            going = asyncio.create_task(tunnel.run(self._forwarding))
             try:
                 return await self._watch(going, setup, machine, port)
             finally:
                 tunnel.close()
-                await going
+                await asyncio.wait([going], timeout=CLOSE_S)
+                going.cancel()  # kills an ssh that hangs
+                await asyncio.wait([going])
         finally:
             await setup.aclose()
 
@@ -135,6 +155,7 @@ class Keeper:
         """Check the tunnel while it is open; returns why it ended."""
         url = machine.url + find_engine(machine.engine).health
         quick = 0.1  # until it is up for the first time
+        silent = 0.0
         while True:
             await asyncio.wait([going], timeout=quick if quick < POLL_S else POLL_S)
             probe = asyncio.ensure_future(asyncio.to_thread(answers, url))
@@ -146,15 +167,29 @@ class Keeper:
             if latency is None and quick < POLL_S:
                 quick *= 1.5
                 continue
+            if latency is None and self.line.latency_s is not None:
+                silent += POLL_S + ANSWER_S
+                if silent > SILENT_S:
+                    return LineLost(f"nothing came through the tunnel for {silent:.0f} s")
+            silent = 0.0 if latency is not None else silent
             quick = POLL_S
-            self.line.latency_s = latency
-            self.line.pulse = await setup.pulse()
+            self.line.latency_s = latency if latency is not None else self.line.latency_s
             if latency is None:
-                self.line.become("silent", "the server there does not answer yet")
+                self._become("silent", "the server there does not answer yet")
             else:
-                self.line.become("up")
-            self._write()
+                self.line.heard = boot_s()
+                self._become("up")
             self._check_pod(machine)
+            try:
+                async with asyncio.timeout(PULSE_S):
+                    self.line.pulse = await setup.pulse()
+            except (LineLost, TimeoutError) as error:
+                if latency is not None:  # it is the other connection that does not work
+                    continue
+                if isinstance(error, LineLost):
+                    raise
+                raise LineLost(f"{machine.name}: no answer within {PULSE_S:.0f} s") from None
+            self._write()
             if not self.line.pulse["running"]:
                 await setup.start()
             if self.line.pulse["port"] not in (port, None):
@@ -167,8 +202,17 @@ class Keeper:
                 fix = "train here: hud-tui remote use --off"
                 raise HudUsage(f"{rental.name} has ended: {rental.why}", fix)
 
-    def _write(self) -> None:
+    def _forwarding(self, pid: int) -> None:
+        """Write down which ssh forwards the port, for whoever comes after this process."""
+        self.line.ssh = str(process(pid))
+        self._write()
+
+    def _become(self, state: str, why: str = "") -> None:
+        self.line.become(state, why)
         self.line.at = time()
+        self._write()
+
+    def _write(self) -> None:
         self._machines.set_line(self._name, vars(self.line))
 
 
@@ -187,8 +231,8 @@ def answers(url: str) -> float | None:
 
 USE_S = 60.0
 """Longest wait for a tunnel, seconds."""
-END_S = 5.0
-"""Longest wait for the end of the process that keeps one, seconds."""
+END_S, LOOK_S = 5.0, 0.02
+"""Longest wait for the end of the process that keeps one, and between two looks, seconds."""
 
 
 async def use(
@@ -244,17 +288,28 @@ async def unuse(machines: Machines, paths: Paths) -> None:
 
 
 async def end(machines: Machines, name: str) -> None:
-    """End the process that keeps a machine's tunnel, if one does, and wait for it."""
-    pid, until = machines.line(name).get("pid"), monotonic() + END_S
-    if not (isinstance(pid, int) and pid > 1 and name in machines.names()):
+    """End the process that keeps a machine's tunnel, if one does, and its ssh; and wait for it. One
+    that hangs is killed."""
+    if name not in machines.names():
         return
-    if machines.busy(name, "keeper"):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-        while monotonic() < until:
-            if not machines.busy(name, "keeper"):
-                return
-            await asyncio.sleep(0.02)
+    lock = keeper_lock(machines.state, name)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        keeper = holder(lock)
+        if keeper is not None:
+            keeper.send(number)
+            for _ in range(int(END_S / LOOK_S)):
+                if not keeper.runs:
+                    break
+                await asyncio.sleep(LOOK_S)
+    end_left(machines, name)
+
+
+def end_left(machines: Machines, name: str) -> None:
+    """Kill the ssh of a tunnel whose keeper was killed: it would hold the port. For who holds the
+    keeper's lock, or knows that nobody does."""
+    left = read_process(machines.line(name).get("ssh"))
+    if left is not None and left.start:
+        left.send(signal.SIGKILL)
 
 
 def is_needed(machines: Machines, data: Path, name: str) -> bool:
@@ -266,7 +321,7 @@ def is_needed(machines: Machines, data: Path, name: str) -> bool:
         if used is not None and used.name == name:
             return True
         ready = read_ready(data / "service.json")
-        return ready is not None and alive(ready.pid) and serving_pid(data) == ready.pid
+        return ready is not None and is_serving(ready)
     return False
 
 

@@ -20,7 +20,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.remote.facts import Facts, facts_of
 from hud_tui.remote.ssh import Address, Ssh
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import KEY, LINE, REMOTES, Used, line_of, use_machine, used_machine
+from hud_tui.service_file import KEY, REMOTES, Used, line_of, use_machine, used_machine, write_line
 from hud_tui.storage import held, is_held, read_private, read_regular, write_atomic
 
 MACHINE, LOG = "machine.json", "setup.log"
@@ -182,7 +182,7 @@ class Machines:
     def set_line(self, name: str, found: Mapping[str, Any]) -> None:
         with suppress(OSError):
             if self.place(name).is_dir():
-                write_atomic(self.place(name) / LINE, json.dumps(found))
+                write_line(self.state, name, found)
 
     @contextmanager
     def alone(self, name: str, what: str = "setup") -> Iterator[None]:

@@ -7,10 +7,12 @@ Source: ssh(1), ssh_config(5) of OpenSSH 9; ssh exits with 255 for its own failu
 """
 
 import asyncio
+import ctypes
 import os
 import re
 import shlex
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -274,7 +276,21 @@ def _quoted(path: Path) -> str:
     return f'"{path}"'
 
 
-async def _start(words: Sequence[str]) -> asyncio.subprocess.Process:
+_PR_SET_PDEATHSIG = 1
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
+
+
+def _end_with_parent() -> None:
+    """Have this process killed when its parent ends, however that ends; for a child before it runs
+    its program. Where the system cannot do that, nothing happens (Linux: prctl(2))."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+async def _start(
+    words: Sequence[str], first: Callable[[], None] | None = None
+) -> asyncio.subprocess.Process:
+    """Start one of OpenSSH's programs; `first` runs in its process, before it does."""
     pipe = asyncio.subprocess.PIPE
     try:
         return await asyncio.create_subprocess_exec(
@@ -283,6 +299,7 @@ async def _start(words: Sequence[str]) -> asyncio.subprocess.Process:
             stdout=pipe,
             stderr=pipe,
             env={**os.environ, "LC_ALL": "C"},
+            preexec_fn=first,
             start_new_session=True,  # an interrupt ends this program, which then stops ssh
         )
     except FileNotFoundError:
@@ -434,11 +451,14 @@ class Tunnel:
         self._ssh, self._local, self._remote = ssh, local, remote
         self._process: asyncio.subprocess.Process | None = None
 
-    async def run(self) -> HudError:
-        """Forward until the connection breaks; returns why it did."""
+    async def run(self, started: Callable[[int], object] = lambda pid: None) -> HudError:
+        """Forward until the connection breaks; returns why it did. `started` is called with the id
+        of ssh's process, which ends with this one where the system can do that."""
         forward = f"127.0.0.1:{self._local}:127.0.0.1:{self._remote}"
         options = ("-N", "-o", "ExitOnForwardFailure=yes", "-L", forward)
-        process = self._process = await _start(self._ssh.command(*options, shared=False))
+        command = self._ssh.command(*options, shared=False)
+        process = self._process = await _start(command, _end_with_parent)
+        started(process.pid)
         try:
             _, err = await _exchange(process, b"")
         finally:

@@ -18,10 +18,11 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hud_tui.errors import HudUsage
+from hud_tui.processes import holding, last_holder
 from hud_tui.rl.loop import LoopFacts, Streak
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.text import one_line
-from hud_tui.storage import held, is_held, open_or_make, read_regular, write_atomic
+from hud_tui.storage import is_held, open_or_make, read_regular, write_atomic
 
 FOLDER = "driven"
 MOST_BYTES = 256 << 20
@@ -322,19 +323,15 @@ class RunFolder:
         Raises:
             HudUsage: Another process drives it.
         """
-        with held(self.path / "driver.lock") as lock:
-            if lock is None:
+        with holding(self.path / "driver.lock") as is_ours:
+            if not is_ours:
                 raise HudUsage(f"the run is being driven by process {self.driver_pid()}")
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, str(os.getpid()).encode(), 0)
             yield
 
     def driver_pid(self) -> int | None:
         """Id of the process that drives it, or did last."""
-        try:
-            return int(read_regular(self.path / "driver.lock", 32))
-        except (OSError, ValueError):
-            return None
+        driver = last_holder(self.path / "driver.lock")
+        return driver.pid if driver is not None else None
 
     @property
     def is_driven(self) -> bool:

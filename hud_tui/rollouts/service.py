@@ -12,7 +12,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUnreachable
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.run_files import Order
-from hud_tui.service_file import ServiceReady, alive, named, same_directory
+from hud_tui.service_file import ServiceReady, is_serving, named, same_directory
 from hud_tui.settings import Paths, local_settings, read_settings
 
 log = logging.getLogger("hud_tui.driver")
@@ -74,7 +74,7 @@ def connect_to(order: Order, paths: Paths) -> HudClient | None:
     if order.mode == "hud":
         return HudClient(read_settings(), None, None, observe)
     for _, ready in named(paths):
-        if _serves(ready, order) and alive(ready.pid):
+        if _serves(ready, order) and is_serving(ready):
             settings = local_settings(ready.url, ready.api_key, ready.telemetry_url)
             return HudClient(settings, None, None, observe)
     return None

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import fcntl
 import hmac
 import json
 import logging
@@ -14,6 +13,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
@@ -35,6 +35,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hud_tui import __version__, build
 from hud_tui.errors import HudUsage
+from hud_tui.processes import holder, holding
 from hud_tui.rl.text import one_line
 from hud_tui.service import engines
 from hud_tui.service.data_dir import Unusable
@@ -58,8 +59,17 @@ from hud_tui.service.routes import (
 from hud_tui.service.routes.gateway import PREFIX
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import TooNew
-from hud_tui.service_file import LOCK, ServiceReady, forget, read_ready, register, serving_pid
-from hud_tui.storage import open_or_make
+from hud_tui.service_file import (
+    LOCK,
+    ServiceReady,
+    forget,
+    guard_line,
+    line_of,
+    machine_in,
+    read_ready,
+    register,
+)
+from hud_tui.settings import read_paths
 
 # Connections: how many there may be, and how long one may stay silent.
 #
@@ -368,23 +378,19 @@ class CannotServe(Exception):
 def locked(data_dir: Path) -> Iterator[None]:
     """Hold the data directory's lock, a file with this process's id. The kernel releases it when
     the process ends."""
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = open_or_make(data_dir / LOCK)
-    except OSError as error:
-        place = error.filename or data_dir
-        raise CannotServe(f"cannot use {place}: {error.strerror}") from error
-    with open(lock, "a") as file:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            is_ours = stack.enter_context(holding(data_dir / LOCK))
         except OSError as error:
-            pid = serving_pid(data_dir)
+            place = error.filename or data_dir
+            raise CannotServe(f"cannot use {place}: {error.strerror}") from error
+        if not is_ours:
+            serving = holder(data_dir / LOCK)
             raise CannotServe(
-                f"{data_dir} is served by another process{f', {pid}' if pid else ''}: use that one"
-                f" (hud-tui --local --data-dir {data_dir}), or --data-dir another"
-            ) from error
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+                f"{data_dir} is served by another process{f', {serving.pid}' if serving else ''}:"
+                f" use that one (hud-tui --local --data-dir {data_dir}), or --data-dir another"
+            )
         yield
 
 
@@ -579,6 +585,8 @@ async def _serve(
         except (OSError, sqlite3.Error, TooNew, Refused, json.JSONDecodeError) as error:
             why = refusal(error) or error
             raise CannotServe(f"cannot open {service.data_dir}: {why}") from error
+        guarding = _guard_tunnel(service.data_dir)
+        stack.callback(guarding.cancel)
         files = raise_open_files()
         config = uvicorn.Config(
             create_app(service, host),
@@ -594,6 +602,17 @@ async def _serve(
             timeout_keep_alive=KEEP_ALIVE_S,
         )
         await _Server(config, service, say_ready).serve([bound])
+
+
+def _guard_tunnel(data_dir: Path) -> "asyncio.Task[None]":
+    """Keep the tunnel's process going, if the data directory is that of another machine."""
+
+    async def guard() -> None:
+        paths, name = replace(read_paths(), data=data_dir), machine_in(data_dir)
+        if name and line_of(paths.state, name):
+            await guard_line(paths, name, for_good=True)
+
+    return asyncio.create_task(guard(), name="tunnel")
 
 
 def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:

@@ -1,14 +1,16 @@
 """What ``hud-tui doctor`` says of machines."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from time import time
 
+from hud_tui.processes import holding
 from hud_tui.remote.checks import check_costs, check_keys, check_line, check_machines
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
-from hud_tui.service_file import Rental, write_rental
+from hud_tui.service_file import Rental, keeper_lock, write_rental
 from hud_tui.storage import held
 from tests.remote.far import Far, free_port
 
@@ -55,13 +57,15 @@ def test_the_tunnel_of_the_machine_that_is_used(tmp_path: Path) -> None:
     machines.key("box")
     machines.use(BOX, "hud")
     assert "nothing keeps its tunnel" in said(check_line(machines, BOX))[0][1]
-    line = {"pid": 1, "state": "up", "latency_s": 0.0234, "breaks": 2, "at": time()}
+    line = {"pid": os.getpid(), "state": "up", "latency_s": 0.0234, "breaks": 2, "at": time()}
     machines.set_line("box", line)
-    assert said(check_line(machines, BOX)) == [
-        ("ok", "box is used; its tunnel is up: 23 ms, 2 breaks")
-    ]
-    machines.set_line("box", {**line, "state": "broken", "why": "the line broke\x1b[2J"})
-    [(level, message)] = said(check_line(machines, BOX))
+    assert "nothing keeps its tunnel" in said(check_line(machines, BOX))[0][1], "an id is nothing"
+    with holding(keeper_lock(tmp_path, "box")):
+        assert said(check_line(machines, BOX)) == [
+            ("ok", "box is used; its tunnel is up: 23 ms, 2 breaks")
+        ]
+        machines.set_line("box", {**line, "state": "broken", "why": "the line broke\x1b[2J"})
+        [(level, message)] = said(check_line(machines, BOX))
     assert level == "warning"
     assert "the line broke␛[2J" in message
 

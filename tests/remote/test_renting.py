@@ -17,6 +17,7 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
+from hud_tui.processes import alive
 from hud_tui.remote.budget import Budgets, why_spent
 from hud_tui.remote.keeper import Keeper
 from hud_tui.remote.machines import Machine, Machines
@@ -26,7 +27,6 @@ from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import Address
 from hud_tui.service_file import (
     Rental,
-    alive,
     budget_kept,
     costs_text,
     keep_budgets,

@@ -6,7 +6,6 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -19,11 +18,13 @@ from hud_tui import local_service
 from hud_tui.client.client import HudClient
 from hud_tui.client.transport import Failures
 from hud_tui.errors import BY_ITSELF, START_AGAIN
+from hud_tui.processes import alive
+from hud_tui.remote import keeper
 from hud_tui.remote.engines import Wish, describe
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import Address
-from hud_tui.service_file import alive, machine_of, used_machine, with_machine
+from hud_tui.service_file import machine_of, used_machine, with_machine
 from hud_tui.settings import Paths, local_settings, read_options, read_paths
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, SubmitJob
 from tests.conftest import until
@@ -42,10 +43,7 @@ async def box(machines: Machines, near: None) -> AsyncIterator[Machine]:
         yield await setup.run({})
     finally:
         machines.use(None)
-        if pid := machines.line("box").get("pid"):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-            await until(lambda: not alive(pid))
+        await keeper.end(machines, "box")
         await setup.stop()
         await setup.aclose()
 
@@ -80,11 +78,11 @@ async def test_use_train_and_come_back(
     assert list((far.home / ".hud-tui/box/state/checkpoints").glob("*/*"))
     line = (await hud("remote", "list")).data["machines"][0]["line"]
     assert (line["state"], line["breaks"], line["latency_s"] > 0) == ("up", 0, True)
-    keeper = machines.line("box")["pid"]
+    kept_by = machines.line("box")["pid"]
     off = await hud("remote", "use", "--off")
     assert (off.code, off.data) == (0, {"name": None})
     assert not machines.busy("box", "keeper"), "with its environment of then"
-    await until(lambda: not alive(keeper))
+    await until(lambda: not alive(kept_by))
     with socket.create_server(("127.0.0.1", box.local_port)):
         pass  # its tunnel is closed
     here = await hud("--local", "models")

@@ -27,13 +27,13 @@ from hud_tui.cli.doctor import find_service
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.local_service import connect_local, stop
+from hud_tui.processes import alive, holding
 from hud_tui.service.__main__ import main as serve_main
 from hud_tui.service.app import _serve
 from hud_tui.service.data_dir import Unusable, load_key
 from hud_tui.service.service import Service
 from hud_tui.service_file import (
     ServiceReady,
-    alive,
     forget,
     offer,
     read_ready,
@@ -256,13 +256,16 @@ async def test_leaving_while_it_starts_leaves_none_behind(
 
 
 def test_offering_does_not_displace_one_that_runs(tmp_path: Path) -> None:
-    paths = read_paths(
-        str(tmp_path), environ={"HUD_TUI_DATA_DIR": "/d", "HUD_TUI_CONFIG_DIR": "/c"}
-    )
-    register(paths.service_file, ready_of(os.getpid(), paths))
+    paths = read_paths(str(tmp_path), str(tmp_path / "data"), environ={"HUD_TUI_CONFIG_DIR": "/c"})
+    paths.data.mkdir()
     other = Paths(paths.config, paths.state, Path("/other"))
-    offer(paths.service_file, ready_of(1, other))
+    register(paths.service_file, ready_of(os.getpid(), paths))
+    with holding(paths.data / "service.lock"):
+        offer(paths.service_file, ready_of(1, other))
     assert read_ready(paths.service_file) == ready_of(os.getpid(), paths)
+    offer(paths.service_file, ready_of(1, other))  # only its id is there: another program has it
+    assert read_ready(paths.service_file) == ready_of(1, other)
+    register(paths.service_file, ready_of(os.getpid(), paths))
     forget(paths.service_file, pid=1)
     assert read_ready(paths.service_file) is not None
     forget(paths.service_file, pid=os.getpid())

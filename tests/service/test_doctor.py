@@ -1,6 +1,7 @@
 """``hud-tui doctor``: on services and hosts that misbehave, and on the embedded service's data."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.client.transport import probe
+from hud_tui.processes import holding
 from hud_tui.service.http import new_id
 from hud_tui.service.service import Service
-from hud_tui.service_file import ServiceReady, register
+from hud_tui.service_file import LOCK, ServiceReady, register
 from hud_tui.settings import Settings, local_settings, read_paths
 from tests.conftest import Served
 from tests.service.calls import saved_steps, trained_in
@@ -67,22 +69,26 @@ async def test_a_warning_counts_where_asked_and_a_key_or_a_host_always(
 
 
 async def test_the_embedded_service_needs_no_key(
-    bare: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+    bare: Command, served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("HUD_API_KEY")
     assert (await bare("doctor")).code == 4
     nothing = await bare("doctor", "--local")
     assert (nothing.code, nothing.data["service"]["running"]) == (0, False)
+    pid, data = os.getpid(), str(tmp_path)
     ready = ServiceReady(
-        url=served.url, api_key=served.api_key, telemetry_url=served.url, pid=1, data_dir="/d"
+        url=served.url, api_key=served.api_key, telemetry_url=served.url, pid=pid, data_dir=data
     )
     register(read_paths().service_file, ready)
-    without = (await bare("doctor")).data["findings"][0]
-    assert without["fix"].endswith("for the embedded service: hud-tui doctor --local")
-    there = await bare("doctor", "--local")
+    left = (await bare("doctor", "--local")).data["service"]
+    assert not left["running"], "an id is nothing"
+    with holding(tmp_path / LOCK):
+        without = (await bare("doctor")).data["findings"][0]
+        assert without["fix"].endswith("for the embedded service: hud-tui doctor --local")
+        there = await bare("doctor", "--local")
     assert (there.code, there.data["service"]) == (
         0,
-        {"running": True, "pid": 1, "url": served.url},
+        {"running": True, "pid": pid, "url": served.url},
     )
     assert there.data["hosts"][0]["status"] == 200
 

@@ -1,0 +1,124 @@
+"""The process that keeps a tunnel: paused, killed, and taken for another by its id."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from hud_tui.processes import Process, boot_s, holder, process, read_process
+from hud_tui.remote.keeper import UNNEEDED
+from hud_tui.remote.machines import Machine, Machines
+from hud_tui.service_file import guard_line, keep_line, keeper_lock, line_text, with_machine
+from hud_tui.settings import Paths, read_paths
+from tests.conftest import until
+from tests.remote.test_commands import Command, hud, machines, near
+from tests.remote.test_use import box
+
+__all__ = ["box", "hud", "machines", "near"]
+
+
+@pytest.fixture
+def foreign() -> Iterator[int]:
+    """The id of a process that is none of ours."""
+    other = subprocess.Popen(["sleep", "600"])
+    yield other.pid
+    other.kill()
+    other.wait()
+
+
+@pytest.fixture
+async def paths(hud: Command, box: Machine, machines: Machines) -> AsyncIterator[Paths]:
+    """The directories of a machine in use, whose tunnel is up and is guarded."""
+    used = await hud("remote", "use", "box")
+    assert used.code == 0, used.err
+    paths = with_machine(read_paths())
+    guarding = asyncio.create_task(guard_line(paths, "box"))
+    yield paths
+    guarding.cancel()
+
+
+def keeper(machines: Machines) -> Process:
+    found = holder(keeper_lock(machines.state, "box"))
+    assert found is not None
+    return found
+
+
+def is_up(machines: Machines, since: float) -> bool:
+    """Whether something has come through the tunnel since then."""
+    line = machines.line("box")
+    return line.get("state") == "up" and line["heard"] > since
+
+
+async def test_a_keeper_goes_on_after_any_pause(machines: Machines, paths: Paths) -> None:
+    paused = keeper(machines)
+    paused.send(signal.SIGSTOP)
+    try:
+        await asyncio.sleep(UNNEEDED + 3)
+    finally:
+        paused.send(signal.SIGCONT)
+    now = boot_s()
+    await until(lambda: is_up(machines, now))
+    assert keeper(machines) == paused
+
+
+async def test_a_keeper_that_is_killed_is_started_again_and_leaves_no_ssh(
+    machines: Machines, paths: Paths
+) -> None:
+    killed, ssh = keeper(machines), read_process(machines.line("box")["ssh"])
+    assert ssh is not None
+    killed.send(signal.SIGKILL)
+    await until(lambda: not ssh.runs)
+    now = boot_s()
+    await until(lambda: is_up(machines, now))
+    assert keeper(machines) != killed
+    assert machines.line("box")["breaks"] == 0, "the port was free"
+
+
+async def test_an_id_that_is_another_s_by_now_blocks_nothing(
+    machines: Machines, paths: Paths, foreign: int
+) -> None:
+    killed = keeper(machines)
+    line = machines.line("box")
+    os.kill(killed.pid, signal.SIGSTOP)  # so that the files are as they are left
+    machines.set_line("box", {**line, "pid": foreign, "ssh": f"{foreign} 1"})
+    keeper_lock(machines.state, "box").write_text(f"{foreign} 1\n")
+    os.kill(killed.pid, signal.SIGKILL)
+    now = boot_s()
+    await until(lambda: is_up(machines, now))
+    assert process(foreign).runs, "nothing was done to it"
+
+
+async def test_up_is_what_answered_lately(machines: Machines, box: Machine) -> None:
+    up = {"state": "up", "latency_s": 0.02, "since": 1.0, "at": 1.0}
+    machines.set_line("box", up)
+    assert line_text(machines.line("box"), 2.0) == "up, 20 ms"
+    machines.set_line("box", {**up, "heard": boot_s() - 60})
+    assert line_text(machines.line("box"), 2.0).startswith("silent for")
+    file = machines.place("box") / "line.json"
+    file.write_text('{"state": "up", "beat": 0.5, "since": 1.0}')
+    assert "nothing keeps it" in line_text(machines.line("box"), 2.0)
+
+
+async def test_an_ssh_that_a_killed_keeper_left_is_ended_first(
+    machines: Machines, box: Machine, hud: Command
+) -> None:
+    left = await asyncio.create_subprocess_exec("sleep", "600")
+    machines.set_line("box", {"state": "up", "ssh": str(process(left.pid))})
+    assert (await hud("remote", "use", "box")).code == 0
+    assert await asyncio.wait_for(left.wait(), 60) == -signal.SIGKILL
+    keep_line(with_machine(read_paths()), "box")  # one is enough
+
+
+async def test_an_ssh_that_hangs_is_replaced_or_goes_on(machines: Machines, paths: Paths) -> None:
+    ssh = read_process(machines.line("box")["ssh"])
+    assert ssh is not None
+    ssh.send(signal.SIGSTOP)
+    try:
+        await until(lambda: machines.line("box")["state"] == "silent")
+    finally:
+        ssh.send(signal.SIGCONT)
+    now = boot_s()
+    await until(lambda: is_up(machines, now))
