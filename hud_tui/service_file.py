@@ -350,7 +350,9 @@ def with_machine(paths: Paths) -> Paths:
     """The directories for the machine in use. Each machine has a data directory of its own, because
     a checkpoint made on one cannot be trained on another."""
     used = used_machine(paths.state)
-    return paths if used is None else replace(paths, data=paths.data / REMOTES / used.name)
+    if used is None or used.name == machine_in(paths.data):
+        return paths
+    return replace(paths, data=paths.data / REMOTES / used.name)
 
 
 def machine_of(paths: Paths) -> Used | None:

@@ -80,10 +80,8 @@ def command_of(args: argparse.Namespace, *words: object) -> str:
 
 
 def paths_of(args: argparse.Namespace) -> Paths:
-    """This program's directories by flags, environment and the machine in use; with --data-dir the
-    machine is ignored."""
-    paths = read_paths(args.state_dir, args.data_dir)
-    return paths if args.data_dir is not None else with_machine(paths)
+    """This program's directories by flags, environment and the machine in use."""
+    return with_machine(read_paths(args.state_dir, args.data_dir))
 
 
 def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: AuditEntry) -> None:

@@ -21,6 +21,7 @@ from time import monotonic
 from typing import TypeVar
 
 from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.remote.shared import end_hung
 from hud_tui.rl.text import clean, one_line
 
 CONNECT_S = 10
@@ -122,6 +123,7 @@ class Ssh:
         """`known_hosts`: a file of our own, for rented machines only; `config` replaces the user's
         ssh_config."""
         self.address, self._known_hosts, self._config = address, known_hosts, config
+        self._control: Path | None = None
 
     def command(self, *options: str, shared: bool = True) -> list[str]:
         """The command line up to the host; `shared`: whether it uses the shared connection."""
@@ -147,6 +149,19 @@ class Ssh:
             words += ["-i", os.path.expanduser(self.address.key), "-o", "IdentitiesOnly=yes"]
         return [*words, *options, "--", self.address.host]
 
+    async def _socket(self) -> Path:
+        """The socket of the shared connection, whose name ssh makes."""
+        if self._control is None:
+            _, text = await _output_of(*self.command("-G"))
+            named = [line for line in text.splitlines() if line.startswith("controlpath ")]
+            self._control = Path(named[0].partition(" ")[2] if named else sockets() / "none")
+        return self._control
+
+    @property
+    def by_hand(self) -> str:
+        """What a person types after ``ssh`` or ``ssh-copy-id`` to reach it in the same way."""
+        return f"-F {quote(self._config)} {self.address}" if self._config else str(self.address)
+
     def _sharing(self, shared: bool) -> dict[str, object]:
         if not shared:
             return {"ControlMaster": "no", "ControlPath": "none"}
@@ -162,6 +177,7 @@ class Ssh:
             SshDenied, HostKeyChanged: ssh could not log in.
         """
         whole = f"main() {{\n:\n{script}\n}}\n(main) </dev/null\nprintf '\\n{DONE} %s\\n' $?\n"
+        await end_hung(await self._socket())
         process = await _start([*self.command(), "sh", "-s"])
         try:
             async with asyncio.timeout(timeout_s):
@@ -210,10 +226,11 @@ class Ssh:
                 f"if the machine was made anew, forget the old key: {self._forget_key(err)}",
             )
         if "Host key verification failed" in err:
-            hint = f"connect once by hand and compare its key: ssh {where}"
+            hint = f"connect once by hand and compare its key: ssh {self.by_hand}"
             return HostKeyChanged(f"{where}: the host's key is not known yet", hint)
         if "Permission denied" in err or "Too many authentication failures" in err:
-            hint = f"let ssh in without a password: ssh-copy-id {where}, or ssh-add your key, or -i"
+            copy = f"ssh-copy-id {self.by_hand}"
+            hint = f"let ssh in without a password: {copy}, or ssh-add your key, or -i"
             return SshDenied(f"{where}: {last}", hint)
         if "Bad configuration" in err or "Bad owner or permissions" in err:
             return HudUsage(f"ssh's configuration: {last}", "correct that file")

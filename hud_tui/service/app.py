@@ -419,6 +419,10 @@ def bound_to(host: str, port: int) -> Iterator[socket.socket]:
         yield bound
 
 
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+"""What a service listens on that takes calls at every address, and where it can be called here."""
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches the address."""
     try:
@@ -617,6 +621,8 @@ def _guard_tunnel(data_dir: Path) -> "asyncio.Task[None]":
 
 def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
     shown = f"[{host}]" if ":" in host else host
+    if bound.getsockname()[0] in ANY_ADDRESS:  # no address to call: this machine's loopback is one
+        shown = ANY_ADDRESS[bound.getsockname()[0]]
     url = f"http://{shown}:{bound.getsockname()[1]}"
     return ServiceReady(
         url=url,

@@ -1,14 +1,19 @@
 """Scripts over ssh, and what is said where ssh fails."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from hud_tui.errors import HudUsage
+from hud_tui.processes import alive
 from hud_tui.remote.facts import Gpu, fetch_facts, read_facts, short_gpu
 from hud_tui.remote.machines import Machines
+from hud_tui.remote.shared import end_hung
 from hud_tui.remote.ssh import (
     Address,
     HostKeyChanged,
@@ -118,7 +123,7 @@ async def test_a_host_key_that_nobody_accepted(ssh: Ssh, far: Far) -> None:
     far.config.write_text(text)
     with pytest.raises(HostKeyChanged, match="not known yet") as caught:
         await ssh.run("true")
-    assert "by hand and compare its key: ssh far" in caught.value.hint
+    assert f"by hand and compare its key: ssh -F {far.config} far" in caught.value.hint
 
 
 async def test_a_rented_machine_is_known_in_a_file_of_our_own(machines: Machines, far: Far) -> None:
@@ -155,7 +160,7 @@ async def test_a_key_that_is_not_let_in(ssh: Ssh, far: Far) -> None:
     (far.place / "authorized_keys").write_text("")
     with pytest.raises(SshDenied, match="Permission denied") as caught:
         await ssh.run("true")
-    assert "ssh-copy-id far" in caught.value.hint
+    assert f"ssh-copy-id -F {far.config} far" in caught.value.hint
     assert caught.value.exit_code == 4
 
 
@@ -165,3 +170,27 @@ def test_where_ssh_is_not_installed(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HudUsage, match="not installed"):
         asyncio.run(machines.ssh_to(FAR).run("true"))
+
+
+async def test_a_shared_connection_that_hangs_is_replaced(
+    ssh: Ssh, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.remote.shared.HUNG_S", 1.0)
+    assert (await ssh.run("echo one")).out == "one\n"
+    socket = await ssh._socket()
+    [master] = titled(f"ssh: {socket} [mux]")
+    assert not await end_hung(socket), "it answers"
+    os.kill(master, signal.SIGSTOP)
+    assert (await ssh.run("echo two", timeout_s=30)).out == "two\n"
+    assert not alive(master)
+    await ssh.aclose()
+
+
+def titled(title: str) -> list[int]:
+    """The processes that call themselves so."""
+    ids = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if file.read_bytes().rstrip(b"\0 ") == title.encode():
+                ids.append(int(file.parent.name))
+    return ids

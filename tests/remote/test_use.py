@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from argparse import Namespace
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import httpx
 import pytest
 
 from hud_tui import local_service
+from hud_tui.cli.connect import paths_of
 from hud_tui.client.client import HudClient
 from hud_tui.client.transport import Failures
 from hud_tui.errors import BY_ITSELF, START_AGAIN
@@ -212,6 +214,10 @@ def test_the_service_here_is_started_for_the_machine(tmp_path: Path) -> None:
     assert (used.url, used.key, used.label) == ("http://127.0.0.1:4711", key, "box · CPU")
     assert key not in (tmp_path / "state/remotes/used.json").read_text() + repr(used)
     assert machine_of(Paths(tmp_path, tmp_path / "state", tmp_path / "data")) is None
+    assert with_machine(paths) == paths
+    flags = Namespace(state_dir=str(tmp_path / "state"), data_dir=str(tmp_path / "other"))
+    assert machine_of(paths_of(flags)) == used, "--data-dir trains there too"
+    assert paths_of(flags).data == tmp_path / "other/remotes/box"
     environment: dict[str, Any] = {"TINKER_BASE_URL": used.url, "HUD_TUI_TINKER_PLACE": used.label}
     assert read_options(environment).place == "box · CPU"
     machines.use(None)

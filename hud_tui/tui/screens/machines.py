@@ -754,7 +754,8 @@ class MachinesScreen(Leavable[None]):
         one = self.entry
         if one is not None and one.machine is not None:
             key = f"-i {one.machine.address.key} " if one.machine.address.key else ""
-            self.app.copy_to_clipboard(f"ssh {key}{one.machine.address}")
+            ssh = self._machines.ssh(one.machine)
+            self.app.copy_to_clipboard(f"ssh {key}{ssh.by_hand}")
 
     def action_leave(self) -> None:
         self.dismiss()

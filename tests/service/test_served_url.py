@@ -1,0 +1,29 @@
+"""The URL that `serve` prints, by the address that it is bound to."""
+
+import sys
+from asyncio import create_subprocess_exec, subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hud_tui.service_file import ServiceReady
+from tests.conftest import bearer
+
+
+@pytest.mark.parametrize(
+    ("host", "named"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("localhost", "localhost")]
+)
+async def test_it_can_be_called(host: str, named: str, tmp_path: Path) -> None:
+    flags = ("--host", host, "--data-dir", str(tmp_path))
+    command = (sys.executable, "-m", "hud_tui.service", *flags)
+    service = await create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    try:
+        assert service.stdout is not None
+        ready = ServiceReady.model_validate_json(await service.stdout.readline())
+        assert ready.url.startswith(f"http://{named}:")
+        async with httpx.AsyncClient(headers=bearer(ready.api_key)) as client:
+            assert (await client.get(f"{ready.url}/v1/models")).status_code == 200
+    finally:
+        service.terminate()
+        await service.wait()
