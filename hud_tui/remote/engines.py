@@ -234,6 +234,8 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
         env = known.env if has_env(known) else _absolute(wish.env, facts.home) or known.env
         return replace(known, facts=facts, env=env)
     engine = _fitting_engine(wish, address, facts)
+    if wish.model and not engine.weights:
+        raise HudUsage(f"{engine.name} brings its own model", "leave out --model")
     return Machine(
         name,
         address,

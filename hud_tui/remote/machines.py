@@ -61,8 +61,10 @@ class Machine:
 
     @property
     def ready(self) -> bool:
-        """Whether its set-up is complete."""
-        return "server" in self.done and "health" in self.done
+        """Whether its set-up is complete: its server answers, and the tokenizer of a model that it
+        was given is here."""
+        needed = {"server", "health"} | ({"tokenizer"} if self.model else set())
+        return needed <= {*self.done}
 
     @property
     def url(self) -> str:

@@ -7,12 +7,12 @@ resumed.
 """
 
 import asyncio
-import base64
 import os
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, TypeVar
@@ -21,6 +21,7 @@ from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.remote.engines import Engine, find_engine
 from hud_tui.remote.machines import LOG, Machine, Machines
 from hud_tui.remote.ssh import (
+    MOST_BYTES,
     PATIENCE_S,
     Output,
     ScriptFailed,
@@ -28,9 +29,10 @@ from hud_tui.remote.ssh import (
     quote,
     script_failed,
 )
-from hud_tui.rl.text import clean, one_line, size
+from hud_tui.remote.transfer import FarFile, copy_file, list_files
+from hud_tui.rl.text import clean, counted, one_line, size
 from hud_tui.settings import model_files
-from hud_tui.storage import open_or_make, write_atomic
+from hud_tui.storage import open_or_make
 
 T = TypeVar("T")
 State = Literal["check", "do", "log", "done", "there", "failed", "undone"]
@@ -45,9 +47,12 @@ PIECE = 200_000
 """Bytes of a job's log that are read at a time."""
 TOKENIZER = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
-    *("special_tokens_map.json", "chat_template.jinja", "vocab.json", "merges.txt"),
+    *("special_tokens_map.json", "chat_template.jinja", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "tokenizer.model"),
 )
 """Files of a model that the local service needs to render and tokenize."""
+VOCABULARIES = frozenset({"tokenizer.json", "vocab.json", "tokenizer.model"})
+"""Files of which a tokenizer has one at least."""
 LARGEST_FILE = 64_000_000
 
 
@@ -385,7 +390,8 @@ class Setup:
 
     async def log(self, lines: int) -> str:
         """The end of the server's log."""
-        return clean(await self._direct(f'tail -n {lines} "$R/server.log"'))
+        script = f'tail -n {lines} "$R/server.log" | tail -c {MOST_BYTES // 2}'
+        return clean(await self._direct(script))
 
     async def _do(self, step: Step, values: Mapping[str, str]) -> None:
         own = {"files": lambda: self._write_files(values), "tokenizer": self._fetch_tokenizer}
@@ -488,22 +494,31 @@ class Setup:
 
     async def _fetch_tokenizer(self) -> str:
         """Copy the model's small files here, so that the local service can render and tokenize."""
+        done = tuple(name for name in self.machine.done if name != "tokenizer")
+        self._keep(replace(self.machine, done=done))  # what is copied next is not whole meanwhile
         folder = (await self._direct(MODEL_FOLDER)).strip().rpartition("\n")[2]
-        place = model_files(self._machines.files(self.machine.name), self.machine.model)
-        count = 0
+        files = await list_files(partial(self._direct, timeout_s=300.0), folder, TOKENIZER)
+        shown = f"{one_line(folder, 200)} on {self.machine.name}"
+        if not VOCABULARIES & files.keys():
+            raise ScriptFailed(f"{shown} holds no tokenizer", f"it needs {_EITHER}")
+        for name, file in files.items():
+            if file.bytes > LARGEST_FILE:
+                much = f"{size(file.bytes)}, and {size(LARGEST_FILE)} at most are copied"
+                raise ScriptFailed(f"{name} of {shown} has {much}")
+        target = model_files(self._machines.files(self.machine.name), self.machine.model)
         for name in TOKENIZER:
-            source = quote(f"{folder}/{name}")
-            text = await self._direct(
-                f'[ -f {source} ] && [ "$(wc -c < {source})" -le {LARGEST_FILE} ]'
-                f" && base64 < {source} || true",
-                timeout_s=300,
-            )
-            if text.strip():
-                write_atomic(place / name, base64.b64decode("".join(text.split())))
-                count += 1
-        if not count:
-            raise ScriptFailed(f"{folder} on {self.machine.name} holds no tokenizer")
-        return f"{count} files"
+            if name in files:
+                await self._copy(files[name], target / name)
+            else:
+                (target / name).unlink(missing_ok=True)
+        total = size(sum(file.bytes for file in files.values()))
+        return f"{counted(len(files), 'file')}, {total}, each compared with the one there"
+
+    async def _copy(self, file: FarFile, target: Path) -> None:
+        def tell(text: str) -> None:
+            self._report_step("log", text)
+
+        await copy_file(self._ssh, file, target, tell, self._patience_s)
 
     async def _run(self, script: str) -> Output:
         return await self._patient(lambda: self._ssh.run(f"{self._names()}\n{script}"))
@@ -539,6 +554,7 @@ class Setup:
                 log.write(clean(text, PIECE) + "\n")
 
 
+_EITHER = "tokenizer.json, vocab.json or tokenizer.model"
 KEYS = {"tinker": "tml-", "hud": "hud-local-"}
 """Prefix of the keys of each kind of server."""
 MOST_LOG = 20_000_000

@@ -10,19 +10,22 @@ import asyncio
 import ctypes
 import os
 import re
+import secrets
 import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.errors import HudError, HudMalformed, HudUnreachable, HudUsage
 from hud_tui.remote.shared import end_hung
-from hud_tui.rl.text import clean, one_line
+from hud_tui.rl.text import clean, one_line, size
+from hud_tui.storage import change_atomic, read_regular
 
 CONNECT_S = 10
 ALIVE_S, ALIVE_COUNT = 5, 3
@@ -31,9 +34,9 @@ after which it is closed."""
 PERSIST_S = 60
 """Seconds without use after which the shared connection ends."""
 MOST_BYTES = 1 << 20
-"""Maximum size of an output, bytes; the rest is not read."""
-DONE = "@hud-tui-done"
-"""Prefix of the last line of a script's output, which shows that the output is complete."""
+"""Maximum size of a script's output, bytes; files are copied by `Ssh.stream`."""
+SILENT_S = 60.0
+"""Seconds without a byte after which a stream counts as broken."""
 
 
 class LineLost(HudUnreachable):
@@ -82,6 +85,9 @@ class Address:
     """Identity file; None for those in ssh's configuration and the agent."""
     rented: bool = False
     """A pod: its new host key is accepted once, into a known_hosts file of our own."""
+    alias: str = ""
+    """Name under which the host key of a pod is kept, since addresses are given to other pods
+    later; empty for its address."""
 
     def __post_init__(self) -> None:
         if not _HOST.fullmatch(self.host) or self.host.startswith("-"):
@@ -91,6 +97,12 @@ class Address:
 
     def __str__(self) -> str:
         return self.host if self.port is None else f"{self.host} -p {self.port}"
+
+    @property
+    def key_name(self) -> str:
+        """The name of its host key in a known_hosts file."""
+        bare = self.host.rpartition("@")[2]
+        return self.alias or (bare if self.port in (None, 22) else f"[{bare}]:{self.port}")
 
 
 def read_address(text: str, key: str | None = None, rented: bool = False) -> Address:
@@ -142,6 +154,7 @@ class Ssh:
         if self.address.rented:
             ssh_options |= {"StrictHostKeyChecking": "accept-new", "HashKnownHosts": "no"}
             ssh_options |= {"UserKnownHostsFile": _quoted(self._known_hosts)}
+            ssh_options |= {"HostKeyAlias": self.address.alias} if self.address.alias else {}
         words = ["ssh", *(["-F", str(self._config)] if self._config else [])]
         words += [word for name, value in ssh_options.items() for word in ("-o", f"{name}={value}")]
         words += ["-p", str(self.address.port)] if self.address.port is not None else []
@@ -175,23 +188,108 @@ class Ssh:
         Raises:
             LineLost: The host does not answer, or the connection broke: whether it ran is unknown.
             SshDenied, HostKeyChanged: ssh could not log in.
+            HudMalformed: The output is longer than MOST_BYTES, or not that of a shell.
         """
-        whole = f"main() {{\n:\n{script}\n}}\n(main) </dev/null\nprintf '\\n{DONE} %s\\n' $?\n"
+        mark = f"@hud-tui-{secrets.token_hex(8)}"
         await end_hung(await self._socket())
         process = await _start([*self.command(), "sh", "-s"])
         try:
             async with asyncio.timeout(timeout_s):
-                out, err = await _exchange(process, whole.encode())
+                out, err = await _exchange(process, _whole(script, mark), complete=True)
         except TimeoutError:
             raise LineLost(
                 f"{self.address}: no answer within {timeout_s:.0f} s", "try again"
             ) from None
+        except _TooMuchOutput:
+            raise self._too_much() from None
         finally:
             await _ended(process)
-        output, mark, code = out.rpartition(f"\n{DONE} ")
-        if mark and code.strip().isdigit():
-            return Output(int(code), output, err)
-        raise self.failure(err, process.returncode or 0)
+        _, begun, output = out.partition(f"\n{mark} begin\n")
+        ended = re.search(rf"\n{mark} (\d{{1,3}})\n", output)
+        if ended is not None:
+            return Output(int(ended[1]), output[: ended.start()], _after(err, mark))
+        raise self._incomplete(out, _after(err, mark), process.returncode, bool(begun))
+
+    async def stream(self, script: str, count: int, sink: Callable[[bytes], object]) -> None:
+        """Pass the first `count` bytes that a script prints to `sink`, as they arrive.
+
+        Raises:
+            LineLost: The connection broke, or nothing came for SILENT_S; what was passed on until
+                then is good.
+            HudMalformed: The script printed less, or it is not the output of a shell.
+            SshDenied, HostKeyChanged: ssh could not log in.
+        """
+        mark = f"@hud-tui-{secrets.token_hex(8)}"
+        await end_hung(await self._socket())
+        process = await _start([*self.command(), "sh", "-s"])
+        stdin, stdout, stderr = _pipes(process)
+        giving = asyncio.create_task(_give(stdin, _whole(script, mark)))
+        erring = asyncio.create_task(_read(stderr, complete=True))
+        erring.add_done_callback(partial(_fail_too, stdout))
+        try:
+            ahead, begun = await self._until(stdout, f"\n{mark} begin\n".encode())
+            held = b""  # it may be the line that says that the script has ended
+            while begun and count > len(held):
+                async with asyncio.timeout(SILENT_S):
+                    piece = await stdout.read(min(count - len(held), 1 << 16))
+                if not piece:
+                    break
+                whole = held + piece
+                sink(whole[:-_LONGEST_END])
+                held = whole[-_LONGEST_END:]
+                count -= len(whole) - len(held)
+            if re.search(rf"\n{mark} \d{{1,3}}\n\Z".encode(), held):
+                why = f"{self.address}: a file there ended before its size"
+                raise HudMalformed(why, "does something write it now? try again")
+            sink(held)
+            if count > len(held):
+                async with asyncio.timeout(SILENT_S):
+                    err, _ = await asyncio.gather(erring, process.wait())
+                raise self._incomplete(ahead, _after(err, mark), process.returncode, begun)
+        except TimeoutError:
+            why = f"{self.address}: nothing came for {SILENT_S:.0f} s"
+            raise LineLost(why, "try again") from None
+        except _TooMuchOutput:
+            raise self._too_much() from None
+        finally:
+            giving.cancel()
+            erring.cancel()
+            await _ended(process)
+
+    async def _until(self, stdout: asyncio.StreamReader, mark: bytes) -> tuple[str, bool]:
+        """Read until a line; returns what came before it, and whether the line came."""
+        try:
+            async with asyncio.timeout(SILENT_S):
+                return (await stdout.readuntil(mark)).decode("utf-8", "replace"), True
+        except asyncio.IncompleteReadError as error:
+            return error.partial.decode("utf-8", "replace"), False
+        except asyncio.LimitOverrunError:
+            why = f"{self.address}: its output does not begin"
+            raise HudMalformed(why, self._no_shell_hint()) from None
+
+    def _incomplete(self, out: str, err: str, code: int | None, begun: bool) -> HudError:
+        """The error for an output without its end. `begun`: whether the script had begun, so that
+        what is in `err` may be its own."""
+        if not begun and code is not None and 0 <= code < 255:
+            lines = [line for line in clean(f"{err}\n{out}"[-4000:]).splitlines() if line.strip()]
+            last = one_line(lines[-1] if lines else f"exit code {code}", 200)
+            why = f"{self.address}: it does not run a shell's script: {last}"
+            return HudMalformed(why, self._no_shell_hint())
+        if begun:
+            lines = [line.strip() for line in err.splitlines() if line.strip()]
+            last = one_line(lines[-1] if lines else f"ssh ended with exit code {code}", 300)
+            return LineLost(f"{self.address}: the line broke: {last}", "try again")
+        return self.failure(err, code or 0)
+
+    def _too_much(self) -> HudMalformed:
+        much = f"{self.address}: more than {size(MOST_BYTES)} of output"
+        return HudMalformed(much, self._no_shell_hint())
+
+    def _no_shell_hint(self) -> str:
+        return (
+            f"'ssh {self.by_hand} sh -s' must be a POSIX shell there: look at its login files,"
+            " and at a command that its key is bound to"
+        )
 
     async def check(self, script: str, timeout_s: float = 60.0) -> str:
         """`run` a script that must succeed; returns its output.
@@ -244,14 +342,20 @@ class Ssh:
         found = re.search(r"ssh-keygen -f .{1,400}? -R \S{1,300}", err)
         if found:
             return one_line(found[0], 600)
-        bare, port = self.address.host.rpartition("@")[2], self.address.port
-        return f"ssh-keygen -R {shlex.quote(bare if port is None else f'[{bare}]:{port}')}"
+        file = f" -f {quote(self._known_hosts)}" if self.address.rented else ""
+        return f"ssh-keygen{file} -R {quote(self.address.key_name)}"
+
+    def forget_host_key(self) -> None:
+        """Remove the host key of a rented machine from our own file."""
+        if self.address.rented:
+            forget_host_key(self._known_hosts, self.address.key_name)
 
 
 _HINTS = {
     "Connection refused": "is sshd running there, on that port?",
     "Could not resolve hostname": "check the name, or ssh's configuration",
     "No route to host": "is the machine on, and are you on its network?",
+    "banner": "is it sshd that listens there, on that port?",
     "timed out": "is the machine on, and are you on its network?",
 }
 
@@ -264,6 +368,22 @@ def script_failed(where: str, output: str, code: int) -> ScriptFailed:
     if "No space left on device" in output or "Disk quota exceeded" in output:
         hint = "its disk is full: free some, then try again"
     return ScriptFailed(f"{where}: {last}", hint, "\n".join(lines[-20:]), code)
+
+
+def forget_host_key(known_hosts: Path, name: str) -> None:
+    """Remove the keys of a host from a known_hosts file of our own, whose names are not hashed.
+
+    A file that cannot be read or written stays as it is.
+    """
+
+    def without() -> bytes | None:
+        lines = read_regular(known_hosts, MOST_BYTES).splitlines(keepends=True)
+        forgotten = name.lower().encode()
+        kept = [line for line in lines if forgotten not in line.partition(b" ")[0].split(b",")]
+        return b"".join(kept) if len(kept) < len(lines) else None
+
+    with suppress(OSError):
+        change_atomic(known_hosts, without)
 
 
 def quote(value: object) -> str:
@@ -323,14 +443,61 @@ async def _start(
         raise HudUsage("ssh is not installed here", "install OpenSSH's client") from None
 
 
-async def _exchange(process: asyncio.subprocess.Process, script: bytes) -> tuple[str, str]:
-    """Both outputs, limited in size."""
-    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
-    assert stdin is not None
-    assert stdout is not None
-    assert stderr is not None
-    out, err, _ = await asyncio.gather(_read(stdout), _read(stderr), _give(stdin, script))
-    await process.wait()
+def _whole(script: str, mark: str) -> bytes:
+    """The script as it is sent: it is read completely before any of it runs. Lines with `mark` say
+    where its outputs begin, after whatever the host says at a login, and where they end."""
+    begin = f"printf '\\n{mark} begin\\n'"
+    return (
+        f"main() {{\n:\n{script}\n}}\n{begin}; {begin} >&2\n(main) </dev/null\n"
+        f"printf '\\n{mark} %s\\n' $?\n"
+    ).encode()
+
+
+_LONGEST_END = 40
+"""Bytes of the longest line that says that a script has ended."""
+
+
+def _after(err: str, mark: str) -> str:
+    """A script's own stderr."""
+    before, begun, own = err.partition(f"\n{mark} begin\n")
+    return own if begun else before
+
+
+class _TooMuchOutput(Exception):
+    """A stream has more than MOST_BYTES."""
+
+
+def _fail_too(stream: asyncio.StreamReader, reading: "asyncio.Task[str]") -> None:
+    """Have who reads a stream get the error of who read another."""
+    error = None if reading.cancelled() else reading.exception()
+    if error is not None:
+        stream.set_exception(error)
+
+
+Pipes = tuple[asyncio.StreamWriter, asyncio.StreamReader, asyncio.StreamReader]
+
+
+def _pipes(process: asyncio.subprocess.Process) -> Pipes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdin, process.stdout, process.stderr
+
+
+async def _exchange(
+    process: asyncio.subprocess.Process, script: bytes, complete: bool = False
+) -> tuple[str, str]:
+    """Both outputs; of long ones the end. Raises _TooMuchOutput instead if `complete`."""
+    stdin, stdout, stderr = _pipes(process)
+    outs = asyncio.create_task(_read(stdout, complete))
+    errs = asyncio.create_task(_read(stderr, complete))
+    giving = asyncio.create_task(_give(stdin, script))
+    try:
+        out, err, _ = await asyncio.gather(outs, errs, giving)
+        await process.wait()
+    finally:
+        for task in (outs, errs, giving):
+            task.cancel()
     return out, err
 
 
@@ -343,11 +510,14 @@ async def _give(stdin: asyncio.StreamWriter, data: bytes) -> None:
         await stdin.wait_closed()
 
 
-async def _read(stream: asyncio.StreamReader) -> str:
-    """All of a stream; the end of a long one."""
+async def _read(stream: asyncio.StreamReader, complete: bool = False) -> str:
+    """All of a stream; the end of a long one. Raises _TooMuchOutput instead if `complete`."""
     tail = b""
     while piece := await stream.read(1 << 16):
-        tail = (tail + piece)[-MOST_BYTES:]
+        tail += piece
+        if len(tail) > MOST_BYTES and complete:
+            raise _TooMuchOutput
+        tail = tail[-MOST_BYTES:]
     return tail.decode("utf-8", "replace")
 
 

@@ -5,11 +5,12 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hud_tui.errors import HudUsage
+from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.processes import alive
 from hud_tui.remote.facts import Gpu, fetch_facts, read_facts, short_gpu
 from hud_tui.remote.machines import Machines
@@ -21,6 +22,7 @@ from hud_tui.remote.ssh import (
     ScriptFailed,
     Ssh,
     SshDenied,
+    forget_host_key,
     patient,
     quote,
     read_address,
@@ -134,6 +136,113 @@ async def test_a_rented_machine_is_known_in_a_file_of_our_own(machines: Machines
     known = (machines.folder / "known_hosts").read_text()
     assert known.startswith(f"[127.0.0.1]:{far.port} ")
     assert not (far.place / "near/known_hosts").exists()
+
+
+async def test_a_pod_at_the_address_of_an_ended_one(machines: Machines, far: Far) -> None:
+    """Its host key is its own: kept under the pod's name, and removed with it."""
+    address = Address("127.0.0.1", far.port, str(far.place / "near/id"), rented=True)
+    known = machines.folder / "known_hosts"
+    for pod in ("pod-one", "pod-two"):
+        ssh = machines.ssh_to(replace(address, alias=pod))
+        await ssh.run("true")
+        await ssh.aclose()
+        far.new_host_key()
+    lines = known.read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["pod-one", "pod-two"]
+    again = machines.ssh_to(replace(address, alias="pod-two"))
+    with pytest.raises(HostKeyChanged) as caught:
+        await again.run("true")
+    assert str(known) in caught.value.hint
+    assert "-R" in caught.value.hint
+    again.forget_host_key()
+    assert known.read_text().splitlines() == lines[:1]
+    assert (await again.run("echo new")).out == "new\n"
+    await again.aclose()
+
+
+def test_names_of_host_keys(tmp_path: Path) -> None:
+    assert Address("me@Box").key_name == "Box"
+    assert Address("10.0.0.7", 2222).key_name == "[10.0.0.7]:2222"
+    assert Address("10.0.0.7", 22).key_name == "10.0.0.7"
+    known = tmp_path / "known_hosts"
+    forget_host_key(known, "box")
+    assert not known.exists()
+    known.write_bytes(b"box,[box]:7 ssh-ed25519 A\n[box]:2 ssh-ed25519 B\n\xff\n")
+    forget_host_key(known, "Box")
+    assert known.read_bytes() == b"[box]:2 ssh-ed25519 B\n\xff\n"
+
+
+def bind(far: Far, command: str) -> None:
+    """Have the machine run this whatever it is asked to run."""
+    key = (far.place / "near/id.pub").read_text()
+    (far.place / "authorized_keys").write_text(f'command="{command}" {key}')
+
+
+async def test_what_a_host_says_at_a_login_is_not_output(ssh: Ssh, far: Far) -> None:
+    bind(far, r"printf 'Welcome!\\n\\377\\0 42'; echo hello >&2; sh -s; echo bye")
+    said = await ssh.run("echo 8765; echo no >&2; false")
+    assert (said.out, said.err, said.code) == ("8765\n", "no\n", 1)
+    with pytest.raises(ScriptFailed, match="far: exit code 3"):
+        await ssh.check("exit 3")
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("echo Hi, you do not get a shell.", "far: it does not run a shell's script: Hi, you do"),
+        ("printf '\\377\\376\\0'; exit 7", "far: it does not run a shell's script"),
+        ("yes", "far: more than 1.0 MB of output"),
+        ("yes >&2", "far: more than 1.0 MB of output"),
+        ("cat /dev/urandom", "far: more than 1.0 MB of output"),
+    ],
+)
+async def test_a_host_that_answers_garbage(ssh: Ssh, far: Far, command: str, why: str) -> None:
+    """At once, with what to do; it is not tried again, as a broken line is."""
+    bind(far, command)
+    with pytest.raises(HudMalformed, match=why) as caught:
+        await patient(lambda: ssh.run("true"), pytest.fail, 60)
+    assert f"ssh -F {far.config} far sh -s" in caught.value.hint
+    with pytest.raises(HudError):
+        await patient(lambda: ssh.stream("true", 10, lambda piece: None), pytest.fail, 60)
+
+
+async def test_an_output_that_would_be_cut_is_an_error(ssh: Ssh, far: Far) -> None:
+    assert len(await ssh.check("head -c 1000000 /dev/zero")) == 1_000_000
+    with pytest.raises(HudMalformed, match=r"more than 1.0 MB of output"):
+        await ssh.run("head -c 1100000 /dev/zero")
+    bind(far, "sh -s; yes")
+    await ssh.aclose()
+    with pytest.raises(HudMalformed, match=r"more than 1.0 MB of output"):
+        await ssh.run("true")
+
+
+async def test_a_port_where_something_else_listens(ssh: Ssh, far: Far) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\xff\0\r\n\r\n" * 2000)
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        far.lead_to(server.sockets[0].getsockname()[1])
+        with pytest.raises(LineLost) as caught:
+            await ssh.run("true")
+        assert caught.value.hint
+
+
+async def test_what_a_script_said_is_not_taken_for_ssh_s_own_word(ssh: Ssh, far: Far) -> None:
+    """Where the line breaks after it began."""
+    async with cut_line(far.port) as line:
+        far.lead_to(line.port)
+        running = asyncio.create_task(ssh.run("echo Permission denied >&2; echo x; sleep 60"))
+        started = "pgrep -f 'slee[p] 60' >/dev/null"
+        other = far.place / "ssh_config_2"
+        other.write_text(far.config.read_text().replace(str(line.port), str(far.port)))
+        there = Ssh(FAR, far.place / "none", other)
+        while (await there.run(started)).code:
+            pass
+        await there.aclose()
+        line.cut()
+        with pytest.raises(LineLost, match="the line broke"):
+            await running
 
 
 async def test_a_line_that_breaks_is_tried_again(
