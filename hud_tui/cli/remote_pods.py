@@ -322,7 +322,8 @@ async def _offer_to_terminate(
     if not rental.id:
         return
     cost = f"{rental.name} runs and costs ${rental.price_hr:.2f} per hour"
-    error.hint = f"{cost}: {_end(args, rental)}; or go on: {_set_up(args, rental)}"
+    then = f"{cost}: {_end(args, rental)}; or go on: {_set_up(args, rental)}"
+    error.hint = f"{error.hint}; {then}" if error.hint else then
     if not sys.stdin.isatty() or args.headless:
         return
     print_notice(error.message)

@@ -227,12 +227,13 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
     name = wish.name or name_of(address)
     place = machines.place(name)
     ssh = machines.ssh_to(address)
-    facts = await fetch_facts(ssh)
-    if (place / MACHINE).exists():
-        known = machines.get(name)
+    known = machines.get(name) if (place / MACHINE).exists() else None
+    facts = await fetch_facts(ssh, known.root if known is not None else wish.root)
+    if known is not None:
         _same(known, address, wish)
         env = known.env if has_env(known) else _absolute(wish.env, facts.home) or known.env
-        return replace(known, facts=facts, env=env)
+        at = address if known.pod else known.address  # a pod may have another by now
+        return replace(known, address=at, facts=facts, env=env)
     engine = _fitting_engine(wish, address, facts)
     if wish.model and not engine.weights:
         raise HudUsage(f"{engine.name} brings its own model", "leave out --model")

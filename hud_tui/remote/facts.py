@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud_tui.remote.ssh import Ssh
+from hud_tui.remote.ssh import Ssh, quote
 from hud_tui.rl.text import counted, one_line, size
 
 SCRIPT = """\
@@ -12,7 +12,12 @@ say() { printf '%s=%s\\n' "$1" "$2"; }
 say os "$(uname -s)"; say arch "$(uname -m)"; say home "$HOME"; say user "$(id -un)"
 say cores "$(getconf _NPROCESSORS_ONLN 2>/dev/null)"
 say memory_kb "$(sed -n 's/^MemTotal: *\\([0-9]*\\).*/\\1/p' /proc/meminfo 2>/dev/null)"
-say free_kb "$(df -Pk "$HOME" | awk 'NR==2 {print $4}')"
+case $ROOT in "~" | "~/"*) ROOT=$HOME${ROOT#"~"} ;; esac
+while [ ! -d "$ROOT" ]; do  # what is to be made there will be on the disk of its parent
+  case $ROOT in */*) ROOT=${ROOT%/*} ;; *) ROOT=$HOME ;; esac
+  [ -n "$ROOT" ] || ROOT=/
+done
+say free_kb "$(df -Pk "$ROOT" | awk 'NR==2 {print $4}')"
 say boot "$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
 PATH="$HOME/.local/bin:$HOME/.cargo/bin:$PATH"
 for tool in uv tmux curl wget git nvcc; do say "$tool" "$(command -v $tool 2>/dev/null)"; done
@@ -51,7 +56,7 @@ class Facts:
     cores: int | None = None
     memory_bytes: int | None = None
     free_bytes: int | None = None
-    """Free space on the disk of the home directory."""
+    """Free space on the disk of our folder there, bytes."""
     cuda: str = ""
     """Newest CUDA version that the driver supports."""
     gpus: tuple[Gpu, ...] = ()
@@ -96,13 +101,14 @@ def short_gpu(name: str) -> str:
     return one_line(" ".join(bare[:2] if bare[:1] == ["RTX"] else bare[:1]) or name, 20)
 
 
-async def fetch_facts(ssh: Ssh) -> Facts:
-    """Read a machine's facts.
+async def fetch_facts(ssh: Ssh, root: str = "") -> Facts:
+    """Read a machine's facts. `root`: our folder there, which need not exist yet; empty for one in
+    the home.
 
     Raises:
         HudError: As `Ssh.check`.
     """
-    return read_facts(await ssh.check(SCRIPT))
+    return read_facts(await ssh.check(f"ROOT={quote(root or '~')}\n{SCRIPT}"))
 
 
 def read_facts(text: str) -> Facts:

@@ -18,7 +18,7 @@ from typing import Any
 
 from hud_tui.errors import HudUsage
 from hud_tui.remote.facts import Facts, facts_of
-from hud_tui.remote.ssh import Address, Ssh
+from hud_tui.remote.ssh import KNOWN_HOSTS, Address, Ssh
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import KEY, REMOTES, Used, line_of, use_machine, used_machine, write_line
 from hud_tui.storage import held, is_held, read_private, read_regular, write_atomic
@@ -156,7 +156,7 @@ class Machines:
 
     def ssh_to(self, address: Address) -> Ssh:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return Ssh(address, self.folder / "known_hosts", self._ssh_config)
+        return Ssh(address, self.folder / KNOWN_HOSTS, self._ssh_config)
 
     def files(self, name: str) -> Path:
         """Folder of the model's small files here."""

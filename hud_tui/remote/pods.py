@@ -36,13 +36,14 @@ from hud_tui.remote.ssh import (
     Address,
     LineLost,
     Ssh,
+    forget_pod,
     patient,
-    read_address,
+    pod_address,
     read_public_key,
 )
 from hud_tui.remote.watcher import install_watcher, read_heartbeat
 from hud_tui.rl.text import counted, one_line, seconds
-from hud_tui.service_file import Rental, read_rentals, write_rental
+from hud_tui.service_file import REMOTES, Rental, read_rentals, write_rental
 
 HOURS, IDLE_MIN = 4.0, 60
 """Defaults: how many hours a pod may run, and how many minutes it may be unused."""
@@ -485,6 +486,7 @@ class Pods:
         why = rental.why or GONE
         changes: dict[str, Any] = {} if billed is None else {"billed": billed}
         write_rental(self._state, rental, ended_at=ended, why=why, **changes)
+        forget_pod(self._state / REMOTES, rental.id)
 
     async def reach(
         self,
@@ -563,7 +565,7 @@ class Pods:
             status = await self._status(rental)
             refused = ""
             if status is not None and status.is_ready:
-                address = read_address(status.ssh_connection or "", key, rented=True)
+                address = pod_address(status.ssh_connection or "", key, rental.id)
                 try:
                     await ssh_to(address).run("true", timeout_s=20)
                     return address
@@ -607,6 +609,7 @@ class Pods:
                 raise HudUsage(what, "set PRIME_API_KEY to the one that it was rented with")
         at = rental.ended_at or self._now()
         ended = write_rental(self._state, rental, ended_at=at, why=why)
+        forget_pod(self._state / REMOTES, rental.id)
         with suppress(HudError):
             past = {one.id: one for one in await self._prime.history()}.get(rental.id)
             if past is not None:

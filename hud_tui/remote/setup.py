@@ -190,6 +190,11 @@ $get {UV_INSTALLER} > "$R/bin/install-uv.part" || failed
 UV_INSTALL_DIR="$R/bin" UV_NO_MODIFY_PATH=1 sh "$R/bin/install-uv.part" || failed
 rm -f "$R/bin/install-uv.part"; uv --version
 """
+# With --root the home may be small: uv's packages and Pythons go where everything goes.
+_UV_FOLDERS = """\
+[ "${R%/*}" = "$HOME/.hud-tui" ] ||
+  export UV_CACHE_DIR="$R/uv/cache" UV_PYTHON_INSTALL_DIR="$R/uv/python"
+"""
 HUB = """\
 export HF_HOME="$R/hf"
 "$ENV/bin/hf" download "$MODEL" --quiet || exit 1
@@ -341,9 +346,11 @@ class Setup:
         needed = self.engine.disk_bytes if {"engine", "python"} <= missing else 0
         needed += weight_bytes(model) if "weights" in missing and not is_folder(model) else 0
         if free is not None and free < needed:
+            root = self.machine.root
             raise HudUsage(
-                f"{self.machine.name}: {size(free)} of disk free, and about {size(needed)} needed",
-                "free some, or choose another disk: --root /DISK/hud-tui",
+                f"{self.machine.name}: {size(free)} of disk free for {one_line(root, 200)},"
+                f" and about {size(needed)} needed",
+                "free some, or choose a folder on another disk: --root /DISK/hud-tui",
             )
 
     async def undo(self) -> None:
@@ -447,7 +454,7 @@ class Setup:
         variables |= {"SUPERVISOR": machine.supervisor, "HEALTH": self.engine.health}
         lines = [f"{name}={quote(value)}" for name, value in variables.items()]
         path = 'PATH="$R/bin:$HOME/.local/bin:$HOME/.cargo/bin:$PATH"'
-        return "\n".join([*lines, f"START_S={self.engine.start_s}", path, ALIVE])
+        return "\n".join([*lines, f"START_S={self.engine.start_s}", path, _UV_FOLDERS, ALIVE])
 
     async def _job(self, step: Step) -> str:
         """Run a job there to its end; returns its log.

@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -35,6 +35,8 @@ PERSIST_S = 60
 """Seconds without use after which the shared connection ends."""
 MOST_BYTES = 1 << 20
 """Maximum size of a script's output, bytes; files are copied by `Ssh.stream`."""
+KNOWN_HOSTS = "known_hosts"
+"""File in the folder of the machines with the host keys of pods."""
 SILENT_S = 60.0
 """Seconds without a byte after which a stream counts as broken."""
 
@@ -105,7 +107,7 @@ class Address:
         return self.alias or (bare if self.port in (None, 22) else f"[{bare}]:{self.port}")
 
 
-def read_address(text: str, key: str | None = None, rented: bool = False) -> Address:
+def read_address(text: str, key: str | None = None) -> Address:
     """Parse an address: ``HOST`` or ``HOST -p N``.
 
     Raises:
@@ -113,10 +115,28 @@ def read_address(text: str, key: str | None = None, rented: bool = False) -> Add
     """
     words = text.split()
     if len(words) == 3 and words[1] == "-p" and words[2].isascii() and words[2].isdigit():
-        return Address(words[0], int(words[2][:6]), key, rented)
+        return Address(words[0], int(words[2][:6]), key)
     if len(words) != 1:
         raise HudUsage(f"not an ssh address: {one_line(text, 80)}", "HOST, or HOST -p PORT")
-    return Address(words[0], None, key, rented)
+    return Address(words[0], None, key)
+
+
+def pod_address(text: str, key: str, pod: str) -> Address:
+    """The address of a rented machine, whose host key is kept under the pod's own name.
+
+    Raises:
+        HudUsage: As `read_address`.
+    """
+    return replace(read_address(text, key), rented=True, alias=_pod_alias(pod))
+
+
+def forget_pod(folder: Path, pod: str) -> None:
+    """Remove the host key of a pod that has ended. `folder`: that of our known_hosts."""
+    forget_host_key(folder / KNOWN_HOSTS, _pod_alias(pod))
+
+
+def _pod_alias(pod: str) -> str:
+    return "pod-" + re.sub(r"[^a-z0-9-]", "-", pod.lower())[:80]
 
 
 @dataclass(frozen=True)
@@ -470,7 +490,7 @@ class _TooMuchOutput(Exception):
 def _fail_too(stream: asyncio.StreamReader, reading: "asyncio.Task[str]") -> None:
     """Have who reads a stream get the error of who read another."""
     error = None if reading.cancelled() else reading.exception()
-    if error is not None:
+    if isinstance(error, Exception):
         stream.set_exception(error)
 
 

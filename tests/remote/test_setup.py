@@ -8,7 +8,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +42,7 @@ def counted(far: Far, light: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     python = f'#!/bin/sh\\nexec {sys.executable} "$@"\\n'
     far.tool(
         "uv",
+        'echo "$UV_CACHE_DIR" >> "$HOME/uv-cache"\n'
         f'[ "$1" = venv ] || exit 1; echo once >> "$HOME/environments"; for last; do :; done\n'
         f'mkdir -p "$last/bin"; printf \'{python}\' > "$last/bin/python"\n'
         'chmod +x "$last/bin/python"',
@@ -223,10 +224,47 @@ async def test_too_little_room_is_said_before_anything_is_done(
 ) -> None:
     far.tool("df", "printf 'Filesystem 1024-blocks Used Available\\n/dev/x 9 9 1000 1%% /\\n'")
     setup = Setup(machines, await machine_of(machines))
-    with pytest.raises(HudUsage, match="disk free, and about"):
+    with pytest.raises(HudUsage, match=r"disk free for .*/\.hud-tui/box, and about"):
         await setup.plan()
     assert not (far.home / ".hud-tui").exists()
     await setup.aclose()
+
+
+@pytest.mark.parametrize("made", [False, True])
+async def test_the_room_that_counts_is_that_of_the_root(
+    machines: Machines, far: Far, tmp_path: Path, made: bool
+) -> None:
+    """A small home is no reason to refuse; uv's packages do not go there either."""
+    disk = tmp_path / "large disk"
+    disk.mkdir()
+    root = disk / "work/hud-tui"
+    far.tool(
+        "df",
+        "for last; do :; done\n"
+        f'free=1000; case $last in "{disk}"*) free=900000000 ;; esac\n'
+        'echo "$last" >> "$HOME/asked"; echo Filesystem; echo "/dev/x 9 9 $free 1% /"',
+    )
+    if made:
+        root.mkdir(parents=True)
+    asked = far.home / "asked"
+    async with begun(machines, root=str(root)) as setup:
+        assert await setup.plan()
+        assert {*asked.read_text().splitlines()} == {str(root if made else disk)}
+        assert (await setup.run({})).ready
+        jobs = (far.home / "uv-cache").read_text().split("\n")
+        assert {*jobs} == {f"{root}/uv/cache", ""}
+    again = await machine_of(machines)
+    assert again.facts.free_bytes == 900_000_000 * 1024, "a known machine's root is remembered"
+
+
+async def test_a_root_in_the_home_and_one_that_is_nonsense(machines: Machines, far: Far) -> None:
+    far.tool("df", 'for last; do :; done; echo "$last" >> "$HOME/asked"; exit 1')
+    asked = far.home / "asked"
+    for root in ("", "~/a/b", "relative/x", "/none/x"):
+        with suppress(HudUsage):
+            await machine_of(machines, root=root)
+    home = str(far.home)
+    assert asked.read_text().splitlines() == [home, home, home, "/"]
 
 
 async def test_a_server_that_died_or_whose_port_is_taken_comes_back(

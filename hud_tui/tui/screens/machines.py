@@ -731,7 +731,7 @@ class MachinesScreen(Leavable[None]):
         if one is not None and one.machine is not None:
             ssh = self._machines.ssh(one.machine)
             async with aclosing(ssh):
-                facts = await fetch_facts(ssh)
+                facts = await fetch_facts(ssh, one.machine.root)
             for text in facts.lines():
                 self._set_ups.add_line(one.name, text)
         if any(entry.rental for entry in self._entries or ()):
