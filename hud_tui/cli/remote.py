@@ -30,7 +30,7 @@ from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
 from hud_tui.remote.setup import Setup, StepReport, secret_values
 from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, clean, one_line, size
-from hud_tui.service_file import REMOTES, line_text
+from hud_tui.service_file import REMOTES, line_text, usable_directories
 from hud_tui.settings import every_variable, program, read_paths
 from hud_tui.storage import read_regular
 
@@ -276,7 +276,8 @@ async def log(args: argparse.Namespace) -> int:
     machine, count = machines.get(args.name), max(1, min(args.lines, 100_000))
     if args.setup:
         file = machines.place(machine.name) / LOG
-        text = read_regular(file, 1 << 26).decode("utf-8", "replace") if file.exists() else ""
+        with usable_directories():
+            text = read_regular(file, 1 << 26).decode("utf-8", "replace") if file.exists() else ""
     else:
         async with aclosing(Setup(machines, machine, patience_s=0)) as setup:
             text = await setup.log(count)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from hud_tui.remote.ssh import Ssh, quote
 from hud_tui.rl.text import counted, one_line, size
@@ -121,10 +120,10 @@ def read_facts(text: str) -> Facts:
             gpus += _gpu(value)
         elif equals:
             found[name] = one_line(value.strip(), 400)
-    memory, free = _number(found.get("memory_kb")), _number(found.get("free_kb"))
+    memory, free = read_number(found.get("memory_kb")), read_number(found.get("free_kb"))
     return Facts(
         **{name: found.get(name, "") for name in ("os", "arch", "home", "user", "boot", "cuda")},
-        cores=_number(found.get("cores")),
+        cores=read_number(found.get("cores")),
         memory_bytes=None if memory is None else memory * 1024,
         free_bytes=None if free is None else free * 1024,
         gpus=tuple(gpus),
@@ -136,16 +135,11 @@ def _gpu(line: str) -> list[Gpu]:
     words = [word.strip() for word in line.split(",")]
     if len(words) != 5:
         return []
-    total, used, use = (_number(word) or 0 for word in words[2:])
+    total, used, use = (read_number(word) or 0 for word in words[2:])
     return [Gpu(one_line(words[0], 60), one_line(words[1], 30), total, used, use)]
 
 
-def _number(text: str | None) -> int | None:
+def read_number(text: str | None) -> int | None:
+    """A whole number as a machine prints it; None if it is none, or too long to be meant."""
     text = (text or "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
-
-
-def facts_of(document: Mapping[str, Any]) -> Facts:
-    """Facts as they were written to a file."""
-    gpus = tuple(Gpu(**gpu) for gpu in document.get("gpus", ()))
-    return Facts(**{**document, "gpus": gpus})

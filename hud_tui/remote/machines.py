@@ -16,8 +16,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
 from hud_tui.errors import HudUsage
-from hud_tui.remote.facts import Facts, facts_of
+from hud_tui.remote.facts import Facts
+from hud_tui.remote.jobs import JOB_ID
 from hud_tui.remote.ssh import KNOWN_HOSTS, Address, Ssh
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import KEY, REMOTES, Used, line_of, use_machine, used_machine, write_line
@@ -104,12 +108,13 @@ class Machines:
         """
         file = self.place(name) / MACHINE
         try:
-            return _read(json.loads(read_regular(file, MOST_BYTES)))
+            return _read(read_regular(file, MOST_BYTES), name)
         except (FileNotFoundError, NotADirectoryError):
             known = ", ".join(self.names()[:10]) or "none; hud-tui remote add HOST"
             raise HudUsage(f"no machine named {one_line(name, 80)}", f"known: {known}") from None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            what = f"{one_line(file, 300)} is not what hud-tui wrote"
+        except (OSError, ValueError, RecursionError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            what = f"{one_line(file, 300)} is not what hud-tui wrote: {one_line(why, 120)}"
             raise HudUsage(what, "fix it, or remove it and add the machine again") from error
 
     def place(self, name: str) -> Path:
@@ -204,13 +209,29 @@ class Machines:
         return is_held(self.place(name) / f"{what}.lock")
 
 
-def _read(found: dict[str, Any]) -> Machine:
-    """Parse a stored machine. Raises ValueError, TypeError or KeyError."""
-    if found.pop("version") != 1:
-        raise ValueError("of another version")
-    address, facts = Address(**found.pop("address")), facts_of(found.pop("facts"))
-    found |= {name: tuple(found[name]) for name in ("secrets", "done")}
-    return Machine(**found, address=address, facts=facts)
+_MACHINE = TypeAdapter(Machine)
+
+
+def _read(body: bytes, name: str) -> Machine:
+    """Parse a stored machine.
+
+    Raises:
+        ValueError: A field is missing, has another type or cannot be right; the message names it.
+    """
+    document = from_json(body)
+    if not isinstance(document, dict) or document.pop("version", None) != 1:
+        raise ValueError("version")
+    try:
+        machine = _MACHINE.validate_python(document)
+    except ValidationError as error:
+        raise ValueError(".".join(map(str, error.errors()[0]["loc"]))) from error
+    except HudUsage as error:
+        raise ValueError(f"address: {error.message}") from error
+    if machine.name != name:
+        raise ValueError("name")
+    if not all(JOB_ID.fullmatch(id_) for id_ in machine.job.values()):
+        raise ValueError("job")
+    return machine
 
 
 def machines_in(state: Path) -> Machines:

@@ -9,7 +9,6 @@ resumed.
 import asyncio
 import os
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,8 @@ from typing import Any, Literal, TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.remote.engines import Engine, find_engine
+from hud_tui.remote.facts import read_number
+from hud_tui.remote.jobs import PIECE, new_job, poll_job, read_poll, start_job, written
 from hud_tui.remote.machines import LOG, Machine, Machines
 from hud_tui.remote.ssh import (
     MOST_BYTES,
@@ -31,6 +32,7 @@ from hud_tui.remote.ssh import (
 )
 from hud_tui.remote.transfer import FarFile, copy_file, list_files
 from hud_tui.rl.text import clean, counted, one_line, size
+from hud_tui.service_file import usable_directories
 from hud_tui.settings import model_files
 from hud_tui.storage import open_or_make
 
@@ -43,8 +45,6 @@ POLL_S, SLOW_POLL_S = 0.2, 2.0
 """Seconds between two checks of a job: at first, and after it was silent for a while."""
 QUIET_S = 60
 """Seconds: longer than a waiting job is ever silent."""
-PIECE = 200_000
-"""Bytes of a job's log that are read at a time."""
 TOKENIZER = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "chat_template.jinja", "added_tokens.json"),
@@ -90,9 +90,18 @@ class Step:
 
 ALIVE = """\
 boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none; }
-alive() {  # whether the process PID-BOOT that a link names runs since this start of the machine
-  was=$(readlink "$1" 2>/dev/null) || return 1
-  [ "${was#*@}" = "$(boot)" ] && kill -0 "${was%%@*}" 2>/dev/null
+pid_in() {  # the process id in a link PID@BOOT or in a file; never one that means a group or all
+  id=$(readlink "$1" 2>/dev/null || { [ -f "$1" ] && head -c 20 "$1" | tr -d '\\000'; })
+  id=${id%%@*}; case $id in '' | 0* | 1 | *[!0-9]*) return 1 ;; esac
+  [ ${#id} -lt 11 ] && echo "$id"
+}
+alive() {  # whether the process PID@BOOT that a link names runs since this start of the machine
+  was=$(readlink "$1" 2>/dev/null) && [ "${was#*@}" = "$(boot)" ] &&
+    kill -0 "$(pid_in "$1")" 2>/dev/null
+}
+ours() {  # of what type a file of ours is, if it is there
+  { [ ! -e "$2" ] && [ ! -L "$2" ]; } || [ "$1" "$2" ] ||
+    { echo "$2 is not what hud-tui wrote there: remove it, then try again" >&2; exit 1; }
 }
 """
 SERVE = """\
@@ -112,11 +121,11 @@ try: s.bind(("127.0.0.1", int(sys.argv[1])))
 except OSError: s = socket.socket(); s.bind(("127.0.0.1", 0))
 print(s.getsockname()[1])' "$1"; }
 group=; command -v setsid >/dev/null 2>&1 && group=setsid
-trap 'kill -TERM ${group:+-}"$(cat "$R/server.pid")" 2>/dev/null' TERM
+child=; trap '[ -n "$child" ] && kill -TERM ${group:+-}"$child" 2>/dev/null' TERM
 pause=1
 while [ ! -e "$R/stop" ]; do
   began=$(date +%s)
-  PORT=$(free "$(cat "$R/port" 2>/dev/null || echo 0)") || PORT=0
+  PORT=$(free "$(head -c 6 "$R/port" 2>/dev/null || echo 0)") || PORT=$(free 0)
   echo "$PORT" > "$R/port.part" && mv "$R/port.part" "$R/port"
   [ "$(wc -c < "$R/server.log" 2>/dev/null || echo 0)" -gt 50000000 ] &&
     mv "$R/server.log" "$R/server.log.1"
@@ -131,6 +140,7 @@ done
 rm -f "$R/loop" "$R/server.pid"
 """
 START = """\
+ours -L "$R/loop"; for file in port server.pid server.log; do ours -f "$R/$file"; done
 alive "$R/loop" && { echo "it runs already"; exit 0; }
 rm -f "$R/stop"
 case $SUPERVISOR in
@@ -149,17 +159,18 @@ echo "in $SUPERVISOR, port $(cat "$R/port")"
 STOP = """\
 [ -d "$R" ] || exit 0
 : > "$R/stop"
-pid=$(cat "$R/server.pid" 2>/dev/null)
+pid=$(pid_in "$R/server.pid")
 if alive "$R/loop"; then
-  was=$(readlink "$R/loop"); kill -TERM "${was%%@*}" 2>/dev/null
+  kill -TERM "$(pid_in "$R/loop")" 2>/dev/null
   n=0; while alive "$R/loop"; do
-    n=$((n + 1)); [ $n -eq 150 ] && kill -KILL -"$pid" "$pid" 2>/dev/null
+    n=$((n + 1)); [ $n -eq 150 ] && [ -n "$pid" ] && kill -KILL -"$pid" "$pid" 2>/dev/null
     [ $n -gt 200 ] && { echo "its server does not end" >&2; exit 1; }; sleep 0.1
   done
 fi
 tmux -L hud-tui kill-session -t "=$SESSION" 2>/dev/null
-for job in "$R"/jobs/*/job; do [ -L "$job" ] && alive "$job" && {
-  was=$(readlink "$job"); kill -TERM -"${was%%@*}" "${was%%@*}" 2>/dev/null; }; done
+for job in "$R"/jobs/*/job; do
+  alive "$job" && { pid=$(pid_in "$job"); kill -TERM -"$pid" "$pid" 2>/dev/null; }
+done
 exit 0
 """
 HEALTH = """\
@@ -371,9 +382,11 @@ class Setup:
 
     async def port(self) -> int:
         """Port of the server, on the loopback there. Raises HudMalformed: it has none."""
-        text = (await self._direct('cat "$R/port"')).strip()
+        text = (await self._direct('[ -f "$R/port" ] && head -c 20 "$R/port"; :')).strip()
         if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) < 2**16):
-            raise HudMalformed(f"{self.machine.name}: the server has no port", "see its log")
+            what = f"{self.machine.root}/port on {self.machine.name} holds no port"
+            fix = f"its server may not run: hud-tui remote log {self.machine.name}"
+            raise HudMalformed(one_line(what, 300), fix)
         return int(text)
 
     async def pulse(self) -> dict[str, Any]:
@@ -381,14 +394,14 @@ class Setup:
         found = dict(
             line.partition("=")[::2] for line in (await self._direct(_PULSE)).splitlines() if line
         )
-        numbers = {name: int(text) if text.isdigit() else None for name, text in found.items()}
+        numbers = {name: read_number(text) for name, text in found.items()}
         return {
             "running": found.get("running") == "yes",
             "port": numbers.get("port"),
             "used_at": numbers.get("used"),
             "now": numbers.get("now"),
             "free_kb": numbers.get("free"),
-            "gpus": [one for one in found.get("gpus", "").split(";") if one],
+            "gpus": [one_line(one, 80) for one in found.get("gpus", "").split(";") if one],
         }
 
     async def aclose(self) -> None:
@@ -431,7 +444,7 @@ class Setup:
             lines = [f"{name}={quote(value)}" for name, value in values.items()]
             files["secrets"] = "\n".join(lines)
         files["key"] = self._machines.key(self.machine.name, KEYS[self.engine.speaks])
-        script = "umask 077\n" + "".join(map(_written, files, files.values()))
+        script = "umask 077\n" + "".join(map(written, files, files.values()))
         if self.engine.speaks == "hud":
             script += '[ -f "$R/state/service.key" ] || cp "$R/key" "$R/state/service.key"\n'
         await self._direct(script)
@@ -461,19 +474,26 @@ class Setup:
 
         Raises:
             ScriptFailed: It failed, or was silent for too long.
+            HudMalformed: Its files are not as it wrote them; it is started again the next time.
         """
         id_ = self.machine.job.get(step.name) or self._new_job(step)
         offset, log, heard_at, gone = 0, "", monotonic(), 0
-        await self._direct(_start_job(id_, step.do))
+        await self._direct(start_job(id_, step.do))
         while True:
-            state, piece, count = _progress(await self._direct(_poll(id_, offset)))
-            if count:
-                offset, heard_at = offset + count, monotonic()
-                log = (log + piece)[-20_000:]
-                self._report_log(piece)
-            if state.startswith("rc ") and not count:
+            try:
+                job = read_poll(await self._direct(poll_job(id_, offset)))
+            except HudMalformed as error:
+                self._forget_job(step)
+                where = f"{self.machine.root}/jobs/{id_}{error.message}, on {self.machine.name},"
+                what = f"{step.about}: {where} is not what the job wrote"
+                raise HudMalformed(one_line(what, 400), error.hint) from None
+            if job.count:
+                offset, heard_at = offset + job.count, monotonic()
+                log = (log + job.piece)[-20_000:]
+                self._report_log(job.piece)
+            if job.code is not None and not job.count:
                 break
-            gone = gone + 1 if state == "gone" else 0
+            gone = gone + 1 if job.gone else 0
             if gone > GONE:  # the machine was rebooted, or the job was killed
                 self._forget_job(step)
                 return await self._job(step)
@@ -481,17 +501,16 @@ class Setup:
             if silent > step.timeout_s:
                 self._forget_job(step)
                 raise ScriptFailed(f"{step.about}: nothing said for {silent:.0f} s", "see its log")
-            if not count:
+            if not job.count:
                 await asyncio.sleep(POLL_S if silent < 10 else SLOW_POLL_S)
         self._forget_job(step)
-        code = int(state.removeprefix("rc ") or 1)
-        if code:
-            raise script_failed(f"{step.about}, on {self.machine.name}", log, code)
+        if job.code:
+            raise script_failed(f"{step.about}, on {self.machine.name}", log, job.code)
         await self._direct(f'rm -rf "$R/jobs/{id_}"')
         return log
 
     def _new_job(self, step: Step) -> str:
-        id_ = f"{step.name}.{secrets.token_hex(4)}"
+        id_ = new_job(step.name)
         self._keep(replace(self.machine, job={**self.machine.job, step.name: id_}))
         return id_
 
@@ -555,6 +574,10 @@ class Setup:
 
     def _log(self, text: str) -> None:
         file = self._machines.place(self.machine.name) / LOG
+        with usable_directories():
+            self._append(file, text)
+
+    def _append(self, file: Path, text: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open(open_or_make(file, os.O_APPEND), "a", encoding="utf-8") as log:
             if log.tell() < MOST_LOG:
@@ -578,7 +601,7 @@ rmdir "$HOME/.hud-tui" 2>/dev/null || :
 """
 _PULSE = """\
 if alive "$R/loop"; then echo running=yes; else echo running=no; fi
-echo "port=$(cat "$R/port" 2>/dev/null)"
+echo "port=$([ -f "$R/port" ] && head -c 6 "$R/port")"
 for file in "$R/used" "$R"/state/service.db-wal; do
   [ -e "$file" ] && { stat -c %Y "$file" 2>/dev/null || stat -f %m "$file"; }
 done | sort -n | tail -n 1 | sed 's/^/used=/'
@@ -596,48 +619,3 @@ def weight_bytes(model: str) -> int:
     """Approximate size of a model's weights from the size in its name: two bytes per parameter."""
     found = _BILLIONS.search(model)
     return int(float(found[1]) * 2.2e9) if found else 2 * 10**9
-
-
-def _written(name: str, text: str) -> str:
-    """A script that writes a file atomically; its mode follows the umask."""
-    end = f"EOF-{secrets.token_hex(8)}"
-    part = f'"$R/{name}.part"'
-    return f"cat > {part} <<'{end}' && mv {part} \"$R/{name}\" || return 1\n{text}\n{end}\n"
-
-
-def _start_job(id_: str, script: str) -> str:
-    """A script that starts a job once: only who creates its folder starts it."""
-    body = (
-        f'. "$(dirname "$0")/../../names"; J="$R/jobs/{id_}"; cd "$R" || exit 1\n'
-        'ln -s "$$@$(boot)" "$J/job" || exit 1\n'
-        '[ -f "$R/secrets" ] && { set -a; . "$R/secrets"; set +a; }\n'
-        f'job() {{\n{script}\n}}\n(job) > "$J/log" 2>&1 </dev/null\n'
-        'echo $? > "$J/rc.part"; mv "$J/rc.part" "$J/rc"\n'
-    )
-    return (
-        f'J="$R/jobs/{id_}"; umask 077\nmkdir "$J" 2>/dev/null || return 0\n'
-        f"{_written(f'jobs/{id_}/run', body)}"
-        "group=; command -v setsid >/dev/null 2>&1 && group=setsid\n"
-        '$group nohup sh "$J/run" >/dev/null 2>&1 </dev/null &\n'
-    )
-
-
-def _poll(id_: str, offset: int) -> str:
-    """A script that prints a job's state, and its output since `offset`."""
-    return (
-        f'J="$R/jobs/{id_}"\n'
-        'if [ -f "$J/rc" ]; then state="rc $(cat "$J/rc")"\n'
-        'elif alive "$J/job"; then state=alive\n'
-        'elif [ -f "$J/rc" ]; then state="rc $(cat "$J/rc")"; else state=gone; fi\n'
-        'echo "$state"; [ -f "$J/log" ] || exit 0\n'
-        f'tail -c +{offset + 1} "$J/log" | head -c {PIECE} > "$J/piece.$$"\n'
-        'wc -c < "$J/piece.$$"; cat "$J/piece.$$"; rm -f "$J/piece.$$"\n'
-    )
-
-
-def _progress(text: str) -> tuple[str, str, int]:
-    """A job's state, its output, and the number of bytes of that."""
-    state, _, rest = text.partition("\n")
-    count, _, piece = rest.partition("\n")
-    number = count.strip()
-    return state.strip(), piece, int(number) if number.isdigit() else 0
