@@ -41,6 +41,8 @@ def remote(parser: Parser) -> None:
     one.add_argument("name", metavar="NAME", help=MACHINE)
     about = "only forget it here; for a machine that is gone"
     one.add_argument("--forget", action="store_true", help=about)
+    about = "even if another client uses it: its models and checkpoints there are lost"
+    one.add_argument("--force", action="store_true", help=about)
     consent(one, "")
 
 

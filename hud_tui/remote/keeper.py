@@ -182,7 +182,7 @@ class Keeper:
             self._check_pod(machine)
             try:
                 async with asyncio.timeout(PULSE_S):
-                    self.line.pulse = await setup.pulse()
+                    self.line.pulse = await setup.pulse(using=True)
             except (LineLost, TimeoutError) as error:
                 if latency is not None:  # it is the other connection that does not work
                     continue

@@ -526,7 +526,7 @@ class Pods:
         """Ask a pod's watcher whether it lives; start it again if it does not, or if it counts to
         a later end than the budget's. What is wrong is stored."""
         try:
-            ssh = ssh_to(read_address(rental.address, rental.key, rented=True))
+            ssh = ssh_to(pod_address(rental.address, rental.key, rental.id))
             async with aclosing(ssh):
                 async with asyncio.timeout(HEAR_S):
                     beat = await read_heartbeat(ssh)

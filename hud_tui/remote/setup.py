@@ -20,6 +20,7 @@ from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.remote.engines import Engine, find_engine
 from hud_tui.remote.facts import read_number
 from hud_tui.remote.jobs import PIECE, new_job, poll_job, read_poll, start_job, written
+from hud_tui.remote.lease import READ, Use, client_id, read_use, renew
 from hud_tui.remote.machines import LOG, Machine, Machines
 from hud_tui.remote.ssh import (
     MOST_BYTES,
@@ -340,7 +341,8 @@ class Setup:
         """Each step, and whether it is done already; nothing is changed.
 
         Raises:
-            HudUsage: The disk has no room for what is to be installed.
+            HudUsage: The disk has no room for what is to be installed, or somebody else uses the
+                folder with another model.
         """
         steps = steps_of(self.machine, self.engine, self._package)
         checks = [f"if ( {one.check or 'false'}\n) >/dev/null 2>&1; then echo y; else echo n; fi"
@@ -350,7 +352,18 @@ class Setup:
             raise HudMalformed(f"{self.machine.address}: its shell answers otherwise than POSIX's")
         planned = [(step, answer == "y") for step, answer in zip(steps, answers, strict=True)]
         self._check_disk({step.name for step, there in planned if not there})
+        await self._check_model()
         return planned
+
+    async def _check_model(self) -> None:
+        """Raises HudUsage: the folder there serves another model to somebody else."""
+        script = 'sed -n "s/^MODEL=//p" "$R/names" 2>/dev/null | head -n 1'
+        serves = (await self._direct(script)).strip()
+        if serves in ("", quote(self.machine.model)):
+            return
+        if others := (await self.use()).others:
+            what = f"{self.machine.root} on {self.machine.name} serves {one_line(serves, 100)}"
+            raise HudUsage(f"{what}, and is used by {'; '.join(others[:5])}", "choose a --name")
 
     def _check_disk(self, missing: Set[str]) -> None:
         free, model = self.machine.facts.free_bytes, self.machine.model
@@ -364,13 +377,27 @@ class Setup:
                 "free some, or choose a folder on another disk: --root /DISK/hud-tui",
             )
 
-    async def undo(self) -> None:
-        """Stop the server there, and remove everything that was put there."""
+    async def use(self) -> Use:
+        """Who else uses the machine, and what `undo` removes."""
+        return read_use(await self._direct(READ, timeout_s=300), self._client())
+
+    async def undo(self, force: bool = False) -> None:
+        """Stop the server there, and remove everything that was put there; `force`: also if
+        somebody else uses it.
+
+        Raises:
+            MachineInUse: Somebody else does; nothing was done.
+        """
         self._at = StepReport("undo", "check")
+        if not force:
+            (await self.use()).check(self.machine.name)
         self._report_step("do", "stop the server")
         await self._direct(STOP, timeout_s=90)
         await self._direct(_REMOVE, timeout_s=600)
         self._report_step("undone", f"removed {self.machine.root}")
+
+    def _client(self) -> str:
+        return client_id(self._machines.folder)
 
     async def start(self) -> str:
         """Start the server there if it does not run; returns what was done."""
@@ -389,10 +416,12 @@ class Setup:
             raise HudMalformed(one_line(what, 300), fix)
         return int(text)
 
-    async def pulse(self) -> dict[str, Any]:
-        """Whether the server runs, where, and when it was last called (Unix seconds)."""
+    async def pulse(self, using: bool = False) -> dict[str, Any]:
+        """Whether the server runs, where, and when it was last called (Unix seconds). `using`:
+        whether this client uses it, which renews its lease."""
+        script = renew(self._client()) + _PULSE if using else _PULSE
         found = dict(
-            line.partition("=")[::2] for line in (await self._direct(_PULSE)).splitlines() if line
+            line.partition("=")[::2] for line in (await self._direct(script)).splitlines() if line
         )
         numbers = {name: read_number(text) for name, text in found.items()}
         return {
@@ -445,6 +474,7 @@ class Setup:
             files["secrets"] = "\n".join(lines)
         files["key"] = self._machines.key(self.machine.name, KEYS[self.engine.speaks])
         script = "umask 077\n" + "".join(map(written, files, files.values()))
+        script += renew(self._client())
         if self.engine.speaks == "hud":
             script += '[ -f "$R/state/service.key" ] || cp "$R/key" "$R/state/service.key"\n'
         await self._direct(script)

@@ -1,0 +1,148 @@
+"""Who uses a machine: a file there for each client, renewed for as long as it uses the machine.
+
+A client is a state directory. ``leases/ID`` holds its user and host; its date, by the machine's own
+clock, is when it was last renewed: by a set-up, and by the process that keeps the tunnel.
+"""
+
+import getpass
+import re
+import secrets
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hud_tui.errors import HudUsage
+from hud_tui.remote.facts import read_number
+from hud_tui.remote.ssh import quote
+from hud_tui.rl.text import age, counted, one_line, size
+from hud_tui.storage import change_atomic, read_regular
+
+FRESH_S = 24 * 3600
+"""Seconds for which a lease keeps others from removing what is on the machine."""
+CALLED_S = 600
+"""Seconds since the server's last call in which somebody counts as training."""
+MOST = 100
+"""Most leases that are read."""
+OWNER = "owner"
+"""File in the folder of the machines with the id of this client."""
+_ID = re.compile(r"[0-9a-f]{16}")
+READ = f"""\
+date_of() {{ stat -c %Y "$1" 2>/dev/null || stat -f %m "$1" 2>/dev/null; }}
+echo "now=$(date +%s)"
+for file in "$R/used" "$R"/state/service.db-wal; do
+  [ -f "$file" ] && echo "used=$(date_of "$file")"
+done
+for file in $(ls "$R/leases" 2>/dev/null | head -n {MOST}); do
+  [ -f "$R/leases/$file" ] &&
+    echo "lease=$file $(date_of "$R/leases/$file") $(head -n 1 "$R/leases/$file" | head -c 200)"
+done
+[ -d "$R" ] || exit 0
+alive "$R/loop" && echo "running=yes"
+count=$(find "$R/state/checkpoints" -name '*.tar.gz' 2>/dev/null | wc -l); echo "saved=$count"
+for name in state hf env src uv; do
+  [ -d "$R/$name" ] && echo "$name=$(du -sk "$R/$name" 2>/dev/null | cut -f 1)"
+done
+:
+"""
+"""A script that prints the leases, when the server was last called, and what is there."""
+PARTS = {
+    "state": "models and checkpoints",
+    "hf": "fetched weights",
+    "env": "its Python environment",
+    "src": "the engine's source",
+    "uv": "uv's packages",
+}
+
+
+class MachineInUse(HudUsage):
+    """Somebody else uses the machine; nothing was done."""
+
+    kind = "in_use"
+
+
+@dataclass(frozen=True)
+class Use:
+    """Who uses a machine, and what would go with it."""
+
+    others: tuple[str, ...] = ()
+    """Each other client with a fresh lease, and its age, e.g. ``ann@desk, 2 m ago``."""
+    called: str = ""
+    """When somebody who has no lease called the server, e.g. ``20 s ago``; empty if nobody did
+    within CALLED_S."""
+    goes: tuple[str, ...] = ()
+    """What is removed with it, e.g. ``fetched weights, 8.1 GB``."""
+
+    def check(self, name: str) -> None:
+        """Raises MachineInUse: somebody else uses the machine."""
+        if self.others:
+            what = f"{name} is used by {'; '.join(self.others[:5])}"
+        elif self.called:
+            what = f"somebody else trains on {name}: its server was called {self.called}"
+        else:
+            return
+        goes = f": with {', '.join(self.goes)}" if self.goes else ""
+        fix = f"hud-tui remote remove {name} --force removes it all the same{goes}"
+        raise MachineInUse(what, f"{fix}; --forget only forgets it here")
+
+
+def client_id(folder: Path) -> str:
+    """The id of this client, made on first use. `folder`: that of the machines."""
+    file = folder / OWNER
+
+    def kept() -> str | None:
+        with suppress(OSError):
+            text = read_regular(file, 100).decode("ascii", "replace")
+            if _ID.fullmatch(text):
+                return None
+        return secrets.token_hex(8)
+
+    change_atomic(file, kept)
+    return read_regular(file, 100).decode("ascii")
+
+
+def renew(client: str) -> str:
+    """A script that renews a client's lease; it never fails."""
+    user = "somebody"
+    with suppress(OSError, KeyError):
+        user = getpass.getuser()
+    who = quote(one_line(f"{user}@{socket.gethostname()}", 100))
+    file = f'"$R/leases/{client}"'
+    return (
+        f'{{ [ -d "$R" ] && mkdir -p "$R/leases" && echo {who} > {file}.part &&'
+        f" mv {file}.part {file}; }} 2>/dev/null || :\n"
+    )
+
+
+def read_use(text: str, client: str) -> Use:
+    """What `READ` printed, as this client sees it; lines that make no sense are ignored."""
+    pairs = [line.partition("=")[::2] for line in text.splitlines()]
+    found = dict(pairs)
+    now = read_number(found.get("now")) or 0
+    leases = [lease for key, value in pairs if key == "lease" for lease in _lease(value)]
+    mine = next((now - date for id_, date, _ in leases if id_ == client), FRESH_S)
+    others = [
+        f"{one_line(who, 100) or id_}, {age(date, now)} ago"
+        for id_, date, who in leases
+        if id_ != client and now - date < FRESH_S
+    ]
+    used = max((read_number(value) or 0 for key, value in pairs if key == "used"), default=0)
+    called = used and now - used < CALLED_S <= mine
+    goes = ["its service, which runs"] if found.get("running") == "yes" else []
+    saved = read_number(found.get("saved")) or 0
+    for name, about in PARTS.items():
+        kb = read_number(found.get(name))
+        if kb is not None:
+            more = f" ({counted(saved, 'checkpoint')})" if name == "state" and saved else ""
+            goes.append(f"{about}{more}, {size(kb * 1024)}")
+    ago = f"{age(used, now)} ago" if called else ""
+    return Use(tuple(others), ago, tuple(goes))
+
+
+def _lease(value: str) -> list[tuple[str, int, str]]:
+    """Id, date and owner of a lease; none if it makes no sense."""
+    words = value.split(maxsplit=2)
+    date = read_number(words[1]) if len(words) > 1 else None
+    if date is None or not _ID.fullmatch(words[0]):
+        return []
+    return [(words[0], date, words[2] if len(words) > 2 else "")]
