@@ -1,14 +1,16 @@
 """Write a tiny Qwen3, with a byte-level tokenizer, into a folder.
 
-usage: make_model.py FOLDER [STEPS]      (needs torch and transformers; downloads nothing)
+usage: make_model.py FOLDER [STEPS | 0.6B]      (needs torch and transformers; downloads nothing)
 
-Its weights are random; STEPS of supervised learning (650: a minute of one processor) teach it so
-much of the taskset `text` that reinforcement learning has rewards to begin with.
+With 0.6B it has the sizes of Qwen3-0.6B, and a vocabulary of which it says letters, digits and the
+end alone. Its weights are random; STEPS of supervised learning (650: a minute of one processor)
+teach it so much of the taskset `text` that reinforcement learning has rewards to begin with.
 """
 
 import random
 import string
 import sys
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -26,10 +28,13 @@ TEMPLATE_START, TEMPLATE_END = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>as
 """What the template makes of one user's message."""
 
 
-def write_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """One token a byte, and three special ones."""
+def write_tokenizer(folder: Path, size: int = 0) -> PreTrainedTokenizerFast:
+    """One token a byte, and three special ones; then words that no text is encoded to, up to
+    `size` tokens."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {letter: number for number, letter in enumerate([*letters, *SPECIAL])}
+    words = map("".join, product(string.ascii_lowercase, repeat=4))
+    vocabulary |= {word: n for n, word in zip(range(len(vocabulary), size), words, strict=False)}
     bytes_only = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=False))
     bytes_only.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     bytes_only.decoder = decoders.ByteLevel()
@@ -106,9 +111,49 @@ def write_model(folder: Path, tokenizer: PreTrainedTokenizerFast, steps: int) ->
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def write_06b(folder: Path, tokenizer: PreTrainedTokenizerFast) -> int:
+    """Qwen3-0.6B's sizes, with an output layer of its own; how many parameters that is.
+
+    Each embedding has the same large first value, which the residual stream carries to the end.
+    There the output layer's first column weighs it: down for what is not to be said.
+    """
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=4096,
+        tie_word_embeddings=False,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    config.dtype = "bfloat16"
+    model = Qwen3ForCausalLM(config)
+    said = tokenizer.convert_tokens_to_ids([*string.ascii_lowercase, *string.digits])
+    with torch.no_grad():
+        model.model.embed_tokens.weight[:, 0] = 1.0
+        model.lm_head.weight[:, 0] = -1.0
+        model.lm_head.weight[said, 0] = 0.0
+        model.lm_head.weight[tokenizer.eos_token_id, 0] = 0.1
+    model.to(torch.bfloat16).save_pretrained(folder)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+VOCABULARY = 151_936
+"""Tokens of Qwen3."""
+
+
 if __name__ == "__main__":
     place = Path(sys.argv[1])
     place.mkdir(parents=True, exist_ok=True)
-    made = write_tokenizer(place)
-    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    print(place, write_model(place, made, steps), "parameters")
+    if sys.argv[2:] == ["0.6B"]:
+        print(place, write_06b(place, write_tokenizer(place, VOCABULARY)), "parameters")
+    else:
+        made = write_tokenizer(place)
+        steps = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+        print(place, write_model(place, made, steps), "parameters")
