@@ -17,14 +17,14 @@ try:
     from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
     from packaging.utils import canonicalize_name, parse_wheel_filename
 except ImportError:
-    from pip._vendor.packaging.requirements import Requirement  # type: ignore[no-redef,assignment]
-    from pip._vendor.packaging.tags import (  # type: ignore[no-redef,assignment]
+    from pip._vendor.packaging.requirements import Requirement
+    from pip._vendor.packaging.tags import (
         Tag,
         compatible_tags,
         cpython_tags,
         sys_tags,
     )
-    from pip._vendor.packaging.utils import (  # type: ignore[no-redef,assignment]
+    from pip._vendor.packaging.utils import (
         canonicalize_name,
         parse_wheel_filename,
     )
