@@ -29,8 +29,12 @@ except ImportError:
         parse_wheel_filename,
     )
 
-LARGE = ("jax", "jaxlib", "torch", "numpy", "scipy", "triton", "tensorstore", "transformers")
-"""Packages that the machine has to bring."""
+LARGE = (
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "torch", "triton"),
+    *("numpy", "scipy", "transformers", "tokenizers", "huggingface-hub", "hf-xet", "safetensors"),
+    *("pillow", "regex", "protobuf"),
+)
+"""Packages that the machine has to bring: JAX, torch, and what they are used with."""
 ANY = "any"
 CUDA = ("nvidia-", "cuda-", "jax-cuda", "cupy")
 MOST_MB = 60
@@ -198,6 +202,7 @@ def fetch(roots: Iterable[str], folder: Path, python: str, there: Iterable[str] 
 def install(python: Path, wheels: Iterable[Path]) -> None:
     """Install wheels, and nothing else, into an environment."""
     files = [str(wheel) for wheel in wheels]
-    command = [str(python), "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q"]
+    command += ["--no-index", "--no-deps", "--no-compile", "--ignore-requires-python"]
     if files:
-        subprocess.run([*command, "--ignore-requires-python", *files], check=True)
+        subprocess.run([*command, *files], check=True)
