@@ -259,7 +259,7 @@ class Proof:
         early, late = tree[self.size.steps // 2 - 1]["id"], tree[-1]["id"]
         model = self._model("proof")["id"]
         traces = self._ask("GET", f"/v2/models/{model}/checkpoints/{late}/traces")[:16]
-        inputs = [one["id"] for one in traces]
+        inputs = [one["trace_id"] for one in traces]
         logprobs = {}
         for name, id_ in (("early", early), ("late", late), ("again", early), ("last", late)):
             self.program.data("head", "proof", "--set", id_, "-y")
