@@ -477,7 +477,7 @@ GPUS = Facts(
 )
 HOST = Machine(
     "gpubox", Address("gpubox"), "skyrl-ray", "Qwen/Qwen3-4B", root="/r", local_port=4711,
-    facts=GPUS, done=("server", "health"),
+    facts=GPUS, done=("server", "health", "tokenizer"),
 )  # fmt: skip
 """Set up, and in use."""
 POD = Rental("hud-a100-1", "pod1", "1×A100", price_hr=1.5, hours=4, at=NOW - 7200)
