@@ -114,8 +114,9 @@ def write_model(folder: Path, tokenizer: PreTrainedTokenizerFast, steps: int) ->
 def write_06b(folder: Path, tokenizer: PreTrainedTokenizerFast) -> int:
     """Qwen3-0.6B's sizes, with an output layer of its own; how many parameters that is.
 
-    Each embedding has the same large first value, which the residual stream carries to the end.
-    There the output layer's first column weighs it: down for what is not to be said.
+    Each embedding has the same large first value, which the residual stream carries to the end, as
+    the layers add little to it. There the output layer's first column weighs it: down for what is
+    not to be said.
     """
     torch.manual_seed(0)
     config = Qwen3Config(
@@ -136,8 +137,11 @@ def write_06b(folder: Path, tokenizer: PreTrainedTokenizerFast) -> int:
     model = Qwen3ForCausalLM(config)
     said = tokenizer.convert_tokens_to_ids([*string.ascii_lowercase, *string.digits])
     with torch.no_grad():
-        model.model.embed_tokens.weight[:, 0] = 1.0
-        model.lm_head.weight[:, 0] = -1.0
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight *= 0.05
+            layer.mlp.down_proj.weight *= 0.05
+        model.model.embed_tokens.weight[:, 0] = 3.0
+        model.lm_head.weight[:, 0] = -2.0
         model.lm_head.weight[said, 0] = 0.0
         model.lm_head.weight[tokenizer.eos_token_id, 0] = 0.1
     model.to(torch.bfloat16).save_pretrained(folder)
