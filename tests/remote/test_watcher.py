@@ -139,8 +139,8 @@ async def test_cron_starts_it_again_after_a_kill(far: Far, ssh: Ssh) -> None:
     command = line.removeprefix("* * * * * ")
     await ssh.check(command, timeout_s=10)  # one that lives: it ends at once
     await killed(far, ssh)
-    await ssh.check(f"{command} &")
     owner = (files(far) / "owner").read_text()
+    await ssh.check(f"{command} &")
     await until(lambda: (files(far) / "owner").read_text() != owner)
     await until(lambda: age_s(far) < watcher.MISSED)
 

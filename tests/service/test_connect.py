@@ -569,7 +569,7 @@ async def test_another_address_is_warned_of(tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGTERM)
         _, errors = await process.communicate()
-    assert ready["url"].startswith("http://0.0.0.0:")
+    assert ready["url"].startswith("http://127.0.0.1:"), "what a client of this machine can open"
     assert b"can be reached from other machines" in errors
 
 

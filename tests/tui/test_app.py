@@ -281,11 +281,12 @@ async def test_a_notice_leaves_sooner_where_it_covers_the_rows(served: Served) -
         for lines, seconds in ((24, [5.0, 7.0]), (40, [15.0, 10.0])):
             await app.pilot.resize_terminal(80, lines)
             await app.until(lambda lines=lines: app.app.size.height == lines)
-            app.app.clear_notifications()
-            app.app.notify("a long one", timeout=15)
-            app.app.notify("a failure", severity="error", timeout=10)
-            await app.until(lambda: len(app.notices) == 2)
-            assert [one.timeout for one in app.app._notifications] == seconds
+            for severity, asked_s, given_s in zip(
+                ("information", "error"), (15, 10), seconds, strict=True
+            ):
+                app.app.notify(said := f"{severity} on {lines}", severity=severity, timeout=asked_s)
+                await app.until(lambda said=said: app.notices == [said])
+                assert [one.timeout for one in app.app._notifications] == [given_s]
 
 
 async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Served) -> None:

@@ -112,7 +112,7 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
                 lambda: (
                     "tinker @ gpubox · 2×H100" in app.said("TopLine")
                     and "⚠ broken " in app.said("TopLine")
-                    and " at $1.50/h" in app.said("TopLine")
+                    and " $1.50/h to " in app.said("TopLine")
                 )
             )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hud_tui import __version__, build
 from hud_tui.service_file import ServiceReady, register
 from hud_tui.settings import Paths
 from tests.conftest import Served, until
@@ -50,7 +51,7 @@ async def app(served: Served, tmp_path: Path) -> AsyncIterator[TypedApp]:
         await grown(http, NAME, 3)
     ready = ServiceReady(
         url=served.url, api_key=served.api_key, telemetry_url=served.url, pid=os.getpid(),
-        data_dir=str(tmp_path / "data"),
+        data_dir=str(tmp_path / "data"), version=__version__, build=build.digest(),
     )  # fmt: skip
     paths = Paths(tmp_path, tmp_path / "state", tmp_path / "data")
     for file in (paths.service_file, paths.serving_file):

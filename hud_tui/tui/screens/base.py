@@ -215,6 +215,8 @@ def _ago(seconds: float) -> str:
     return f"{whole} s"
 
 
+ROOMY = 100
+"""Cells from which the top line says a warning in full."""
 BAR = 16
 """Cells of the progress bar."""
 OWN_STATUS = frozenset({"live"})
@@ -310,9 +312,10 @@ Part = tuple[int, Content]
 def _aside(aside: Aside, width: int) -> list[Part]:
     """The machine that is used, and what costs money, which stays where there is any room; a
     click goes to the machines."""
+    warning = aside.warning if width >= ROOMY else aside.brief or aside.warning
     parts = [
         (9, Content.styled(one_line(aside.place, 60), "$text-muted")),
-        (1 if width >= 60 else 2, Content.styled(one_line(aside.warning, 80), "bold $warning")),
+        (1 if width >= 60 else 2, Content.styled(one_line(warning, 80), "bold $warning")),
         (2, Content.styled(aside.guard, "$warning")),
     ]
     return [(rank, clicked(text, "app.machines")) for rank, text in parts if text.plain]
@@ -474,7 +477,9 @@ class Aside:
     place: str = ""
     """Latency, GPU use and memory, disk."""
     warning: str = ""
-    """A broken tunnel, or what is rented."""
+    """A broken tunnel, and what is rented."""
+    brief: str = ""
+    """The warning where a line is narrow; empty: it is short enough."""
     guard: str = ""
     """When who ends what is rented last spoke."""
 

@@ -313,7 +313,9 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
         since = age(line.get("since"), now) if line.get("since") else "now"
         warning = f"⚠ {one_line(line.get('state') or 'no tunnel', 20)} {since}"
         text = " · ".join(filter(None, (one_line(warning, 60), costs)))
-        return Aside(machine, warning=text, guard=guard)
+        rate = costs.partition(" at ")[2]
+        brief = " · ".join(filter(None, (one_line(warning, 60), rate)))
+        return Aside(machine, warning=text, brief=brief, guard=guard)
     took, pulse = line.get("latency_s"), line.get("pulse") or {}
     parts = [f"{took * 1000:.0f} ms"] if isinstance(took, int | float) else []
     parts += [one for one in (gpu_use(pulse),) if one]
