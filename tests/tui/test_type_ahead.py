@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from hud_tui import __version__, build
-from hud_tui.service_file import ServiceReady, register
+from hud_tui.processes import holding
+from hud_tui.service_file import LOCK, ServiceReady, register
 from hud_tui.settings import Paths
 from tests.conftest import Served, until
 from tests.tui.cockpit import grown
@@ -57,14 +58,15 @@ async def app(served: Served, tmp_path: Path) -> AsyncIterator[TypedApp]:
     for file in (paths.service_file, paths.serving_file):
         file.parent.mkdir(mode=0o700, exist_ok=True)
         register(file, ready)
-    async with typed_app(["--local", "models"], tmp_path) as app:
-        await app.until(lambda at: at.screen == "ModelsScreen")
-        app.type(b"4")
-        await until(lambda: b"3 checkpoints" in app.drawn)  # before, nothing is under the cursor
-        app.type(b"1")
-        await app.until(lambda at: at.screen == "ModelsScreen")
-        app.reports.clear()
-        yield app
+    with holding(paths.data / LOCK):  # as the process of a service does
+        async with typed_app(["--local", "models"], tmp_path) as app:
+            await app.until(lambda at: at.screen == "ModelsScreen")
+            app.type(b"4")
+            await until(lambda: b"3 checkpoints" in app.drawn)  # only then is it under the cursor
+            app.type(b"1")
+            await app.until(lambda at: at.screen == "ModelsScreen")
+            app.reports.clear()
+            yield app
 
 
 async def models(app: TypedApp) -> None:
