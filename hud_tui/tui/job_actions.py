@@ -51,6 +51,7 @@ from hud_tui.rollouts.evaluate import (
     with_own_tasks,
 )
 from hud_tui.rollouts.run_files import Order
+from hud_tui.tui.keys import OPENS
 from hud_tui.tui.screens.base import WritePolicy, duration
 from hud_tui.tui.screens.dialogs import (
     ChoiceDialog,
@@ -84,14 +85,22 @@ async def ask_fork(
     """Ask for a name that no model of the service has, and fork at `start`, or at the head of the
     source; the dialog shows the errors of the service. Returns None if the user cancelled."""
     forked: list[Model] = []
-    point = StartingPoint.at(start, source)
-    try:
-        models = await session.client.models()
-        if start is None:
-            point = await read_start(session.client, source)
-    except HudError as error:
-        show_error(app, error)
+
+    async def read() -> tuple[Sequence[Model], StartingPoint] | None:
+        try:
+            models = await session.client.models()
+            if start is not None:
+                return models, StartingPoint.at(start, source)
+            return models, await read_start(session.client, source)
+        except HudError as error:
+            show_error(app, error)
+            return None
+
+    # What is typed while it reads is for the field of the dialog.
+    about = await app.run_worker(read(), group=OPENS).wait()
+    if about is None:
         return None
+    models, point = about
 
     async def accept(text: str) -> str:
         try:
