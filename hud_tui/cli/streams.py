@@ -81,7 +81,7 @@ class Results:
         """`stream`: None if the descriptor is closed."""
         self._stream = stream
         self.interrupted = False
-        """Whether SIGINT ended a write: the reader has no room, so nothing more is written."""
+        """Whether SIGINT ended a write, and the reader has no room: nothing more is written."""
         self.unprinted: list[str] = []
         """Changes that no printed result tells of yet, in a few words each."""
         self._has_written = False
@@ -126,7 +126,8 @@ class Results:
             with _interruptible(stream):
                 yield
         except KeyboardInterrupt:
-            self.interrupted, self._has_written = True, False
+            if not _has_room(stream):  # else what is left is written at the end
+                self.interrupted, self._has_written = True, False
             raise
 
     def isatty(self) -> bool:

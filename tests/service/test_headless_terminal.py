@@ -19,7 +19,14 @@ import pytest
 
 from hud_tui.cli.main import main, needs_no_app
 from hud_tui.cli.parser import COMMANDS, build_parser
-from hud_tui.cli.streams import INTERRUPTED, NOT_PRINTED, READER_LEFT, StdoutFailed, streams
+from hud_tui.cli.streams import (
+    INTERRUPTED,
+    NOT_PRINTED,
+    READER_LEFT,
+    StdoutFailed,
+    changed,
+    streams,
+)
 from hud_tui.client.client import HudClient
 from hud_tui.rl.run import is_active
 from hud_tui.wire import Model
@@ -367,30 +374,57 @@ def unwritable(closed: str) -> Iterator[IO[str] | None]:
         stream.close()
 
 
-class Interrupting(io.StringIO):
-    """A stream that Ctrl+C reaches in the middle of a write."""
+class Interrupting(io.TextIOWrapper):
+    """A stream that Ctrl+C reaches once: in a write that waits for a reader, or right after one."""
 
-    def write(self, text: str) -> int:
-        signal.raise_signal(signal.SIGINT)
-        return super().write(text)
+    interrupted = False
+
+    def flush(self) -> None:
+        waits = not select([], [self], [], 0)[1]
+        if not waits:
+            super().flush()
+        if not self.interrupted:
+            self.interrupted = True
+            signal.raise_signal(signal.SIGINT)
+
+
+async def changing() -> None:
+    changed("forked m")
+    print("a document", flush=True)
 
 
 def test_one_interrupt_ends_a_write_that_waits_for_its_reader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def printing() -> None:
-        print("a document", flush=True)
-
-    stdout = Interrupting()
-    monkeypatch.setattr(sys, "stdout", stdout)
+    reader, writer = filled_pipe()
     before = signal.getsignal(signal.SIGINT)
+    stdout = Interrupting(os.fdopen(writer, "wb"))
+    monkeypatch.setattr(sys, "stdout", stdout)
     with streams() as results:
         with pytest.raises(KeyboardInterrupt):
-            asyncio.run(printing())
-        assert not stdout.getvalue()
+            asyncio.run(changing())
         with pytest.raises(StdoutFailed):  # nothing more waits for that reader
             results.flush()
+        assert results.unprinted == ["forked m"]
     assert signal.getsignal(signal.SIGINT) == before
+    os.close(reader)
+    with suppress(OSError):  # what is left in its buffer
+        stdout.close()
+
+
+def test_an_interrupt_after_a_write_does_not_call_it_unprinted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe()
+    with Interrupting(os.fdopen(writer, "wb")) as stdout, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stdout)
+        with streams() as results:
+            with pytest.raises(KeyboardInterrupt):
+                asyncio.run(changing())
+            results.flush()
+            assert not results.unprinted
+    assert os.read(reader, 100) == b"a document\n"
+    os.close(reader)
 
 
 def test_what_was_cancelled_waits_for_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
