@@ -141,6 +141,12 @@ async def test_without_a_terminal_it_says_so_at_once(stream: str, tmp_path: Path
 
 
 WITHOUT_HANGUPS = ("sh", "-c", 'trap "" HUP; exec "$0" "$@"')
+WITH_HANGUPS = (
+    *(sys.executable, "-c"),
+    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL);"
+    "os.execvp(sys.argv[1], sys.argv[1:])",
+)
+"""Whoever starts the tests may ignore SIGHUP, as nohup does, which a process inherits."""
 
 
 @pytest.mark.parametrize(
@@ -150,7 +156,7 @@ async def test_without_its_terminal_it_ends_and_keeps_what_was_chosen(
     served: Served, tmp_path: Path, how: str, number: signal.Signals
 ) -> None:
     """A terminal that goes away without a signal, with SIGHUP ignored; and the two signals."""
-    through = WITHOUT_HANGUPS if how == "gone" else ()
+    through = WITHOUT_HANGUPS if how == "gone" else WITH_HANGUPS
     environ: dict[str, Any] = {**pointed_at(served.url, served.api_key)}
     async with typed_app(["models"], tmp_path, through=through, **environ) as app:
         await app.until(lambda report: report.screen == "ModelsScreen")
