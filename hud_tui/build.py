@@ -9,7 +9,7 @@ from pathlib import Path
 from hud_tui import __version__
 
 PACKAGE = Path(__file__).parent
-ENDINGS = (".py", ".tcss", ".safetensors", ".json")
+ENDINGS = (".py", ".safetensors", ".json")  # a service reads no styles
 
 
 def _files(folder: str) -> Iterator[os.DirEntry[str]]:

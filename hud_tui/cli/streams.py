@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from select import select
 from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any, TextIO
 
 NOT_PRINTED = 8
@@ -36,7 +37,8 @@ class StdoutFailed(Exception):
 def _interruptible(stream: TextIO) -> Iterator[None]:
     """Let one SIGINT end a write for which the reader has no room.
 
-    asyncio's handler cancels a task, which a write that blocks never returns to.
+    asyncio's handler cancels a task, which a write that blocks never returns to. Where there is
+    room, that handler is called: the write goes on, and the task ends as it does anywhere else.
 
     Raises:
         KeyboardInterrupt: SIGINT during the write; or before it, and the write would block.
@@ -45,7 +47,14 @@ def _interruptible(stream: TextIO) -> Iterator[None]:
     if not callable(before) or current_thread() is not main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _has_room(stream):
+            before(number, frame)
+        else:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         if _is_cancelled() and not _has_room(stream):
             raise KeyboardInterrupt

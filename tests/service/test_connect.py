@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import json
 import os
+import shutil
 import re
 import signal
 import socket
@@ -414,6 +415,21 @@ def test_a_build_is_its_files() -> None:
     assert not build.is_other(__version__, "not read", package, now)
     assert build.is_other(__version__, "not this", package, 0.0), "a file is newer than the service"
     assert not build.is_other(__version__, build.digest(), "/elsewhere", 0.0)
+
+
+def test_the_same_build_is_known_in_a_checkout_and_in_an_installed_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel has the styles in its package, a checkout beside it."""
+    here = build.digest()
+    installed = tmp_path / "hud_tui"
+    shutil.copytree(build.PACKAGE, installed, ignore=shutil.ignore_patterns("__pycache__"))
+    styles = installed / "styles"
+    shutil.copytree(Path(__file__).parents[2] / "styles", styles, dirs_exist_ok=True)
+    monkeypatch.setattr(build, "PACKAGE", installed)
+    assert build.digest.__wrapped__() == here
+    (installed / "wire.py").write_bytes(b"")
+    assert build.digest.__wrapped__() != here
 
 
 async def test_an_interrupt_while_following_exits_130_and_leaves_the_run(paths: Paths) -> None:

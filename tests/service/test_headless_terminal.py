@@ -427,6 +427,31 @@ def test_an_interrupt_after_a_write_does_not_call_it_unprinted(
     os.close(reader)
 
 
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_an_interrupt_after_a_write_cancels_what_writes(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It ends as it does anywhere else: with what it has to say of its end."""
+    ends: list[str] = []
+
+    async def writing() -> None:
+        try:
+            print("begun", file=getattr(sys, name), flush=True)
+            await asyncio.sleep(PATIENCE_S)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    reader, writer = os.pipe()
+    with Interrupting(os.fdopen(writer, "wb")) as stream, monkeypatch.context() as patched:
+        patched.setattr(sys, name, stream)
+        with streams(), pytest.raises(KeyboardInterrupt):
+            asyncio.run(writing())
+    assert ends == ["cancelled"]
+    assert os.read(reader, 100) == b"begun\n"
+    os.close(reader)
+
+
 def test_what_was_cancelled_waits_for_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     async def printing() -> None:
         signal.raise_signal(signal.SIGINT)
