@@ -4,8 +4,8 @@ import asyncio
 import fcntl
 import json
 import os
-import shutil
 import re
+import shutil
 import signal
 import socket
 import stat
