@@ -29,7 +29,7 @@ from hud_tui.errors import HudError, HudNoKey, HudUsage
 from hud_tui.local_service import RESTART
 from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
-from hud_tui.rl.progress import retention_text
+from hud_tui.rl.disk import retention_text
 from hud_tui.rl.text import counted, one_line, size
 from hud_tui.service_file import ServiceReady, is_serving, named
 from hud_tui.settings import Paths, Place, Settings, local_settings

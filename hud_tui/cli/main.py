@@ -15,7 +15,8 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
-from hud_tui.cli.parser import COMMANDS, Command, build_parser, parameters, swept
+from hud_tui.cli.commands import COMMANDS, Command, build_parser
+from hud_tui.cli.flags import parameters, swept
 from hud_tui.cli.streams import (
     INTERRUPTED,
     StdoutFailed,

@@ -18,7 +18,8 @@ from typing import Any, TextIO
 
 from pydantic import BaseModel, ValidationError
 
-from hud_tui.cli.parser import COMMANDS, flag
+from hud_tui.cli.commands import COMMANDS
+from hud_tui.cli.parser import flag
 from hud_tui.cli.streams import StdoutFailed
 from hud_tui.client.client import HudClient
 from hud_tui.config import config_dir, read_config

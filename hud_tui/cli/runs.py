@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import Change, TaskSource
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
+from hud_tui.cli.flags import parameters, swept
 from hud_tui.cli.output import (
     ask,
     bad_value,
@@ -27,7 +28,6 @@ from hud_tui.cli.output import (
     show,
     thresholds,
 )
-from hud_tui.cli.parser import parameters, swept
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, emit_event, print_event
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
@@ -47,16 +47,11 @@ from hud_tui.client.submit import (
 )
 from hud_tui.errors import HudAmbiguous, HudError, HudPreflightFailed, HudUsage
 from hud_tui.rl.checkpoint_tree import own_models
+from hud_tui.rl.cost import evaluation_facts
+from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.names import find_model, setting_label
-from hud_tui.rl.progress import (
-    DEFAULT,
-    check_room,
-    completed,
-    defaults,
-    evaluation_facts,
-    where_stored,
-)
 from hud_tui.rl.runs import RunRow
+from hud_tui.rl.settings import DEFAULT, completed, defaults
 from hud_tui.rl.sweep import (
     AT_ONCE,
     MOST_AT_ONCE,

@@ -13,8 +13,8 @@ from typing import Any
 
 from hud_tui.audit_log import Change
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
+from hud_tui.cli.flags import parameters
 from hud_tui.cli.output import confirm, emit, print_notice, require_consent, thresholds
-from hud_tui.cli.parser import parameters
 from hud_tui.cli.runs import checked_parameters, choose_model, print_finding
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, result_at, result_text
 from hud_tui.client.client import HudClient
@@ -23,7 +23,7 @@ from hud_tui.client.starting import read_start
 from hud_tui.client.submit import Submission
 from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.progress import check_room
+from hud_tui.rl.disk import check_room
 from hud_tui.rl.run import SUCCEEDED, has_ended, reason
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.text import counted, one_line

@@ -25,8 +25,8 @@ from hud_tui.errors import (
 )
 from hud_tui.legacy.dataset import from_rows, parquet_files, read_parquet
 from hud_tui.legacy.lock_file import Completion, find_lock, lock_findings
+from hud_tui.rl.disk import check_room
 from hud_tui.rl.names import close_names
-from hud_tui.rl.progress import check_room
 from hud_tui.rl.run import ENDED
 from hud_tui.rl.tasks.checks import (
     Finding,

@@ -16,18 +16,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.cost import RunSize, evaluation_facts, run_size
+from hud_tui.rl.disk import where_stored
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import setting_label, short_label
-from hud_tui.rl.progress import (
-    RunSize,
-    Value,
-    evaluation_facts,
-    run_size,
-    where_stored,
-    write,
-)
 from hud_tui.rl.run import SUCCEEDED, has_ended
 from hud_tui.rl.runs import COLUMNS, PARAMETER, Column, RunRow, column, value_text
+from hud_tui.rl.settings import Value, write
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.wire import Model

@@ -24,7 +24,6 @@ from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT, free_name, label, name_problem, slug_of
 from hud_tui.rl.evaluation import last_requested, rollout_seconds, size, weights_name
 from hud_tui.rl.head import name
-from hud_tui.rl.progress import UNBOUNDED, NumberField
 from hud_tui.rl.run import (
     SUCCEEDED,
     Run,
@@ -37,6 +36,7 @@ from hud_tui.rl.run import (
     job_title,
     reason,
 )
+from hud_tui.rl.settings import UNBOUNDED, NumberField
 from hud_tui.rl.sweep import Member, Sweep
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced

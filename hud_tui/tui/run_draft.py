@@ -20,25 +20,14 @@ from hud_tui.client.preflight import place_of
 from hud_tui.client.starting import StartingPoint
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
+from hud_tui.rl.cost import Cost, cost, evaluation_facts, run_size
+from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.groups import histogram
 from hud_tui.rl.names import setting_label
-from hud_tui.rl.progress import (
-    UPDATE_DEFAULTS,
-    Cost,
-    Value,
-    check_room,
-    comparable_step_seconds,
-    cost,
-    evaluation_facts,
-    max_tokens,
-    parameters,
-    run_size,
-    settings,
-    where_stored,
-    write,
-)
+from hud_tui.rl.progress import comparable_step_seconds
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
+from hud_tui.rl.settings import UPDATE_DEFAULTS, Value, max_tokens, parameters, settings, write
 from hud_tui.rl.sweep import (
     Sweep,
     SweepSize,

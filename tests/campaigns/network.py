@@ -24,9 +24,9 @@ from unittest.mock import patch
 
 import httpx
 
+from hud_tui.cli.commands import COMMANDS, build_parser
 from hud_tui.cli.connect import run_connected
 from hud_tui.cli.output import emit_error
-from hud_tui.cli.parser import COMMANDS, build_parser
 from hud_tui.client import TrainingClient
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError, HudUnclear

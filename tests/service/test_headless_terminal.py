@@ -17,8 +17,8 @@ from typing import IO
 
 import pytest
 
+from hud_tui.cli.commands import COMMANDS, build_parser
 from hud_tui.cli.main import main, needs_no_app
-from hud_tui.cli.parser import COMMANDS, build_parser
 from hud_tui.cli.streams import (
     INTERRUPTED,
     NOT_PRINTED,

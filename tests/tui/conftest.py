@@ -21,7 +21,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
-from hud_tui.cli.parser import COMMANDS
+from hud_tui.cli.commands import COMMANDS
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.run import Run

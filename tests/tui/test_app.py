@@ -8,7 +8,7 @@ import sys
 import pytest
 from textual.widgets import Input
 
-from hud_tui.cli.parser import COMMANDS
+from hud_tui.cli.commands import COMMANDS
 from hud_tui.errors import HudUnreachable
 from hud_tui.events import JobChanged
 from hud_tui.rl.checkpoint_tree import own_models

@@ -18,7 +18,7 @@ from hud_tui.audit_log import (
     document,
     sent_to,
 )
-from hud_tui.cli.parser import build_parser
+from hud_tui.cli.commands import build_parser
 
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 VERBS = ("set head", "fork", "pin", "unpin", "cancel", "resume", "submit", "upload", "rollout")

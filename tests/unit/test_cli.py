@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from hud_tui.cli.commands import COMMANDS, build_parser
 from hud_tui.cli.main import main, needs_no_app, start_of
-from hud_tui.cli.parser import COMMANDS, build_parser, likely_command
+from hud_tui.cli.parser import likely_command
 from hud_tui.errors import HudUsage
 from hud_tui.keys import VIEWS
 from hud_tui.settings import Start

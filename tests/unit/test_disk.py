@@ -2,7 +2,7 @@
 
 import pytest
 
-from hud_tui.rl.progress import check_room, disk_use, engine_place, where_stored
+from hud_tui.rl.disk import check_room, disk_use, engine_place, where_stored
 from hud_tui.rl.text import size
 from hud_tui.wire import Disk, EngineState, Model, TrainingDefaults
 

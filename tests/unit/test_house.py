@@ -137,4 +137,4 @@ print(*(name for name in sys.modules if name.partition(".")[0] == "hud_tui"))"""
     command = [sys.executable, "-c", code]
     environ = os.environ | pointed_at("http://127.0.0.1:9", "k")
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
-    assert len(done.stdout.split()) <= 45, done.stdout
+    assert len(done.stdout.split()) <= 48, done.stdout

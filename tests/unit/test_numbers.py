@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from hud_tui.audit_log import CommandLog
-from hud_tui.cli.parser import build_parser
+from hud_tui.cli.commands import build_parser
 from hud_tui.client.replay import read_file
 from hud_tui.config import CONFIG_NAME, read_config
 from hud_tui.errors import HudUsage
 from hud_tui.legacy.gym import read_gym
 from hud_tui.legacy.lock_file import read_lock
-from hud_tui.rl.progress import NUMBERS
 from hud_tui.rl.recording import first_line, to_line
+from hud_tui.rl.settings import NUMBERS
 from hud_tui.wire import Model
 
 PARSER = build_parser()

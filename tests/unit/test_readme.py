@@ -38,7 +38,7 @@ from hud_tui.tui.screens.notes import NotesScreen
 assert tuple(SCREENS) == VIEWS and SCREENS["notes"] == NotesScreen.__name__
 assert "9" in [action.keys for action in ACTIONS]""",
     "A headless command": """import hud_tui.cli.models
-from hud_tui.cli.parser import build_parser
+from hud_tui.cli.commands import build_parser
 assert build_parser().parse_args(["lineage", "arith-rl"]).model == "arith-rl"
 assert hud_tui.cli.models.lineage""",
     "A wire field": """import hud_tui.service.session, hud_tui.tui.widgets.checkpoint_details

@@ -5,11 +5,11 @@ from math import nextafter
 import pytest
 from pydantic import ValidationError
 
-from hud_tui.rl.progress import (
+from hud_tui.rl.cost import cost
+from hud_tui.rl.settings import (
     NUMBERS,
     UPDATE_NUMBERS,
     NumberField,
-    cost,
     defaults,
     max_tokens,
     parameters,

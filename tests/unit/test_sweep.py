@@ -3,7 +3,7 @@
 import pytest
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.progress import run_size
+from hud_tui.rl.cost import run_size
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import (
     Member,

@@ -27,11 +27,12 @@ from hud_tui.errors import HudError
 from hud_tui.keys import WRITES, Action, key
 from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.checkpoint_tree import label
+from hud_tui.rl.disk import engine_place
 from hud_tui.rl.export import Sheet, csv_pieces, json_pieces
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.own_numbers import Own
-from hud_tui.rl.progress import Liveness, State, engine_place, progress
+from hud_tui.rl.progress import Liveness, State, progress
 from hud_tui.rl.report import LocalFacts, allowed, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow

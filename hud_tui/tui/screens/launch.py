@@ -28,8 +28,8 @@ from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.submit import SweepFiles, plan_sweep, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
-from hud_tui.rl.progress import Value, form_values, parameters, without_field
 from hud_tui.rl.run import Run
+from hud_tui.rl.settings import Value, form_values, parameters, without_field
 from hud_tui.rl.sweep import AT_ONCE, SweepSize
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, check_parameters

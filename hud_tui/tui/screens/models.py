@@ -21,10 +21,10 @@ from textual.widgets import Input, Static
 from hud_tui.errors import HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import Kind, Tree, free_name, kind, label, origin, own_models
+from hud_tui.rl.disk import retention_text
 from hud_tui.rl.export import Sheet, models_sheet
 from hud_tui.rl.metrics import short
 from hud_tui.rl.own_numbers import NONE, Own
-from hud_tui.rl.progress import retention_text
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import COLUMNS as COLUMNS_OF_RUNS
 from hud_tui.rl.runs import RunRow

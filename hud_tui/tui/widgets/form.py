@@ -26,7 +26,7 @@ from textual.widgets import Button, Input, Static
 
 from hud_tui.keys import keyed
 from hud_tui.rl.names import setting_label
-from hud_tui.rl.progress import (
+from hud_tui.rl.settings import (
     EFFORTS,
     NO,
     NUMBERS,

@@ -1,0 +1,559 @@
+"""The command line: the commands and their flags, functions and views."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from hud_tui.cli.flags import OF_EVAL, add_flags, add_parameters, add_rollout_flags
+from hud_tui.cli.parser import (
+    Add,
+    Parser,
+    consent,
+    finite_number,
+    global_flags,
+    new_command,
+    whole_number,
+)
+
+# Commands on jobs and their traces.
+
+
+WHICH_JOB = "id or prefix of it; or a model, for its latest run"
+
+
+def _jobs(add: Add) -> None:
+    parser = add(
+        "list jobs, newest first; show, cancel or resume one",
+        "--headless jobs",
+        "--headless jobs JOB",
+        "--headless jobs JOB --cancel -y",
+    )
+    parser.add_argument("job", nargs="?", metavar="JOB", help=WHICH_JOB)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--cancel", action="store_true", help="cancel it between two rollouts")
+    which.add_argument("--resume", action="store_true", help="resume an interrupted run")
+    consent(parser, changes=lambda args: args.cancel or args.resume)
+
+
+def _traces(add: Add) -> None:
+    examples = ("--headless traces JOB", "--headless traces JOB --step 12")
+    parser = add("list rollouts of a job, by default the newest 1000", *examples)
+    parser.add_argument("job", metavar="JOB", help=WHICH_JOB)
+    parser.add_argument("--step", type=whole_number, metavar="N", help="of one step only")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--limit", type=whole_number, metavar="N", help="the newest N; 1000")
+    which.add_argument("--all", action="store_true", help="all, one document per page of 1000")
+
+
+# Commands on models and their checkpoints.
+
+
+def _of_model(
+    parser: Parser,
+    dest: str = "model",
+    metavar: str = "MODEL",
+    about: str | None = None,
+    required: bool = False,
+) -> None:
+    """MODEL as a positional argument, or as ``-m MODEL``, as in all commands about a model."""
+    which = parser.add_mutually_exclusive_group(required=required)
+    # without a default, so that a missing positional does not overwrite -m
+    which.add_argument(dest, nargs="?", metavar=metavar, default=argparse.SUPPRESS, help=about)
+    names = ("-m", "--model", "--model-id")
+    which.add_argument(*names, dest=dest, metavar=metavar, help="the same")
+
+
+def _status(add: Add) -> None:
+    about = "show service, model, head, job, last metrics and alarms"
+    parser = add(about, "--headless status", "--headless status arith-rl")
+    _of_model(parser, "ref", "MODEL|JOB", "default: the model of the newest run")
+    about = "everything that the service reports, as JSON; headless: with the tree"
+    parser.add_argument("-v", "--verbose", action="store_true", help=about)
+
+
+def _models(add: Add) -> None:
+    add("list the catalog", "--headless models")
+
+
+def _fork(add: Add) -> None:
+    example = "--headless --local fork tiny/arith-0.2M --name arith-rl -y"
+    parser = add("fork a model from another model's head, or from a checkpoint", example)
+    parser.add_argument("source", metavar="SOURCE", help="the model to start from")
+    parser.add_argument("--name", required=True, help="name of the new model")
+    about = "start here instead of at its head: by id or name (embedded service)"
+    parser.add_argument("--checkpoint", metavar="ID", help=about)
+    consent(parser)
+
+
+def _checkpoints(add: Add) -> None:
+    about = "list a model's checkpoints, oldest first"
+    parser = add(about, "--headless checkpoints arith-rl")
+    _of_model(parser, about="by name or id", required=True)
+
+
+def _head(add: Add) -> None:
+    parser = add(
+        "show the head (the served checkpoint), or move it",
+        "--headless head arith-rl",
+        "--headless head arith-rl --back 1 -y",
+        "--headless head arith-rl --set step-000012 -y",
+    )
+    _of_model(parser, about="by name or id", required=True)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--set", dest="checkpoint", metavar="ID", help="move it to this checkpoint")
+    which.add_argument("--back", type=whole_number, metavar="N", help="roll back N steps")
+    consent(parser, changes=lambda args: args.checkpoint is not None or args.back is not None)
+
+
+# Commands on files, without a service.
+
+
+SHEETS = ("metrics", "checkpoints", "evaluations", "groups", "alarms", "models", "jobs")
+"""Tables that can be exported."""
+
+
+def _doctor(add: Add) -> None:
+    parser = add(
+        "check settings, hosts and this machine, with a fix for each problem",
+        "doctor",
+        "doctor --local",
+        "--headless doctor --fail-on warning",
+    )
+    choices = ("warning", "failure")
+    parser.add_argument("--fail-on", choices=choices, default="failure", help="default: failure")
+
+
+def _keys(add: Add) -> None:
+    about = "list every key of the app, with its action's id for [keys] of the config file"
+    parser = add(about, "keys", "keys live", "--headless keys")
+    parser.add_argument("view", nargs="?", metavar="VIEW", help="of this view only, e.g. live")
+
+
+def _init(add: Add) -> None:
+    parser = add(
+        "write a hud-vf-gym configuration for an environment, or show one",
+        "init ./environments/text_2048",
+        "init hud.lock.yaml -o configs/mine.yaml --force",
+        "--headless --local init arith",
+        "init --show configs/mine.yaml",
+    )
+    about = "a directory with hud.lock.yaml, that file, or an environment of the service"
+    parser.add_argument("environment", nargs="?", metavar="ENV", help=about)
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: configs/NAME.yaml")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    parser.add_argument(
+        "--show", metavar="FILE", help="show this configuration; nothing in it is run"
+    )
+
+
+def _convert(add: Add) -> None:
+    parser = add(
+        "write tasks as a Hugging Face data set, and push it",
+        "convert tasks.json --name my-org/my-tasks",
+        "convert tasks.json --name my-org/my-tasks --private -y",
+        "--headless convert tasks.jsonl --name my-tasks --no-push -o data/my-tasks",
+    )
+    parser.add_argument(
+        "tasks", metavar="TASKS", help="a .json, .jsonl or .parquet, or a directory"
+    )
+    parser.add_argument("--name", required=True, metavar="ORG/NAME", help="name of the data set")
+    parser.add_argument("--private", action="store_true", help="make it private")
+    parser.add_argument("--no-push", action="store_true", help="write it locally only")
+    parser.add_argument("-o", "--output", metavar="DIR", help="new folder; default: NAME")
+    consent(parser, "", lambda args: not args.no_push)
+
+
+def _export(add: Add) -> None:
+    parser = add(
+        "export metrics, tree, groups or alarms of a run to a new file",
+        "export arith-rl",
+        "export arith-rl --what checkpoints --format json -o tree.json",
+        "--headless --local export --what jobs",
+    )
+    _of_model(parser, "ref", about="by name or id; default: that of the newest run")
+    about = "default: metrics of every step of the head's lineage"
+    parser.add_argument("--what", choices=SHEETS, default="metrics", help=about)
+    parser.add_argument("--format", choices=("csv", "json"), default="csv", help="default: csv")
+    about = "new file, or directory; default: [export] directory of the config, else here"
+    parser.add_argument("-o", "--output", metavar="PATH", help=about)
+
+
+def _report(add: Add) -> None:
+    parser = add(
+        "write a Markdown report of a run with charts to a new folder",
+        "report arith-rl",
+        "--headless --local report arith-rl -o reports",
+    )
+    _of_model(parser, "ref", about="by name or id; default: that of the newest run")
+    about = "parent directory; default: [export] directory of the config, else here"
+    parser.add_argument("-o", "--output", metavar="DIR", help=about)
+
+
+def _log(add: Add) -> None:
+    about = "show changes made from this machine, with commands to repeat them"
+    parser = add(about, "log", "log 'set head' --limit 5", "--headless log arith-rl")
+    about = "entries with these words only: a verb, a model, an id, an outcome"
+    parser.add_argument("text", nargs="?", metavar="TEXT", help=about)
+    parser.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="the newest N; 50"
+    )
+
+
+def _protect(add: Add) -> None:
+    about = "protect a model: changes then need its name; or list protected models"
+    examples = ("protect", "protect arith-rl", "protect arith-rl --off --confirm arith-rl")
+    parser = add(about, *examples)
+    _of_model(parser, about="default: list them")
+    parser.add_argument("--off", action="store_true", help="remove the protection")
+    parser.add_argument("--confirm", metavar="NAME", help="its name, required by --off")
+
+
+# Commands that check, submit and follow a run.
+
+
+def _followed(parser: Parser) -> None:
+    """Flags of a command that starts a run and may follow it."""
+    about = "do not use this task; may be given again"
+    parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
+    about = "print events until the run ends; it continues if this is interrupted"
+    parser.add_argument("--follow", action="store_true", help=about)
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=("warning", "failure", "warn", "critical"),
+        help="warning: exit code 5 at a preflight warning; warn, critical: exit code 6 at an alarm "
+        "of the followed run; may be given twice",
+    )
+
+
+def _preflight(add: Add) -> None:
+    about = "check a taskset, and a model for it, before a run"
+    parser = add(about, "--headless preflight tasks.jsonl -m arith-rl")
+    _source(parser)
+    choices, about = ("warning", "failure"), "lowest level with exit code 5"
+    parser.add_argument("--fail-on", choices=choices, default="failure", help=about)
+    about = "group size of the planned run"
+    parser.add_argument("--group-size", type=whole_number, metavar="N", help=about)
+    about = "also roll out K groups with the model, to see which tasks give signal"
+    parser.add_argument("--sample", type=whole_number, metavar="K", help=about)
+    parser.add_argument("--fresh", action="store_true", help="ignore cached rollouts")
+
+
+def _run(add: Add) -> None:
+    parser = add(
+        "check a taskset, then submit a managed run",
+        "--headless --local run arith -m arith-rl --steps 60 -y --follow",
+        "run tasks.jsonl -m arith-rl",
+        "--headless --local run arith -m arith-rl --lr 1e-4,3e-4 --group-size 8,16 --dry-run",
+    )
+    _source(parser)
+    add_parameters(parser, managed=True)
+    _digest(parser)
+    about = "of a sweep (comma-separated values): concurrent runs, each on its own fork; 2"
+    parser.add_argument("--at-once", type=whole_number, metavar="N", help=about)
+    about = "check, and say what would be sent and what it costs; send nothing"
+    parser.add_argument("--dry-run", action="store_true", help=about)
+    _followed(parser)
+    consent(parser, changes=lambda args: not args.dry_run)
+
+
+def _digest(parser: Parser) -> None:
+    about = "refuse if the tasks have changed: their digest, as the command log has it"
+    parser.add_argument("--digest", metavar="HEX", help=about)
+
+
+def _train(add: Add) -> None:
+    parser = add(
+        "train on an environment of your own: rollouts by the hud SDK, steps from here",
+        "train env.py -m my-model",
+        "train env.py -m my-model --check",
+        "--headless --local train env.py -m my-model --steps 20 -y --follow",
+        "train envs/shop --tasks tasks.jsonl --python .venv --env SHOP_TOKEN --turns 6",
+    )
+    about = "a Python file with a hud Environment, or a directory of them"
+    parser.add_argument("source", metavar="ENV", help=about)
+    _trained_model(parser)
+    add_rollout_flags(parser)
+    about = "drop the group of a failed rollout (default), resample it, or stop:N after N failures"
+    parser.add_argument("--failed", default="drop", metavar="POLICY", help=about)
+    add_parameters(parser, managed=False)
+    parser.add_argument("--name", metavar="TEXT", help="name of the run")
+    about = "check, and roll out once with the head; train nothing"
+    parser.add_argument("--check", action="store_true", help=about)
+    about = "skip the one rollout before the run"
+    parser.add_argument("--no-trial", action="store_true", help=about)
+    _followed(parser)
+    consent(parser, changes=lambda args: not args.check)
+
+
+def _init_env(add: Add) -> None:
+    about = "write a small environment to edit and train on: two tools, three templates, tests"
+    parser = add(about, "init-env sums", "train sums/env.py -m my-model --check")
+    parser.add_argument("name", metavar="NAME", help="of the environment and its new folder")
+    parser.add_argument("-o", "--output", metavar="DIR", help="parent folder; default: this one")
+
+
+def _eval(add: Add) -> None:
+    parser = add(
+        "evaluate checkpoints: mean reward and pass@k with confidence intervals",
+        "eval arith -m arith-rl",
+        "eval arith -m arith-rl --checkpoint base --checkpoint head --samples 8",
+        "--headless eval -m arith-rl --checkpoint best --fail-under .8",
+        "--headless eval arith -m arith-rl --fail-if-worse-than step-000030",
+        "eval --resume ID",
+        "eval -m arith-rl --list",
+        "--local eval sums/env.py -m sums --checkpoint best --turns 4",
+    )
+    about = "file, directory, or taskset, or an environment of your own (.py); default: the tasks "
+    about += "of the model's latest run"
+    parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
+    _trained_model(parser)
+    about = (
+        "an id, a name, head (the default), best, or base: what the model started from; given "
+        "again, each is compared with the first"
+    )
+    parser.add_argument("--checkpoint", action="append", metavar="ID", help=about)
+    about = "default: heldout, or all if no task is held out"
+    parser.add_argument("--split", choices=("heldout", "train", "all"), help=about)
+    _digest(parser)
+    add_flags(parser, OF_EVAL)
+    add_rollout_flags(parser.add_argument_group("on an environment of your own"))
+    which = parser.add_mutually_exclusive_group()
+    about = "resume a cancelled or interrupted evaluation; nothing is sampled twice"
+    which.add_argument("--resume", metavar="ID", help=about)
+    which.add_argument("--list", action="store_true", help="the model's evaluations, oldest first")
+
+
+def _runs(add: Add) -> None:
+    parser = add(
+        "list runs of all models, custom training loops included; or compare some of them",
+        "runs",
+        "runs --filter 'lr:3e-4 reward>.8 state:running mixed' --sort -reward",
+        "runs --group differs --columns +tokens,-age",
+        "runs 3f2a 91bc",
+        "runs 3f2a --name 'lower lr' -y",
+        "--headless --local runs --sort -heldout --limit 5",
+    )
+    about = "id or a prefix of it, name, or model (its newest run); several: what differs"
+    parser.add_argument("run", nargs="*", metavar="RUN", help=about)
+    about = "comma-separated; +KEY adds to the default, -KEY removes; param.NAME is a parameter"
+    parser.add_argument("--columns", metavar="KEYS", help=about)
+    about = "columns, comma-separated; -KEY is descending; default: newest first"
+    parser.add_argument("--sort", metavar="KEYS", help=about)
+    about = "space-separated, all must hold: a word, KEY>X, KEY:A..B, is:running, is:alarm, !TERM"
+    parser.add_argument("--filter", metavar="TERMS", help=about)
+    about = "by columns, e.g. sweep or model; differs: by whatever differs but the seed"
+    parser.add_argument("--group", metavar="KEYS", help=about)
+    parser.add_argument("--limit", type=whole_number, default=50, metavar="N", help="most rows; 50")
+    parser.add_argument("--name", metavar="TEXT", help="rename one run")
+    parser.add_argument("--note", metavar="TEXT", help="note on one run, kept on this machine")
+    consent(parser, changes=lambda args: args.name is not None)
+
+
+def _sweep(add: Add) -> None:
+    parser = add(
+        "list the sweeps of this machine; show, cancel or resume one",
+        "sweep",
+        "sweep arith-rl-sweep",
+        "sweep arith-rl-sweep --cancel -y",
+        "--headless --local sweep arith-rl-sweep --resume -y",
+    )
+    about = "by name or id; hud-tui run … --lr 1e-4,3e-4 starts one"
+    parser.add_argument("sweep", nargs="?", metavar="SWEEP", help=about)
+    which = parser.add_mutually_exclusive_group()
+    about = "cancel its runs, and start no others"
+    which.add_argument("--cancel", action="store_true", help=about)
+    about = "start waiting runs, and resume cancelled or interrupted ones"
+    which.add_argument("--resume", action="store_true", help=about)
+    parser.add_argument("--follow", action="store_true", help="stay until all runs have ended")
+    parser.add_argument(
+        "--at-once", type=whole_number, metavar="N", help="concurrent runs, from now on"
+    )
+    consent(parser, changes=lambda args: args.cancel or args.resume)
+
+
+def _watch(add: Add) -> None:
+    parser = add(
+        "print events and alarms until the run ends, reaches a step, or has an alarm",
+        "--headless watch arith-rl",
+        "--headless watch arith-rl --until step=100 --fail-on critical",
+        "--headless watch arith-rl --until alarm",
+    )
+    _of_model(parser, "ref", "MODEL|JOB", "by name or id", required=True)
+    about = "done (default), step=N or alarm (warn or critical)"
+    parser.add_argument("--until", default="done", metavar="WHAT", help=about)
+    about = "exit with code 6 at the first alarm of this level"
+    parser.add_argument("--fail-on", choices=("warn", "critical"), help=about)
+
+
+def _replay(add: Add) -> None:
+    about = "play a recording of --record in the app"
+    parser = add(about, "replay session.jsonl --speed 20")
+    parser.add_argument("file", metavar="FILE", help="what --record wrote")
+    parser.add_argument(
+        "--speed", type=finite_number, default=1.0, metavar="X", help="play it X times as fast; 1"
+    )
+
+
+def _source(parser: Parser) -> None:
+    about = "file, directory, or taskset; default: the primary_dataset of hud.lock.yaml here"
+    parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
+    _trained_model(parser)
+
+
+def _trained_model(parser: Parser) -> None:
+    about = "by name or id; default: your only trainable model"
+    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
+
+
+# Commands on the embedded service.
+
+
+def _stop(add: Add) -> None:
+    add("stop the embedded service that runs in the background", "stop")
+
+
+def _serve(add: Add) -> None:
+    about = "run the embedded service in the foreground"
+    examples = ("serve", "serve --port 8900 --data-dir ./hud-data", "serve --engine tinker")
+    parser = add(about, *examples)
+    parser.add_argument("--host", default="127.0.0.1", help="address; default: loopback")
+    parser.add_argument(
+        "--port", type=whole_number, default=0, metavar="N", help="0 picks a free port"
+    )
+    parser.add_argument(
+        "--engine",
+        default="tiny",
+        metavar="ENGINE",
+        help="tiny: on this machine's CPU; tinker: language models on Tinker (TINKER_API_KEY) or a "
+        "compatible server (TINKER_BASE_URL)",
+    )
+    parser.add_argument(
+        "--max-disk",
+        metavar="SIZE",
+        help="thin out the oldest checkpoints beyond this, e.g. 20GB (HUD_TUI_MAX_DISK; 10GB)",
+    )
+
+
+# Commands on other machines; their flags are added when one of them is used.
+
+
+def _remote(add: Add) -> None:
+    parser = add(
+        "set up, use and remove machines that are reached over ssh",
+        "remote add gpubox",
+        "remote add me@10.0.0.7 -p 2222 --model Qwen/Qwen3-4B-Instruct-2507 --send HF_TOKEN",
+        "remote use gpubox",
+        "--headless remote status gpubox",
+    )
+    parser.later = "remote_flags:remote"
+
+
+def _pods(add: Add) -> None:
+    parser = add(
+        "rent machines from Prime Intellect by the hour, and end them",
+        "pods --gpus 2xH100",
+        "pods create --gpus 2xH100 --max-price 6 --hours 4",
+        "--headless pods list",
+        "pods terminate hud-h10080gb-1a2b3c",
+    )
+    parser.later = "remote_flags:pods"
+
+
+# The registry: every command, with its parser, its function and its view.
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of ``hud-tui``."""
+
+    add: Callable[[Add], None]
+    """Adds its parser: flags and help."""
+    function: str = ""
+    """``MODULE:FUNCTION`` under `hud_tui.cli`, imported when it runs: a coroutine function of
+    (client, args) if there is a `view`, else a function of (args,); returns the exit code. Empty
+    for commands of the app only."""
+    view: str = ""
+    """The app's view without ``--headless``; empty if the app has no part in it."""
+
+    def load(self) -> Callable[..., Any]:
+        """The function; only its module is imported."""
+        module, _, name = self.function.partition(":")
+        found: Callable[..., Any] = getattr(import_module(f"hud_tui.cli.{module}"), name)
+        return found
+
+
+COMMANDS = {
+    "status": Command(_status, "models:status", "live"),
+    "models": Command(_models, "models:models", "models"),
+    "fork": Command(_fork, "models:fork", "models"),
+    "checkpoints": Command(_checkpoints, "models:checkpoints", "checkpoints"),
+    "head": Command(_head, "models:head", "checkpoints"),
+    "preflight": Command(_preflight, "runs:preflight", "launch"),
+    "run": Command(_run, "runs:run", "launch"),
+    "train": Command(_train, "train:train"),
+    "init-env": Command(_init_env, "train:init_env"),
+    "eval": Command(_eval, "evaluate:evaluate"),
+    "watch": Command(_watch, "watch:watch", "live"),
+    "sweep": Command(_sweep, "runs:sweep"),
+    "runs": Command(_runs, "jobs:runs"),
+    "replay": Command(_replay, view="live"),
+    "jobs": Command(_jobs, "jobs:jobs", "jobs"),
+    "traces": Command(_traces, "jobs:traces", "jobs"),
+    "doctor": Command(_doctor, "doctor:doctor"),
+    "keys": Command(_keys, "files:keys"),
+    "init": Command(_init, "files:init"),
+    "convert": Command(_convert, "files:convert"),
+    "export": Command(_export, "files:export"),
+    "report": Command(_report, "files:report"),
+    "log": Command(_log, "files:log"),
+    "protect": Command(_protect, "models:protect"),
+    "remote": Command(_remote, "remote:remote"),
+    "pods": Command(_pods, "remote_pods:pods"),
+    "serve": Command(_serve, "main:serve"),
+    "stop": Command(_stop, "connect:stop"),
+}
+"""By name, in the order of ``hud-tui --help``."""
+
+
+# The whole command line.
+
+
+EXIT_CODES = """\
+exit codes with --headless:
+  0 ok   1 refused, or the job failed   2 usage   3 unreachable   4 not authorised
+  5 preflight failed   6 an alarm or an evaluation, as --fail-… says
+  7 unknown whether a write was done   8 stdout cannot be written, stderr says what was done
+  130 interrupted   141 stdout was closed"""
+
+
+def build_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        "hud-tui",
+        description="A terminal cockpit for reinforcement-learning post-training on HUD. Without "
+        "--headless a command that only reads opens the app on its view, or prints text if it has "
+        "none; one that changes something asks first, and says what was done.",
+        epilog="examples:\n  hud-tui --local\n  hud-tui --headless --local status\n\n" + EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    global_flags(parser, False)
+    app = parser.add_argument_group("the app")
+    app.add_argument("--record", metavar="FILE", help="record the session's events to a new file")
+    app.add_argument(
+        "--demo",
+        metavar="NAME",
+        nargs="?",
+        const="",
+        help="play a demo run; no service needed; without a name, list them",
+    )
+    parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
+    parser.set_defaults(again=True, changes=lambda args: False)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        command.add(partial(new_command, commands, name))
+    return parser

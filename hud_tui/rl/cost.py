@@ -1,0 +1,126 @@
+"""What a planned run samples and trains on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hud_tui.rl.settings import SERVICE_DEFAULTS, Value, defaults, max_tokens
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import counted
+from hud_tui.wire import Model
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of a planned run."""
+
+    rollouts: int
+    """Training rollouts over all steps; held-out ones not included."""
+    seconds: float | None
+    """None if no comparable run is known."""
+    sampling: bool = False
+    """Whether `seconds` covers only sampling, without training."""
+    basis: str = ""
+    """Name of the run that `seconds` goes by; empty if measured on the model's own tasks."""
+
+
+def cost(
+    values: Mapping[str, Value],
+    tasks: Sequence[Task],
+    step_s: float | None = None,
+    rollout_s: float | None = None,
+) -> Cost | None:
+    """The cost of a run; None if the service decides its size.
+
+    Args:
+        values: The form's.
+        tasks: The taskset.
+        step_s: Seconds per step of a comparable run; None if there was none.
+        rollout_s: Measured seconds per rollout of these tasks; used without `step_s`.
+    """
+    steps, group, wide = (values.get(key) for key in ("steps", "group_size", "tasks_per_step"))
+    if not (isinstance(steps, int) and isinstance(group, int) and isinstance(wide, int)):
+        return None
+    a_step = group * min(wide, sum(not task.heldout for task in tasks))
+    rollouts = steps * a_step
+    if step_s is not None:
+        return Cost(rollouts, steps * step_s)
+    return Cost(rollouts, None if rollout_s is None else rollouts * rollout_s, sampling=True)
+
+
+@dataclass(frozen=True)
+class RunSize:
+    """What a planned run samples and trains on, at most."""
+
+    steps: int
+    rollouts: int
+    """Training rollouts."""
+    heldout: int
+    """Rollouts on held-out tasks that steps report."""
+    heldout_every: int
+    """Steps from one such report to the next."""
+    evaluations: int
+    """Number of evaluations of its checkpoints: periodically, and at the end."""
+    evaluation: int
+    """Rollouts per evaluation."""
+    baseline: int
+    """Rollouts of the evaluation before the first step; 0 without one."""
+    max_tokens: int | None
+    """Maximum tokens of one answer; None if the service decides."""
+
+    @property
+    def sampled(self) -> int:
+        """All rollouts, including held-out ones and evaluations."""
+        return self.rollouts + self.heldout + self.evaluated
+
+    @property
+    def evaluated(self) -> int:
+        """Rollouts of all evaluations, including the baseline."""
+        return self.evaluations * self.evaluation + self.baseline
+
+
+def run_size(model: Model, requested: Mapping[str, Value], tasks: Sequence[Task]) -> RunSize | None:
+    """The size of a run on the embedded service; None if the service decides it.
+
+    Args:
+        model: The trained model, whose own defaults count.
+        requested: Parameters by wire name, as sent.
+        tasks: The taskset.
+    """
+    values = {**(defaults(model) if model.training_defaults is not None else {}), **requested}
+    size, steps = cost(values, tasks), values.get("steps")
+    if size is None or not isinstance(steps, int):
+        return None
+    held, last = sum(task.heldout for task in tasks), steps - 1
+    usual = SERVICE_DEFAULTS["heldout_every"]
+    every, apart = _whole(values, "eval_every", steps), _whole(values, "heldout_every", usual)
+    once = held * _whole(values, "eval_samples", SERVICE_DEFAULTS["eval_samples"])
+    return RunSize(
+        steps=steps,
+        rollouts=size.rollouts,
+        heldout=held * (last // apart + 1 + (last % apart > 0)),
+        heldout_every=apart,
+        evaluations=(last // every + 1) if held else 0,
+        evaluation=once,
+        baseline=once if values.get("baseline") else 0,
+        max_tokens=max_tokens(model, values),
+    )
+
+
+def _whole(values: Mapping[str, Value], key: str, usual: object) -> int:
+    """A parameter that is an integer of at least 1, or its default."""
+    value = values.get(key)
+    return max(1, int(str(usual if value is None else value)))
+
+
+def evaluation_facts(
+    size: RunSize, requested: Mapping[str, Value], held: int
+) -> list[tuple[str, str]]:
+    """Labels and texts about the evaluations of a run; empty without held-out tasks."""
+    if not held:
+        return []
+    tasks = f"{counted(held, 'task')} × {size.evaluation // held}"
+    of = f"{tasks} = {counted(size.evaluation, 'rollout')}"
+    every, times = requested.get("eval_every"), size.evaluations
+    often = f", at the end and every {every} steps: {times} times" if every else ", at the end"
+    first = f"{of}, before the first step" if size.baseline else "no"
+    return [("evaluates", of + often), ("baseline", first)]

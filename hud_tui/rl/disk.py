@@ -1,0 +1,113 @@
+"""Where a run stores its checkpoints, and how much they take: shown before it is submitted."""
+
+from urllib.parse import urlsplit
+
+from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.text import counted, one_line, size, spaced
+from hud_tui.wire import Model
+
+AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
+"""Units of time with their seconds, longest first."""
+
+
+def engine_place(model: Model | None) -> str:
+    """Where a model is sampled and trained, e.g. ``tinker @ trainer:8000``; empty if that is this
+    machine or unknown."""
+    state = model.engine if model is not None else None
+    if state is None or state.server is None:
+        return ""
+    if state.place:
+        return f"{one_line(state.engine, 20)} @ {one_line(state.place, 60)}"
+    parts = urlsplit(state.server if "//" in state.server else f"//{state.server}")
+    host = parts.netloc.rpartition("@")[2]  # without user and password
+    return f"{one_line(state.engine, 20)} @ {one_line(host, 40)}"
+
+
+def retention_text(ttl_s: int | None) -> str:
+    """How long a server keeps a checkpoint, e.g. ``for 7 d``."""
+    if ttl_s is None:
+        return "until deleted"
+    for length, unit in AGES:
+        if ttl_s % length == 0:
+            return f"for {ttl_s // length} {unit}"
+    return f"for {ttl_s} s"
+
+
+def where_stored(
+    model: Model, steps: int | None, rollouts: int | None, max_tokens: int | None
+) -> list[tuple[str, str]]:
+    """What a run sends to a server and stores there, or stores on this disk: labels and texts.
+
+    Args:
+        model: The trained model.
+        steps: As for `disk_use`.
+        rollouts: Training rollouts; None if unknown.
+        max_tokens: Maximum tokens of one answer; None if unknown.
+    """
+    place, state = engine_place(model), model.engine
+    if not place or state is None:
+        use = disk_use(model, steps)
+        return [("disk", use)] if use else []
+    facts = [("server", f"{place}: receives prompts, completions and weights; may cost money")]
+    if rollouts is not None and max_tokens is not None:
+        most = f"at most {spaced(rollouts * max_tokens)} sampled and as many trained"
+        facts.append(("tokens", f"{most}, plus prompts"))
+    count = _steps(model, steps)
+    if state.saves_per_step and count is not None:
+        saved = counted(count * state.saves_per_step, "checkpoint")
+        left = f"{saved} on the server, kept {retention_text(state.ttl_s)}"
+        facts.append(("stored", f"{left}; the tree, metrics and rollouts on this machine"))
+    return facts
+
+
+def disk_use(model: Model, steps: int | None) -> str:
+    """E.g. ``1.2 GB: 600 checkpoints of 2.1 MB; beyond 10 GB in total (now 83 MB) the oldest are
+    thinned out``; empty if the service does not report disk space.
+
+    Args:
+        model: The trained model.
+        steps: Steps of the run; None for the model's default.
+    """
+    disk, steps = model.disk, _steps(model, steps)
+    if disk is None or steps is None:
+        return ""
+    most = f"{size(steps * disk.checkpoint_bytes)}: {counted(steps, 'checkpoint')}"
+    bound = f"beyond {size(disk.max_bytes)} in total (now {size(disk.used_bytes)})"
+    return f"{most} of {size(disk.checkpoint_bytes)}; {bound} the oldest are thinned out"
+
+
+def checkpoints_that_fit(model: Model, steps: int | None) -> tuple[int, int] | None:
+    """How many of a run's checkpoints fit on the disk, and how many it makes; None if all fit or
+    the service does not report disk space. Old checkpoints that are thinned out free their space.
+
+    Args:
+        model: The trained model.
+        steps: As for `disk_use`.
+    """
+    disk, steps = model.disk, _steps(model, steps)
+    if disk is None or disk.free_bytes is None or steps is None:
+        return None
+    grows = max(disk.max_bytes - disk.used_bytes, disk.checkpoint_bytes)
+    if disk.free_bytes >= min(steps * disk.checkpoint_bytes, grows):
+        return None
+    return disk.free_bytes // disk.checkpoint_bytes, steps
+
+
+def check_room(model: Model, steps: int | None) -> list[Finding]:
+    """A finding on whether a run fits on the disk; empty if the service does not report disk
+    space."""
+    if model.disk is None or model.disk.free_bytes is None or _steps(model, steps) is None:
+        return []
+    free, found = size(model.disk.free_bytes), checkpoints_that_fit(model, steps)
+    if found is None:
+        return [Finding("disk", "ok", f"enough space for its checkpoints: {free} free")]
+    fits, made = found
+    message = f"the disk has room for at most {fits} of {made} checkpoints: {free} free"
+    fix = "free disk space, use fewer steps, or serve with a lower --max-disk"
+    return [Finding("disk", "warning" if fits else "failure", message, fix=fix)]
+
+
+def _steps(model: Model, steps: int | None) -> int | None:
+    if steps is None and model.training_defaults is not None:
+        return model.training_defaults.steps
+    return steps
