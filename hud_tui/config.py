@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hud_tui.errors import TABLE, BadTuning, HudUsage
 from hud_tui.keys import ACTIONS, VIEWS, Action, read_key, spell, types_text, with_keys
 from hud_tui.rl.text import one_line
+from hud_tui.settings import OFF
 from hud_tui.storage import read_regular
 
 if TYPE_CHECKING:
@@ -45,10 +46,6 @@ class Export:
 
 
 # Read-only mode: the table ``[safety]``.
-
-
-OFF = frozenset({"", "0", "false", "no", "off"})
-"""Values of HUD_TUI_READ_ONLY that mean off."""
 
 
 @dataclass(frozen=True)

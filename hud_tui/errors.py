@@ -12,6 +12,8 @@ NAMED = 10
 
 UNCLEAR = "the outcome is unknown: check the service before you try again"
 """Hint for a write with an unknown outcome."""
+ALL_THE_SAME = "all the same: --insecure, or HUD_TUI_INSECURE=1"
+"""How a key is sent in clear text."""
 START_AGAIN = "start the service again: "
 """Beginning of the hint when the embedded service does not answer, before the command that starts
 it; the app offers a key for it."""
@@ -133,6 +135,16 @@ class HudUsage(HudError):
 
     exit_code = 2
     kind = "usage"
+
+
+class HudInsecure(HudUsage):
+    """A key would travel in clear text to another machine; nothing was sent."""
+
+    kind = "insecure"
+
+    def __init__(self, what: str, instead: str) -> None:
+        """`what`: what would send it; `instead`: what does not."""
+        super().__init__(what, f"{instead}; {ALL_THE_SAME}")
 
 
 class HudReadOnly(HudError):

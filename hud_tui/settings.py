@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from errno import EFBIG
 from ipaddress import ip_address
 from os.path import expanduser
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hud_tui.errors import HudError, HudNoKey, HudUsage
+from hud_tui.errors import ALL_THE_SAME, HudError, HudInsecure, HudNoKey, HudUsage
 from hud_tui.rl.text import command_line, one_line
 from hud_tui.storage import NotRegular, read_regular
 
@@ -210,6 +210,8 @@ class Settings:
     """Data directory of the embedded service."""
     flags: str = ""
     """Flags by which this program found it, as words of a shell: ``--state-dir DIR`` …"""
+    insecure: bool = False
+    """Whether the key may travel in clear text to another machine."""
 
     @property
     def label(self) -> str:
@@ -223,6 +225,23 @@ class Settings:
     def command(self, *words: object) -> str:
         """A command of this program for the same service, to paste into a shell."""
         return command_line(self.program, *words)
+
+    def check_clear_text(self) -> None:
+        """Raises HudInsecure: the key would travel in clear text to another machine."""
+        if self.insecure:
+            return
+        urls = {
+            "HUD_API_URL": self.api_url,
+            "HUD_RL_URL": self.rl_url,
+            "HUD_GATEWAY_URL": self.gateway_url,
+            "HUD_TELEMETRY_URL": self.telemetry_url,
+        }
+        for name, url in urls.items():
+            if travels_clear(url):
+                what = "the embedded service" if self.local else name
+                host = one_line(urlsplit(url).hostname or "", 200)
+                message = f"{what} is http: the key would travel in clear text to {host}"
+                raise HudInsecure(message, "use https, or an ssh tunnel")
 
 
 def program(local: bool, flags: str = "") -> str:
@@ -276,7 +295,8 @@ def usable_settings(
 ) -> tuple[Settings, list[HudError]]:
     """The settings of all places, and all errors in them.
 
-    An invalid URL is replaced by its default, an invalid key by an empty one.
+    An invalid URL is replaced by its default; an invalid key, and one that would travel in clear
+    text, by an empty one.
     """
     found = {name: value for place in reversed(places) for name, value in place.variables.items()}
     problems: list[HudError] = [one for place in reversed(places) for one in place.problems]
@@ -294,19 +314,40 @@ def usable_settings(
         name: attempt(usable_url, name, found.get(name) or url, otherwise=url)
         for name, url in DEFAULTS.items()
     }
-    return Settings(
+    process = next((one.variables for one in places if one.origin == PROCESS), {})
+    settings = Settings(
         api_url=urls["HUD_API_URL"],
         rl_url=urls["HUD_RL_URL"].removesuffix("/v1"),
         gateway_url=urls["HUD_GATEWAY_URL"],
         telemetry_url=urls["HUD_TELEMETRY_URL"],
         web_url=urls["HUD_WEB_URL"],
         api_key=key,
-    ), problems
+        insecure=allows_clear_text(process),
+    )
+    return encrypted(settings, problems), problems
+
+
+def encrypted(settings: Settings, problems: list[HudError]) -> Settings:
+    """The settings; without their key, and with the problem added, if it would travel in clear text
+    to another machine."""
+    try:
+        if settings.api_key:
+            settings.check_clear_text()
+    except HudInsecure as problem:
+        problems.append(problem)
+        return replace(settings, api_key="")
+    return settings
 
 
 def local_settings(url: str, api_key: str, telemetry_url: str, data_dir: str = "") -> Settings:
     """Settings for the embedded service, which plays the part of every host."""
-    return Settings(url, url, url, telemetry_url, url, api_key, local=True, data_dir=data_dir)
+    insecure = allows_clear_text(os.environ)
+    return Settings(
+        *(url, url, url, telemetry_url, url, api_key),
+        local=True,
+        data_dir=data_dir,
+        insecure=insecure,
+    )
 
 
 def has_key(environ: Mapping[str, str] = os.environ) -> bool:
@@ -389,13 +430,34 @@ def _is_web(url: str) -> bool:
 def is_loopback(url: str) -> bool:
     """Whether a URL's host is this machine."""
     try:
-        host = urlsplit(url).hostname or ""
+        return is_loopback_host(urlsplit(url).hostname or "")
     except ValueError:
         return False
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether only this machine reaches an address or a name."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+OFF = frozenset({"", "0", "false", "no", "off"})
+"""Values of HUD_TUI_READ_ONLY and HUD_TUI_INSECURE that mean off."""
+INSECURE = "HUD_TUI_INSECURE"
+"""The variable of ``--insecure``. It counts in the process environment alone: a .env file comes
+with the folder that it lies in."""
+
+
+def allows_clear_text(environ: Mapping[str, str]) -> bool:
+    """Whether keys may travel in clear text to other machines."""
+    return environ.get(INSECURE, "").strip().lower() not in OFF
+
+
+def travels_clear(url: str) -> bool:
+    """Whether what is sent to a URL travels in clear text to another machine."""
+    return urlsplit(url).scheme != "https" and not is_loopback(url)
 
 
 # What the app opens with, from the command line.
@@ -484,6 +546,11 @@ def read_options(environ: Mapping[str, str] = os.environ) -> Options:
         raise BadOption("TINKER_BASE_URL is not an http or https URL")
     if "@" in urlsplit(url).netloc:
         raise BadOption("TINKER_BASE_URL contains a password, which would show in logs: use a key")
+    if travels_clear(url) and not allows_clear_text(environ):
+        raise BadOption(
+            "TINKER_BASE_URL is http: the key would travel in clear text: use https, or an ssh"
+            f" tunnel; {ALL_THE_SAME}"
+        )
     options = Options(
         url,
         has_key=any(environ.get(name) for name in CREDENTIALS),

@@ -13,7 +13,6 @@ from importlib.metadata import distributions
 from pathlib import Path
 from platform import machine, python_implementation, python_version, system
 from typing import Any, Literal, get_args
-from urllib.parse import urlsplit
 
 from hud_tui import (
     __version__,
@@ -25,7 +24,7 @@ from hud_tui.cli.connect import paths_of
 from hud_tui.cli.output import emit, flags_of, with_flags
 from hud_tui.client.transport import Host, origin_of, probe, probe_url
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
-from hud_tui.errors import HudError, HudNoKey, HudUsage
+from hud_tui.errors import HudError, HudInsecure, HudNoKey, HudUsage
 from hud_tui.local_service import RESTART
 from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
@@ -99,7 +98,11 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     ready, on_service = find_service(paths)
     if ready is not None and not local:
         problems = [_or_local(one) for one in problems]
-    embedded = ready and local_settings(ready.url, ready.api_key, ready.telemetry_url)
+    embedded = None
+    if ready is not None:
+        embedded = local_settings(ready.url, ready.api_key, ready.telemetry_url)
+    if embedded is not None and local:
+        embedded = configured.encrypted(embedded, problems)
     pid, url = (ready.pid, origin_of(ready.url)) if ready else (None, "")
     called = embedded if local else settings
     facts: dict[str, Any] = {
@@ -168,11 +171,12 @@ def check_settings(
             yield from _open_to(place.file, 0o044, "holds a key and can be read by others")
     if settings.api_key:
         yield Finding("ok", "an API key is set")
-    for name in configured.DEFAULTS if settings.api_key else ():
-        url: str = getattr(settings, name.removeprefix("HUD_").lower())
-        if url.startswith("http:") and not configured.is_loopback(url):
-            message = f"{name} is http, so the key travels unencrypted to {urlsplit(url).hostname}"
-            yield Finding("warning", message, "use https where that host speaks it")
+    if settings.api_key and settings.insecure:
+        try:
+            replace(settings, insecure=False).check_clear_text()
+        except HudInsecure as error:
+            fix = "use https where that host speaks it, and unset HUD_TUI_INSECURE"
+            yield Finding("warning", error.message, fix)
 
 
 def check_hosts(

@@ -27,7 +27,7 @@ from hud_tui.cli.streams import (
 )
 from hud_tui.errors import HudError, HudInternal, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
-from hud_tui.settings import Start, has_key, read_max_disk, read_paths
+from hud_tui.settings import INSECURE, Start, has_key, read_max_disk, read_paths
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -59,6 +59,8 @@ def _main(argv: Sequence[str]) -> int:
         args = build_parser().parse_args(argv)
         if args.version:
             return _version(headless)
+        if args.insecure:
+            os.environ[INSECURE] = "1"  # also for the processes that this one starts
         command = COMMANDS[args.command]
         if not command.view:
             code: int = command.load()(args)

@@ -103,6 +103,8 @@ def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None
         "local": "use the embedded service: no key, no network; started if none runs",
         "read_only": "send no request that changes the service or costs computation "
         "(HUD_TUI_READ_ONLY)",
+        "insecure": "let a key travel in clear text, by http, to another machine "
+        "(HUD_TUI_INSECURE)",
         "version": "print the version",
     }
     for name, text in about.items():

@@ -38,7 +38,7 @@ from hud_tui.errors import (
     refused,
 )
 from hud_tui.rl.text import one_line
-from hud_tui.settings import Settings
+from hud_tui.settings import Settings, is_loopback
 from hud_tui.wire import Request
 from hud_tui.wire_training import Settled
 
@@ -375,6 +375,8 @@ class Connection:
         guard: Guard,
         observe: Callable[[AuditEntry], None],
     ) -> None:
+        if transport is None:
+            settings.check_clear_text()
         self.settings, self.guard = settings, guard
         self.failures = Failures(settings)
         self.writing = Writing(settings.label, settings.local, self.failures.without_key, observe)
@@ -384,6 +386,7 @@ class Connection:
             transport=transport,
             verify=_tls(hosts),
             trust_env=not settings.local,  # no proxy between local processes
+            mounts={origin: None for origin in self._origins if is_loopback(origin)},
             timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
             limits=httpx.Limits(
                 max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_S

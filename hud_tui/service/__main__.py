@@ -33,9 +33,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         max_disk = read_max_disk(args.max_disk)
+        return serve(args.host, args.port, args.data_dir, args.engine, max_disk)
     except HudUsage as error:
         parser.error(f"{error.message}: {error.hint}")
-    return serve(args.host, args.port, args.data_dir, args.engine, max_disk)
 
 
 if __name__ == "__main__":

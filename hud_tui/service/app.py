@@ -34,7 +34,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hud_tui import __version__, build
-from hud_tui.errors import HudUsage
+from hud_tui.errors import HudInsecure, HudUsage
 from hud_tui.processes import holder, holding
 from hud_tui.rl.text import one_line
 from hud_tui.service import engines
@@ -69,7 +69,7 @@ from hud_tui.service_file import (
     read_ready,
     register,
 )
-from hud_tui.settings import read_paths
+from hud_tui.settings import allows_clear_text, is_loopback_host, read_paths
 
 # Connections: how many there may be, and how long one may stay silent.
 #
@@ -423,14 +423,6 @@ ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 """What a service listens on that takes calls at every address, and where it can be called here."""
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 # `hud-tui serve`: the service on a socket, until it is stopped.
 #
 # One line of JSON on stdout says that it is ready, and how to call it; everything else goes to
@@ -460,16 +452,23 @@ def serve(
         engine: One of `engines.modules()`.
         max_disk: Most bytes of all checkpoints' files together.
         on_ready: Called with how to reach the service, before the line on stdout is printed.
+
+    Raises:
+        HudInsecure: Its clients would send their key in clear text from other machines.
     """
+    if not (is_loopback_host(host) or allows_clear_text(os.environ)):
+        what = f"clients of {one_line(host, 100)} would send the key in clear text: serve is http"
+        raise HudInsecure(what, "serve on loopback, and let others in by ssh -L")
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(RateLimit())
     form = "%(asctime)s %(name)s: %(message)s"
     logging.basicConfig(handlers=[handler], level=logging.WARNING, format=form)
     try:
         with locked(data_dir), bound_to(host, port) as bound:
-            if not is_loopback(host):
+            if not is_loopback_host(host):
                 _print_note(
-                    f"warning: {host} can be reached from other machines; the API key is all"
+                    f"warning: {host} can be reached from other machines, by http: whoever reads"
+                    " on the way has the API key"
                 )
             service = Service(data_dir, make_engine(engine, data_dir), max_disk)
             with _named(data_dir) as name:

@@ -18,13 +18,13 @@ from hud_tui.errors import (
     HudUnreachable,
 )
 from hud_tui.events import TreeRead
-from hud_tui.settings import local_settings, read_settings
+from hud_tui.settings import DEFAULTS, local_settings, read_settings
 from hud_tui.wire import JobDataset, SubmitJob
 from hud_tui.wire_training import Chat, OptimStep
 from tests.service.clients import KEY, answered
 
 pytestmark = pytest.mark.usefixtures("hurried")
-SETTINGS = local_settings("http://x", KEY, "http://x/telemetry")
+SETTINGS = local_settings("https://x", KEY, "https://x/telemetry")
 PAGE = {"items": [{"id": "1", "model_name": "a/b"}], "total": 1}
 
 
@@ -174,15 +174,37 @@ async def test_hostile_detail_is_cleaned_and_bounded_and_never_holds_the_key() -
 
 
 async def test_the_key_goes_to_its_own_hosts_only() -> None:
-    urls = {"HUD_API_URL": "http://api", "HUD_RL_URL": "http://rl", "HUD_GATEWAY_URL": "http://gw"}
+    urls = {
+        "HUD_API_URL": "https://api",
+        "HUD_RL_URL": "https://rl",
+        "HUD_GATEWAY_URL": "https://gw",
+    }
     server = Server(httpx.Response(200, json=PAGE))
     async with answered(server, read_settings(KEY, urls)) as client:
         await client.models()
-        await client.wire.read("http://elsewhere/v2/models")
-        await client.wire.read("http://api@elsewhere/v2/models")
-        await client.wire.read("http://api:81/v2/models")
+        await client.wire.read("https://elsewhere/v2/models")
+        await client.wire.read("https://api@elsewhere/v2/models")
+        await client.wire.read("https://api:81/v2/models")
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert all(KEY not in str(request.headers.raw) for request in server.requests[1:])
+
+
+async def test_no_proxy_gets_what_is_sent_to_this_machine_in_clear_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://192.0.2.1:1")
+    monkeypatch.setenv("http_proxy", "http://192.0.2.1:1")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = HudClient(read_settings(KEY, dict.fromkeys(DEFAULTS, url)))
+        assert await client.checkpoints("m") == []
+        await client.aclose()
 
 
 async def test_a_connection_that_was_idle_for_long_is_not_used_again(
@@ -245,14 +267,14 @@ async def test_a_client_that_was_closed_says_so_as_any_failure() -> None:
     with pytest.raises(HudUnreachable, match="closed"):
         await client.fork("m1", "mine")
     with pytest.raises(HudUnreachable, match="closed"):
-        async with client.wire.stream("http://x/events", {}, 1.0):
+        async with client.wire.stream("https://x/events", {}, 1.0):
             pass
 
 
 async def test_a_bug_in_reading_a_stream_stays_what_it_is() -> None:
     client = HudClient(SETTINGS, httpx.MockTransport(lambda request: httpx.Response(200)))
     with pytest.raises(RuntimeError, match="a bug"):
-        async with client.wire.stream("http://x/events", {}, 1.0):
+        async with client.wire.stream("https://x/events", {}, 1.0):
             raise RuntimeError("a bug")
     await client.aclose()
 

@@ -576,6 +576,7 @@ async def test_another_address_is_warned_of(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hud_tui.service", "--data-dir", str(tmp_path)),
         *("--host", "0.0.0.0"),
+        env={**os.environ, "HUD_TUI_INSECURE": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

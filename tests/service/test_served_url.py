@@ -1,5 +1,6 @@
 """The URL that `serve` prints, by the address that it is bound to."""
 
+import json
 import sys
 from asyncio import create_subprocess_exec, subprocess
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hud_tui.cli.main import main
 from hud_tui.service_file import ServiceReady
 from tests.conftest import bearer
 
@@ -15,8 +17,8 @@ from tests.conftest import bearer
     ("host", "named"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("localhost", "localhost")]
 )
 async def test_it_can_be_called(host: str, named: str, tmp_path: Path) -> None:
-    flags = ("--host", host, "--data-dir", str(tmp_path))
-    command = (sys.executable, "-m", "hud_tui.service", *flags)
+    flags = ("--host", host, "--data-dir", str(tmp_path), "--insecure")
+    command = (sys.executable, "-m", "hud_tui", "serve", *flags)
     service = await create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:
         assert service.stdout is not None
@@ -27,3 +29,15 @@ async def test_it_can_be_called(host: str, named: str, tmp_path: Path) -> None:
     finally:
         service.terminate()
         await service.wait()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "box.example"])
+def test_other_machines_are_not_let_in_by_http_unless_it_is_asked_for(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    assert main(["--headless", "serve", "--host", host, "--data-dir", str(data)]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["type"] == "insecure"
+    assert "--insecure" in error["hint"]
+    assert not data.exists()

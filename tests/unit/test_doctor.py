@@ -70,16 +70,21 @@ def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Pat
     places = [Place(PROCESS, process), Place(str(file), {"HUD_API_KEY": KEY}, (broken,), file)]
     settings, problems = usable_settings(places)
     assert (settings.rl_url, settings.api_url) == (DEFAULTS["HUD_RL_URL"], "http://hud.example")
-    assert settings.api_key == KEY
+    assert settings.api_key == "", "it would travel in clear text"
     findings = list(check_settings(settings, problems, places))
     assert [f.message for f in findings if f.level != "ok"] == [
         ".env line 3: expected NAME=VALUE",
         "HUD_RL_URL is not an http or https URL",
+        "HUD_API_URL is http: the key would travel in clear text to hud.example",
         f"{file} holds a key and can be read by others",
-        "HUD_API_URL is http, so the key travels unencrypted to hud.example",
     ]
     assert KEY not in "".join(f.message + f.fix for f in findings)
     assert exit_code(findings) == 2
+    allowed = Place(PROCESS, {**process, "HUD_TUI_INSECURE": "1"})
+    settings, problems = usable_settings([allowed, *places[1:]])
+    assert settings.api_key == KEY
+    warned = [one.message for one in check_settings(settings, problems, places)]
+    assert "HUD_API_URL is http: the key would travel in clear text to hud.example" in warned
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hud_tui.client.client import HudClient
 from hud_tui.config import MOST_BYTES, Config, read_config
-from hud_tui.errors import HudNoKey, HudUsage
+from hud_tui.errors import HudInsecure, HudNoKey, HudUsage
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.settings import (
     DEFAULTS,
     PROCESS,
+    BadOption,
     every_variable,
     has_key,
     local_settings,
+    read_options,
     read_paths,
     read_places,
     read_settings,
@@ -41,8 +44,8 @@ def test_hud_s_own_defaults_and_old_and_trailing_forms_of_urls() -> None:
     settings = read_settings(environ={"HUD_API_KEY": "k"})
     assert (settings.api_url, settings.rl_url) == (DEFAULTS["HUD_API_URL"], DEFAULTS["HUD_RL_URL"])
     assert (settings.label, settings.local) == ("HUD", False)
-    settings = read_settings("k", {"HUD_RL_URL": "http://h/v1/", "HUD_API_URL": "http://h:80/"})
-    assert (settings.rl_url, settings.api_url) == ("http://h", "http://h:80")
+    settings = read_settings("k", {"HUD_RL_URL": "https://h/v1/", "HUD_API_URL": "https://h:80/"})
+    assert (settings.rl_url, settings.api_url) == ("https://h", "https://h:80")
 
 
 def test_an_argument_beats_the_process_beats_here_beats_home(home: Path) -> None:
@@ -100,6 +103,50 @@ def test_no_key_says_what_to_set_and_no_key_is_ever_shown() -> None:
     assert "secret" not in str(error.value)
     assert "sekret" not in repr(local_settings("http://127.0.0.1:1", "sekret", "http://t"))
     assert local_settings("http://127.0.0.1:1", "sekret", "http://t").label == "HUD local"
+
+
+KEYED = sorted(DEFAULTS.keys() - {"HUD_WEB_URL"})
+OTHER = "http://me:secret@192.0.2.1:8000"
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_a_key_is_not_sent_in_clear_text_to_another_machine(home: Path, name: str) -> None:
+    with pytest.raises(HudInsecure, match=f"{name} is http.* in clear text to 192.0.2.1$") as error:
+        read_settings("k", {name: OTHER})
+    assert (error.value.exit_code, error.value.kind) == (2, "insecure")
+    assert "--insecure" in error.value.hint
+    assert "secret" not in error.value.message
+    (home / "here" / ".env").write_text(f"{name}={OTHER}\nHUD_TUI_INSECURE=1\n")
+    with pytest.raises(HudInsecure):
+        read_settings("k", {})
+    assert read_settings("k", {"HUD_TUI_INSECURE": "1"}).insecure
+    with pytest.raises(HudInsecure):
+        read_settings("k", {"HUD_TUI_INSECURE": "0"})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost", "https://192.0.2.1"]
+)
+def test_a_key_may_be_sent_encrypted_and_to_this_machine(url: str) -> None:
+    assert read_settings("k", dict.fromkeys(DEFAULTS, url)).api_key == "k"
+
+
+@pytest.mark.parametrize("url", ["http://192.0.2.1", "http://localhost.example", "http://127.1"])
+def test_what_is_not_known_to_be_this_machine_is_another(url: str) -> None:
+    with pytest.raises(HudInsecure):
+        read_settings("k", {"HUD_API_URL": url})
+    with pytest.raises(BadOption, match="clear text"):
+        read_options({"TINKER_BASE_URL": url, "TINKER_API_KEY": "k"})
+
+
+async def test_no_client_is_made_that_would_send_its_key_in_clear_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However its settings came to be, e.g. from the service.json of a shared directory."""
+    with pytest.raises(HudInsecure, match="the embedded service is http"):
+        HudClient(local_settings(OTHER, "k", "http://127.0.0.1:1"))
+    monkeypatch.setenv("HUD_TUI_INSECURE", "1")
+    await HudClient(local_settings(OTHER, "k", "http://127.0.0.1:1")).aclose()
 
 
 @pytest.mark.parametrize("url", ["ftp://h", "hud.ai", "http://", "http://[", "http://h:x"])

@@ -11,7 +11,6 @@ import pytest
 from hud_tui.cli import doctor
 from hud_tui.cli.doctor import check_tinker
 from hud_tui.client.transport import Host
-from hud_tui.service import app
 from hud_tui.service.engines.base import EngineError, PolicyLost
 from hud_tui.service.engines.tinker import engine as engine_module
 from hud_tui.service.engines.tinker import link
@@ -19,7 +18,7 @@ from hud_tui.service.engines.tinker import server as server_module
 from hud_tui.service.engines.tinker.engine import VOCABULARY, Offer, TinkerEngine, make_base, names
 from hud_tui.service.engines.tinker.link import Presence
 from hud_tui.service.engines.tinker.server import Calls
-from hud_tui.settings import CLOUD, BadOption, Options, read_options
+from hud_tui.settings import CLOUD, BadOption, Options, is_loopback_host, read_options
 from tests.conftest import until
 
 
@@ -119,9 +118,9 @@ def test_a_server_of_this_machine_needs_no_key_and_others_have_their_own() -> No
     "host", ["notlocalhost", "evil-127.0.0.1", "127.0.0.1.evil.example", "evil.localhost.example"]
 )
 def test_a_host_with_a_loopback_name_in_it_is_not_this_machine(host: str) -> None:
-    options = read_options({"TINKER_BASE_URL": f"http://{host}:1", "TINKER_API_KEY": "k"})
+    options = read_options({"TINKER_BASE_URL": f"https://{host}:1", "TINKER_API_KEY": "k"})
     assert not options.is_loopback
-    assert not app.is_loopback(host)
+    assert not is_loopback_host(host)
 
 
 def test_rank_and_lifetime_are_read() -> None:
@@ -151,7 +150,7 @@ def test_what_cannot_be_used_is_named(
         read_options(given)
 
 
-URL = "http://trainer:8000"
+URL = "https://trainer:8000"
 AWAY = f"{URL} does not answer"
 
 
