@@ -1,16 +1,19 @@
-"""The page of keys, docs/keys.md, made from the program, so that it cannot drift from it.
+"""Parts of docs, made from the program, so that they cannot drift from it: the page of keys, and
+the columns of the table of runs.
 
-Run: python -m tests.readme   writes it; the tests compare.
+Run: python -m tests.readme   writes them; the tests compare.
 """
 
 import re
 from pathlib import Path
 
 from hud_tui.keys import ACTIONS, MEANINGS, Action
+from hud_tui.rl.run_columns import COLUMNS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 KEYS = ROOT / "docs" / "keys.md"
+GUIDE = ROOT / "docs" / "guide.md"
 PLACES = {
     "app": "Everywhere",
     "list": "In a list",
@@ -55,6 +58,17 @@ def keys_page(text: str) -> str:
     return with_part(with_part(text, "meanings", meanings()), "keys", keys())
 
 
+def columns() -> str:
+    """The columns of the table of runs, as a Markdown table."""
+    lines = [f"| `{each.key}` | {each.long_title} | {each.meaning} |" for each in COLUMNS.values()]
+    return "\n".join(["| column | title | what it is |", "|---|---|---|", *lines, ""])
+
+
+def guide_page(text: str) -> str:
+    """The guide with its generated part as it should be."""
+    return with_part(text, "columns", columns())
+
+
 def with_part(text: str, name: str, part: str) -> str:
     """A page's text with one generated part put between its markers.
 
@@ -80,3 +94,4 @@ def _row(action: Action) -> str:
 
 if __name__ == "__main__":
     KEYS.write_text(keys_page(KEYS.read_text()))
+    GUIDE.write_text(guide_page(GUIDE.read_text()))

@@ -29,7 +29,8 @@ from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.run import SUCCEEDED, has_ended, reason
-from hud_tui.rl.runs import Column, RunRow, columns, find_run, parse_filter, sort_rows
+from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
+from hud_tui.rl.runs import RunRow, find_run
 from hud_tui.rl.sweep import RunGroup, differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts import control

@@ -12,7 +12,7 @@ Terms are separated by spaces and all must hold; ``!`` before one inverts it:
     is:pinned          pinned, noted, alarm, evaluated, expired, damaged, weights, head
 
 The same grammar filters all lists. `Fields` describes what can be filtered by: `_fields` below for
-checkpoints, `hud_tui.rl.runs` for runs.
+checkpoints, `hud_tui.rl.run_columns` for runs.
 
 Metrics of the weights (reward, heldout, entropy, kl …) are the checkpoint's own, see
 `hud_tui.rl.own_numbers`; a checkpoint without rollouts has none and does not match.

@@ -21,7 +21,15 @@ from hud_tui.rl.disk import where_stored
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.run import SUCCEEDED, has_ended
-from hud_tui.rl.runs import COLUMNS, PARAMETER, Column, RunRow, column, value_text
+from hud_tui.rl.run_columns import (
+    BY_PARAMETER,
+    COLUMNS,
+    PARAMETER,
+    Column,
+    column,
+    value_text,
+)
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.settings import Value, write
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
@@ -475,8 +483,9 @@ def setting(row: RunRow, key: str) -> object:
     """A setting of a run: one of `IDENTITY`, or a parameter by its name."""
     if key in IDENTITY:
         return getattr(row, key) or None
-    known = {"learning_rate": row.lr, "loss_fn": row.loss or None, "group_size": row.group_size}
-    return row.parameters.get(key, known.get(key))
+    if key in row.parameters or key not in BY_PARAMETER:
+        return row.parameters.get(key)
+    return BY_PARAMETER[key].value(row, 0.0)
 
 
 HARD_TO_COMPARE = {

@@ -151,7 +151,7 @@ class Layout:
     jobs_filter: Line = ""
     runs_filter: Line = ""
     runs_columns: Line = ""
-    """In the form that `hud_tui.rl.runs.columns` parses; `runs_sort` and `runs_group` likewise."""
+    """As `hud_tui.rl.run_columns.columns` parses it; `runs_sort` and `runs_group` likewise."""
     runs_sort: Line = ""
     runs_group: Line = ""
     tree_filter: Line = ""

@@ -21,7 +21,8 @@ from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
 from hud_tui.rl.run import job_is_active, job_mean, job_progress, job_step, job_title
-from hud_tui.rl.runs import COLUMNS, RunRow
+from hud_tui.rl.run_columns import COLUMNS
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line
 from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.rollout import Answer, role_of

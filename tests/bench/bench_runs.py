@@ -17,7 +17,8 @@ from time import perf_counter, time
 from hud_tui.client.runs import RunList
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.compare import RunSeries, overlay_runs
-from hud_tui.rl.runs import RunRow, parse_filter, sort_rows
+from hud_tui.rl.run_columns import parse_filter, sort_rows
+from hud_tui.rl.runs import RunRow
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import Db
 from hud_tui.settings import Start

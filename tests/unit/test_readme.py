@@ -5,12 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.readme import KEYS, README, ROOT, keys_page, with_part
+from tests.readme import GUIDE, KEYS, README, ROOT, guide_page, keys_page, with_part
 
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 ADDED = {
@@ -49,9 +49,10 @@ assert Checkpoint(id="c", adam_beta1=Adam(1e-3).beta1).adam_beta1 == 0.9""",
 """What is there once a diff of docs/development.md is applied, by the diff's heading."""
 
 
-def test_the_keys_are_those_of_the_program() -> None:
-    text = KEYS.read_text()
-    assert keys_page(text) == text, "run: python -m tests.readme"
+@pytest.mark.parametrize(("page", "made"), [(KEYS, keys_page), (GUIDE, guide_page)])
+def test_keys_and_columns_are_those_of_the_program(page: Path, made: Callable[[str], str]) -> None:
+    text = page.read_text()
+    assert made(text) == text, "run: python -m tests.readme"
 
 
 def test_a_part_without_markers_is_refused() -> None:

@@ -13,23 +13,20 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.compare import RunSeries, overlay_runs, value_at
 from hud_tui.rl.own_numbers import HELDOUT
-from hud_tui.rl.runs import (
+from hud_tui.rl.run_columns import (
+    BY_PARAMETER,
     COLUMNS,
     DEFAULT_COLUMNS,
-    MOST_POINTS,
-    RunRow,
     column,
     columns,
-    ends_of,
     evaluation_text,
     meaning_of,
+    offered,
     parse_filter,
-    row_of,
-    row_of_job,
     sort_rows,
     sparkline,
-    thinned,
 )
+from hud_tui.rl.runs import MOST_POINTS, RunRow, ends_of, row_of, row_of_job, thinned
 from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.tui.screens.base import loop_left
 from hud_tui.tui.widgets.run_curves import Compared
@@ -161,6 +158,31 @@ def test_every_column_shows_an_empty_row_and_a_full_one(key: str) -> None:
     assert COLUMNS[key].text(full, NOW) not in ("–", "")
 
 
+@pytest.mark.parametrize("key", COLUMNS)
+def test_every_column_is_filtered(key: str) -> None:
+    full, shown = row_of(RECORD, {"r": "mine"}), COLUMNS[key]
+    value = shown.value(full, NOW)
+    assert value is not None
+    if shown.compared is None:
+        assert parse_filter(f"{key}:{str(value).split()[0]}", NOW)(full)
+        return
+    number = shown.compared(full, NOW)
+    assert number is not None
+    assert parse_filter(f"{key}>={number!r}", NOW)(full)
+    assert not parse_filter(f"{key}>{number!r}", NOW)(full)
+
+
+def test_a_column_of_a_parameter_stands_for_it() -> None:
+    rows = [run("a", parameters={"learning_rate": 1e-4, "beta1": 0.9})]
+    assert offered(rows) == [*COLUMNS, "param.beta1"]
+    assert {name: each.key for name, each in BY_PARAMETER.items()} == {
+        "loss_fn": "loss",
+        "learning_rate": "lr",
+        "group_size": "group",
+        "seed": "seed",
+    }
+
+
 def test_a_column_may_be_a_parameter_and_an_evaluation_may_have_no_interval() -> None:
     tokens, row = column("param.max_tokens"), run("a", parameters={"max_tokens": 20})
     assert (tokens.value(row, NOW), tokens.text(row, NOW)) == (20, "20")
@@ -227,14 +249,14 @@ def test_the_service_s_record_becomes_a_row() -> None:
     assert shown["heldout"] == ".710", "its size is beside it"
     assert (shown["steps"], shown["nograd"], shown["alarms"]) == ("30/60", "25 %", "1 warn")
     assert (shown["spark"], shown["lr"], shown["age"]) == ("▁▄█", "3e-4", "5 m")
-    assert "first 5 steps → of its newest 5" in meaning_of("reward", row)
+    assert "first 5 steps → of its newest 5" in meaning_of(COLUMNS["reward"], row)
 
 
 def test_a_run_of_one_step_has_one_reward_and_no_trend() -> None:
     row = replace(row_of(RECORD), reward_first=0.031, reward=0.031, points=(0.031,))
     assert COLUMNS["reward"].text(row, NOW) == ".031"
     assert COLUMNS["spark"].text(row, NOW) == "–"
-    assert "→" not in meaning_of("reward", row)
+    assert "→" not in meaning_of(COLUMNS["reward"], row)
 
 
 def test_a_held_out_reward_that_was_never_evaluated_says_of_how_many_rollouts_it_is() -> None:

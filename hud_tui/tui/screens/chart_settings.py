@@ -17,8 +17,8 @@ from hud_tui.rl.checkpoint_tree import Kind, Tree, kind
 from hud_tui.rl.compare import Branch, Overlay, branch_overlay, branches, model_overlay
 from hud_tui.rl.metrics import ChartOrder, healthy, metric, outside, short, title
 from hud_tui.rl.run import Run
-from hud_tui.rl.runs import MEANINGS, column
-from hud_tui.rl.runs import Column as RunColumn
+from hud_tui.rl.run_columns import Column as RunColumn
+from hud_tui.rl.run_columns import column
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import Choices
@@ -311,7 +311,8 @@ class ColumnList(ListBox[None]):
 
     @on(RowList.Moved)
     def _show_meaning(self) -> None:
-        self.note.update(MEANINGS.get(self.rows.key or "", ""))
+        key = self.rows.key
+        self.note.update("" if key is None else column(key).meaning)
 
     @on(RowList.Opened)
     def action_choose(self) -> None:

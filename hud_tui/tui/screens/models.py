@@ -26,7 +26,7 @@ from hud_tui.rl.export import Sheet, models_sheet
 from hud_tui.rl.metrics import short
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
-from hud_tui.rl.runs import COLUMNS as COLUMNS_OF_RUNS
+from hud_tui.rl.run_columns import COLUMNS as COLUMNS_OF_RUNS
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import age, counted, one_line, seconds
 from hud_tui.tui.job_actions import ask_fork

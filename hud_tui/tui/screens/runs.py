@@ -27,16 +27,16 @@ from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.progress import Liveness
 from hud_tui.rl.run import Run, reason, trouble
-from hud_tui.rl.runs import (
+from hud_tui.rl.run_columns import (
     COLUMNS,
-    PARAMETER,
-    RunRow,
     column,
     columns,
     meaning_of,
+    offered,
     parse_filter,
     value_text,
 )
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import DIFFERS, Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
 from hud_tui.rollouts.control import driven_here
@@ -148,10 +148,11 @@ class RunDetails(TextPanel):
     def _text(self, room: int) -> list[Content]:
         width = max(LEAST_TOLD + LABELLED, room)
         lines = [*self._why, *([Content()] if self._why else [])]
-        listed = (one for one in COLUMNS.values() if one.key != "heldout_n")  # the held-out says it
-        for one in listed:
+        for one in COLUMNS.values():
+            if not one.is_detail:
+                continue
             lines += _labelled(one.title, text := one.text(self.row, self.now), width)
-            if text != "–" and (meaning := meaning_of(one.key, self.row)):
+            if text != "–" and (meaning := meaning_of(one, self.row)):
                 lines += _labelled("", meaning, width, "$text-muted")
         if self.row.alarm_title:
             lines += _labelled("worst alarm", self.row.alarm_title, width)
@@ -429,9 +430,7 @@ class RunsScreen(HudScreen):
     @property
     def offered(self) -> list[str]:
         """The keys of all columns, including parameters of these runs."""
-        known = {"learning_rate", "loss_fn", "group_size", "seed"}
-        parameters = dict.fromkeys(key for row in self.rows or () for key in row.parameters)
-        return [*COLUMNS, *(f"{PARAMETER}{key}" for key in sorted(parameters) if key not in known)]
+        return offered(self.rows or ())
 
     def show(self) -> None:
         """Draw the rows that match the filter."""

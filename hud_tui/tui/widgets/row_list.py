@@ -24,8 +24,9 @@ from textual.strip import Strip
 from textual.visual import Visual
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.runs import COLUMNS, RunRow, columns, sort_rows
-from hud_tui.rl.runs import Column as RunColumn
+from hud_tui.rl.run_columns import COLUMNS, columns, sort_rows
+from hud_tui.rl.run_columns import Column as RunColumn
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import RunGroup, group_rows
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.widgets.lines import LinesView, cut_in_middle, fit_text, line
@@ -313,16 +314,6 @@ class Arrangement:
 
 
 NAME = "name"
-LEAST_CELLS = {"name": 16, "spark": 12, "steps": 7, "state": 9, "reward": 11}
-"""Initial widths, cells; a column grows with its visible content, and never shrinks."""
-MOST_CELLS = {"name": 40, "note": 60, "eval": 28}
-TO_THE_LEFT = frozenset({"reward", "heldout"})
-"""Columns of numbers with a text behind the first one."""
-WIDEST = 24
-"""Largest width of the other columns, cells."""
-TONES: Mapping[str, str] = {"spark": "accent", "model": "dim", "age": "dim", "id": "dim"}
-"""Tones of columns that are not plain."""
-STATES = {"running": "accent", "failed": "warm", "error": "warm", "interrupted": "warm"}
 MARKED, FOLLOWED = "✔", "●"
 KEPT = 500
 """Rows whose texts are cached."""
@@ -512,7 +503,7 @@ class RunTable(LinesView, can_focus=True):
 
     def _width(self, one: RunColumn) -> int:
         title = cell_len(self._title(one))
-        return max(self._widths.get(one.key, 0), LEAST_CELLS.get(one.key, 0), title)
+        return max(self._widths.get(one.key, 0), one.least, title)
 
     def _title(self, one: RunColumn) -> str:
         """A column's title, with an arrow if the table is sorted by it."""
@@ -554,11 +545,11 @@ class RunTable(LinesView, can_focus=True):
 
     def _name_width(self, width: int) -> int:
         """Least width of the names, cells."""
-        return min(self._width(COLUMNS[NAME]), max(LEAST_CELLS[NAME], 3 * width // 10))
+        return min(self._width(COLUMNS[NAME]), max(COLUMNS[NAME].least, 3 * width // 10))
 
     def _measure(self, rows: Iterable[RunRow], width: int) -> None:
         """Let the columns grow with their visible content, and choose the form of their titles."""
-        widths, most = self._widths, {one.key: MOST_CELLS.get(one.key, WIDEST) for one in self._all}
+        widths, most = self._widths, {one.key: one.most for one in self._all}
         for row in rows:
             for key, text in self._texts_of(row).items():
                 if len(text) > widths.get(key, 0) < most[key]:
@@ -622,7 +613,7 @@ class RunTable(LinesView, can_focus=True):
         follows = FOLLOWED if row.model_id == self.followed else " "
         parts, tone, text = [(f"{mark}{follows} ", inks["accent"])], "", ""
         for one, start, stop in spans:  # neighbours of one tone are one segment
-            now = _tone(one, row) if row.whole else "faint"
+            now = one.tone(row) if row.whole else "faint"
             if now != tone and text:
                 parts.append((text, inks[tone]))
                 text = ""
@@ -640,7 +631,7 @@ class RunTable(LinesView, can_focus=True):
 def _padded(text: str, width: int, one: RunColumn) -> str:
     if one.key == NAME and width >= 12:
         text = cut_in_middle(text, width)
-    right = one.number and one.key not in TO_THE_LEFT
+    right = one.number and not one.left
     if len(text) <= width and text.isascii():
         return text.rjust(width) if right else text.ljust(width)
     missing = width - cell_len(text)
@@ -649,11 +640,3 @@ def _padded(text: str, width: int, one: RunColumn) -> str:
 
 def _id(row: RunRow | None) -> str | None:
     return None if row is None else row.id
-
-
-def _tone(one: RunColumn, row: RunRow) -> str:
-    if one.key == "state":
-        return STATES.get(row.status, "dim")
-    if one.key == "alarms":
-        return "warm" if row.alarms else "dim"
-    return TONES.get(one.key, "plain")

@@ -32,7 +32,8 @@ from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, metric, most_of, short, title
 from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
-from hud_tui.rl.runs import COLUMNS, RunRow, value_text
+from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, value_text
+from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import one_line
 from hud_tui.tui.theme import BRAILLE
@@ -536,10 +537,8 @@ PREVIEW_SIZE = (180, 50)
 """Least width and height of the screen."""
 FACTS_LINES, FACTS_COLUMNS = 15, 3
 FACTS_LABEL = 24
-IN_LINE = ("name", "state", "steps", "age", "eta", "heldout_n")
-"""Columns that are in the table's lines or in another fact, or change with the time alone."""
-IN_COLUMNS = ("learning_rate", "loss_fn", "group_size", "seed")
-"""Parameters that are columns."""
+IN_LINE = ("name", "state", "steps", "age", "eta")
+"""Columns that are in the table's lines, or change with the time alone."""
 
 
 class RunPreview(Vertical):
@@ -581,13 +580,14 @@ class RunPreview(Vertical):
 def facts_of(row: RunRow, now: float, width: int) -> list[Content]:
     """The facts' lines, each `width` cells at most; they run from the top down, then to the right.
     What is missing is left out."""
-    facts = {
-        one.long_title: one.text(row, now) for one in COLUMNS.values() if one.key not in IN_LINE
-    }
+    details = (one for one in COLUMNS.values() if one.is_detail and one.key not in IN_LINE)
+    facts = {one.long_title: one.text(row, now) for one in details}
     facts["worst alarm"] = row.alarm_title or ""
     parameters = sorted(row.parameters.items())
     facts |= {
-        setting_label(key): value_text(value) for key, value in parameters if key not in IN_COLUMNS
+        setting_label(key): value_text(value)
+        for key, value in parameters
+        if key not in BY_PARAMETER
     }
     found = [(name, text) for name, text in facts.items() if text not in ("", "–")]
     room = max(1, width // FACTS_COLUMNS - FACTS_LABEL - 2)

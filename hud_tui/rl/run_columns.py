@@ -1,0 +1,529 @@
+"""The columns of the table of runs, and sorting and filtering by them.
+
+A column is one value: whoever draws, sorts, filters, exports or explains runs takes it from
+`COLUMNS`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from typing import Any
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.axes import duration_text
+from hud_tui.rl.filter import Fields, parse_terms
+from hud_tui.rl.metrics import interval_text, short
+from hud_tui.rl.names import close_names, setting_label
+from hud_tui.rl.run import has_ended
+from hud_tui.rl.runs import ENDS, RunRow, thinned
+from hud_tui.rl.text import age, one_line
+from hud_tui.wire import Evaluation
+
+Value = str | float | None
+Number = Callable[[RunRow, float], float | None]
+"""A number of a run at a time in Unix seconds; None if it is missing."""
+WIDEST = 24
+"""Largest width of a column, cells, unless it says another."""
+
+
+def _plain(row: RunRow) -> str:
+    return "plain"
+
+
+def _dim(row: RunRow) -> str:
+    return "dim"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table. Made by `text_column` or `number_column`."""
+
+    key: str
+    """Name in ``--columns``, ``--sort`` and filters."""
+    title: str
+    value: Callable[[RunRow, float], Value]
+    """Value for sorting, grouping and documents, given the time in Unix seconds; None if it is
+    missing, which sorts last in both directions."""
+    text: Callable[[RunRow, float], str]
+    """Displayed text; arguments as of `value`."""
+    compared: Number | None
+    """The number that a filter compares; None if it compares the value, which is a text then."""
+    number: bool
+    """Whether it is numeric: aligned to the right, and sorted largest first at the first key
+    press."""
+    long_title: str
+    """The full title, for wide layouts."""
+    meaning: str = ""
+    """What it is, where the title is not enough; the guide's table has it, too."""
+    names: tuple[str, ...] = ()
+    """Its other names in filters."""
+    parameter: str = ""
+    """The parameter that it shows, by its wire name."""
+    tone: Callable[[RunRow], str] = _plain
+    """Tone of its text: plain, dim, accent or warm."""
+    least: int = 0
+    """Least width, cells."""
+    most: int = WIDEST
+    """Largest width, cells."""
+    left: bool = False
+    """Whether the app aligns it to the left although it is numeric: text follows the number."""
+    is_detail: bool = True
+    """Whether all that is known of a run includes it; not if another column says it, too."""
+
+
+def text_column(
+    key: str, title: str, get: Callable[[RunRow], str], *, long_title: str = "", **more: Any
+) -> Column:
+    """A column of texts; a dash for an empty one.
+
+    Args:
+        get: The text of a run.
+        more: Other fields of `Column`.
+    """
+
+    def text(row: RunRow, now: float) -> str:
+        return get(row) or "–"
+
+    def value(row: RunRow, now: float) -> str | None:
+        return get(row) or None
+
+    return Column(key, title, value, text, None, False, long_title or title, **more)
+
+
+def number_column(
+    key: str,
+    title: str,
+    value: Number,
+    text: Callable[[RunRow, float], str] | None = None,
+    *,
+    write: Callable[[float], str] = short,
+    compared: Number | None = None,
+    number: bool = True,
+    long_title: str = "",
+    **more: Any,
+) -> Column:
+    """A column of numbers; a dash for a missing one.
+
+    Args:
+        value: The number of a run.
+        text: Its text, if that is more than the number.
+        write: The text of a number, otherwise.
+        compared: The number that a filter compares, if it is another one.
+        number: As `Column.number`.
+        more: Other fields of `Column`.
+    """
+
+    def written(row: RunRow, now: float) -> str:
+        found = value(row, now)
+        return "–" if found is None else write(found)
+
+    shown, filtered = text or written, compared or value
+    return Column(key, title, value, shown, filtered, number, long_title or title, **more)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def _rate(value: float) -> str:
+    """A number as typed by people: ``3e-4``, ``.01``, ``60``."""
+    if not value or abs(value) >= 0.01:
+        return f"{value:.4g}"
+    digits, _, power = f"{value:.3e}".partition("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
+
+
+def _step_text(row: RunRow, now: float) -> str:
+    return f"{row.step}/{row.steps}" if row.steps is not None else str(row.step)
+
+
+def _reward_text(row: RunRow, now: float) -> str:
+    if row.reward is None:
+        return "–"
+    if len(row.points) == 1:  # of one step both ends are the same
+        return short(row.reward)
+    return f"{short(row.reward_first)} → {short(row.reward)}"
+
+
+def _gain(row: RunRow, now: float) -> float | None:
+    if row.reward is None or row.reward_first is None:
+        return None
+    return row.reward - row.reward_first
+
+
+def _trend_text(row: RunRow, now: float) -> str:
+    return "–" if len(row.points) == 1 else sparkline(row.points)
+
+
+BARS = "▁▂▃▄▅▆▇█"
+SPARK_BARS = 12
+
+
+def sparkline(points: Sequence[float]) -> str:
+    """Rewards as at most SPARK_BARS bars, scaled from the smallest to the largest; empty without
+    points."""
+    values = thinned([point for point in points if isfinite(point)], SPARK_BARS)
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    top = len(BARS) - 1
+    share = top / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * share)] for value in values)
+
+
+def _heldout_text(row: RunRow, now: float) -> str:
+    """With the number of its rollouts, unless it is the evaluation's, which says that itself."""
+    if row.heldout is None:
+        return "–"
+    is_counted = row.heldout_rollouts and row.evaluation is None
+    return f"{short(row.heldout)} ({row.heldout_rollouts})" if is_counted else short(row.heldout)
+
+
+def evaluation_text(evaluation: Evaluation | None) -> str:
+    """An evaluation in a cell, e.g. ``.71 [.66, .76] 48×4``: mean reward, its 95 % interval, tasks
+    × samples."""
+    if evaluation is None:
+        return "–"
+    mean, size = evaluation.mean, ""
+    if evaluation.num_tasks:
+        each = evaluation.samples or max(1, evaluation.num_traces // evaluation.num_tasks)
+        size = f" {evaluation.num_tasks}×{each}"
+    if mean is None or mean.low is None or mean.high is None:
+        return f"{short(evaluation.mean_reward)}{size}"
+    return f"{short(mean.value)} {interval_text(mean.low, mean.high)}{size}"
+
+
+def _alarm_text(row: RunRow, now: float) -> str:
+    if row.alarms is None:
+        return "–"
+    return f"{row.alarms} {row.alarm}".strip() if row.alarms else "0"
+
+
+def _alarm_value(row: RunRow, now: float) -> float | None:
+    """Sort key: most severe level first, then number of alarms."""
+    ranks = {"": 0, "info": 1, "warn": 2, "critical": 3}
+    return None if row.alarms is None else ranks.get(row.alarm, 0) + min(row.alarms, 99) / 100
+
+
+def _eta_text(row: RunRow, now: float) -> str:
+    if row.silent_s(now) is not None:
+        return "stalled"
+    return "–" if row.eta_s is None else duration_text(row.eta_s)
+
+
+def _state_tone(row: RunRow) -> str:
+    if row.status == "running":
+        return "accent"
+    return "warm" if row.status in ("failed", "error", "interrupted") else "dim"
+
+
+def _age_s(row: RunRow, now: float) -> float | None:
+    return None if row.created_at is None else now - row.created_at
+
+
+SHORT_RUNS = "(of a short run, its halves)"
+COLUMNS: Mapping[str, Column] = {
+    column.key: column
+    for column in (
+        text_column("name", "name", lambda row: row.title, least=16, most=40),
+        text_column("model", "model", lambda row: row.model, tone=_dim),
+        text_column("taskset", "taskset", lambda row: row.taskset),
+        text_column(
+            "start", "from", lambda row: row.start, long_title="starts from", names=("from",)
+        ),
+        text_column("loss", "loss", lambda row: row.loss, parameter="loss_fn"),
+        number_column(
+            "lr",
+            "lr",
+            lambda row, now: row.lr,
+            write=_rate,
+            long_title="learning rate",
+            parameter="learning_rate",
+        ),
+        number_column(
+            "group",
+            "group",
+            lambda row, now: row.group_size,
+            write="{:.0f}".format,
+            long_title="group size",
+            names=("group_size",),
+            parameter="group_size",
+        ),
+        number_column(
+            "seed", "seed", lambda row, now: row.seed, write="{:.0f}".format, parameter="seed"
+        ),
+        text_column("engine", "engine", lambda row: row.engine),
+        number_column(
+            "reward",
+            "reward",
+            lambda row, now: row.reward,
+            _reward_text,
+            meaning=f"mean of its first {ENDS} steps → of its newest {ENDS} {SHORT_RUNS}",
+            least=11,
+            left=True,
+        ),
+        number_column(
+            "spark",
+            "trend",
+            _gain,
+            _trend_text,
+            number=False,
+            meaning="mean reward of its steps, from its least to its greatest",
+            names=("gain",),
+            tone=lambda row: "accent",
+            least=12,
+        ),
+        number_column(
+            "heldout",
+            "held-out",
+            lambda row, now: row.heldout,
+            _heldout_text,
+            long_title="held-out reward",
+            meaning="of the newest evaluated checkpoint, else as a step reports it (of N rollouts)",
+            left=True,
+        ),
+        number_column(
+            "eval",
+            "evaluation",
+            lambda row, now: None if row.evaluation is None else row.evaluation.mean_reward,
+            lambda row, now: evaluation_text(row.evaluation),
+            meaning=(
+                "mean reward [95 % interval] tasks × samples, of the newest evaluated checkpoint"
+            ),
+            most=28,
+        ),
+        number_column(
+            "nograd",
+            "no gradient",
+            lambda row, now: row.no_gradient,
+            write=_percent,
+            long_title="share with no gradient",
+            meaning="share of its rollouts whose group had no variance",
+        ),
+        number_column(
+            "alarms",
+            "alarms",
+            _alarm_value,
+            _alarm_text,
+            compared=lambda row, now: row.alarms,
+            tone=lambda row: "warm" if row.alarms else "dim",
+        ),
+        number_column(
+            "steps", "steps", lambda row, now: row.step, _step_text, names=("step",), least=7
+        ),
+        number_column(
+            "tokens",
+            "tokens",
+            lambda row, now: row.tokens or None,
+            compared=lambda row, now: row.tokens,
+            meaning="generated in its training rollouts",
+        ),
+        number_column(
+            "duration",
+            "duration",
+            lambda row, now: row.duration_s,
+            write=duration_text,
+            meaning="spent on its steps; of a loop from outside, from its first to its newest",
+        ),
+        number_column("eta", "ETA", RunRow.left_s, _eta_text),
+        text_column("state", "state", lambda row: row.status, tone=_state_tone, least=9),
+        number_column(
+            "age",
+            "age",
+            lambda row, now: None if row.created_at is None else -row.created_at,
+            lambda row, now: age(row.created_at, now),
+            compared=_age_s,
+            tone=_dim,
+        ),
+        text_column("sweep", "sweep", lambda row: row.sweep),
+        number_column(
+            "heldout_n",
+            "held-out rollouts",
+            lambda row, now: row.heldout_rollouts,
+            write="{:.0f}".format,
+            is_detail=False,
+        ),
+        text_column("id", "id", lambda row: row.id, tone=_dim),
+        text_column("note", "note", lambda row: row.note, most=60),
+    )
+}
+"""All columns, in the order in which they are offered."""
+DEFAULT_COLUMNS = (
+    *("name", "state", "steps", "reward", "spark", "heldout", "eval", "lr", "loss", "group"),
+    *("seed", "alarms", "nograd", "age", "duration", "model", "taskset", "start"),
+)
+"""The usual arrangement."""
+BY_PARAMETER: Mapping[str, Column] = {
+    column.parameter: column for column in COLUMNS.values() if column.parameter
+}
+"""The columns that show a parameter, by its wire name."""
+PARAMETER = "param."
+"""Prefix of a column that shows any other parameter: ``param.max_tokens``."""
+
+
+def meaning_of(column: Column, row: RunRow) -> str:
+    """The explanation of a run's cell; empty if the title is enough."""
+    if column.key == "reward" and len(row.points) == 1:
+        return "mean of its only step with a reward"
+    return column.meaning
+
+
+def column(key: str) -> Column:
+    """A column by its key, or a parameter's by ``param.NAME``.
+
+    Raises:
+        HudUsage: There is no such column; the hint lists similar ones.
+    """
+    key = key.strip()
+    if key in COLUMNS:
+        return COLUMNS[key]
+    if key.startswith(PARAMETER) and len(key) > len(PARAMETER):
+        return _parameter_column(key)
+    hint = f"{close_names(key, COLUMNS)}; a parameter is {PARAMETER}NAME"
+    raise HudUsage(f"no column named {one_line(key, 40)}", hint)
+
+
+def columns(text: str) -> list[Column]:
+    """Columns by their keys, separated by commas; ``+KEY`` adds to the default ones, ``-KEY``
+    removes one. Raises HudUsage, see `column`."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        return [COLUMNS[key] for key in DEFAULT_COLUMNS]
+    if not all(word[0] in "+-" for word in words):
+        return [column(word) for word in words]
+    chosen = {key: COLUMNS[key] for key in DEFAULT_COLUMNS}
+    for word in words:
+        changed = column(word[1:])
+        if word[0] == "+":
+            chosen[changed.key] = changed
+        else:
+            chosen.pop(changed.key, None)
+    return list(chosen.values())
+
+
+def offered(rows: Iterable[RunRow]) -> list[str]:
+    """The keys of all columns, including the other parameters of these runs."""
+    parameters = {key for row in rows for key in row.parameters} - BY_PARAMETER.keys()
+    return [*COLUMNS, *(f"{PARAMETER}{key}" for key in sorted(parameters))]
+
+
+def _parameter_column(key: str) -> Column:
+    name = key.removeprefix(PARAMETER)
+
+    def value(row: RunRow, now: float) -> Value:
+        found = row.parameters.get(name)
+        return found if found is None or isinstance(found, int | float | str) else value_text(found)
+
+    def compared(row: RunRow, now: float) -> float | None:
+        found = row.parameters.get(name)
+        return float(found) if isinstance(found, int | float) and isfinite(found) else None
+
+    def text(row: RunRow, now: float) -> str:
+        return value_text(row.parameters.get(name))
+
+    title = setting_label(name)
+    return Column(key, title, value, text, compared, True, title, parameter=name)
+
+
+def value_text(value: object) -> str:
+    """A parameter's value as text in one line."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _rate(value)
+    return one_line(value if isinstance(value, str) else json.dumps(value), 60)
+
+
+# Sorting and filtering.
+
+
+def sort_rows(rows: Iterable[RunRow], by: str, now: float) -> list[RunRow]:
+    """Sort by columns. The sort is stable; missing values come last.
+
+    Args:
+        by: Columns, separated by commas; ``-`` before one sorts the largest first, e.g.
+            ``model,-reward``.
+        now: Unix seconds; a loop that is stalled then has no ETA.
+
+    Raises:
+        HudUsage: No such column.
+    """
+    found = list(rows)
+    for word in reversed([word.strip() for word in by.split(",") if word.strip()]):
+        down = word.startswith("-")
+        value = column(word.removeprefix("-")).value
+        keyed = [(value(row, now), row) for row in found]
+        known = [(_sort_key(key), row) for key, row in keyed if key is not None]
+        known.sort(key=lambda pair: pair[0], reverse=down)  # reverse keeps the order of equals
+        found = [*(row for _, row in known), *(row for key, row in keyed if key is None)]
+    return found
+
+
+def _sort_key(value: str | float) -> tuple[int, Any]:
+    """Numbers sort before texts; a parameter may be a number in one run and a text in another."""
+    return (1, value.casefold()) if isinstance(value, str) else (0, value)
+
+
+TEXTS: Mapping[str, Callable[[RunRow], str]] = {
+    "kind": lambda row: row.kind,
+    "alarm": lambda row: f"{row.alarm} {row.alarm_title}",
+}
+"""Texts that a filter compares beside those of columns."""
+NUMBERS: Mapping[str, Number] = {
+    "first": lambda row, now: row.reward_first,
+    "step_s": lambda row, now: row.step_s,
+}
+"""Numbers that a filter compares beside those of columns."""
+TRAITS: Mapping[str, Callable[[RunRow], bool]] = {
+    "running": lambda row: row.status == "running",
+    "active": lambda row: row.active,
+    "ended": lambda row: has_ended(row.status),
+    "failed": lambda row: row.status in ("failed", "error"),
+    "alarm": lambda row: bool(row.alarms),
+    "noted": lambda row: bool(row.note),
+    "evaluated": lambda row: row.evaluation is not None,
+    "managed": lambda row: row.kind == "training",
+    "reported": lambda row: row.kind == "reported",
+    "sweep": lambda row: bool(row.sweep),
+}
+
+
+def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
+    """Parse a filter of runs. Its grammar is that of `hud_tui.rl.filter` on the columns of runs,
+    e.g. ``lr:3e-4 reward>.8 state:running mixed``, ``age<2h``, ``param.max_tokens=20``,
+    ``is:alarm``.
+
+    Args:
+        expression: As typed.
+        now: Unix seconds that ages are relative to; a loop that is stalled then has no ETA.
+
+    Raises:
+        HudUsage: An invalid term; the message names it.
+    """
+    named = {name: each for each in COLUMNS.values() for name in (each.key, *each.names)}
+    texts = {name: partial(_text, each) for name, each in named.items() if each.compared is None}
+    numbers = {name: each.compared for name, each in named.items() if each.compared is not None}
+    numbers |= NUMBERS
+
+    def number(key: str) -> Callable[[RunRow], float | None] | None:
+        compared = numbers.get(key)
+        if key.startswith(PARAMETER):
+            compared = _parameter_column(key).compared
+        return None if compared is None else lambda row: compared(row, now)
+
+    names = [*numbers, f"{PARAMETER}NAME"]
+    return parse_terms(expression, Fields("run", words, {**texts, **TEXTS}, TRAITS, number, names))
+
+
+def _text(column: Column, row: RunRow) -> str:
+    """The text that a filter compares; texts do not depend on the time."""
+    return str(column.value(row, 0.0) or "")
+
+
+def words(row: RunRow) -> str:
+    """The text that a bare word of a filter is searched in."""
+    return " ".join((row.name, row.model, row.taskset, row.sweep, row.note, row.id))
