@@ -35,6 +35,7 @@ from hud_tui.rl.evaluation import (
 )
 from hud_tui.rl.metrics import interval_text, short
 from hud_tui.rl.names import find_checkpoint
+from hud_tui.rl.plan import Split
 from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
@@ -231,12 +232,8 @@ class _Command:
         """Of the tasks that will be evaluated; None where the service chooses them."""
         if rows is None:
             return None
-        tasks, split = read_rows(rows), self._args.split
-        held = [task.slug for task in tasks if task.heldout]
-        train = [task.slug for task in tasks if not task.heldout]
-        if split == "train" or (split is None and not held):
-            return tasks_digest(train)
-        return tasks_digest(held if split != "all" else held + train)
+        tasks, _ = Split.of(read_rows(rows)).chosen(self._args.split)
+        return tasks_digest([task.slug for task in tasks])
 
     async def _than(
         self, model: Model, tree: Tree | None, digest: str | None = None

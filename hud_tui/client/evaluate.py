@@ -34,6 +34,7 @@ from hud_tui.rl.evaluation import (
     pair_of,
     summarize,
 )
+from hud_tui.rl.plan import Split
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Progress
@@ -170,9 +171,8 @@ class Evaluations:
             last = await self._files.last(model.id)
             if last is None:
                 return None
-            held = sum(task.heldout for task in read_rows(last.tasks))
-            rest = len(last.tasks) - held
-            return UsualTasks(name=last.evaluation.name, heldout=held, train=rest)
+            split, name = Split.of(read_rows(last.tasks)), last.evaluation.name
+            return UsualTasks(name=name, heldout=len(split.heldout), train=len(split.train))
         url = self._client.rl("/v1/models/{}/evaluations/tasks", model.id)
         try:
             return await self._client.wire.get(url, UsualTasks)
@@ -375,7 +375,9 @@ class Evaluations:
             origin = one_line(model.forked_from or "the model that it was forked from", 100)
             hint = f"evaluate {origin}, or a checkpoint"
             raise HudUsage("only checkpoints can be sampled, not what a model started from", hint)
-        tasks, split = _split(read_rows(rows), body.split)
+        tasks, split = Split.of(read_rows(rows)).chosen(body.split)
+        if any(task.is_legacy for task in tasks):
+            raise HudUsage("rows up to v4 name no scenario that could be rolled out", NOT_SAMPLED)
         asked = body.parameters
         if (count := len(tasks) * asked.samples) > MOST:
             raise HudUsage(f"{count} rollouts", f"at most {MOST}: lower --samples")
@@ -477,19 +479,6 @@ def _drawn(before: Scores, after: Scores) -> Difference | None:
     """The difference, with its bootstrap intervals computed, which takes long."""
     found = difference(before, after)
     return found if found is None or (found.reward and found.solved) else None
-
-
-def _split(tasks: Sequence[Task], requested: str | None) -> tuple[list[Task], str]:
-    """The tasks of the wanted split, and the split's name. Raises HudUsage if there are none."""
-    held = [task for task in tasks if task.heldout]
-    split = requested or ("heldout" if held else "all")
-    train = [task for task in tasks if not task.heldout]
-    chosen = {"heldout": held, "train": train, "all": list(tasks)}[split]
-    if not chosen:
-        raise HudUsage(f"none of the {len(tasks)} tasks is in {split}", "choose another --split")
-    if any(task.is_legacy for task in chosen):
-        raise HudUsage("rows up to v4 name no scenario that could be rolled out", NOT_SAMPLED)
-    return chosen, split
 
 
 def _joined(made: Mapping[str, Sequence[float]], now: Progress) -> dict[str, list[float]]:

@@ -37,8 +37,9 @@ from hud_tui.errors import (
 )
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import End, Evaluate, Loop, Sample, Train
+from hud_tui.rl.plan import Split, tasks_of_iteration
 from hud_tui.rl.tasks.checks import failures_text
-from hud_tui.rl.tasks.task import Task, tasks_of_iteration
+from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.environment import (
     Loaded,
@@ -304,9 +305,11 @@ class Driver:
         head = head_of(await self._service.call(lambda c: c.checkpoints(self._order.model_id)))
         parent = head.id if head else None
         state, parameters = self._state, self._order.parameters
-        train = [task for task in loaded.tasks if not task.heldout]
         chosen = tasks_of_iteration(
-            train, parameters["tasks_per_step"], parameters.get("seed") or 0, state.iteration
+            Split.of(loaded.tasks).train,
+            parameters["tasks_per_step"],
+            parameters.get("seed") or 0,
+            state.iteration,
         )
         place = {"iteration": state.iteration, "attempt": state.attempt, "parent": parent}
         complete = self._complete_groups(place)
@@ -407,7 +410,7 @@ class Driver:
             self._note = f"{Path(self._order.source).name} was changed at step {self._state.step}"
             log.info(self._note)
         loaded = await load(self._worker, self._service.client, self._order)
-        if all(task.heldout for task in loaded.tasks):
+        if not Split.of(loaded.tasks).train:
             raise HudUsage("every task is held out: nothing to train on", "see columns.split")
         self._refuse_wrong(loaded)
         self._loaded, self._state.digest = loaded, digest
@@ -621,7 +624,7 @@ class Driver:
 
     async def _evaluate(self) -> None:
         """Roll out the held-out tasks with the newest checkpoint."""
-        heldout = [task for task in (await self._load()).tasks if task.heldout]
+        heldout = Split.of((await self._load()).tasks).heldout
         if heldout:
             await self._evaluate_on(heldout)
         self._state.take(self._state.facts.scored())

@@ -18,8 +18,10 @@ from shlex import quote
 from time import perf_counter
 from typing import Any
 
+from hud_tui.errors import HudUsage
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.loop import End
+from hud_tui.rl.plan import Split
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
 from hud_tui.service.context import ServiceContext, Stop, until_written
@@ -88,7 +90,11 @@ class Evaluator:
             ref = canonical(ref) or ref
         node = await self._node(model, ref)
         rows, name = await self._rows(model, body)
-        planned, split = _split(await self._plan(model, rows), body.split)
+        tasks = Split.of(await self._plan(model, rows))
+        try:
+            planned, split = tasks.chosen(body.split)
+        except HudUsage as error:
+            raise bad_field("split", error.message) from error
         asked = self._filled(model, body.parameters)
         if (count := len(planned) * asked.samples) > MOST:
             raise bad_field("parameters.samples", f"{count} rollouts: at most {MOST} in one")
@@ -112,8 +118,8 @@ class Evaluator:
     async def usual_tasks(self, model: ModelRow) -> UsualTasks:
         """The tasks that are evaluated if none are given. Raises Refused: there are none."""
         rows, name = await self._of_last_run(model)
-        held = sum(task.heldout for task in await asyncio.to_thread(read_rows, rows))
-        return UsualTasks(name=name, heldout=held, train=len(rows) - held)
+        split = Split.of(await asyncio.to_thread(read_rows, rows))
+        return UsualTasks(name=name, heldout=len(split.heldout), train=len(split.train))
 
     async def resume(self, evaluation_id: str, keep: Keep) -> EvaluationJob:
         """Resume an evaluation that ended early; finished rollouts are kept.
@@ -338,14 +344,3 @@ class Work:
         rows = trace_rows(rollouts, place, self.model, self.asked.temperature, id_)
         await self.parts.store.write(evaluations.advance, self.id, rows, rollouts.seconds)
         self.made += groups_of(rollouts.heldout)
-
-
-def _split(planned: Sequence[Planned], asked: str | None) -> tuple[list[Planned], str]:
-    """The tasks of a split, and the split's name. Raises Refused, 422: there are none."""
-    held = [task for task in planned if task.task.heldout]
-    split = asked or ("heldout" if held else "all")
-    train = [task for task in planned if not task.task.heldout]
-    chosen = {"heldout": held, "train": train, "all": list(planned)}[split]
-    if not chosen:
-        raise bad_field("split", f"none of the {len(planned)} tasks is in {split}")
-    return chosen, split

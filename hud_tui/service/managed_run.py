@@ -18,8 +18,9 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.loop import FLAT_IN_A_ROW, End, Evaluate, Loop, LoopFacts, Sample, Train
+from hud_tui.rl.plan import Split, tasks_of_iteration
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.rl.tasks.task import Task, tasks_of_iteration
+from hud_tui.rl.tasks.task import Task
 from hud_tui.service.batches import (
     Batch,
     Trajectory,
@@ -81,6 +82,14 @@ class Planned:
     scenario: Scenario
     question: str
     prompt: Sequence[int]
+
+    @property
+    def slug(self) -> str:
+        return self.task.slug
+
+    @property
+    def heldout(self) -> bool:
+        return self.task.heldout
 
     def grade(self, completion: str) -> float:
         return float(self.scenario.grade(self.task.args, completion))
@@ -164,11 +173,10 @@ def make_plan(
         Refused: 422, naming the row: unreadable, unknown environment or scenario, args
             that do not fit, a prompt beyond the context, a duplicate slug; or no training task.
     """
-    planned = plan_tasks(rows, base, tokens, "dataset.tasks")
-    train = [one for one in planned if not one.task.heldout]
-    if not train:
+    split = Split.of(plan_tasks(rows, base, tokens, "dataset.tasks"))
+    if not split.train:
         raise bad_field("dataset.tasks", "every row is held out: nothing to train on")
-    return Plan(parameters, train, [one for one in planned if one.task.heldout])
+    return Plan(parameters, split.train, split.heldout)
 
 
 def plan_tasks(

@@ -12,13 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1
 from itertools import groupby
-from random import Random
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn
 
 from hud_tui.errors import HudBadTasks, Problem
 from hud_tui.rl.text import has_surrogate, one_line
-
-T = TypeVar("T")
 
 BOUNDS = {
     "minimum": "below",
@@ -233,19 +230,6 @@ def digest(value: object) -> str:
 def rows_digest(rows: Sequence[Mapping[str, Any]]) -> str:
     """Hash of tasks: 16 hex digits of the hash of their rows as sent, in this order."""
     return digest([dict(row) for row in rows])[:16]
-
-
-def tasks_of_iteration(tasks: Sequence[T], per_step: int, seed: int, iteration: int) -> list[T]:
-    """The training tasks of one iteration (from 0), without duplicates.
-
-    An epoch deals a seeded permutation out in whole batches; the next one has another permutation,
-    so tasks that are left over now have the same chance then.
-    """
-    count = min(per_step, len(tasks))
-    epoch, place = divmod(iteration, len(tasks) // count)
-    order = list(range(len(tasks)))
-    Random(f"{seed} {epoch}").shuffle(order)
-    return [tasks[i] for i in order[place * count : (place + 1) * count]]
 
 
 def form_of(tasks: Iterable[Task]) -> str | None:
