@@ -35,7 +35,7 @@ from hud_tui.rl.evaluation import (
 )
 from hud_tui.rl.metrics import interval_text, short
 from hud_tui.rl.names import find_checkpoint
-from hud_tui.rl.plan import Split
+from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
@@ -232,7 +232,7 @@ class _Command:
         """Of the tasks that will be evaluated; None where the service chooses them."""
         if rows is None:
             return None
-        tasks, _ = Split.of(read_rows(rows)).chosen(self._args.split)
+        tasks, _ = TaskSplit.of(read_rows(rows)).chosen(self._args.split)
         return tasks_digest([task.slug for task in tasks])
 
     async def _than(

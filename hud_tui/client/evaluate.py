@@ -34,7 +34,7 @@ from hud_tui.rl.evaluation import (
     pair_of,
     summarize,
 )
-from hud_tui.rl.plan import Split
+from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.run import has_ended
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Progress
@@ -171,7 +171,7 @@ class Evaluations:
             last = await self._files.last(model.id)
             if last is None:
                 return None
-            split, name = Split.of(read_rows(last.tasks)), last.evaluation.name
+            split, name = TaskSplit.of(read_rows(last.tasks)), last.evaluation.name
             return UsualTasks(name=name, heldout=len(split.heldout), train=len(split.train))
         url = self._client.rl("/v1/models/{}/evaluations/tasks", model.id)
         try:
@@ -375,7 +375,7 @@ class Evaluations:
             origin = one_line(model.forked_from or "the model that it was forked from", 100)
             hint = f"evaluate {origin}, or a checkpoint"
             raise HudUsage("only checkpoints can be sampled, not what a model started from", hint)
-        tasks, split = Split.of(read_rows(rows)).chosen(body.split)
+        tasks, split = TaskSplit.of(read_rows(rows)).chosen(body.split)
         if any(task.is_legacy for task in tasks):
             raise HudUsage("rows up to v4 name no scenario that could be rolled out", NOT_SAMPLED)
         asked = body.parameters

@@ -27,7 +27,7 @@ U = TypeVar("U")
 
 
 @dataclass(frozen=True)
-class Split(Generic[T]):
+class TaskSplit(Generic[T]):
     """Tasks, divided into those that are trained on and those that only measure."""
 
     everything: Sequence[T]
@@ -35,7 +35,7 @@ class Split(Generic[T]):
     heldout: Sequence[T]
 
     @classmethod
-    def of(cls, tasks: Sequence[T]) -> "Split[T]":
+    def of(cls, tasks: Sequence[T]) -> "TaskSplit[T]":
         train = [task for task in tasks if not task.heldout]
         return cls(tasks, train, [task for task in tasks if task.heldout])
 
@@ -70,7 +70,7 @@ def tasks_of_iteration(tasks: Sequence[U], per_step: int, seed: int, iteration: 
 
 
 @dataclass(frozen=True)
-class Missing(Generic[T]):
+class MissingRollouts(Generic[T]):
     """Rollouts of one task that are not made yet."""
 
     task: T
@@ -84,7 +84,9 @@ class Missing(Generic[T]):
         return range(self.first, self.first + self.count)
 
 
-def missing_of(tasks: Sequence[T], samples: int, made: Mapping[str, int]) -> list[Missing[T]]:
+def missing_of(
+    tasks: Sequence[T], samples: int, made: Mapping[str, int]
+) -> list[MissingRollouts[T]]:
     """The rollouts that are missing.
 
     Args:
@@ -94,16 +96,16 @@ def missing_of(tasks: Sequence[T], samples: int, made: Mapping[str, int]) -> lis
     """
     counts = [made.get(task.slug, 0) for task in tasks]
     return [
-        Missing(task, count, samples - count)
+        MissingRollouts(task, count, samples - count)
         for task, count in zip(tasks, counts, strict=True)
         if count < samples
     ]
 
 
-def parts_of(missing: Sequence[Missing[T]], most: int) -> list[list[Missing[T]]]:
+def in_parts(missing: Sequence[MissingRollouts[T]], most: int) -> list[list[MissingRollouts[T]]]:
     """The missing rollouts in parts of at most `most`, but at least one task. Other callers of
     whatever makes them get their turn between two parts."""
-    parts: list[list[Missing[T]]] = []
+    parts: list[list[MissingRollouts[T]]] = []
     room = 0
     for one in missing:
         if not parts or one.count > room:

@@ -37,7 +37,7 @@ from hud_tui.errors import (
 )
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import End, Evaluate, Loop, Sample, Train
-from hud_tui.rl.plan import Split, tasks_of_iteration
+from hud_tui.rl.plan import TaskSplit, tasks_of_iteration
 from hud_tui.rl.tasks.checks import failures_text
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
@@ -306,7 +306,7 @@ class Driver:
         parent = head.id if head else None
         state, parameters = self._state, self._order.parameters
         chosen = tasks_of_iteration(
-            Split.of(loaded.tasks).train,
+            TaskSplit.of(loaded.tasks).train,
             parameters["tasks_per_step"],
             parameters.get("seed") or 0,
             state.iteration,
@@ -410,7 +410,7 @@ class Driver:
             self._note = f"{Path(self._order.source).name} was changed at step {self._state.step}"
             log.info(self._note)
         loaded = await load(self._worker, self._service.client, self._order)
-        if not Split.of(loaded.tasks).train:
+        if not TaskSplit.of(loaded.tasks).train:
             raise HudUsage("every task is held out: nothing to train on", "see columns.split")
         self._refuse_wrong(loaded)
         self._loaded, self._state.digest = loaded, digest
@@ -624,7 +624,7 @@ class Driver:
 
     async def _evaluate(self) -> None:
         """Roll out the held-out tasks with the newest checkpoint."""
-        heldout = Split.of((await self._load()).tasks).heldout
+        heldout = TaskSplit.of((await self._load()).tasks).heldout
         if heldout:
             await self._evaluate_on(heldout)
         self._state.take(self._state.facts.scored())

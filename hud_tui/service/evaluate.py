@@ -9,36 +9,25 @@ as soon as it is graded: finished rollouts are never sampled again.
 import asyncio
 import json
 import logging
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from shlex import quote
-from time import perf_counter
 from typing import Any
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.loop import End
-from hud_tui.rl.plan import Split
+from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
+from hud_tui.sampling import sample_missing
 from hud_tui.service.context import ServiceContext, Stop, until_written
-from hud_tui.service.engines.base import EngineError, EngineLost, Handle, Sampled
-from hud_tui.service.http import Refused, bad_field, canonical, new_id, now, refusal, rollout_id
-from hud_tui.service.managed_run import (
-    LOST_IN_A_ROW,
-    Planned,
-    Rollouts,
-    effort_tokens,
-    evaluation_requests,
-    grade_all,
-    groups_of,
-    in_turns,
-    plan_tasks,
-    trace_rows,
-)
+from hud_tui.service.engine_rollouts import EngineMaker, Rollouts, trace_rows
+from hud_tui.service.engines.base import EngineError
+from hud_tui.service.http import Refused, bad_field, canonical, new_id, refusal
+from hud_tui.service.run_plan import Planned, effort_tokens, plan_tasks
 from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db, kept
@@ -59,14 +48,6 @@ Keep = Callable[[Db, EvaluationJob], object]
 """Stores the reply, in the same transaction as the change."""
 MOST = 100_000
 """Most rollouts of one evaluation."""
-AT_ONCE = 256
-"""Rollouts per part."""
-LONG = 100
-"""Tokens of an answer from which on a part has half as many rollouts, so that runs get their turn
-as soon."""
-AHEAD = 1
-"""Parts handed to the engine in addition to the current one, so that it never waits for grading or
-the store."""
 STOP_S = 10
 """Longest wait for a cancelled evaluation to end, seconds."""
 
@@ -90,7 +71,7 @@ class Evaluator:
             ref = canonical(ref) or ref
         node = await self._node(model, ref)
         rows, name = await self._rows(model, body)
-        tasks = Split.of(await self._plan(model, rows))
+        tasks = TaskSplit.of(await self._plan(model, rows))
         try:
             planned, split = tasks.chosen(body.split)
         except HudUsage as error:
@@ -118,7 +99,7 @@ class Evaluator:
     async def usual_tasks(self, model: ModelRow) -> UsualTasks:
         """The tasks that are evaluated if none are given. Raises Refused: there are none."""
         rows, name = await self._of_last_run(model)
-        split = Split.of(await asyncio.to_thread(read_rows, rows))
+        split = TaskSplit.of(await asyncio.to_thread(read_rows, rows))
         return UsualTasks(name=name, heldout=len(split.heldout), train=len(split.train))
 
     async def resume(self, evaluation_id: str, keep: Keep) -> EvaluationJob:
@@ -254,7 +235,7 @@ class Work:
     asked: EvaluationParameters
     planned: Sequence[Planned]
     stop: Stop = field(default_factory=Stop)
-    made: list[Group] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
     """Rewards of the stored rollouts, by task."""
 
     async def sample(self) -> None:
@@ -266,81 +247,35 @@ class Work:
             EngineError: The engine failed, or stopped too often.
         """
         await self.parts.store.write(evaluations.start, self.id)
-        lost = 0
-        while missing := await self._missing():
-            try:
-                await self._sample_missing(missing)
-            except (EngineLost, OSError) as error:
-                lost += 1
-                if lost > LOST_IN_A_ROW or refusal(error) is not None:
-                    raise
-                log.info("evaluation %s goes on after: %s", self.id, error)
-                await self.stop.unless(asyncio.sleep(lost))
+        maker = EngineMaker(
+            self.parts,
+            self.model,
+            self.node,
+            self.asked,
+            (self.id,),
+            self.stop,
+            self._log_loss,
+            pinned=True,
+        )
+        await sample_missing(self.planned, self.asked.samples, maker, self)
+
+    async def _log_loss(self, error: Exception) -> None:
+        log.info("evaluation %s goes on after: %s", self.id, error)
+
+    async def made(self) -> Mapping[str, int]:
+        self.groups = await self.parts.store.read(evaluations.made, self.id)
+        return {group.task_slug: len(group.rewards) for group in self.groups}
+
+    async def keep(self, part: Rollouts) -> None:
+        step, id_ = (self.node.step, self.node.id) if self.node else (0, None)
+        rows = trace_rows(part, (self.id, step, None), self.model, self.asked.temperature, id_)
+        await self.parts.store.write(evaluations.advance, self.id, rows, part.seconds)
+        self.groups += part.groups
 
     async def finish(self, end: End) -> None:
         """Store how it ended, with its results if it succeeded."""
         found = groups = None
         if end.status == "succeeded":
-            groups = self.made
+            groups = self.groups
             found = await asyncio.to_thread(summarize, groups, self.asked.solved_at)
         await self.parts.store.write(evaluations.finish, self.id, end, found, groups)
-
-    async def _missing(self) -> list[Planned]:
-        self.made = await self.parts.store.read(evaluations.made, self.id)
-        done = {group.task_slug for group in self.made}
-        return [task for task in self.planned if task.task.slug not in done]
-
-    async def _sample_missing(self, missing: Sequence[Planned]) -> None:
-        """Sample part by part; one part is stored while the next is sampled."""
-        model, tokens = self.model, await self.parts.tokenizer(self.model)
-        node = self.node
-        if node is not None:  # retention may have moved the state to another file
-            node = await self.parts.store.read(checkpoints.loadable, model.id, node.id)
-        keeping: asyncio.Future[Any] | None = None
-        async with self.parts.policies.borrow(model, node, pinned=True) as handle:
-            try:
-                async with aclosing(self._sampled(handle, missing)) as parts:
-                    async for tasks, sampled, seconds in parts:
-                        graded = grade_all(tasks, sampled, tokens, partial(rollout_id, self.id))
-                        if keeping is not None:
-                            await keeping
-                        rollouts = Rollouts((), graded, now() - seconds, seconds)
-                        keeping = asyncio.ensure_future(self._keep(rollouts))
-            finally:
-                if keeping is not None:
-                    await keeping
-
-    async def _sampled(
-        self, handle: Handle, missing: Sequence[Planned]
-    ) -> AsyncGenerator[tuple[Sequence[Planned], Sequence[Sampled], float], None]:
-        """The parts as they are sampled, each with the seconds it took."""
-        context = self.parts.base(self.model).context
-        engine, asked = self.parts.engine, self.asked
-        most = AT_ONCE if (asked.max_tokens or context) < LONG else AT_ONCE // 2
-        parts = in_turns(missing, asked.samples, most)
-        waiting, coming = deque(parts), deque[asyncio.Future[list[Sampled]]]()
-
-        def hand_over() -> None:
-            while waiting and len(coming) <= AHEAD:
-                requests = evaluation_requests(waiting.popleft(), asked, context)
-                coming.append(asyncio.ensure_future(engine.sample(handle, requests)))
-
-        try:
-            for tasks in parts:
-                hand_over()
-                start = perf_counter()
-                sampled = await self.stop.unless(coming[0])
-                coming.popleft()
-                hand_over()
-                yield tasks, sampled, perf_counter() - start
-        finally:
-            for one in coming:
-                one.cancel()
-            await asyncio.gather(*coming, return_exceptions=True)
-
-    async def _keep(self, rollouts: Rollouts) -> None:
-        step, id_ = (self.node.step, self.node.id) if self.node else (0, None)
-        place = (self.id, step, None)
-        rows = trace_rows(rollouts, place, self.model, self.asked.temperature, id_)
-        await self.parts.store.write(evaluations.advance, self.id, rows, rollouts.seconds)
-        self.made += groups_of(rollouts.heldout)

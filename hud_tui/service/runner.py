@@ -18,9 +18,9 @@ from hud_tui.service.engines.base import LOSSES, Base, Engine, EngineError, Toke
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.gateway import whole
 from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, new_id, refusal
-from hud_tui.service.managed_run import (
+from hud_tui.service.managed_run import Run
+from hud_tui.service.run_plan import (
     Plan,
-    Run,
     checked_config,
     effort_tokens,
     fill,

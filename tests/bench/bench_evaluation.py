@@ -18,8 +18,9 @@ from time import perf_counter
 
 import httpx
 
+from hud_tui.service.engine_rollouts import evaluation_requests
 from hud_tui.service.engines.tiny.engine import ROWS, TinyEngine
-from hud_tui.service.managed_run import evaluation_requests, plan_tasks
+from hud_tui.service.run_plan import plan_tasks
 from hud_tui.service.service import Service
 from hud_tui.wire import EvaluationParameters
 from tests.conftest import calling, fork, tasks_of
@@ -49,7 +50,8 @@ async def sampling_s(engine: TinyEngine, rows: list[dict[str, object]]) -> float
     base = engine.bases()[0]
     planned = plan_tasks(rows, base, await engine.tokenizer(base.name), "tasks")
     asked = EvaluationParameters(samples=SAMPLES, max_tokens=base.defaults.max_tokens)
-    requests = evaluation_requests(planned, asked, base.context)
+    wanted = [(task, j) for task in planned for j in range(SAMPLES)]
+    requests = evaluation_requests(wanted, asked, base.context)
     handle = await engine.open(base.name)
     start = perf_counter()
     parts = [requests[first : first + ROWS] for first in range(0, len(requests), ROWS)]

@@ -1,6 +1,7 @@
 """Evaluations: rollouts from exactly one checkpoint's weights, beside whatever else goes on."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +13,10 @@ from httpx import AsyncClient
 
 from hud_tui.events import EvaluationChanged
 from hud_tui.rl.run import Run
-from hud_tui.service import evaluate as evaluating
+from hud_tui.service import engine_rollouts
+from hud_tui.service.engine_rollouts import EVALUATION_SEED
 from hud_tui.service.engines.base import Datum, EngineError, EngineLost, Sampled, SampleRequest
 from hud_tui.service.engines.tiny.engine import TinyEngine
-from hud_tui.service.managed_run import EVALUATION_SEED
 from hud_tui.service.service import Service
 from hud_tui.service.store import models
 from hud_tui.wire import SubmitEvaluation
@@ -284,7 +285,7 @@ async def test_one_that_is_cancelled_at_once_gives_its_turn_back(
 async def test_cancelled_and_resumed_it_samples_nothing_twice(
     http: AsyncClient, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluating, "AT_ONCE", 10)
+    monkeypatch.setattr(engine_rollouts, "AT_ONCE", 10)
     watched.hold_after = 3
     watched.open.clear()
     model, [first, _] = await trained(http)
@@ -314,7 +315,7 @@ async def test_cancelled_and_resumed_it_samples_nothing_twice(
 async def test_a_killed_service_goes_on_with_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluating, "AT_ONCE", 10)
+    monkeypatch.setattr(engine_rollouts, "AT_ONCE", 10)
     engine = ToyEngine()
     watched = Watched(engine)
     watched.hold_after = 2
@@ -360,7 +361,7 @@ async def test_an_engine_that_stops_once_costs_nothing_and_one_that_fails_ends_i
     watched.error = EngineLost("the engine stopped")
     assert (await over(http, await evaluate(http, model)))["status"] == "succeeded"
     assert len(set(watched.asked)) == 72
-    assert len(watched.asked) <= 72 + evaluating.AT_ONCE, "but for the part that waited"
+    assert len(watched.asked) <= 72 + engine_rollouts.AT_ONCE, "but for the part that waited"
     watched.error = EngineError("it cannot")
     failed = await over(http, await evaluate(http, model))
     assert (failed["status"], failed["error"]["message"]) == ("failed", "it cannot")
@@ -468,6 +469,37 @@ async def test_a_cancelled_run_that_is_resumed_repeats_no_baseline(
     assert (await ended(http, job))["status"] == "succeeded"
     assert [one["checkpoint"] for one in await listed(http, model)] == [
         None, "step-000001", "step-000002",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("calls", [2, 6])
+async def test_a_run_that_ends_in_an_evaluation_of_its_own_samples_only_the_rest_of_it(
+    http: AsyncClient, watched: Watched, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """Of the weights that it starts from, in four parts, and of its first checkpoint."""
+    monkeypatch.setattr(engine_rollouts, "AT_ONCE", 10)
+    watched.hold_after = calls
+    watched.open.clear()
+    model = await fork(http)
+    job = await submit(http, model["id"], steps=1, eval_every=1, baseline=True)
+    await watched.held.wait()
+    stored = f"/v2/jobs/{job}/traces?limit=1000"
+
+    async def kept() -> bool:
+        rows = (await http.get(stored)).json()["items"]
+        evaluating = [row for row in rows if row["evaluates"] or row["step"] == 0]
+        return len(evaluating) == HELDOUT * (calls // 4) + 10 * (calls % 4)
+
+    await until(kept)
+    await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
+    await ended(http, job)
+    watched.hold_after = -1
+    await http.post(f"/v1/training/jobs/{job}/resume")
+    assert (await ended(http, job))["status"] == "succeeded"
+    assert len(watched.asked) == 2 * HELDOUT
+    assert max(Counter(watched.asked).values()) == 2, "once from each of the two weights"
+    assert [(one["checkpoint"], one["done"]) for one in await listed(http, model)] == [
+        (None, HELDOUT), ("step-000001", HELDOUT),
     ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from hud_tui.client import signal as sampling
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.errors import HudConflict, HudUnauthorized, HudUsage
-from hud_tui.service import evaluate as evaluating
+from hud_tui.service import engine_rollouts
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.routes import training
 from hud_tui.service.service import Service
@@ -431,7 +431,7 @@ async def test_the_service_s_own_are_followed_cancelled_and_resumed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evaluating, "AT_ONCE", 10)
+    monkeypatch.setattr(engine_rollouts, "AT_ONCE", 10)
     sampling, model = Held(engine, "sample"), await fork_of(client)
     evaluations = Evaluations(client, lambda: tmp_path / "kept")
     tasks = (await client.taskset("arith")).tasks

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hud_tui.events import CheckpointAdded
 from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.run import Run
-from hud_tui.service import managed_run as managed
+from hud_tui.service import engine_rollouts
 from hud_tui.service.engines.base import Datum, EngineLost, Sampled, SampleRequest, StateGone
 from hud_tui.service.engines.tiny.engine import TinyEngine, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, backward, forward, zeros
@@ -291,7 +291,7 @@ async def test_it_runs_until_it_is_evaluated_and_says_so_wherever_the_head_is_se
 async def test_others_get_their_turn_between_its_parts(
     http: AsyncClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managed, "EVALUATED_AT_ONCE", 10)
+    monkeypatch.setattr(engine_rollouts, "AT_ONCE", 10)
     gate.open.set()
     model = await fork(http)
     await ran(http, model["id"], steps=1)
@@ -341,6 +341,7 @@ async def test_a_service_that_ends_in_an_evaluation_interrupts_it_and_it_can_be_
         assert len(row["evaluations"]) == 1
 
 
+@pytest.mark.usefixtures("hurried")
 async def test_an_engine_that_stops_is_asked_again_and_a_few_times_only(
     http: AsyncClient, gate: Gate
 ) -> None:
@@ -352,7 +353,7 @@ async def test_an_engine_that_stops_is_asked_again_and_a_few_times_only(
     said = status["error"]["message"]
     assert "all steps were taken" in said
     assert "Resume the run to repeat only that" in said
-    assert len(gate.sizes) == 1 + managed.LOST_IN_A_ROW
+    assert len(gate.sizes) == 1 + engine_rollouts.LOST_IN_A_ROW
     gate.error = None
     gate.open.set()
     await resume(http, job)

@@ -10,8 +10,7 @@ import pytest
 from httpx import AsyncClient
 
 from hud_tui.rl.loop import FLAT_IN_A_ROW
-from hud_tui.service import context
-from hud_tui.service import managed_run as run_module
+from hud_tui.service import context, engine_rollouts
 from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
@@ -295,7 +294,7 @@ async def test_an_engine_that_keeps_stopping_fails_the_run(
     model = await fork(http)
     status = await ended(http, await submit(http, model["id"], steps=2))
     assert (status["status"], status["error"]["code"]) == ("failed", "engine")
-    assert calls == 1 + run_module.LOST_IN_A_ROW
+    assert calls == 1 + engine_rollouts.LOST_IN_A_ROW
     assert (await tree(http, model["id"])) == []
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from statistics import fmean
 from typing import Any
 from uuid import uuid4
@@ -16,7 +15,7 @@ from textual.widgets import Static
 from hud_tui.client.client import HudClient
 from hud_tui.rl.groups import Advantages
 from hud_tui.rl.metrics import short
-from hud_tui.service import managed_run as hud_rollouts
+from hud_tui.service.run_plan import Planned
 from hud_tui.settings import Start
 from hud_tui.tui.rollout_reader import rollout_title
 from hud_tui.tui.screens.dialogs import Dialog
@@ -331,7 +330,7 @@ async def test_it_draws_at_every_size(served: Served) -> None:
 async def test_a_zero_variance_run_shows_what_it_sampled_and_why_it_failed(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud_tui.service.managed_run._grade", flat(hud_rollouts._grade))
+    monkeypatch.setattr(Planned, "grade", lambda self, completion: 0.5)
     async with jobs_of(served, group_size=2, tasks_per_step=2) as flown:
         await flown.until(lambda: "zero variance" in flown.said("#jobs-reason"))
         await opened(flown)
@@ -349,15 +348,6 @@ async def test_a_zero_variance_run_shows_what_it_sampled_and_why_it_failed(
         assert attempts[-1] == f"attempt 1{of}: zero variance, sampled again"
         assert len(attempts) == part.attempts
         assert "zero variance" in flown.said("#jobs-reason")
-
-
-def flat(grade: Any) -> Any:
-    """Grading that gives every rollout the same reward."""
-
-    def same(*args: Any) -> Any:
-        return replace(grade(*args), reward=0.5)
-
-    return same
 
 
 async def test_filter_copy_and_refresh_and_what_cannot_be_done_says_why(served: Served) -> None:

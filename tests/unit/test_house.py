@@ -31,6 +31,17 @@ CONCEPTS = {
     "when a run samples, trains, evaluates and ends": (
         *("hud_tui.rl.loop", "Loop", "LoopFacts", "Streak", "End", "FLAT_IN_A_ROW"),
     ),
+    "which tasks a batch or an evaluation has, and what is missing": (
+        *(
+            "hud_tui.rl.plan",
+            "TaskSplit",
+            "MissingRollouts",
+            "missing_of",
+            "in_parts",
+            "tasks_of_iteration",
+        ),
+    ),
+    "how an evaluation is sampled": (*("hud_tui.sampling", "Maker", "Ledger", "sample_missing"),),
     "whether rewards have a gradient": (
         *("hud_tui.rl.groups", "has_signal", "has_gradient", "CROSS_ENTROPY"),
     ),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.plan import Split, missing_of, parts_of, tasks_of_iteration
+from hud_tui.rl.plan import TaskSplit, in_parts, missing_of, tasks_of_iteration
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,17 @@ A, B, C = Named("a"), Named("b", True), Named("c")
 
 
 def test_without_a_name_the_held_out_tasks_are_chosen_else_all() -> None:
-    split = Split.of([A, B, C])
+    split = TaskSplit.of([A, B, C])
     assert split.chosen() == ([B], "heldout")
     assert split.chosen("train") == ([A, C], "train")
     assert split.chosen("all") == ([A, B, C], "all")
-    assert Split.of([A, C]).chosen() == ([A, C], "all")
+    assert TaskSplit.of([A, C]).chosen() == ([A, C], "all")
 
 
 def test_a_split_without_tasks_is_refused() -> None:
     for tasks, name in (([A, C], "heldout"), ([B], "train")):
         with pytest.raises(HudUsage, match=f"none of the {len(tasks)} tasks is in {name}"):
-            Split.of(tasks).chosen(name)
+            TaskSplit.of(tasks).chosen(name)
 
 
 COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=12)
@@ -57,7 +57,7 @@ def test_parts_hold_everything_in_order_and_are_no_larger_than_asked(
 ) -> None:
     tasks = [Named(str(number)) for number in range(len(made))]
     missing = missing_of(tasks, 6, {t.slug: n for t, n in zip(tasks, made, strict=True)})
-    parts = parts_of(missing, most)
+    parts = in_parts(missing, most)
     assert [one for part in parts for one in part] == missing
     for part in parts:
         assert len(part) == 1 or sum(one.count for one in part) <= most

@@ -132,11 +132,15 @@ def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow], seconds: float
 
 def made(db: Db, evaluation_id: str) -> list[Group]:
     """Rewards by task of the stored rollouts, in the order they were made."""
-    query = "SELECT task_slug, reward FROM trace WHERE job_id = ? ORDER BY rowid"
-    found: dict[str, list[float]] = {}
-    for slug, reward in db.execute(query, (evaluation_id,)):
-        found.setdefault(slug, []).append(reward)
-    return [Group(task_slug=slug, rewards=rewards) for slug, rewards in found.items()]
+    return _groups(db, "job_id = ?", evaluation_id)
+
+
+def _groups(db: Db, condition: str, *values: object) -> list[Group]:
+    query = f"SELECT task_slug, reward FROM trace WHERE {condition} ORDER BY rowid"
+    rewards: dict[str, list[float]] = {}
+    for slug, reward in db.execute(query, values):
+        rewards.setdefault(slug, []).append(reward)
+    return [Group(task_slug=slug, rewards=row) for slug, row in rewards.items()]
 
 
 def finish(
@@ -257,6 +261,14 @@ def due(db: Db, job_id: str) -> Node | None:
 def has_baseline(db: Db, job_id: str) -> bool:
     """Whether a run has evaluated the weights that it starts from."""
     return db.execute("SELECT 1 FROM evaluation WHERE job_id = ?", (job_id,)).fetchone() is not None
+
+
+def made_by_run(db: Db, job_id: str, node: Node | None) -> list[Group]:
+    """As `made`, of a run's own evaluation of a checkpoint; None for the weights that the model
+    started from."""
+    if node is None:
+        return _groups(db, "job_id = ? AND heldout AND evaluates IS NULL AND step = 0", job_id)
+    return _groups(db, "job_id = ? AND evaluates = ?", job_id, node.id)
 
 
 def record(
