@@ -21,8 +21,8 @@ from hud_tui.client.guard import Guard
 from hud_tui.client.transport import is_not_listening
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.processes import Process, holder, process
-from hud_tui.rl.run import is_active
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import is_active
 from hud_tui.service_file import (
     LOCK,
     ServiceReady,

@@ -31,14 +31,13 @@ from hud_tui.rl.evaluation import (
     figures,
     size,
     tasks_digest,
-    weights_name,
 )
 from hud_tui.rl.metrics import interval_text, short
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.plan import TaskSplit
-from hud_tui.rl.run import SUCCEEDED
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
+from hud_tui.rl.work import SUCCEEDED, Work, trouble, weights_name
 from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import environment_at
 from hud_tui.rollouts.evaluate import (
@@ -106,7 +105,7 @@ class _Command:
         if self._args.source or self._args.checkpoint:
             raise HudUsage("--resume takes no SOURCE and no --checkpoint", "it has its own")
         found = await self._evaluations.find(self._args.resume)
-        if found.status not in ("queued", "running", *SUCCEEDED):
+        if not Work.of(found).why_no_resume:
             found = await self._evaluations.resume(found.id)
         than = await self._than(await self._client.model(found.model_id), None)
         ended = await self._followed(found)
@@ -293,7 +292,7 @@ class _Command:
             raise
         progress.end()
         if now.status not in SUCCEEDED:
-            why = now.error.message if now.error else None
+            why = trouble(now)
             raise HudError(
                 f"evaluation {now.id} {now.status} after {now.done} of {now.total} rollouts"
                 + (f": {why}" if why else ""),

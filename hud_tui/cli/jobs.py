@@ -28,11 +28,11 @@ from hud_tui.client.submit import SweepFiles
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
-from hud_tui.rl.run import SUCCEEDED, has_ended, reason
 from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import RunRow, find_run
 from hud_tui.rl.sweep import RunGroup, differences, group_rows
 from hud_tui.rl.text import counted, one_line
+from hud_tui.rl.work import is_lost, reason
 from hud_tui.rollouts import control
 from hud_tui.wire import Trace
 
@@ -86,11 +86,11 @@ async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> i
     status = await control.resume(client, paths_of(args).state, job_id)
     step = f", at step {status.step} of {status.steps}" if status.steps else ""
     message = f"resumed job {job_id}: {status.status}{step}"
-    is_lost = has_ended(status.status) and status.status not in SUCCEEDED
-    if is_lost:
+    has_failed = is_lost(status.status)
+    if has_failed:
         message = f"could not resume job {job_id}: {status.status}{step}: {reason(status)}"
     show(args, "job", {"job_id": job_id, "status": status}, one_line(message, 800))
-    return 1 if is_lost else 0
+    return 1 if has_failed else 0
 
 
 # ``traces``: a job's rollouts: the newest, those of one step, or all pages.

@@ -28,8 +28,8 @@ from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.run import is_active
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import is_active
 from hud_tui.wire import JobStatus
 
 SCHEMA = "hud-tui/1"

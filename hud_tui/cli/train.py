@@ -24,9 +24,9 @@ from hud_tui.client.submit import Submission
 from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.disk import check_room
-from hud_tui.rl.run import SUCCEEDED, has_ended, reason
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.text import counted, one_line
+from hud_tui.rl.work import SUCCEEDED, has_ended, reason
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import (
     Loaded,

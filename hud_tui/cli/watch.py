@@ -21,8 +21,9 @@ from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import STALL
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.run import SUCCEEDED, Run, has_ended, is_active
+from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
+from hud_tui.rl.work import SUCCEEDED, has_ended, is_active
 from hud_tui.wire import JobStatus, Model
 
 # Listener: events of a feed, with connection problems on stderr and a timeout.

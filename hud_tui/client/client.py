@@ -21,8 +21,8 @@ from hud_tui.client.transport import SUBMIT_S, TRAIN_S, Arrived, Connection, Loo
 from hud_tui.errors import HudMalformed, HudNotFound, HudRefused, HudUsage
 from hud_tui.rl.names import find_job as find_among
 from hud_tui.rl.names import find_model
-from hud_tui.rl.run import has_ended
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import has_ended
 from hud_tui.settings import Settings, is_loopback
 from hud_tui.wire import (
     CancelJob,

@@ -35,11 +35,11 @@ from hud_tui.rl.evaluation import (
     summarize,
 )
 from hud_tui.rl.plan import TaskSplit
-from hud_tui.rl.run import has_ended
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Progress
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line, seconds
+from hud_tui.rl.work import SUCCEEDED, Work, has_ended
 from hud_tui.storage import read_regular, write_atomic
 from hud_tui.wire import (
     BASE,
@@ -315,12 +315,13 @@ class Evaluations:
         Raises:
             HudNotFound: No such evaluation.
             HudConflict: It is active, or no rollout is missing.
-            HudUsage: No rollout is missing of an evaluation that this program makes.
+            HudUsage: It is one that this program makes, and has succeeded.
         """
         stored = await self._files.find(evaluation_id)
         if stored is not None:
-            if stored.evaluation.done >= stored.evaluation.total:
-                raise HudUsage(f"evaluation {evaluation_id}: nothing is left to sample")
+            # one that is running has lost the program that made it
+            if stored.evaluation.status in SUCCEEDED:
+                raise HudUsage(Work.of(stored.evaluation).why_no_resume)
             again = stored.changed(status="queued", error=None, finished_at=None)
             await self._files.write(again)
             return again.evaluation

@@ -33,8 +33,8 @@ from hud_tui.events import (
     TreeRead,
 )
 from hud_tui.rl.checkpoint_tree import is_same
-from hud_tui.rl.run import is_active
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import is_active
 from hud_tui.wire import Checkpoint, CheckpointTrace, Group, JobStatus, Trace
 
 

@@ -27,7 +27,6 @@ from hud_tui.legacy.dataset import from_rows, parquet_files, read_parquet
 from hud_tui.legacy.lock_file import Completion, find_lock, lock_findings
 from hud_tui.rl.disk import check_room
 from hud_tui.rl.names import close_names
-from hud_tui.rl.run import ENDED
 from hud_tui.rl.tasks.checks import (
     Finding,
     by_environment,
@@ -49,6 +48,7 @@ from hud_tui.rl.tasks.checks import (
 from hud_tui.rl.tasks.formats import MAX_BYTES, read_rows, try_file
 from hud_tui.rl.tasks.task import Task, form_of, places, rows_digest
 from hud_tui.rl.text import command_line, one_line
+from hud_tui.rl.work import ENDED
 from hud_tui.settings import set_variables
 from hud_tui.storage import open_regular
 from hud_tui.wire import JobParameters, JobStatus, Model, RegistryItem, ScenarioRecord

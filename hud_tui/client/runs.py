@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.rl.compare import RunSeries
-from hud_tui.rl.run import job_model_id
 from hud_tui.rl.runs import RunRow, row_of, row_of_job
 from hud_tui.rl.text import seconds
+from hud_tui.rl.work import Work
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class _Polled:
     def _model(self, job: Job) -> Model | None:
         """The model that a job trains, from its row or its raw status; None if unknown."""
         status = self._statuses.get(job.id)
-        found = self._names.get(job_model_id(job) or "")
+        found = self._names.get(Work.of(job).model_id or "")
         if found is not None or status is None:
             return found
         names = (status.model_id, status.fine_tuned_model, status.model)

@@ -32,11 +32,11 @@ from hud_tui.errors import (
     HudUnclear,
     HudUsage,
 )
-from hud_tui.rl.run import is_active
 from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep, members_of, sweep_name
 from hud_tui.rl.tasks.legacy import fill_rows
 from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import is_active
 from hud_tui.settings import every_variable
 from hud_tui.storage import change_atomic, held, read_regular
 from hud_tui.wire import (

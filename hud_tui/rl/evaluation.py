@@ -23,6 +23,7 @@ from hud_tui.rl.names import find_by_id
 from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
 from hud_tui.rl.tasks.task import digest
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import weights_name
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
 
 LEVEL = 0.95
@@ -599,11 +600,6 @@ def seconds_left(job: EvaluationJob) -> float | None:
     """Seconds until an active evaluation ends, at its own pace; None before its first rollouts."""
     pace = rollout_seconds([job])
     return None if pace is None else pace * max(0, job.total - job.done)
-
-
-def weights_name(job: EvaluationJob) -> str:
-    """Display name of the evaluated weights."""
-    return job.checkpoint or (job.checkpoint_id or "base")[:8]
 
 
 def find_evaluation(name: str, evaluations: Sequence[EvaluationJob]) -> EvaluationJob:

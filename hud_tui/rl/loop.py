@@ -16,6 +16,7 @@ from typing import Any
 
 from hud_tui.rl.evaluation import SOLVED_AT
 from hud_tui.rl.groups import RESIDUE
+from hud_tui.rl.work import End
 from hud_tui.wire import JobError
 
 FLAT_IN_A_ROW = 20
@@ -145,18 +146,6 @@ class Evaluate:
 
     step: int
     """0 for the weights before the first step."""
-
-
-@dataclass(frozen=True)
-class End:
-    """The run is over."""
-
-    status: str
-    """A job's last status."""
-    error: JobError | None = None
-    """Error that ended it."""
-    reason: str | None = None
-    """Why it ended well before its last step."""
 
 
 Action = Sample | Train | Evaluate | End

@@ -31,9 +31,10 @@ from hud_tui.rl.metrics import (
 )
 from hud_tui.rl.names import code, escaped, plain_name
 from hud_tui.rl.own_numbers import HELDOUT
-from hud_tui.rl.run import Run, is_active, reason
+from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line, seconds, spaced
 from hud_tui.rl.tree_layout import Segments
+from hud_tui.rl.work import is_active, reason
 from hud_tui.wire import Evaluation
 
 # A metric's curve as SVG: small, deterministic, legible on light and dark pages.

@@ -1,11 +1,9 @@
-"""An immutable snapshot of one model's training, updated by events; states of jobs; the status."""
+"""An immutable snapshot of one model's training, updated by events; the status."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-from pydantic import ValidationError
 
 from hud_tui.events import (
     CheckpointAdded,
@@ -20,12 +18,12 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, own_models, reread
-from hud_tui.rl.metrics import Series, interval_text, short
+from hud_tui.rl.metrics import Series
 from hud_tui.rl.own_numbers import best_known, with_results
-from hud_tui.rl.text import counted, one_line, seconds
+from hud_tui.rl.text import counted, seconds
+from hud_tui.rl.work import Work, has_ended, is_active, reason
 from hud_tui.wire import (
     Checkpoint,
-    Estimate,
     Evaluation,
     EvaluationJob,
     Group,
@@ -33,14 +31,6 @@ from hud_tui.wire import (
     JobStatus,
     Model,
 )
-
-# States of jobs in HUD's words. A state that is not in ENDED is active.
-
-
-SUCCEEDED = frozenset({"succeeded", "completed"})
-"""States of a job that finished normally."""
-ENDED = SUCCEEDED | {"failed", "error", "cancelled", "interrupted"}
-"""States of jobs that take no further steps."""
 
 
 def starting_point(run: "Run") -> str:
@@ -57,94 +47,6 @@ def starting_point(run: "Run") -> str:
     if before is None or before == ROOT:
         return origin(run.model) if run.model is not None and origin(run.model) else "base weights"
     return label(tree[before])
-
-
-def has_ended(status: str | None) -> bool:
-    """Whether a job in this state takes no further steps."""
-    return status in ENDED
-
-
-def is_cut_short(one: EvaluationJob) -> bool:
-    """Whether an evaluation ended before its last rollout, so that it can be resumed."""
-    return has_ended(one.status) and one.status not in SUCCEEDED and one.done < one.total
-
-
-def is_active(status: str | None) -> bool:
-    """Whether a job is active; an unknown state counts as active."""
-    return status is not None and status not in ENDED
-
-
-# What a row of the list of jobs contains; a managed run has more in its metadata.
-
-
-def job_is_active(job: Job) -> bool:
-    """Whether a job has not ended."""
-    return is_active(job.status)
-
-
-def job_title(job: Job) -> str:
-    """Display name of a job, safe to print in one line."""
-    return one_line(job.name or f"job {job.id[:8]}", 60)
-
-
-def job_model_id(job: Job) -> str | None:
-    """Id of the model that a managed run trains; None if the service does not report it."""
-    found = (job.metadata or {}).get("model_id")
-    return found if isinstance(found, str) else None
-
-
-def job_step(job: Job) -> int | None:
-    """Number of steps that a managed run has taken; None for any other job."""
-    step = (job.metadata or {}).get("step")
-    return step if isinstance(step, int) else None
-
-
-def job_progress(job: Job) -> str:
-    """E.g. ``213/400``: steps of a managed run, rollouts of an evaluation; empty for others."""
-    more = job.metadata or {}
-    steps = more.get("steps")
-    step = job_step(job)
-    if job_evaluates(job):
-        return f"{more.get('done') or 0}/{more.get('total') or '?'}"
-    return "" if step is None else f"{step}/{steps}" if isinstance(steps, int) else str(step)
-
-
-def job_evaluates(job: Job) -> bool:
-    """Whether a job is an evaluation of one checkpoint."""
-    return (job.metadata or {}).get("kind") == "evaluation"
-
-
-def job_mean(job: Job) -> Estimate | None:
-    """Mean reward of an evaluation; None for other jobs, and before it has ended."""
-    mean = (job.metadata or {}).get("mean")
-    if not job_evaluates(job) or not isinstance(mean, dict):
-        return None
-    try:
-        return Estimate.model_validate(mean)
-    except ValidationError:
-        return None
-
-
-def job_result(job: Job) -> str:
-    """Result of an evaluation, e.g. ``mean reward .718 [.56, .849], 36 tasks × 4``; empty for other
-    jobs, and before it has ended."""
-    found, more = job_mean(job), job.metadata or {}
-    if found is None:
-        return ""
-    value = f"{short(found.value)} {interval_text(found.low, found.high)}".rstrip()
-    size = one_line(f"{more.get('tasks')} tasks × {more.get('samples')}", 40)
-    return f"mean reward {value}, {size}"
-
-
-def job_reason(job: Job) -> str:
-    """Why a job ended, from its row; empty if the row does not contain it."""
-    return str((job.metadata or {}).get("reason") or "")
-
-
-def may_have_reason(job: Job) -> bool:
-    """Whether to ask the service why a job ended: it failed, and its row has no reason."""
-    ended_well = job.status in SUCCEEDED
-    return has_ended(job.status) and not ended_well and not job_reason(job)
 
 
 EVALUATIONS = 1000
@@ -388,17 +290,6 @@ def _is_past(tree: Tree, checkpoint_id: str | None) -> bool:
     return position is not None and tree.is_ancestor(position, tree.head)
 
 
-def trouble(job: JobStatus) -> str:
-    """Why a job failed, as reported by the service; empty if it did not fail."""
-    error = job.error if isinstance(job.error, str | None) else job.error.message
-    return error or ""
-
-
-def reason(job: JobStatus) -> str:
-    """Why a job ended, whether it failed or not; empty if the service gives no reason."""
-    return trouble(job) or job.reason or ""
-
-
 def _series(tree: Tree) -> Series:
     return Series.of(tree[position] for position in tree.path(tree.head))
 
@@ -480,7 +371,7 @@ def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
     """
     known = {model.id: model for model in models}
     for job in jobs:
-        named = job_model_id(job)
+        named = Work.of(job).model_id
         if named is not None and named in known:
             return known[named]
     return next(iter(own_models(models)), None)

@@ -16,9 +16,9 @@ from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import interval_text, short
 from hud_tui.rl.names import close_names, setting_label
-from hud_tui.rl.run import has_ended
 from hud_tui.rl.runs import ENDS, RunRow, thinned
 from hud_tui.rl.text import age, one_line
+from hud_tui.rl.work import has_ended
 from hud_tui.wire import Evaluation
 
 Value = str | float | None

@@ -17,8 +17,8 @@ from hud_tui.rl.metrics import finite, metrics_of
 from hud_tui.rl.names import close_names, find_by_id, short_prefix
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_rollouts_of
 from hud_tui.rl.progress import Progress, is_stalled
-from hud_tui.rl.run import has_ended, job_model_id
 from hud_tui.rl.text import one_line, seconds
+from hud_tui.rl.work import LOOP, TRAINING, Work, is_active
 from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model, RunRecord
 
 
@@ -83,12 +83,18 @@ class RunRow:
     @property
     def outside(self) -> bool:
         """Whether it is a loop outside the service, of which only what it reports is known."""
-        return self.kind != "training"
+        return self.kind != TRAINING
 
     @property
     def active(self) -> bool:
         """Whether it has not ended."""
-        return bool(self.status) and not has_ended(self.status)
+        return is_active(self.status)
+
+    @property
+    def work(self) -> Work:
+        """Its state, as of any work."""
+        kind, title = LOOP if self.outside else TRAINING, one_line(self.title, 60)
+        return Work(self.id, kind, title, self.status, self.model_id, self.step, self.steps)
 
     @property
     def step_s(self) -> float | None:
@@ -204,7 +210,7 @@ def row_of_job(
     parameters = _flat(status.parameters or {})
     row = RunRow(
         id=job.id,
-        model_id=(model.id if model is not None else None) or job_model_id(job) or "",
+        model_id=(model.id if model is not None else None) or Work.of(job).model_id or "",
         model=one_line(model.model_name if model is not None else metadata.get("model") or "", 100),
         name=one_line(job.name or "", 200),
         kind=one_line(metadata.get("kind") or "training", 20),

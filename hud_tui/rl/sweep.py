@@ -20,7 +20,6 @@ from hud_tui.rl.cost import RunSize, evaluation_facts, run_size
 from hud_tui.rl.disk import where_stored
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import setting_label, short_label
-from hud_tui.rl.run import SUCCEEDED, has_ended
 from hud_tui.rl.run_columns import (
     BY_PARAMETER,
     COLUMNS,
@@ -33,6 +32,7 @@ from hud_tui.rl.runs import RunRow
 from hud_tui.rl.settings import Value, write
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.rl.work import SUCCEEDED, has_ended, is_lost
 from hud_tui.wire import Model
 
 MOST = 200
@@ -75,7 +75,7 @@ class Member(BaseModel):
     def with_status(self, now: str) -> "Member":
         """With the status of its job; a run that waits to be resumed, or whose resumption was
         refused, stays so unless it runs or has succeeded."""
-        waits = self.status in (WAITING, "refused") and has_ended(now) and now not in SUCCEEDED
+        waits = self.status in (WAITING, "refused") and is_lost(now)
         return self if waits else self.model_copy(update={"status": now})
 
     @property

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from hud_tui.audit_log import Change, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
-from hud_tui.rl.run import has_ended
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import SUCCEEDED, TRAINING, Work, has_ended
 from hud_tui.rollouts.environment import check_source, setting_of
 from hud_tui.rollouts.process import python_at
 from hud_tui.rollouts.run_files import Order, RunFolder, known_runs, run_folder
@@ -224,10 +224,9 @@ async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatu
     if folder is None or state is None:
         return await client.resume_job(job_id)
     known = folder.state()
-    if folder.is_driven:
-        raise HudConflict(409, f"nothing to resume: run {job_id} is running")
-    if known.status == "succeeded":
-        raise HudConflict(409, f"nothing to resume: run {job_id} has succeeded")
+    if folder.is_driven or known.status in SUCCEEDED:
+        status = "running" if folder.is_driven else known.status
+        raise HudConflict(409, Work(job_id, TRAINING, f"run {job_id}", status).why_no_resume)
     client.wire.guard.check("resume")
     order = await _order_here(client, folder)
     check_source(order.source)

@@ -36,11 +36,12 @@ from hud_tui.errors import (
     HudUsage,
 )
 from hud_tui.rl.groups import has_gradient
-from hud_tui.rl.loop import End, Evaluate, Loop, Sample, Train
+from hud_tui.rl.loop import Evaluate, Loop, Sample, Train
 from hud_tui.rl.plan import TaskSplit, tasks_of_iteration
 from hud_tui.rl.tasks.checks import failures_text
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import End
 from hud_tui.rollouts.environment import (
     Loaded,
     check_tasks,

@@ -18,10 +18,10 @@ from typing import Any
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.evaluation import summarize
-from hud_tui.rl.loop import End
 from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import EVALUATION, End, stopped
 from hud_tui.sampling import sample_missing
 from hud_tui.service.context import ServiceContext, Stop, until_written
 from hud_tui.service.engine_rollouts import EngineMaker, Rollouts, trace_rows
@@ -203,7 +203,7 @@ class Evaluator:
             async with self._in_turn(work):
                 await work.sample()
         except Stopped:
-            return evaluations.stopped(work.stop.ends_as)
+            return stopped(EVALUATION, work.stop.ends_as)
         except (EngineError, Refused) as error:
             return failed(error)
         except Exception as error:

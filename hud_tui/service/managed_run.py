@@ -21,7 +21,8 @@ from typing import TypeVar
 
 from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.groups import CROSS_ENTROPY
-from hud_tui.rl.loop import FLAT_IN_A_ROW, End, Evaluate, Loop, LoopFacts, Sample, Train
+from hud_tui.rl.loop import FLAT_IN_A_ROW, Evaluate, Loop, LoopFacts, Sample, Train
+from hud_tui.rl.work import End
 from hud_tui.sampling import sample_missing
 from hud_tui.service.batches import Batch, flat_groups, make_batch, name_flat
 from hud_tui.service.context import ServiceContext, Stop

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hud_tui.rl.loop import End
 from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.work import TRAINING, End, stopped
 from hud_tui.service import gateway
 from hud_tui.service.context import ServiceContext, until_written
 from hud_tui.service.engines.base import LOSSES, Base, Engine, EngineError, Tokenizer
@@ -29,7 +29,7 @@ from hud_tui.service.run_plan import (
 )
 from hud_tui.service.store import jobs, models, traces
 from hud_tui.service.store.db import Db, Store, kept
-from hud_tui.service.store.jobs import Stopped, failed, stopped
+from hud_tui.service.store.jobs import Stopped, failed
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import (
     DriveRun,
@@ -237,7 +237,7 @@ class Runner:
             await self._parts.store.write(jobs.start, run.job_id)
             return await self._train(run)
         except Stopped:
-            return stopped(run.stop.ends_as)
+            return stopped(TRAINING, run.stop.ends_as)
         except (EngineError, Refused) as error:
             return failed(error)
         except Exception as error:

@@ -22,24 +22,14 @@ from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refresh
 from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT, free_name, label, name_problem, slug_of
-from hud_tui.rl.evaluation import last_requested, rollout_seconds, size, weights_name
+from hud_tui.rl.evaluation import last_requested, rollout_seconds, size
 from hud_tui.rl.head import name
-from hud_tui.rl.run import (
-    SUCCEEDED,
-    Run,
-    has_ended,
-    is_cut_short,
-    job_evaluates,
-    job_is_active,
-    job_model_id,
-    job_step,
-    job_title,
-    reason,
-)
+from hud_tui.rl.run import Run
 from hud_tui.rl.settings import UNBOUNDED, NumberField
 from hud_tui.rl.sweep import Member, Sweep
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.rl.work import TRAINING, Work, has_ended, is_lost, reason
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import environment_at
 from hud_tui.rollouts.evaluate import (
@@ -67,7 +57,6 @@ from hud_tui.wire import (
     Checkpoint,
     EvaluationJob,
     EvaluationParameters,
-    Job,
     JobStatus,
     Json,
     Model,
@@ -467,18 +456,18 @@ async def ask_evaluation(
 
 def to_cancel(run: Run, here: Checkpoint | None) -> EvaluationJob | None:
     """The newest evaluation in progress: of the checkpoint under the cursor, else of any."""
-    return _newest(run, here, lambda one: not has_ended(one.status))
+    return _newest(run, here, lambda work: not work.why_no_cancel)
 
 
 def to_resume(run: Run, here: Checkpoint | None) -> EvaluationJob | None:
     """The newest interrupted evaluation: of the checkpoint under the cursor, else of any."""
-    return _newest(run, here, is_cut_short)
+    return _newest(run, here, lambda work: not work.why_no_resume)
 
 
 def _newest(
-    run: Run, here: Checkpoint | None, fits: Callable[[EvaluationJob], bool]
+    run: Run, here: Checkpoint | None, fits: Callable[[Work], bool]
 ) -> EvaluationJob | None:
-    found = [one for one in list(run.evaluations.values())[::-1] if fits(one)]
+    found = [one for one in list(run.evaluations.values())[::-1] if fits(Work.of(one))]
     of_here = (one for one in found if one.checkpoint_id == (here.id if here else None))
     return next(of_here, found[0] if found else None)
 
@@ -486,86 +475,21 @@ def _newest(
 # Cancelling and resuming a run, after confirmation. The request is sent once.
 
 
-RESUMABLE = frozenset({"interrupted", "cancelled", "failed"})
-"""Statuses from which a managed run or an evaluation can resume."""
+def why_no_resume(of: Work) -> str:
+    """Why it cannot be resumed, and what to do instead; empty if it can."""
+    why = of.why_no_resume
+    launches = keyed(" {app.view.launch} launches a new run.")
+    return f"{why}{launches}" if of.kind == TRAINING and has_ended(of.status) and why else why
 
 
-def why_no_cancel(job: Job) -> str:
-    """Why a job cannot be cancelled; empty if it can."""
-    if job_is_active(job):
-        return ""
-    return f"{job_title(job)} has ended ({one_line(job.status or '–', 20)}): nothing to cancel."
-
-
-def why_no_resume(job: Job) -> str:
-    """Why a job cannot be resumed; empty if it can."""
-    title = job_title(job)
-    if (job.metadata or {}).get("kind") != "training" and not job_evaluates(job):
-        return f"{title} is not a managed run: only its own client can resume it."
-    if job.status in RESUMABLE:
-        return ""
-    if job_is_active(job):
-        return f"{title} is running: nothing to resume."
-    status, launch = one_line(job.status or "–", 20), key("app.view.launch")
-    if job_evaluates(job):
-        return f"{title} has ended ({status}): nothing is left to sample."
-    return f"{title} has ended ({status}): launch a new run with {launch}."
-
-
-@dataclass(frozen=True)
-class RunRef:
-    """The run that a dialog is about, from a row of a list or from its status."""
-
-    id: str
-    title: str
-    status: str
-    model_id: str | None
-    step: int | None = None
-    """None for a job without steps."""
-    steps: int | None = None
-    evaluates: bool = False
-    """Whether it is an evaluation, whose progress is counted in rollouts."""
-
-    @classmethod
-    def of_row(cls, job: Job) -> RunRef:
-        more = job.metadata or {}
-        status, steps = job.status or "running", more.get("steps")
-        if job_evaluates(job):
-            done, total = more.get("done"), more.get("total")
-            count = done if isinstance(done, int) else 0
-            most = total if isinstance(total, int) else None
-            return cls(job.id, job_title(job), status, None, count, most, evaluates=True)
-        steps = steps if isinstance(steps, int) else None
-        return cls(job.id, job_title(job), status, job_model_id(job), job_step(job), steps)
-
-    @classmethod
-    def of_status(cls, job: JobStatus, model_id: str | None) -> RunRef:
-        title = one_line(job.name or f"job {(job.id or '')[:8]}", 60)
-        return cls(job.id or "", title, job.status, model_id, job.step or 0, job.steps)
-
-    @classmethod
-    def of_evaluation(cls, one: EvaluationJob) -> RunRef:
-        title = f"The evaluation of {one_line(weights_name(one), 40)}"
-        return cls(one.id, title, one.status, None, one.done, one.total, evaluates=True)
-
-    @property
-    def progress(self) -> str:
-        """E.g. `` at step 3 of 60``; empty for a job without steps."""
-        if self.step is None:
-            return ""
-        if self.evaluates:
-            return f" after {self.step} of {self.steps or '?'} rollouts"
-        return f" at step {self.step} of {self.steps or '?'}"
-
-
-Ask = Callable[[App[None], RunSession, WritePolicy, RunRef], Coroutine[Any, Any, str | None]]
+Ask = Callable[[App[None], RunSession, WritePolicy, Work], Coroutine[Any, Any, str | None]]
 """`ask_cancel` or `ask_resume`."""
 AskSweep = Callable[[App[None], RunSession, Sweep, SweepFiles], Coroutine[Any, Any, str | None]]
 """`ask_cancel_sweep` or `ask_resume_sweep`."""
 
 
 async def ask_cancel(
-    app: App[None], session: RunSession, writes: WritePolicy, run: RunRef
+    app: App[None], session: RunSession, writes: WritePolicy, run: Work
 ) -> str | None:
     """Cancel a run between two rollouts after confirmation; return its status, or None if the user
     declined. Call it from a worker.
@@ -573,8 +497,8 @@ async def ask_cancel(
     Raises:
         HudError: The service refused, or did not answer.
     """
-    lines = [f"{run.title} is {one_line(run.status, 20)}{run.progress}."]
-    if run.evaluates:
+    lines = [f"{run.state}."]
+    if run.is_evaluation:
         resume = key("checkpoints.resume_evaluation")
         lines += [f"Finished rollouts are kept: {resume} samples the rest."]
         dialog = ConfirmDialog("Cancel the evaluation", lines, "Cancel it", True, "Keep on")
@@ -594,11 +518,11 @@ async def ask_cancel(
 NOTHING_RAN = "not cancelled: nothing of it was running"
 
 
-async def cancel(session: RunSession, writes: WritePolicy, run: RunRef) -> str | None:
+async def cancel(session: RunSession, writes: WritePolicy, run: Work) -> str | None:
     """Cancel a run, after the name of a protected model is typed; return its status in words, or
     None if the user declined. Every view and dialog cancels through this function. Raises
     HudError."""
-    if run.evaluates:
+    if run.is_evaluation:
         status = await session.evaluation_runner.cancel(run.id)
         is_over = has_ended(status) and status != "cancelled"
         return f"not cancelled: it had ended ({one_line(status, 40)})" if is_over else "cancelled"
@@ -609,7 +533,7 @@ async def cancel(session: RunSession, writes: WritePolicy, run: RunRef) -> str |
 
 
 async def ask_resume(
-    app: App[None], session: RunSession, writes: WritePolicy, run: RunRef
+    app: App[None], session: RunSession, writes: WritePolicy, run: Work
 ) -> str | None:
     """Resume a run from the model's head with its parameters, after confirmation; return its
     status, or None if the user declined. Every view and dialog resumes through this function. Call
@@ -618,11 +542,11 @@ async def ask_resume(
     Raises:
         HudError: The service refused, or did not answer; or the run ended at once.
     """
-    if run.evaluates:  # it samples missing rollouts, and changes no checkpoint
+    if run.is_evaluation:  # it samples missing rollouts, and changes no checkpoint
         await session.evaluation_runner.resume(run.id)
         return "resumed"
     lines = [
-        f"{run.title} is {one_line(run.status, 20)}{run.progress}.",
+        f"{run.state}.",
         "Every step so far is saved.",
         "It continues from the model's head, with the same parameters.",
     ]
@@ -631,7 +555,7 @@ async def ask_resume(
     if not await writes.confirm_name(run.model_id, "resume its run"):
         return None
     status = await control.resume(session.client, session.store.directory, run.id)
-    if has_ended(status.status) and status.status not in SUCCEEDED:
+    if is_lost(status.status):
         why = one_line(reason(status) or f"the run is {status.status}", 600)
         raise HudError(f"could not resume: {why}")
     return one_line(status.status, 40)
@@ -642,10 +566,10 @@ async def ask_resume(
 
 async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
     """Whether to quit although that ends evaluations that this program makes."""
-    running = [RunRef.of_evaluation(one) for one in session.evaluation_runner.running]
+    running = list(map(Work.of, session.evaluation_runner.running))
     if not running:
         return True
-    lines = [f"{one.title} is {one_line(one.status, 20)}{one.progress}." for one in running]
+    lines = [f"{one.state}." for one in running]
     resume = key("checkpoints.resume_evaluation")
     lines.append("It goes on only while hud-tui is open. Finished rollouts are kept:")
     lines.append(f"{resume} in Checkpoints samples the rest, as hud-tui eval --resume does.")
@@ -663,7 +587,7 @@ async def may_leave(
     """
     run = of_session(session, job)
     lines = [
-        f"{run.title} is{run.progress}.",
+        f"{run.state}.",
         f"It can continue training {_where(session)}; start hud-tui again to see it.",
     ]
     ways = [] if writes.read_only else [("cancel-run", "Cancel run")]
@@ -698,10 +622,10 @@ def _where(session: RunSession) -> str:
     return "in the background" if session.mode == "local" else "on HUD"
 
 
-def of_session(session: RunSession, job: JobStatus) -> RunRef:
+def of_session(session: RunSession, job: JobStatus) -> Work:
     """The followed model's run."""
     model = session.run.model
-    return RunRef.of_status(job, None if model is None else model.id)
+    return replace(Work.of(job), model_id=None if model is None else model.id)
 
 
 async def offer_resume(

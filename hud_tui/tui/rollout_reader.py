@@ -20,10 +20,10 @@ from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
-from hud_tui.rl.run import job_is_active, job_mean, job_progress, job_step, job_title
 from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line
+from hud_tui.rl.work import Work, is_active, job_mean, title_of
 from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.rollout import Answer, role_of
 from hud_tui.tui.widgets.row_list import Column, Row
@@ -149,7 +149,7 @@ class Part:
     @property
     def final(self) -> bool:
         """Whether nothing will be added to it."""
-        return not job_is_active(self.job) or (self.by_step and self.number < self.newest)
+        return not is_active(self.job.status) or (self.by_step and self.number < self.newest)
 
 
 class JobReader:
@@ -167,9 +167,9 @@ class JobReader:
         Raises:
             HudError: The service refused or did not answer.
         """
-        if requested is None or job_is_active(self.job):
+        if requested is None or is_active(self.job.status):
             self.job = await client.job(self.job.id)
-        if job_step(self.job) is None:
+        if Work.of(self.job).step is None:
             return await self._page(client, requested)
         return await self._step(client, requested)
 
@@ -177,7 +177,7 @@ class JobReader:
         """Rollouts of a step. A step that is being sampled, or at which a run failed, has rollouts
         although it was never taken."""
         job = self.job
-        taken = job_step(job) or 0
+        taken = Work.of(job).step or 0
         newest = max(1, newest_sampled(job))
         number = newest if requested is None else min(max(1, requested), newest)
         traces = await client.job_traces(job.id, step=number)
@@ -191,9 +191,9 @@ class JobReader:
 
     async def _page(self, client: HudClient, requested: int | None) -> Part:
         job, everything = self.job, self._all
-        if everything is None or job_is_active(job):
+        if everything is None or is_active(job.status):
             everything = await client.job_traces(job.id)
-            self._all = None if job_is_active(job) else everything
+            self._all = None if is_active(job.status) else everything
         pages = max(1, -(-len(everything) // PAGE))
         number = pages if requested is None else min(max(1, requested), pages)
         traces = everything[(number - 1) * PAGE : number * PAGE]
@@ -209,9 +209,9 @@ async def _advantages(client: HudClient, job_id: str) -> Advantages:
 
 def newest_sampled(job: Job) -> int:
     """The newest step that may have rollouts: as reported by the service, else the next one."""
-    taken, reported = job_step(job) or 0, (job.metadata or {}).get("sampled_step")
+    taken, reported = Work.of(job).step or 0, (job.metadata or {}).get("sampled_step")
     sampled = reported if isinstance(reported, int) else taken + 1
-    return max(taken + 1 if job_is_active(job) else taken, sampled)
+    return max(taken + 1 if is_active(job.status) else taken, sampled)
 
 
 # Formatting one rollout for copying.
@@ -331,7 +331,7 @@ def job_rows(
     """
     words = text.casefold().split()
     shown = [job for job in jobs if all(word in _haystack(job) for word in words)]
-    shown.sort(key=lambda job: not job_is_active(job))
+    shown.sort(key=lambda job: not is_active(job.status))
     return [_job(job, now, (runs or {}).get(job.id)) for job in shown]
 
 
@@ -398,15 +398,15 @@ def advantage_text(advantage: float | None) -> str:
 
 
 def _job(job: Job, now: float, run: RunRow | None) -> Row:
-    active = job_is_active(job)
+    active = is_active(job.status)
     model = (job.metadata or {}).get("model") or (run.model if run is not None else None)
     texts = {key: "" if run is None else COLUMNS[key].text(run, now) for key in OF_RUNS}
-    step, mean = job_progress(job) or texts["steps"], job_mean(job)
+    step, mean = Work.of(job).count or texts["steps"], job_mean(job)
     status = one_line(job.status or "–", 12)
     style = "bold" if active else "$error" if job.status in ("failed", "error") else "$text-muted"
     cells = (
         Content.styled("●" if active else " ", "$accent"),
-        Content.styled(job_title(job), "bold" if active else ""),
+        Content.styled(title_of(job.name, job.id), "bold" if active else ""),
         Content.styled(status, style),
         Content(step),
         Content(texts["reward"] if mean is None else short(mean.value)),
@@ -479,7 +479,7 @@ def jobs_title(jobs: Sequence[Job] | None, shown: int | None = None) -> Content:
     """The number of jobs, and of those that match the filter."""
     if not jobs:
         return Content()
-    running = sum(job_is_active(job) for job in jobs)
+    running = sum(is_active(job.status) for job in jobs)
     some = "" if shown is None or shown == len(jobs) else f"{shown} of "
     parts = [Content.styled(f"{some}{counted(len(jobs), 'job')}", "bold")]
     if running:
@@ -494,7 +494,7 @@ Ranked = tuple[int, Content]
 def part_title(part: Part | None, job: Job, following: bool, width: int) -> Content:
     """A job and the totals of the listed rollouts, in at most `width` cells."""
     parts: list[Ranked] = [
-        (1, Content.styled(job_title(job), "bold")),
+        (1, Content.styled(title_of(job.name, job.id), "bold")),
         (4, Content(one_line(job.status or "–", 20))),
     ]
     if part is not None:
@@ -579,5 +579,5 @@ def _rollouts(part: Part, rewards: Sequence[float]) -> Iterator[Ranked]:
 
 
 def _steps(part: Part, job: Job) -> str:
-    planned = job_progress(job).partition("/")[2] if part.by_step else ""
+    planned = Work.of(job).count.partition("/")[2] if part.by_step else ""
     return planned or str(part.newest)

@@ -45,9 +45,10 @@ from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Journal, Move
 from hud_tui.rl.progress import Liveness, State, download_text, liveness, step_seconds
-from hud_tui.rl.run import Run, has_ended
+from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Sweep
+from hud_tui.rl.work import has_ended
 from hud_tui.rollouts.evaluate import roll_out_in
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
@@ -256,7 +257,7 @@ class RunSession:
         if run.loaded and run.job is None and run.model is not None and len(run.tree):
             self._loop_tree, self._loop_read_at = run.tree, monotonic()
             rows = (await self.runs()).values()
-            of = (row for row in rows if row.kind != "training")
+            of = (row for row in rows if row.outside)
             mine = next((row for row in of if row.model_id == run.model.id), None)
         self.loop = mine
         if self._follower is not None:

@@ -28,8 +28,9 @@ from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
 from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.head import SOMEBODY_ELSE, Move, named
 from hud_tui.rl.names import find_model
-from hud_tui.rl.run import Run, job_model_id
+from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, one_line
+from hud_tui.rl.work import Work
 from hud_tui.service_file import (
     Rental,
     costs_text,
@@ -524,5 +525,5 @@ async def _usual(client: HudClient, models: list[Model]) -> Model | None:
 
 def _model_of(job: Job, models: list[Model]) -> Model | None:
     """The model that a managed run trains; None if it is not in the catalog."""
-    model_id = job_model_id(job)
+    model_id = Work.of(job).model_id
     return next((model for model in models if model.id == model_id), None)

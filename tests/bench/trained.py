@@ -8,7 +8,7 @@ from pathlib import Path
 from hud_tui.client.client import HudClient
 from hud_tui.events import JobChanged
 from hud_tui.local_service import connect_local, stop
-from hud_tui.rl.run import ENDED
+from hud_tui.rl.work import ENDED
 from hud_tui.settings import Paths
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, SubmitJob
 from tests.bench.terminal import places

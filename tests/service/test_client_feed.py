@@ -21,7 +21,7 @@ from hud_tui.events import (
     StepTaken,
     TreeRead,
 )
-from hud_tui.rl.run import ENDED
+from hud_tui.rl.work import ENDED
 from hud_tui.service.app import create_app
 from hud_tui.service.routes import models as stream
 from hud_tui.service.service import Service

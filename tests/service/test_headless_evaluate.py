@@ -374,7 +374,7 @@ async def test_from_here_it_goes_on_after_who_followed_it_has_left(from_here: Fr
     ended = await last_of(evaluations, begun.id)
     assert (ended.status, ended.done) == ("succeeded", 72)
     assert {len(group.rewards) for group in ended.groups} == {2}
-    with pytest.raises(HudUsage, match="nothing is left"):
+    with pytest.raises(HudUsage, match=r"has ended \(succeeded\): nothing to resume"):
         await evaluations.resume(begun.id)
     assert [one.groups for one in await evaluations.of_model(model)] == [[]]
 

@@ -28,7 +28,7 @@ from hud_tui.cli.streams import (
     streams,
 )
 from hud_tui.client.client import HudClient
-from hud_tui.rl.run import is_active
+from hud_tui.rl.work import is_active
 from hud_tui.wire import Model
 from tests.conftest import PATIENCE_S, Served, pointed_at, until
 from tests.service.clients import fork_of, over_socket, run_of, trained

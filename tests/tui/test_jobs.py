@@ -352,7 +352,10 @@ async def test_a_zero_variance_run_shows_what_it_sampled_and_why_it_failed(
 
 async def test_filter_copy_and_refresh_and_what_cannot_be_done_says_why(served: Served) -> None:
     async with jobs_of(served) as flown:
-        for key, why in (("X", "nothing to cancel"), ("R", "launch a new run")):
+        for key, why in (
+            ("X", "nothing to cancel"),
+            ("R", "nothing to resume. L launches a new run"),
+        ):
             await flown.until_notice(why, key)
         assert not isinstance(flown.app.screen, Dialog)
 

@@ -10,7 +10,6 @@ from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import (
     FLAT_IN_A_ROW,
     UNGRADED_IN_A_ROW,
-    End,
     Evaluate,
     Loop,
     LoopFacts,
@@ -18,6 +17,7 @@ from hud_tui.rl.loop import (
     Streak,
     Train,
 )
+from hud_tui.rl.work import End
 
 LOOP = Loop(steps=3)
 FLATS = {"zeros": [[0.0, 0.0]], "ones": [[1.0, 1.0]], "mixed": [[0.0, 0.0], [1.0, 1.0]]}

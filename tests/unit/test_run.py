@@ -30,8 +30,9 @@ from hud_tui.rl.progress import (
     progress,
     step_seconds,
 )
-from hud_tui.rl.run import LOG, LeftBehind, Run, is_active, left_behind
+from hud_tui.rl.run import LOG, LeftBehind, Run, left_behind
 from hud_tui.rl.text import seconds
+from hud_tui.rl.work import is_active
 from hud_tui.wire import Checkpoint, Group, JobStatus
 from tests.unit.trees import chain, tree_of
 

@@ -15,9 +15,9 @@ from starlette.routing import Route
 
 from hud_tui.events import RolloutDone
 from hud_tui.rl.own_numbers import HELDOUT
-from hud_tui.rl.run import reason
 from hud_tui.rl.runs import ends_of
 from hud_tui.rl.text import seconds
+from hud_tui.rl.work import reason
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import About, EngineError, Tokenizer
 from hud_tui.service.http import (

@@ -9,26 +9,20 @@ from typing import Any
 
 from hud_tui.events import EvaluationChanged
 from hud_tui.rl.evaluation import summarize
-from hud_tui.rl.loop import End
+from hud_tui.rl.work import EVALUATION, End, stopped
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
 from hud_tui.service.store import checkpoints, events, jobs, models
 from hud_tui.service.store.checkpoints import STATE, Node
 from hud_tui.service.store.db import Db, fields_of, insert, one
-from hud_tui.service.store.jobs import RESUMABLE
 from hud_tui.service.store.traces import TraceRow, cancel_running, keep_rollouts
 from hud_tui.wire import (
     Evaluation,
     EvaluationJob,
     EvaluationParameters,
     Group,
-    JobError,
     KeepEvaluation,
 )
 
-INTERRUPTED = JobError(
-    code="interrupted",
-    message="the service stopped during the evaluation: resume it to sample what is missing",
-)
 _SELECT = """SELECT evaluation.*, model.slug, checkpoint.name AS checkpoint_name FROM evaluation
     JOIN model ON model.id = evaluation.model_id
     LEFT JOIN checkpoint ON checkpoint.id = evaluation.checkpoint_id"""
@@ -98,14 +92,13 @@ def of_model(db: Db, model_id: str) -> list[sqlite3.Row]:
 def requeue(db: Db, evaluation_id: str) -> EvaluationJob:
     """Queue an evaluation again that ended before its last rollout. Raises Refused, 404 or 409."""
     row = get(db, evaluation_id)
-    if row["status"] in RESUMABLE and row["tasks"] is None:
+    jobs.refuse_resuming(EVALUATION, row)
+    if row["tasks"] is None:
         why = (
             "its rollouts are made by the program that began it, from files in its state directory:"
             " resume it there"
         )
         raise Refused(409, f"evaluation {row['id']}: {why}")
-    if row["status"] not in RESUMABLE:
-        raise Refused(409, f"evaluation {row['id']} is {row['status']}: nothing is left to sample")
     db.execute(
         "UPDATE evaluation SET status = 'queued', finished_at = NULL, error = NULL WHERE id = ?",
         (row["id"],),
@@ -167,17 +160,12 @@ def finish(
     return _changed(db, evaluation_id)
 
 
-def stopped(ends_as: str) -> End:
-    """The end of a cancelled evaluation, with the requested status."""
-    return End(ends_as, INTERRUPTED if ends_as == "interrupted" else None)
-
-
 def interrupt_all(db: Db) -> None:
     """After a crash: what was queued or running is interrupted, and can be resumed. A client that
     still makes the rollouts of one says so."""
     query = "SELECT id FROM evaluation WHERE status IN ('queued', 'running')"
     for [evaluation_id] in db.execute(query).fetchall():
-        finish(db, evaluation_id, stopped("interrupted"))
+        finish(db, evaluation_id, stopped(EVALUATION, "interrupted"))
 
 
 def status(row: sqlite3.Row, groups: Sequence[Group] = ()) -> EvaluationJob:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.events import JobChanged
-from hud_tui.rl.loop import End, LoopFacts
+from hud_tui.rl.loop import LoopFacts
+from hud_tui.rl.work import SUCCEEDED, TRAINING, End, Work, stopped
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
 from hud_tui.service.store import checkpoints, events, runs, traces
@@ -16,19 +17,8 @@ from hud_tui.wire import DriveReport, DriveRun, JobError, JobStatus
 # How a managed run can end, and what is stored of it.
 
 
-INTERRUPTED = JobError(
-    code="interrupted",
-    message="the service stopped during the run: resume it from the head",
-)
-
-
 class Stopped(Exception):
     """The run was asked to stop."""
-
-
-def stopped(ends_as: str) -> End:
-    """The end of a cancelled run, with the requested status."""
-    return End(ends_as, INTERRUPTED if ends_as == "interrupted" else None)
 
 
 def failed(error: Exception) -> End:
@@ -148,9 +138,6 @@ def _one(db: Db, select: str, job_id: str) -> sqlite3.Row:
 # Managed runs: jobs that this service carries out.
 
 
-RESUMABLE = ("interrupted", "cancelled", "failed")
-
-
 @dataclass(frozen=True)
 class Submission:
     """A managed run to queue."""
@@ -233,8 +220,7 @@ def requeue(db: Db, job_id: str) -> JobStatus:
     if job["driver"] is not None:
         hint = f"hud-tui --headless --local jobs {job['id']} --resume"
         raise Refused(409, f"this run is driven from {job['driver']}: resume it there: {hint}")
-    if job["status"] not in RESUMABLE:
-        raise Refused(409, f"nothing to resume: the status of job {job['id']} is {job['status']}")
+    refuse_resuming(TRAINING, job)
     refuse_busy(db, job["model_id"])
     db.execute(
         "UPDATE job SET status = 'queued', finished_at = NULL, error = NULL, reason = NULL,"
@@ -243,6 +229,13 @@ def requeue(db: Db, job_id: str) -> JobStatus:
         (job["id"],),
     )
     return _changed(db, job["id"])
+
+
+def refuse_resuming(kind: str, row: sqlite3.Row) -> None:
+    """Raises Refused, 409, unless a run or an evaluation ended before it was complete."""
+    title = f"{'job' if kind == TRAINING else kind} {row['id']}"
+    if why := Work(row["id"], kind, title, row["status"]).why_no_resume:
+        raise Refused(409, why)
 
 
 def start(db: Db, job_id: str) -> JobStatus:
@@ -313,7 +306,7 @@ def facts(job: sqlite3.Row) -> LoopFacts:
 def interrupt_all(db: Db) -> None:
     """After a crash: mark queued and running runs as interrupted; they can be resumed."""
     for job in db.execute(f"{SELECT} WHERE job.status IN ('queued', 'running')").fetchall():
-        finish(db, job["id"], stopped("interrupted"))
+        finish(db, job["id"], stopped(TRAINING, "interrupted"))
 
 
 def status(row: sqlite3.Row) -> JobStatus:
@@ -355,8 +348,8 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
     row = db.execute("SELECT * FROM job WHERE id = ?", (job_id,)).fetchone()
     if row is not None and (row["driver"] is None or row["model_id"] != body.model_id):
         raise Refused(422, f"job {job_id} is not a run of this model that a client drives")
-    if row is not None and row["status"] == "succeeded":
-        raise Refused(409, f"nothing to resume: job {job_id} has succeeded")
+    if row is not None and row["status"] in SUCCEEDED:
+        refuse_resuming(TRAINING, row)
     if row is None or row["status"] != "running":
         refuse_busy(db, body.model_id)
     if row is None:

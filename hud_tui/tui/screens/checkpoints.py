@@ -19,7 +19,7 @@ from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import EXPIRED, ROOT, origin
 from hud_tui.rl.compare import Comparison, compare
-from hud_tui.rl.evaluation import Paired, mean_text, weights_name
+from hud_tui.rl.evaluation import Paired, mean_text
 from hud_tui.rl.export import Sheet, tree_sheet
 from hud_tui.rl.filter import Predicate, parse
 from hud_tui.rl.head import (
@@ -37,9 +37,9 @@ from hud_tui.rl.own_numbers import HELDOUT, NONE
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
+from hud_tui.rl.work import Work, weights_name
 from hud_tui.tui.job_actions import (
     Ask,
-    RunRef,
     ask_cancel,
     ask_evaluation,
     ask_fork,
@@ -471,7 +471,7 @@ class CheckpointsScreen(HudScreen):
         if found is None:
             self.warn(why_not)
             return
-        one = RunRef.of_evaluation(found)
+        one = Work.of(found)
         status = await self.attempt(ask(self.app, self.session, self.context.writes, one))
         if status in ("cancelled", "resumed"):
             self.show_note(Content.styled(f"✔ the evaluation is {status}", "$accent"))

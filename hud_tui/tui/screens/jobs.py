@@ -9,6 +9,7 @@ from asyncio import gather, sleep
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
+from operator import attrgetter
 from time import time
 from typing import ClassVar
 
@@ -26,27 +27,14 @@ from hud_tui.keys import keyed
 from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
 from hud_tui.rl.progress import Liveness
 from hud_tui.rl.rollouts import Shade
-from hud_tui.rl.run import (
-    Run,
-    has_ended,
-    is_active,
-    is_cut_short,
-    job_evaluates,
-    job_is_active,
-    job_model_id,
-    job_reason,
-    job_result,
-    may_have_reason,
-    reason,
-)
+from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import LIMIT, one_line
+from hud_tui.rl.work import Work, is_active, job_result, reason
 from hud_tui.tui.job_actions import (
     Ask,
-    RunRef,
     ask_cancel,
     ask_resume,
-    why_no_cancel,
     why_no_resume,
 )
 from hud_tui.tui.keys import OPENS, bindings
@@ -174,7 +162,7 @@ class JobsBrowser(Vertical):
             empty = "reading the rollouts …"
         elif not part.groups:
             empty = keyed("No rollouts were sampled. {^jobs.leave} goes back.")
-            if job_is_active(job):
+            if is_active(job.status):
                 empty = keyed(
                     "No rollouts yet: each appears once it is graded. {^jobs.leave} goes back."
                 )
@@ -331,11 +319,11 @@ class JobsScreen(HudScreen):
         if not self.is_current:
             return
         job, is_open = self.job, self.level is not Level.JOBS
-        runs = changed or any(job_is_active(one) for one in self.jobs or ())
+        runs = changed or any(is_active(one.status) for one in self.jobs or ())
         grows = self.following or (self.part is not None and not self.part.final)
         if {Level.JOBS: runs, Level.TRACES: grows}.get(self.level, False):
             self.read()
-        elif is_open and job is not None and (changed or job_is_active(job)):
+        elif is_open and job is not None and (changed or is_active(job.status)):
             self._read_job(job)
 
     @work(exclusive=True, group="read")
@@ -403,7 +391,7 @@ class JobsScreen(HudScreen):
     async def _read_reason(self) -> None:
         """Read why the job ended, if its row does not say."""
         job = self.job
-        if job is None or not may_have_reason(job) or (job.id, job.status) in self._asked:
+        if job is None or not Work.of(job).is_untold or (job.id, job.status) in self._asked:
             return
         self._asked.add((job.id, job.status))
         status = await self.attempt(self.client.known_job(job.id))
@@ -416,10 +404,10 @@ class JobsScreen(HudScreen):
         job, own = self.job, self.run.job
         if job is None or self.level is Level.ROLLOUT:
             self.browser.show_reason("")
-        elif own is not None and own.id == job.id and job_is_active(job):
+        elif own is not None and own.id == job.id and is_active(job.status):
             self.browser.show_reason(own.note or "")
         else:
-            why = job_result(job) or job_reason(job) or self.reasons.get(job.id, "")
+            why = job_result(job) or Work.of(job).why or self.reasons.get(job.id, "")
             self.browser.show_reason(why)
 
     # One rollout is read, searched and copied.
@@ -461,7 +449,7 @@ class JobsScreen(HudScreen):
     @work(exclusive=True, group="ratios")
     async def _read_now(self, trace: Trace) -> None:
         """One forward pass over this rollout: it changes nothing."""
-        model_id = None if self.job is None else job_model_id(self.job)
+        model_id = None if self.job is None else Work.of(self.job).model_id
         if model_id is None and self.run.model is not None:
             model_id = self.run.model.id
         if model_id is None:
@@ -700,31 +688,27 @@ class JobsScreen(HudScreen):
             self.copy(key)
 
     def action_cancel_job(self) -> None:
-        self._act(ask_cancel, self._why_no_cancel)
+        self._act(ask_cancel, attrgetter("why_no_cancel"))
 
     def action_resume_job(self) -> None:
-        self._act(ask_resume, self._why_no_resume)
+        self._act(ask_resume, why_no_resume)
 
-    def _why_no_cancel(self, job: Job) -> str:
-        made = self.run.evaluations.get(job.id)
-        return "" if made is not None and not has_ended(made.status) else why_no_cancel(job)
+    def _work(self, job: Job) -> Work:
+        """A job's state; the service does not know that of an evaluation that this app samples."""
+        return Work.of(self.run.evaluations.get(job.id, job))
 
-    def _why_no_resume(self, job: Job) -> str:
-        made = self.run.evaluations.get(job.id)
-        return "" if made is not None and is_cut_short(made) else why_no_resume(job)
-
-    def _act(self, ask: Ask, objection: Callable[[Job], str]) -> None:
+    def _act(self, ask: Ask, objection: Callable[[Work], str]) -> None:
         """Cancel or resume the job, or show the objection, which leaves what is under way alone."""
         if self.job is not None and not self._refuses(objection, self.job):
             self._renew_and_act(ask, objection, self.job)
 
-    def _refuses(self, objection: Callable[[Job], str], job: Job) -> bool:
-        if why_not := objection(job):
+    def _refuses(self, objection: Callable[[Work], str], job: Job) -> bool:
+        if why_not := objection(self._work(job)):
             self.notify(why_not, severity="warning", markup=False)
         return bool(why_not)
 
     @work(exclusive=True, group=OPENS)
-    async def _renew_and_act(self, ask: Ask, objection: Callable[[Job], str], shown: Job) -> None:
+    async def _renew_and_act(self, ask: Ask, objection: Callable[[Work], str], shown: Job) -> None:
         """Read the job before the question about it."""
         job = await self.attempt(self._renewed(shown))
         if job is not None and self.is_current:
@@ -736,11 +720,10 @@ class JobsScreen(HudScreen):
     @work(exclusive=True, group="act")
     async def _cancel_or_resume(self, ask: Ask, job: Job) -> None:
         """Ask and act, show the new status, then read again."""
-        made = self.run.evaluations.get(job.id)  # the service does not know what this app samples
-        run = RunRef.of_row(job) if made is None else RunRef.of_evaluation(made)
+        run = self._work(job)
         status = await self.attempt(ask(self.app, self.session, self.context.writes, run))
         if status is not None:
-            what = "The evaluation" if job_evaluates(job) else "The run"
+            what = "The evaluation" if run.is_evaluation else "The run"
             self.notify(f"{what} is {status}.", markup=False)
         self._again(changed=True)
 
@@ -760,7 +743,7 @@ class JobsScreen(HudScreen):
             case "match(1)" | "match(-1)":
                 return bool(browser.pane.hits)
             case "cancel_job":
-                return job is not None and not self._why_no_cancel(job)
+                return job is not None and not self._work(job).why_no_cancel
             case "resume_job":
-                return job is not None and not self._why_no_resume(job)
+                return job is not None and not self._work(job).why_no_resume
         return True

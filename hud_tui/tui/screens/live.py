@@ -24,7 +24,8 @@ from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
-from hud_tui.tui.job_actions import NOTHING_RAN, RESUMABLE, ask_cancel, ask_resume, of_session
+from hud_tui.rl.work import Work
+from hud_tui.tui.job_actions import NOTHING_RAN, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
@@ -544,9 +545,9 @@ class LiveScreen(HudScreen):
         if action == "play" or action.startswith("replay_"):
             return self.session.replays
         if action == "cancel_run":
-            return job is not None and job.id is not None and self.run.training
+            return job is not None and job.id is not None and not Work.of(job).why_no_cancel
         if action == "resume_run":
-            return job is not None and job.id is not None and job.status in RESUMABLE
+            return job is not None and job.id is not None and not Work.of(job).why_no_resume
         if action == "copy":
             return job is not None and job.id is not None
         return super().check_action(action, parameters)

@@ -30,9 +30,9 @@ from hud_tui.errors import HudError
 from hud_tui.keys import VIEWS, WRITES, Action, of_view
 from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
 from hud_tui.rl.evaluation import size
-from hud_tui.rl.run import job_model_id
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import Work
 from hud_tui.tui.keys import doable, shows_view
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.base import HudScreen, scored
@@ -721,8 +721,8 @@ class Places:
 
     def _known_jobs(self) -> list[Section]:
         """The runs, and the other jobs."""
-        runs = [one for one in self._jobs.values() if job_model_id(one) is not None]
-        others = [one for one in self._jobs.values() if job_model_id(one) is None]
+        runs = [one for one in self._jobs.values() if Work.of(one).model_id is not None]
+        others = [one for one in self._jobs.values() if Work.of(one).model_id is None]
         return [self._job_section("run", runs), self._job_section("job", others)]
 
     def _job_section(self, kind: str, jobs: Sequence[Job]) -> Section:

@@ -26,7 +26,7 @@ from hud_tui.rl.export import Sheet
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.progress import Liveness
-from hud_tui.rl.run import Run, reason, trouble
+from hud_tui.rl.run import Run
 from hud_tui.rl.run_columns import (
     COLUMNS,
     column,
@@ -39,19 +39,19 @@ from hud_tui.rl.run_columns import (
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import DIFFERS, Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
+from hud_tui.rl.work import reason, trouble
 from hud_tui.rollouts.control import driven_here
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.storage import tail
 from hud_tui.tui.job_actions import (
-    RESUMABLE,
     Ask,
     AskSweep,
-    RunRef,
     ask_cancel,
     ask_cancel_sweep,
     ask_resume,
     ask_resume_sweep,
+    why_no_resume,
 )
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.layout import read_choices
@@ -177,7 +177,7 @@ def _why_ended(row: RunRow, status: JobStatus | None) -> Iterator[Content]:
     if why:
         style = "$error" if status is not None and trouble(status) else ""
         yield Content.styled(f"{row.status}: {why}", style)
-    if row.status in RESUMABLE:
+    if not row.work.why_no_resume:
         where = f"step {row.step + 1}" if row.step else "the start"
         yield Content.styled(
             keyed("{runs.resume_run} in Runs resumes it, ") + f"from {where} on.", "$text-muted"
@@ -246,7 +246,6 @@ LEAST_COMPARED = 2
 """Least number of runs in a comparison."""
 NONE_MARKED = "Mark the runs to compare first: {runs.mark} marks one."
 ONE_MARKED = "Only this run is marked: go to the run to compare it with, then press {runs.compare}."
-LOOP = "{name} is driven from outside: only its own client can {verb} it."
 
 
 @dataclass
@@ -609,7 +608,7 @@ class RunsScreen(HudScreen):
     def action_details(self) -> None:
         if (row := self.table.row) is not None:
             state = self.session.store.directory
-            asks = row.kind == "training" and not self.session.replays
+            asks = not row.outside and not self.session.replays
             ask = partial(self.client.known_job, row.id) if asks else None
             self.app.push_screen(RunDetails(row, self.context.clock(), state, ask))
 
@@ -636,13 +635,13 @@ class RunsScreen(HudScreen):
         if (row := self.table.row) is not None:
             sweep = self._sweep_of(row)
             may = sweep is not None and sweep.may_cancel
-            self._act(CANCEL, row, why_no_cancel(row), sweep if may else None)
+            self._act(CANCEL, row, row.work.why_no_cancel, sweep if may else None)
 
     def action_resume_run(self) -> None:
         if (row := self.table.row) is not None:
             sweep, driven = self._sweep_of(row), {one.name for one in self.session.sweeps.values()}
             may = sweep is not None and sweep.may_resume and sweep.name not in driven
-            self._act(RESUME, row, why_no_resume(row), sweep if may else None)
+            self._act(RESUME, row, why_no_resume(row.work), sweep if may else None)
 
     def _act(self, asks: Asks, row: RunRow, why_not: str, sweep: Sweep | None) -> None:
         """Cancel or resume a run, or its sweep if there is one to act on; else show the objection,
@@ -678,7 +677,7 @@ class RunsScreen(HudScreen):
         if sweep is not None:
             chosen = SWEEP if why_not else await self._run_or_sweep(asks.question, sweep)
         if chosen == RUN:
-            asked = asks.of_run(*where, self.context.writes, run_ref(row))
+            asked = asks.of_run(*where, self.context.writes, row.work)
             became = await self.attempt(asked)
             status = became and f"The run is {became}."
         elif chosen == SWEEP:
@@ -730,9 +729,9 @@ class RunsScreen(HudScreen):
             case "unmark":
                 return bool(self.table.marked)
             case "cancel_run":
-                return row is not None and not why_no_cancel(row)
+                return row is not None and not row.work.why_no_cancel
             case "resume_run":
-                return row is not None and not why_no_resume(row)
+                return row is not None and not why_no_resume(row.work)
             case "leave":
                 return bool(self.filter_field.value)
             case "arrange" | "filter" | "next_view":
@@ -743,28 +742,3 @@ class RunsScreen(HudScreen):
 def _statuses(rows: Iterable[RunRow]) -> dict[str, str]:
     """Statuses by job id."""
     return {one.id: one.status for one in rows}
-
-
-def run_ref(row: RunRow) -> RunRef:
-    name = one_line(row.title, 60)
-    return RunRef(row.id, name, row.status, row.model_id, row.step, row.steps)
-
-
-def why_no_cancel(row: RunRow) -> str:
-    """Why a run cannot be cancelled; empty if it can."""
-    if row.kind != "training":
-        return LOOP.format(name=row.title, verb="cancel")
-    return "" if row.active else f"{row.title} has ended ({row.status}): nothing to cancel."
-
-
-def why_no_resume(row: RunRow) -> str:
-    """Why a run cannot be resumed; empty if it can."""
-    if row.kind != "training":
-        return LOOP.format(name=row.title, verb="resume")
-    if row.status in RESUMABLE:
-        return ""
-    if row.active:
-        return f"{row.title} is running: nothing to resume."
-    return (
-        f"{row.title} has ended ({row.status}): launch a new run with {keyed('{app.view.launch}')}."
-    )

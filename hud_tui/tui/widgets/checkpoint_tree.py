@@ -23,13 +23,14 @@ from textual.widgets import Static
 
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import Tree, ends, label, origin
-from hud_tui.rl.evaluation import last_requested, seconds_left, weights_name
+from hud_tui.rl.evaluation import last_requested, seconds_left
 from hud_tui.rl.filter import Predicate
 from hud_tui.rl.metrics import of_weights, reading, short, signed
 from hud_tui.rl.own_numbers import NONE, Own, own_metric
-from hud_tui.rl.run import Run, has_ended, is_cut_short
+from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.rl.tree_layout import Kind, Lanes, Matches, Row, TreeCursor
+from hud_tui.rl.work import has_ended, is_lost, weights_name
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
@@ -760,7 +761,7 @@ def evaluations_under_way(run: Run) -> list[Content]:
     if len(active) > MOST_UNDER_WAY:
         lines.append(Content.styled(f"… {len(active) - MOST_UNDER_WAY} more wait", "$text-muted"))
     cut = last_requested(known)
-    if cut is not None and not active and is_cut_short(cut):
+    if cut is not None and not active and is_lost(cut.status):
         title = f"evaluation of {one_line(weights_name(cut), 40)} {one_line(cut.status, 20)}"
         why = f": {one_line(cut.error.message, 120)}" if cut.error else ""
         how = keyed(" · {checkpoints.resume_evaluation} samples the rest")
