@@ -478,8 +478,8 @@ def _newest(
 def why_no_resume(of: Work) -> str:
     """Why it cannot be resumed, and what to do instead; empty if it can."""
     why = of.why_no_resume
-    launches = keyed(" {app.view.launch} launches a new run.")
-    return f"{why}{launches}" if of.kind == TRAINING and has_ended(of.status) and why else why
+    instead = keyed(" Launch a new run with {app.view.launch}.")
+    return f"{why}{instead}" if of.kind == TRAINING and has_ended(of.status) and why else why
 
 
 Ask = Callable[[App[None], RunSession, WritePolicy, Work], Coroutine[Any, Any, str | None]]

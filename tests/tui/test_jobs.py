@@ -354,7 +354,7 @@ async def test_filter_copy_and_refresh_and_what_cannot_be_done_says_why(served: 
     async with jobs_of(served) as flown:
         for key, why in (
             ("X", "nothing to cancel"),
-            ("R", "nothing to resume. L launches a new run"),
+            ("R", "nothing to resume. Launch a new run with"),
         ):
             await flown.until_notice(why, key)
         assert not isinstance(flown.app.screen, Dialog)

@@ -225,7 +225,9 @@ async def test_what_a_sweep_s_file_says_of_its_runs_is_older_than_the_table(
         [kept] = files.all()
         started = [one.model_copy(update={"status": "queued"}) for one in kept.members]
         files.keep(kept.model_copy(update={"members": tuple(started)}))
-        await app.until_notice("has ended (succeeded): nothing to resume. L launches", "R")
+        await app.until_notice(
+            "has ended (succeeded): nothing to resume. Launch a new run with", "R"
+        )
         await app.until_notice("has ended (succeeded): nothing to cancel", "X")
 
 
