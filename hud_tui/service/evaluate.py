@@ -9,10 +9,8 @@ as soon as it is graded: finished rollouts are never sampled again.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from shlex import quote
 from typing import Any
 
@@ -21,19 +19,18 @@ from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import one_line
-from hud_tui.rl.work import EVALUATION, End, stopped
+from hud_tui.rl.work import EVALUATION, End
 from hud_tui.sampling import sample_missing
-from hud_tui.service.context import ServiceContext, Stop, until_written
+from hud_tui.service.context import ServiceContext, Stop
 from hud_tui.service.engine_rollouts import EngineMaker, Rollouts, trace_rows
-from hud_tui.service.engines.base import EngineError
-from hud_tui.service.http import Refused, bad_field, canonical, new_id, refusal
+from hud_tui.service.http import Refused, bad_field, canonical, new_id
 from hud_tui.service.run_plan import Planned, effort_tokens, plan_tasks
 from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.db import Db, kept
+from hud_tui.service.store.db import Db
 from hud_tui.service.store.evaluations import NewEvaluation
-from hud_tui.service.store.jobs import Stopped, failed
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.works import Works
 from hud_tui.wire import (
     EvaluationJob,
     EvaluationParameters,
@@ -48,16 +45,12 @@ Keep = Callable[[Db, EvaluationJob], object]
 """Stores the reply, in the same transaction as the change."""
 MOST = 100_000
 """Most rollouts of one evaluation."""
-STOP_S = 10
-"""Longest wait for a cancelled evaluation to end, seconds."""
 
 
 class Evaluator:
-    def __init__(self, parts: ServiceContext) -> None:
-        self._parts = parts
+    def __init__(self, parts: ServiceContext, works: Works) -> None:
+        self._parts, self._works = parts, works
         self._turn = asyncio.Lock()
-        self._tasks: dict[str, tuple[Work, asyncio.Task[None]]] = {}
-        self._closing = asyncio.Event()
 
     async def submit(self, model: ModelRow, body: SubmitEvaluation, keep: Keep) -> EvaluationJob:
         """Check everything, queue the evaluation and start it; `model` may be a base.
@@ -92,9 +85,8 @@ class Evaluator:
             parameters=asked.model_dump(exclude={"samples"}),
         )
         chosen = [rows[task.index] for task in planned]
-        status = await self._parts.store.write(kept, evaluations.submit, keep, new, chosen)
-        self._start(Work(self._parts, model, node, new.id, asked, planned))
-        return status
+        evaluation = EngineEvaluation(self._parts, self._turn, model, node, new.id, asked, planned)
+        return await self._works.queue(evaluation, evaluations.submit, keep, new, chosen)
 
     async def usual_tasks(self, model: ModelRow) -> UsualTasks:
         """The tasks that are evaluated if none are given. Raises Refused: there are none."""
@@ -109,36 +101,16 @@ class Evaluator:
             Refused: 404; 409, it has succeeded or goes on; 410, the weights were deleted.
         """
         store = self._parts.store
+        await self._works.settle(evaluation_id)
         row = await store.read(evaluations.get, evaluation_id)
         model = await store.read(models.find, row["model_id"])
         node = await self._node(model, row["checkpoint_id"])
         planned = await self._plan(model, json.loads(row["tasks"] or "[]"))
         asked = EvaluationParameters(samples=row["samples"], **json.loads(row["parameters"]))
-        status = await store.write(kept, evaluations.requeue, keep, row["id"])
-        self._start(Work(self._parts, model, node, row["id"], asked, planned))
-        return status
-
-    async def cancel(self, evaluation_id: str) -> bool:
-        """Stop an evaluation and wait for its end; False if it was not active."""
-        found = self._tasks.get(evaluation_id)
-        if found is None:
-            return False
-        work, task = found
-        work.stop.request("cancelled")
-        await asyncio.wait({task}, timeout=STOP_S)
-        return True
-
-    async def close(self) -> None:
-        """Stop all evaluations between two parts; they end as interrupted."""
-        self._closing.set()
-        tasks = [task for _, task in self._tasks.values()]
-        for work, _ in self._tasks.values():
-            work.stop.request("interrupted")
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=STOP_S)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        evaluation = EngineEvaluation(
+            self._parts, self._turn, model, node, row["id"], asked, planned
+        )
+        return await self._works.queue(evaluation, evaluations.requeue, keep, row["id"])
 
     async def _node(self, model: ModelRow, ref: str | None) -> Node | None:
         if ref is None:
@@ -184,59 +156,33 @@ class Evaluator:
         most = min(asked.max_tokens or effort_tokens(None, base), base.context - 1)
         return asked.model_copy(update={"max_tokens": most})
 
-    def _start(self, work: "Work") -> None:
-        task = asyncio.create_task(self._guard(work), name=f"evaluation {work.id}")
-        self._tasks[work.id] = work, task
-
-    async def _guard(self, work: "Work") -> None:
-        """Run the work and store how it ended, whatever the outcome."""
-        try:
-            end = await self._outcome(work)
-            finish = partial(work.finish, end)
-            await until_written(finish, self._closing, f"evaluation {work.id}")
-        finally:
-            if self._tasks.get(work.id, (None,))[0] is work:
-                del self._tasks[work.id]
-
-    async def _outcome(self, work: "Work") -> End:
-        try:
-            async with self._in_turn(work):
-                await work.sample()
-        except Stopped:
-            return stopped(EVALUATION, work.stop.ends_as)
-        except (EngineError, Refused) as error:
-            return failed(error)
-        except Exception as error:
-            if refusal(error) is None:
-                log.exception("evaluation %s failed", work.id)
-            return failed(error)
-        return End("succeeded")
-
-    @asynccontextmanager
-    async def _in_turn(self, work: "Work") -> AsyncIterator[None]:
-        """Wait for the turn to sample, and hold it. Raises Stopped."""
-        turn = asyncio.ensure_future(self._turn.acquire())
-        try:
-            await work.stop.unless(turn)
-            yield
-        finally:
-            if turn.done() and not turn.cancelled():  # it may have arrived together with a stop
-                self._turn.release()
-
 
 @dataclass(eq=False)
-class Work:
-    """One evaluation that is queued or running."""
+class EngineEvaluation:
+    """An evaluation that the engine samples, queued or running."""
 
     parts: ServiceContext
+    turn: asyncio.Lock
+    """Held by the one evaluation that samples."""
     model: ModelRow
     node: Node | None
     id: str
     asked: EvaluationParameters
     planned: Sequence[Planned]
+    kind: str = EVALUATION
     stop: Stop = field(default_factory=Stop)
     groups: list[Group] = field(default_factory=list)
     """Rewards of the stored rollouts, by task."""
+
+    async def carry_out(self) -> End:
+        turn = asyncio.ensure_future(self.turn.acquire())
+        try:
+            await self.stop.unless(turn)
+            await self.sample()
+        finally:
+            if turn.done() and not turn.cancelled():  # it may have arrived together with a stop
+                self.turn.release()
+        return End("succeeded")
 
     async def sample(self) -> None:
         """Sample all missing rollouts.

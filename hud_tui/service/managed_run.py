@@ -22,7 +22,7 @@ from typing import TypeVar
 from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.loop import FLAT_IN_A_ROW, Evaluate, Loop, LoopFacts, Sample, Train
-from hud_tui.rl.work import End
+from hud_tui.rl.work import TRAINING, End
 from hud_tui.sampling import sample_missing
 from hud_tui.service.batches import Batch, flat_groups, make_batch, name_flat
 from hud_tui.service.context import ServiceContext, Stop
@@ -42,6 +42,7 @@ from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import add_rollouts, keep_rollouts
+from hud_tui.service.works import log_waits
 from hud_tui.wire import EvaluationParameters, Group
 
 T = TypeVar("T")
@@ -50,6 +51,8 @@ HEAD_MOVED = "the head was moved: sampled again from it"
 
 
 class Run:
+    kind = TRAINING
+
     def __init__(
         self,
         parts: ServiceContext,
@@ -64,7 +67,7 @@ class Run:
             facts: What earlier processes did of it; None for a new run.
         """
         self.model = model
-        self.job_id = job_id
+        self.id = job_id
         self.stop = Stop()
         self._parts = parts
         self._plan = plan
@@ -76,6 +79,19 @@ class Run:
         self._tasks_digest = tasks_digest(list(tasks))
         self._alarms = runs.RunAlarms(parts.store, job_id, plan.parameters["steps"])
         self._session = parts.session(model)
+
+    async def carry_out(self) -> End:
+        """As `train`; followers are told what the engine's server is waiting for."""
+        await self._parts.store.write(jobs.start, self.id)
+        telling = asyncio.create_task(log_waits(self._parts, self.id))
+        try:
+            return await self.train()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    async def finish(self, end: End) -> None:
+        await self._parts.store.write(jobs.finish, self.id, end)
 
     async def train(self) -> End:
         """Do what the loop says until it ends; returns how.
@@ -112,9 +128,9 @@ class Run:
         """The facts, with what earlier processes evaluated."""
         store = self._parts.store
         if facts.step:
-            is_due = await store.read(evaluations.due, self.job_id) is not None
+            is_due = await store.read(evaluations.due, self.id) is not None
         else:
-            is_due = not await store.read(evaluations.has_baseline, self.job_id)
+            is_due = not await store.read(evaluations.has_baseline, self.id)
         return facts if is_due else facts.scored()
 
     async def _persist(self, work: Callable[[], Awaitable[None]], what: str) -> None:
@@ -135,7 +151,7 @@ class Run:
 
     async def _note_loss(self, what: str, node: Node | None, error: Exception) -> None:
         note = f"{what}: {error}: sampled again from {node.name if node else 'the start'}"
-        await self._parts.store.write(jobs.note, self.job_id, note)
+        await self._parts.store.write(jobs.note, self.id, note)
 
     async def _iterate(self, action: Sample) -> None:
         """Sample a batch, and train on it if it has a gradient."""
@@ -151,7 +167,7 @@ class Run:
             if now != (node.id if node else None):
                 await self._discard(len(rollouts.train), perf_counter() - start)
                 return
-            place = (self.job_id, self._facts.step + 1, action.attempt)
+            place = (self.id, self._facts.step + 1, action.attempt)
             rows = trace_rows(rollouts, place, self.model, self._plan.parameters["temperature"])
             await self._parts.store.write(add_rollouts, self.model.id, rows)
             batch = self._batch(rollouts)
@@ -169,7 +185,7 @@ class Run:
         self._facts = self._facts.discarded()
         await self._parts.store.write(
             jobs.advance,
-            self.job_id,
+            self.id,
             iterations=0,
             seconds=seconds,
             wasted=rollouts,
@@ -180,7 +196,7 @@ class Run:
         """Evaluate the run's last checkpoint; before the first step, the model's head."""
         store = self._parts.store
         if step:
-            node = await store.read(evaluations.due, self.job_id)
+            node = await store.read(evaluations.due, self.id)
             if node is None:
                 return
         else:
@@ -197,18 +213,18 @@ class Run:
         tasks, what = self._plan.heldout, _evaluation(node)
         if not tasks:
             return
-        await self._parts.store.write(jobs.note, self.job_id, f"{what}: {len(tasks)} tasks")
+        await self._parts.store.write(jobs.note, self.id, f"{what}: {len(tasks)} tasks")
         asked = self._asked()
         maker = EngineMaker(
             self._parts,
             self.model,
             node,
             asked,
-            (self.job_id, "evaluation", node.id if node else "start"),
+            (self.id, "evaluation", node.id if node else "start"),
             self.stop,
             partial(self._note_loss, what, node),
         )
-        place = (self.job_id, self._facts.step)
+        place = (self.id, self._facts.step)
         scores = _Scores(self._parts.store, self.model, place, node, asked)
         try:
             await sample_missing(tasks, asked.samples, maker, scores)
@@ -249,7 +265,7 @@ class Run:
             seconds = perf_counter() - start
 
         def name(task: Planned, j: int) -> str:
-            return rollout_id(self.job_id, iteration, task.index, j)  # the same if it is repeated
+            return rollout_id(self.id, iteration, task.index, j)  # the same if it is repeated
 
         return Rollouts(grade_all(wanted, sampled, tokens, name), started_at, seconds)
 
@@ -270,11 +286,11 @@ class Run:
         await self._session.forward_backward(batch, loss_fn, config)
         await self._session.optim_step(
             Adam(**{field.name: parameters[field.name] for field in fields(Adam)}),
-            job_id=self.job_id,
+            job_id=self.id,
             extra=_extra(rollouts),
             also=lambda db, _: jobs.advance(
                 db,
-                self.job_id,
+                self.id,
                 steps=1,
                 tokens=sum(len(datum.output) for datum in batch.datums()),
                 seconds=perf_counter() - start,
@@ -289,13 +305,13 @@ class Run:
         count = f"{facts.flat.count} of {FLAT_IN_A_ROW}"
         await self._parts.store.write(
             jobs.advance,
-            self.job_id,
+            self.id,
             seconds=perf_counter() - start,
             wasted=len(rollouts.train),
             note=f"{self._skipped}: sampled again ({count})",
         )
         if facts.solved is not None:
-            await self._parts.store.write(jobs.solved, self.job_id, facts.solved)
+            await self._parts.store.write(jobs.solved, self.id, facts.solved)
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,18 @@ import asyncio
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.rl.work import TRAINING, End, stopped
 from hud_tui.service import gateway
-from hud_tui.service.context import ServiceContext, until_written
-from hud_tui.service.engines.base import LOSSES, Base, Engine, EngineError, Tokenizer
+from hud_tui.service.context import ServiceContext
+from hud_tui.service.engines.base import LOSSES, Base, EngineError, Tokenizer
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.gateway import whole
-from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, new_id, refusal
+from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, new_id
 from hud_tui.service.managed_run import Run
 from hud_tui.service.run_plan import (
     Plan,
@@ -28,9 +26,9 @@ from hud_tui.service.run_plan import (
     planned_before,
 )
 from hud_tui.service.store import jobs, models, traces
-from hud_tui.service.store.db import Db, Store, kept
-from hud_tui.service.store.jobs import Stopped, failed
+from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.models import ModelRow
+from hud_tui.service.works import Works
 from hud_tui.wire import (
     DriveRun,
     JobParameters,
@@ -42,46 +40,16 @@ from hud_tui.wire import (
 )
 from hud_tui.wire_training import Chat
 
-# Waits: tell followers of a run what its engine's server is waiting for.
-
-
-POLL_S = 1.0
-"""Seconds between two checks of the engine's state; they send no request to the server."""
-
-
-def held_up(engine: Engine) -> str | None:
-    """What requests wait for, in plain words; None if nothing is held up."""
-    queue = engine.about().queue
-    return None if queue == "active" else queue
-
-
-async def log_waits(engine: Engine, store: Store, job_id: str) -> None:
-    """Log each change until cancelled."""
-    logged: str | None = None
-    while True:
-        await asyncio.sleep(POLL_S)
-        now = held_up(engine)
-        if now != logged:
-            logged = now
-            await store.write(jobs.waits, job_id, now)
-
-
 log = logging.getLogger(__name__)
 
 Keep = Callable[[Db, JobStatus], object]
 """Stores the reply, in the same transaction as the change."""
-STOP_S = 10
-"""Longest wait for a cancelled run to end, seconds."""
 
 
 class Runner:
-    def __init__(self, parts: ServiceContext) -> None:
+    def __init__(self, parts: ServiceContext, works: Works) -> None:
         self.submitting = asyncio.Lock()
-        self._parts = parts
-        self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
-        self._unwritten: dict[str, End] = {}
-        """Ends of runs that the store still lists as running."""
-        self._closing = asyncio.Event()
+        self._parts, self._works = parts, works
         self._listening: asyncio.Task[None] | None = None
 
     async def submit(self, model: ModelRow, body: SubmitJob, keep: Keep) -> JobStatus:
@@ -91,7 +59,6 @@ class Runner:
             Refused: 409, another run trains it; 422, invalid parameters or rows; 507, the disk
                 has no room for a checkpoint.
         """
-        store = self._parts.store
         await self.refuse_busy(model.id)
         base = self._parts.base(model)
         await self._parts.retention.refuse_full(base)
@@ -105,9 +72,8 @@ class Runner:
         submission = jobs.Submission(
             *(job_id, model.id, name, parameters, rows, taskset, taskset_id, body.start)
         )
-        status = await store.write(kept, jobs.submit, keep, submission)
-        self._start(Run(self._parts, model, job_id, plan))
-        return status
+        run = Run(self._parts, model, job_id, plan)
+        return await self._works.queue(run, jobs.submit, keep, submission)
 
     async def resume(self, job_id: str, keep: Keep) -> JobStatus:
         """Resume a run that ended before its last step, from the model's head.
@@ -117,33 +83,22 @@ class Runner:
         """
         store = self._parts.store
         job = await store.read(jobs.training, job_id)
-        await self._settle(job["id"])
+        await self._works.settle(job["id"])
         if job["driver"] is not None:
             # which refuses, and says where it is resumed
             return await store.write(kept, jobs.requeue, keep, job["id"])
         model = await store.read(models.find, job["model_id"])
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(_plan_again, job, base, tokens)
-        status = await store.write(kept, jobs.requeue, keep, job["id"])
-        self._start(Run(self._parts, model, job["id"], plan, jobs.facts(job)))
-        return status
-
-    async def cancel(self, job_id: str) -> bool:
-        """Stop a run and wait for its end; False if it was not running."""
-        found = self._runs.get(job_id)
-        if found is None or job_id in self._unwritten:
-            return False
-        run, task = found
-        run.stop.request("cancelled")
-        await asyncio.wait({task}, timeout=STOP_S)
-        return True
+        run = Run(self._parts, model, job["id"], plan, jobs.facts(job))
+        return await self._works.queue(run, jobs.requeue, keep, job["id"])
 
     async def refuse_busy(self, model_id: str, driven_by: str | None = None) -> None:
         """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the
         caller."""
         job = await self._parts.store.read(jobs.active, model_id)
         if job is not None:
-            await self._settle(job["id"])
+            await self._works.settle(job["id"])
             await self._parts.store.read(jobs.refuse_busy, model_id, driven_by)
 
     async def drive(self, job_id: str, body: DriveRun) -> JobStatus:
@@ -167,92 +122,9 @@ class Runner:
                 return
             await asyncio.sleep(jobs.LEASE_S / 4)
 
-    def shown(self, job: sqlite3.Row) -> str:
-        """A job's status, with an end that is not stored yet."""
-        end = self._unwritten.get(job["id"])
-        return str(job["shown_status"] if end is None else end.status)
-
-    def status(self, job: sqlite3.Row) -> JobStatus:
-        """A run in the wire's raw-status form, with an end that is not stored yet."""
-        status, end = jobs.status(job), self._unwritten.get(job["id"])
-        if end is None:
-            goes_on = job["status"] == "running" and job["id"] in self._runs
-            why = held_up(self._parts.engine) if goes_on else None
-            return status.model_copy(update={"waits": why})
-        return status.model_copy(update={**vars(end), "estimated_finish": None, "waits": None})
-
-    async def close(self) -> None:
-        """Stop the service's runs: each ends as interrupted, between two steps."""
-        self._closing.set()
+    def close(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
-        tasks = [task for _, task in self._runs.values()]
-        for run, _ in self._runs.values():
-            run.stop.request("interrupted")
-        if tasks:
-            late = await self._wait_for(tasks)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _wait_for(self, tasks: Sequence[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-        """Wait for steps in progress; cancel those that take too long or wait for the engine."""
-        late = set(tasks)
-        for _ in range(STOP_S):
-            late = (await asyncio.wait(late, timeout=1))[1]
-            if not late or held_up(self._parts.engine):
-                break
-        return late
-
-    def _start(self, run: Run) -> None:
-        task = asyncio.create_task(self._guard(run), name=f"run {run.job_id}")
-        self._runs[run.job_id] = (run, task)
-
-    async def _guard(self, run: Run) -> None:
-        """Run to the end, whatever the outcome, and store it."""
-        try:
-            self._unwritten[run.job_id] = await self._outcome(run)
-            write = partial(self._write_end, run.job_id)
-            await until_written(write, self._closing, f"run {run.job_id}")
-        finally:
-            if self._runs.get(run.job_id, (None,))[0] is run:
-                del self._runs[run.job_id]
-        await self._parts.rest()
-
-    async def _settle(self, job_id: str) -> None:
-        """Store how a run ended now, if that is still to be done."""
-        if job_id in self._unwritten:
-            await self._write_end(job_id)
-            found = self._runs.pop(job_id, None)
-            if found is not None:
-                found[1].cancel()
-
-    async def _write_end(self, job_id: str) -> None:
-        if job_id in self._unwritten:  # else a request has stored it meanwhile
-            await self._parts.store.write(jobs.finish, job_id, self._unwritten[job_id])
-            self._unwritten.pop(job_id, None)
-
-    async def _outcome(self, run: Run) -> End:
-        try:
-            await self._parts.store.write(jobs.start, run.job_id)
-            return await self._train(run)
-        except Stopped:
-            return stopped(TRAINING, run.stop.ends_as)
-        except (EngineError, Refused) as error:
-            return failed(error)
-        except Exception as error:
-            if refusal(error) is None:
-                log.exception("run %s failed", run.job_id)
-            return failed(error)
-
-    async def _train(self, run: Run) -> End:
-        parts = self._parts
-        telling = asyncio.create_task(log_waits(parts.engine, parts.store, run.job_id))
-        try:
-            return await run.train()
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
 
     async def _taskset(self, rows: list[dict[str, object]]) -> tuple[str | None, str]:
         """Id of the tasks' taskset, if they are one, and a name: its, else their number and

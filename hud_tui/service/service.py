@@ -13,6 +13,7 @@ from hud_tui.service.evaluate import Evaluator
 from hud_tui.service.runner import Hosted, Runner
 from hud_tui.service.store import evaluations, jobs, models, runs, traces
 from hud_tui.service.store.db import Db
+from hud_tui.service.works import Works
 
 
 class Service:
@@ -27,9 +28,10 @@ class Service:
         """
         self.data_dir = data_dir.resolve()
         self.parts = ServiceContext(self.data_dir, engine, max_disk)
-        self.runner = Runner(self.parts)
+        self.works = Works(self.parts)
+        self.runner = Runner(self.parts, self.works)
         self.hosted = Hosted(self.parts)
-        self.evaluator = Evaluator(self.parts)
+        self.evaluator = Evaluator(self.parts, self.works)
         self.api_key = ""
         """Known once started: read from the data directory, or created there."""
         self.id = ""
@@ -60,8 +62,8 @@ class Service:
         trace: TracebackType | None,
     ) -> None:
         await self.hosted.close()
-        await self.evaluator.close()
-        await self.runner.close()
+        self.runner.close()
+        await self.works.close()
         self.parts.hub.close()
         await self.parts.retention.close()
         await self._close()

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 import httpx
 import pytest
 
-from hud_tui.service import runner
+from hud_tui.service import works
 from hud_tui.service.engines.base import Engine, EngineError, EngineLost, PolicyLost, StateGone
 from hud_tui.service.engines.tinker import link
 from hud_tui.service.engines.tinker.engine import TinkerEngine
@@ -205,7 +205,7 @@ async def gate(skyrl: SkyRL) -> AsyncIterator[Gate]:
 async def service(
     gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Service]:
-    monkeypatch.setattr(runner, "POLL_S", 0.05)
+    monkeypatch.setattr(works, "POLL_S", 0.05)
     engine = TinkerEngine(Options(gate.url, has_key=False), tmp_path / "data" / "tinker")
     async with Service(tmp_path / "data", engine) as service:
         yield service

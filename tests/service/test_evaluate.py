@@ -277,7 +277,7 @@ async def test_one_that_is_cancelled_at_once_gives_its_turn_back(
     row = await service.parts.store.read(models.find, model["id"])
     body = SubmitEvaluation(tasks=await tasks_of(http))
     begun = await service.evaluator.submit(row, body, lambda db, status: None)
-    assert await service.evaluator.cancel(begun.id)
+    assert await service.works.cancel(begun.id)
     assert (await over(http, {"id": begun.id}))["status"] == "cancelled"
     assert (await over(http, await evaluate(http, model)))["status"] == "succeeded"
 

@@ -101,7 +101,7 @@ async def test_cancel_during_a_step_lets_it_land_whole(
     job_id = await submit(http, model["id"], steps=5, seed=1)
     await held.begun.wait()
     cancelling = asyncio.create_task(cancel(http, job_id))
-    run, _ = service.runner._runs[job_id]
+    run, _ = service.works._tasks[job_id]
     await until(run.stop.requested.is_set)
     held.go_on.set()
     assert (await cancelling).json() == {"cancelled": 1, "status": "cancelled"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from httpx import AsyncClient
 
-from hud_tui.service import runner
+from hud_tui.service import works
 from hud_tui.service.engines.base import About, EngineLost, Sampled, SampleRequest
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs
@@ -20,7 +20,7 @@ PAUSED = "paused: the server is short of capacity"
 
 @pytest.fixture
 def paused(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
-    monkeypatch.setattr(runner, "POLL_S", 0.01)
+    monkeypatch.setattr(works, "POLL_S", 0.01)
     engine.place = About("tinker", "http://trainer:8000", PAUSED, slots=2)
     return engine
 

@@ -32,7 +32,7 @@ CONCEPTS = {
         *("hud_tui.rl.loop", "Loop", "LoopFacts", "Streak", "FLAT_IN_A_ROW"),
     ),
     "how work stands, how it ends, and whether it can be cancelled or resumed": (
-        *("hud_tui.rl.work", "SUCCEEDED", "RESUMABLE", "has_ended", "is_lost"),
+        *("hud_tui.rl.work", "Work", "SUCCEEDED", "RESUMABLE", "has_ended", "is_lost"),
         *("End", "SHUTDOWN"),
     ),
     "which tasks a batch or an evaluation has, and what is missing": (

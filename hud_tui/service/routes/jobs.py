@@ -33,10 +33,10 @@ from hud_tui.service.http import (
     window,
 )
 from hud_tui.service.routes import absent, parts_of, path, service_of
-from hud_tui.service.runner import Runner
 from hud_tui.service.store import evaluations, events, jobs, models, runs, traces
 from hud_tui.service.store.db import Db, fields_of
 from hud_tui.service.store.traces import payload
+from hud_tui.service.works import Works
 from hud_tui.wire import JobEnter, RenameJob, RunRecord, TraceEnter, TraceExit
 from hud_tui.wire_training import content_text
 
@@ -182,13 +182,13 @@ async def list_jobs(request: Request) -> Response:
     (limit, offset), store = window(request), parts_of(request).store
     taskset_id = canonical(request.query_params.get("taskset_id", ""))
     rows, total = await store.read(jobs.page, limit, offset, taskset_id)
-    runner = service_of(request).runner
-    return page([_record(row, runner) for row in rows], total, limit, offset)
+    works = service_of(request).works
+    return page([_record(row, works) for row in rows], total, limit, offset)
 
 
 async def get_job(request: Request) -> Response:
     job = await parts_of(request).store.read(jobs.listed, path(request, "job_id"))
-    return reply(_record(job, service_of(request).runner))
+    return reply(_record(job, service_of(request).works))
 
 
 async def job_traces(request: Request) -> Response:
@@ -229,7 +229,7 @@ async def _find(request: Request) -> sqlite3.Row:
     return await parts_of(request).store.read(jobs.get, job_id)
 
 
-def _metadata(row: sqlite3.Row, runner: Runner) -> dict[str, Any] | None:
+def _metadata(row: sqlite3.Row, works: Works) -> dict[str, Any] | None:
     """What only a managed run, an evaluation or a failed job has; None for any other job."""
     if row["kind"] == "training":
         return {
@@ -240,7 +240,7 @@ def _metadata(row: sqlite3.Row, runner: Runner) -> dict[str, Any] | None:
             "steps": row["steps"],
             "attempt": row["attempt"],
             "sampled_step": row["sampled_step"],
-            "reason": reason(runner.status(row)) or None,
+            "reason": reason(works.status(row)) or None,
         }
     if row["evaluation_id"] is not None:
         error = row["evaluation_error"]
@@ -260,19 +260,19 @@ def _metadata(row: sqlite3.Row, runner: Runner) -> dict[str, Any] | None:
     return None
 
 
-def _record(row: sqlite3.Row, runner: Runner) -> dict[str, Any]:
+def _record(row: sqlite3.Row, works: Works) -> dict[str, Any]:
     """One row in the wire's format (`hud_tui.wire.Job`)."""
     return {
         "id": row["id"],
         "name": row["name"],
-        "status": runner.shown(row),
+        "status": works.shown(row),
         "created_at": iso(row["created_at"]),
         "group_size": row["group_size"],
         "is_remote": False,
         "taskset_id": row["taskset_id"],
         "taskset_name": row["taskset_name"],
         "num_traces": row["num_traces"],
-        "metadata": _metadata(row, runner),
+        "metadata": _metadata(row, works),
     }
 
 
@@ -406,7 +406,7 @@ async def list_runs(request: Request) -> Response:
     since = number(request, "since", 0, 2**62)
     rows, total, newest = await parts.store.read(runs.page, since, limit, offset)
     bases, about = set(parts.bases()), parts.engine.about()
-    items = [record(row, service.runner, bases, about) for row in rows]
+    items = [record(row, service.works, bases, about) for row in rows]
     page = {"items": items, "total": total, "limit": limit, "offset": offset, "revision": newest}
     return reply(page)
 
@@ -415,7 +415,7 @@ async def get_run(request: Request) -> Response:
     parts = parts_of(request)
     row = await parts.store.read(runs.get, path(request, "run_id"))
     bases, about = set(parts.bases()), parts.engine.about()
-    return reply(record(row, service_of(request).runner, bases, about))
+    return reply(record(row, service_of(request).works, bases, about))
 
 
 async def run_steps(request: Request) -> Response:
@@ -451,7 +451,7 @@ def _keys(text: str) -> list[str]:
     return keys
 
 
-def record(row: sqlite3.Row, runner: Runner, bases: set[str], about: About) -> dict[str, Any]:
+def record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dict[str, Any]:
     """One row in the wire's format (`hud_tui.wire.RunRecord`)."""
     ends = ends_of(row["steps"])
     rewards = orjson.loads(row["rewards"])
@@ -463,7 +463,7 @@ def record(row: sqlite3.Row, runner: Runner, bases: set[str], about: About) -> d
     return fields_of(row, RunRecord) | {
         "kind": row["kind"] or "reported",
         "name": row["name"] or f"loop on {row['slug']}",
-        "status": None if row["shown_status"] is None else runner.shown(row),
+        "status": None if row["shown_status"] is None else works.shown(row),
         "model": row["slug"],
         "engine": about.engine if row["base"] in bases else None,
         "taskset": row["taskset"] or row["taskset_name"],

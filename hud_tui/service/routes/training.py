@@ -83,7 +83,7 @@ async def raw_status(request: Request) -> Response:
         job = await store.read(jobs.training, id_ or (await store.read(models.find, ref)).id)
     except Refused as refused:
         raise not_found("training job", ref[:200]) from refused
-    return reply(service_of(request).runner.status(job))
+    return reply(service_of(request).works.status(job))
 
 
 async def resume(request: Request) -> Response:

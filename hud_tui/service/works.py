@@ -1,0 +1,175 @@
+"""Works: the life of runs and evaluations in the service, each an asyncio task.
+
+Work is queued, carried out, and its end is stored, whatever the outcome. It stops between two steps
+or parts when it is cancelled or the service closes, and is queued again when it is resumed.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from hud_tui.rl.work import TRAINING, End, stopped
+from hud_tui.service.context import ServiceContext, Stop, until_written
+from hud_tui.service.engines.base import Engine, EngineError
+from hud_tui.service.http import Refused, refusal
+from hud_tui.service.store import jobs
+from hud_tui.service.store.db import Db, kept
+from hud_tui.service.store.jobs import Stopped, failed
+from hud_tui.wire import JobStatus
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+STOP_S = 10
+"""Longest wait for cancelled work to end, seconds."""
+POLL_S = 1.0
+"""Seconds between two checks of the engine's state; they send no request to the server."""
+
+
+class Carried(Protocol):
+    """A run or an evaluation that is queued or running."""
+
+    id: str
+    kind: str
+    """TRAINING or EVALUATION."""
+    stop: Stop
+
+    async def carry_out(self) -> End:
+        """Do it to its end; returns how it ended.
+
+        Raises:
+            Stopped: A stop was requested.
+            Exception: It failed.
+        """
+        ...
+
+    async def finish(self, end: End) -> None:
+        """Store how it ended."""
+        ...
+
+
+class Works:
+    def __init__(self, parts: ServiceContext) -> None:
+        self._parts = parts
+        self._tasks: dict[str, tuple[Carried, asyncio.Task[None]]] = {}
+        self._ends: dict[str, End] = {}
+        """Ends of what the store still lists as running."""
+        self._closing = asyncio.Event()
+
+    async def queue(
+        self, work: Carried, change: Callable[..., T], keep: Callable[[Db, T], object], *args: Any
+    ) -> T:
+        """Store that it is queued, for the first time or again, and begin it.
+
+        Args:
+            work: What is begun.
+            change: The function of the store.
+            keep: Stores the reply, in the same transaction as the change.
+            args: Of the change.
+
+        Raises:
+            Refused: By the change; nothing is begun then.
+        """
+        reply = await self._parts.store.write(kept, change, keep, *args)
+        task = asyncio.create_task(self._guard(work), name=f"{work.kind} {work.id}")
+        self._tasks[work.id] = work, task
+        return reply
+
+    async def cancel(self, work_id: str) -> bool:
+        """Stop something and wait for its end; False if it is not under way."""
+        if work_id not in self._tasks or work_id in self._ends:
+            return False
+        work, task = self._tasks[work_id]
+        work.stop.request("cancelled")
+        await asyncio.wait({task}, timeout=STOP_S)
+        return True
+
+    async def settle(self, work_id: str) -> None:
+        """Store how something ended now, if that is still to be done."""
+        if work_id in self._ends and work_id in self._tasks:
+            work, task = self._tasks[work_id]
+            await self._write_end(work)
+            if self._tasks.get(work_id) == (work, task):
+                del self._tasks[work_id]
+            task.cancel()
+
+    def shown(self, row: sqlite3.Row) -> str:
+        """A job's status, with an end that is not stored yet."""
+        end = self._ends.get(row["id"])
+        return str(row["shown_status"] if end is None else end.status)
+
+    def status(self, row: sqlite3.Row) -> JobStatus:
+        """A run in the wire's raw-status form, with an end that is not stored yet."""
+        status, end = jobs.status(row), self._ends.get(row["id"])
+        if end is None:
+            goes_on = row["status"] == "running" and row["id"] in self._tasks
+            why = held_up(self._parts.engine) if goes_on else None
+            return status.model_copy(update={"waits": why})
+        return status.model_copy(update={**vars(end), "estimated_finish": None, "waits": None})
+
+    async def close(self) -> None:
+        """Stop everything between two steps or parts; it ends as interrupted."""
+        self._closing.set()
+        tasks = [task for _, task in self._tasks.values()]
+        for work, _ in self._tasks.values():
+            work.stop.request("interrupted")
+        for task in await self._late(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _late(self, tasks: Sequence[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Those that take too long to end, or wait for the engine."""
+        late = set(tasks)
+        for _ in range(STOP_S):
+            if late:
+                late = (await asyncio.wait(late, timeout=1))[1]
+            if not late or held_up(self._parts.engine):
+                break
+        return late
+
+    async def _guard(self, work: Carried) -> None:
+        try:
+            self._ends[work.id] = await self._outcome(work)
+            await until_written(
+                lambda: self._write_end(work), self._closing, f"{work.kind} {work.id}"
+            )
+        finally:
+            if self._tasks.get(work.id, (None,))[0] is work:
+                del self._tasks[work.id]
+        if work.kind == TRAINING:
+            await self._parts.rest()
+
+    async def _write_end(self, work: Carried) -> None:
+        if work.id in self._ends:  # else a request has stored it meanwhile
+            await work.finish(self._ends[work.id])
+            self._ends.pop(work.id, None)
+
+    async def _outcome(self, work: Carried) -> End:
+        try:
+            return await work.carry_out()
+        except Stopped:
+            return stopped(work.kind, work.stop.ends_as)
+        except (EngineError, Refused) as error:
+            return failed(error)
+        except Exception as error:
+            if refusal(error) is None:
+                log.exception("%s %s failed", work.kind, work.id)
+            return failed(error)
+
+
+def held_up(engine: Engine) -> str | None:
+    """What requests wait for, in plain words; None if nothing is held up."""
+    queue = engine.about().queue
+    return None if queue == "active" else queue
+
+
+async def log_waits(parts: ServiceContext, job_id: str) -> None:
+    """Tell followers of a run what its engine's server is waiting for, until cancelled."""
+    logged: str | None = None
+    while True:
+        await asyncio.sleep(POLL_S)
+        now = held_up(parts.engine)
+        if now != logged:
+            logged = now
+            await parts.store.write(jobs.waits, job_id, now)
