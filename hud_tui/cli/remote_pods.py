@@ -103,15 +103,17 @@ async def offers(args: argparse.Namespace) -> int:
     query = _filter(args)
     async with _prime(args) as prime:
         found = await available(prime, query)
-        advice = [] if found else await loosened(prime, query)
+        advice = [] if found.offers else await loosened(prime, query)
     if args.headless:
-        each = [{**one.model_dump(), "price_hr": one.price(query.disk)} for one in found]
-        emit("offers", {"offers": each, "advice": advice})
-    elif not found:
+        each = [{**one.model_dump(), "price_hr": one.price(query.disk)} for one in found.offers]
+        emit("offers", {"offers": each, "unread": found.unread, "advice": advice})
+    elif not found.offers:
         print("\n".join(["nothing that can be rented matches", *advice]))
     else:
         head = ("$/HOUR", "GPUS", "PROVIDER", "COUNTRY", "DATA CENTER", "", "STOCK")
-        print_table(head, [_offer_row(one, query.disk) for one in found])
+        print_table(head, [_offer_row(one, query.disk) for one in found.offers])
+    if found.warning:
+        print_notice(found.warning)
     return 0
 
 
@@ -216,10 +218,13 @@ async def _choose(args: argparse.Namespace, prime: Prime, query: Filter) -> Rent
         HudUsage: Nothing matches, or the key cannot be used.
     """
     found = await available(prime, query)
-    if not found:
+    if found.warning:
+        print_notice(found.warning)
+    if not found.offers:
         hint = "; ".join(await loosened(prime, query))
         raise HudUsage("nothing to be rented fits", hint)
-    offer, price = found[0], found[0].price(query.disk)
+    offer = found.offers[0]
+    price = offer.price(query.disk)
     if price is None:
         raise HudUsage("the provider does not say what it costs", "another --provider")
     image = choose_image(offer, args.image or "")

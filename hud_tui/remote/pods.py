@@ -30,7 +30,7 @@ from hud_tui.errors import (
     HudUsage,
 )
 from hud_tui.remote.clock import is_known, prime_now
-from hud_tui.remote.prime import Offer, Pod, PodStatus, Prime, PrimeSettings
+from hud_tui.remote.prime import Offer, Offers, Pod, PodStatus, Prime, PrimeSettings
 from hud_tui.remote.ssh import (
     PATIENCE_S,
     Address,
@@ -87,18 +87,27 @@ class Filter:
 
     def takes(self, offer: Offer) -> bool:
         """Whether an offer is in stock, and meets the conditions."""
-        price, most = offer.price(self.disk), self.disk
-        room = offer.disk.max_count
-        return (
-            "unavailable" not in offer.stock_status.lower()
-            and (self.count is None or offer.gpu_count == self.count)
-            and is_gpu(self.gpu, offer.gpu_type)
-            and (not self.provider or (offer.provider or "").lower() == self.provider.lower())
-            and (self.spot is None or bool(offer.is_spot) is self.spot)
-            and (self.max_price is None or (price is not None and price <= self.max_price))
-            and (most is None or room is None or most <= room)
-            and (not self.regions or any(is_in(offer.country, one) for one in self.regions))
-        )
+        if "unavailable" in offer.stock_status.lower():
+            return False
+        if self.count not in (None, offer.gpu_count) or not is_gpu(self.gpu, offer.gpu_type):
+            return False
+        if self.provider and self.provider.lower() != (offer.provider or "").lower():
+            return False
+        if self.spot not in (None, bool(offer.is_spot)):
+            return False
+        if self.regions and not any(is_in(offer.country, region) for region in self.regions):
+            return False
+        return self._has_room(offer) and self._is_affordable(offer)
+
+    def _has_room(self, offer: Offer) -> bool:
+        most = offer.disk.max_count
+        return self.disk is None or most is None or self.disk <= most
+
+    def _is_affordable(self, offer: Offer) -> bool:
+        if self.max_price is None:
+            return True
+        price = offer.price(self.disk)
+        return price is not None and price <= self.max_price
 
 
 def read_gpus(text: str) -> tuple[int | None, str]:
@@ -148,13 +157,16 @@ def is_in(country: str | None, region: str) -> bool:
     return not begins or code not in known or code in COUNTRIES[begins[0]].split()
 
 
-async def available(prime: Prime, conditions: Filter) -> list[Offer]:
+async def available(prime: Prime, conditions: Filter) -> Offers:
     """Offers in stock that meet the conditions, cheapest first."""
     regions = [one for one in conditions.regions if len(one.strip()) != 2]
-    offers = await prime.offers(
+    listed = await prime.offers(
         conditions.count, regions if len(regions) == len(conditions.regions) else ()
     )
-    return sorted(filter(conditions.takes, offers), key=lambda one: _price(one, conditions.disk))
+    matches = sorted(
+        filter(conditions.takes, listed.offers), key=lambda offer: _price(offer, conditions.disk)
+    )
+    return replace(listed, offers=tuple(matches))
 
 
 FLAGS: Mapping[str, Callable[[Filter], Filter]] = {
@@ -174,14 +186,15 @@ async def loosened(prime: Prime, conditions: Filter) -> list[str]:
     for name, loosen in FLAGS.items():
         if (looser := loosen(conditions)) == conditions:
             continue
-        if found := await available(prime, looser):
+        if found := (await available(prime, looser)).offers:
             what = "with another number of GPUs" if name == "--gpus" else f"without {name}"
             price = found[0].price(looser.disk)
             least = "" if price is None else f", from ${price:.2f} per hour ({found[0].label})"
             advice.append(f"{what}: {counted(len(found), 'offer')}{least}")
     if conditions.gpu:
         any_type = replace(conditions, count=None, gpu="")
-        types = sorted({one_line(one.gpu_type, 40) for one in await available(prime, any_type)})
+        offers = (await available(prime, any_type)).offers
+        types = sorted({one_line(offer.gpu_type, 40) for offer in offers})
         if types and not any(is_gpu(conditions.gpu, one) for one in types):
             asked = one_line(conditions.gpu, 40)
             advice.append(f"no {asked} fits; types that there are: {', '.join(types)}")
@@ -368,10 +381,11 @@ class Pods:
 
     async def _check_again(self, request: RentalRequest) -> None:
         """Make sure that the price is still the displayed one. Raises HudUsage."""
-        offers = await self._prime.offers(request.offer.gpu_count)
-        now = [one for one in offers if request.offer.is_same(one)]
+        listed = await self._prime.offers(request.offer.gpu_count)
+        now = [offer for offer in listed.offers if request.offer.is_same(offer)]
         if not now:
-            raise HudUsage("the offer is gone; nothing was rented", "look again: hud-tui pods")
+            hint = "; ".join(filter(None, (listed.warning, "look again: hud-tui pods")))
+            raise HudUsage("the offer is gone; nothing was rented", hint)
         price = _price(now[0], request.disk)
         limit = min(request.price_hr, request.max_price or inf)
         if price > limit + 1e-9:

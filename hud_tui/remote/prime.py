@@ -24,6 +24,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     ValidationError,
     field_validator,
 )
@@ -42,11 +43,12 @@ from hud_tui.errors import (
     refused,
 )
 from hud_tui.remote.clock import hear
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.settings import every_variable, is_loopback
 from hud_tui.storage import read_regular
 
 BASE = "https://api.primeintellect.ai"
+SSH_KEY = "~/.ssh/id_rsa"
 API = "/api/v1"
 PAGE = 100
 MOST_PAGES = 100
@@ -70,7 +72,7 @@ class PrimeSettings:
     """With the API's path, without a trailing slash."""
     key: str = field(repr=False)
     team: str | None = None
-    ssh_key: str = "~/.ssh/id_rsa"
+    ssh_key: str = SSH_KEY
     shares: bool = False
     """Whether the team's members may use what is rented."""
 
@@ -82,50 +84,75 @@ def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
         HudNoKey: There is no key.
         HudUsage: An address or a key that cannot be used.
     """
-    file = Path(expanduser("~/.prime/config.json"))
-    try:
-        stored = json.loads(read_regular(file, 1 << 20))
-    except (OSError, ValueError, RecursionError):
-        stored = {}
-    stored = stored if isinstance(stored, dict) else {}
-    key = str(environ.get("PRIME_API_KEY") or stored.get("api_key") or "").strip()
+    stored = _stored_settings()
+
+    def setting(field: str, *variables: str) -> str:
+        for value in (*map(environ.get, variables), stored.get(field)):
+            if text := str(value or "").strip():
+                return text
+        return ""
+
+    key = setting("api_key", "PRIME_API_KEY")
     if not key:
         raise HudNoKey("no key for Prime Intellect", "set PRIME_API_KEY, or run prime login")
     if not (key.isascii() and key.isprintable()):
         raise HudUsage("PRIME_API_KEY has invalid characters", "copy the key again")
-    url = environ.get("PRIME_API_BASE_URL") or environ.get("PRIME_BASE_URL")
-    url = str(url or stored.get("base_url") or BASE).strip().rstrip("/").removesuffix(API)
-    parts = urlsplit(url)
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(url)):
-        raise HudUsage("PRIME_API_BASE_URL is not an https URL", f"e.g. {BASE}")
-    team = environ.get("PRIME_TEAM_ID") or stored.get("team_id")
-    ssh_key = environ.get("PRIME_SSH_KEY_PATH") or stored.get("ssh_key_path") or "~/.ssh/id_rsa"
-    shares = str(stored.get("share_resources_with_team", False)).lower() == "true"
-    return PrimeSettings(url + API, key, str(team) if team else None, str(ssh_key), shares)
+    return PrimeSettings(
+        _api_url(setting("base_url", "PRIME_API_BASE_URL", "PRIME_BASE_URL") or BASE),
+        key,
+        team=setting("team_id", "PRIME_TEAM_ID") or None,
+        ssh_key=setting("ssh_key_path", "PRIME_SSH_KEY_PATH") or SSH_KEY,
+        shares=setting("share_resources_with_team").lower() == "true",
+    )
+
+
+def _stored_settings() -> Mapping[str, Any]:
+    """Settings of the ``prime`` CLI; empty if there are none that can be read."""
+    file = Path(expanduser("~/.prime/config.json"))
+    with suppress(OSError, ValueError, RecursionError):
+        stored = json.loads(read_regular(file, 1 << 20))
+        return stored if isinstance(stored, dict) else {}
+    return {}
+
+
+def _api_url(base: str) -> str:
+    """URL of the API; `base` is with or without its path. Raises HudUsage: it is not safe."""
+    url = base.rstrip("/").removesuffix(API)
+    with suppress(ValueError):  # brackets that hold no address
+        scheme = urlsplit(url).scheme
+        if scheme == "https" or (scheme == "http" and is_loopback(url)):
+            return url + API
+    raise HudUsage("PRIME_API_BASE_URL is not an https URL", f"e.g. {BASE}")
 
 
 class Read(BaseModel):
     """An answer of the API; unknown fields are ignored."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", allow_inf_nan=False
+    )
+
+
+Amount = Annotated[float, Field(ge=0, le=1e9)]
+"""A size, or dollars."""
 
 
 class Size(Read):
     """How much of something is included in an offer."""
 
-    min_count: float | None = None
-    default_count: float | None = None
-    max_count: float | None = None
-    price_per_unit: float | None = None
-    step: float | None = None
+    min_count: Amount | None = None
+    default_count: Amount | None = None
+    max_count: Amount | None = None
+    price_per_unit: Amount | None = None
+    step: Amount | None = None
     default_included_in_price: bool | None = None
 
 
 class Prices(Read):
-    on_demand: float | None = None
-    community_price: float | None = None
+    on_demand: Amount | None = None
+    community_price: Amount | None = None
     is_variable: bool | None = None
-    currency: str | None = None
+    currency: Literal["USD"] | None = None
 
 
 class Offer(Read):
@@ -134,7 +161,7 @@ class Offer(Read):
     cloud_id: str
     gpu_type: str
     """E.g. ``H100_80GB``."""
-    gpu_count: int
+    gpu_count: Annotated[int, Field(gt=0)]
     socket: str | None = None
     provider: str | None = None
     data_center: str | None = None
@@ -152,11 +179,14 @@ class Offer(Read):
     prepaid_time: int | None = None
 
     def price(self, disk: int | None = None) -> float | None:
-        """Dollars per hour, with a disk of this size in GB; None if unknown."""
+        """Dollars per hour, with a disk of this size in GB; None if unknown, as where it is 0."""
         base = self.prices.community_price
-        base = self.prices.on_demand if base is None else base
+        if base is None:
+            base = self.prices.on_demand
+        if not base:
+            return None
         more = max(0.0, (disk or 0) - (self.disk.default_count or 0))
-        return None if base is None else base + more * (self.disk.price_per_unit or 0.0)
+        return base + more * (self.disk.price_per_unit or 0.0)
 
     @property
     def label(self) -> str:
@@ -173,6 +203,24 @@ IDENTITY = (
     *("is_spot", "security"),
 )
 """Fields that identify an offer."""
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What can be rented."""
+
+    offers: tuple[Offer, ...]
+    """Cheapest first."""
+    unread: tuple[str, ...] = ()
+    """Why others could not be read: the field, and what is wrong with it."""
+
+    @property
+    def warning(self) -> str:
+        """What was left out, e.g. ``1 offer could not be read: gpuCount: …``; else empty."""
+        if not self.unread:
+            return ""
+        more = "" if len({*self.unread}) == 1 else ", …"
+        return f"{counted(len(self.unread), 'offer')} could not be read: {self.unread[0]}{more}"
 
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -292,30 +340,37 @@ class Prime:
     async def __aexit__(self, *raised: object) -> None:
         await self._http.aclose()
 
-    async def offers(self, count: int | None = None, regions: Sequence[str] = ()) -> list[Offer]:
-        """All offers, cheapest first.
+    async def offers(self, count: int | None = None, regions: Sequence[str] = ()) -> Offers:
+        """All offers that can be read; an odd one is left out, and so noted.
 
         Raises:
             HudError: As all calls here.
         """
-        asked: dict[str, Any] = {"regions": list(regions)} if regions else {}
-        asked |= {"gpu_count": str(count)} if count else {}
-        found = [
-            offer
-            for kind in ("gpus", "multi-node")
-            for offer in await self._pages(f"/availability/{kind}", asked)
-        ]
-        return sorted(found, key=lambda offer: (offer.price() is None, offer.price() or 0.0))
+        query: dict[str, Any] = {}
+        if regions:
+            query["regions"] = list(regions)
+        if count:
+            query["gpu_count"] = str(count)
+        offers, unread = list[Offer](), list[str]()
+        for kind in ("gpus", "multi-node"):
+            for item in await self._pages(f"/availability/{kind}", query):
+                try:
+                    offers.append(Offer.model_validate(item))
+                except ValidationError as error:
+                    unread.append(_first_problem(error))
+        offers.sort(key=lambda offer: (offer.price() is None, offer.price() or 0.0))
+        return Offers(tuple(offers), tuple(unread))
 
-    async def _pages(self, path: str, asked: Mapping[str, Any]) -> list[Offer]:
-        found: list[Offer] = []
+    async def _pages(self, path: str, query: Mapping[str, Any]) -> list[Any]:
+        """The items of all pages."""
+        items: list[Any] = []
         for page in range(1, MOST_PAGES + 1):
-            answer = await self._read(path, {**asked, "page": page, "page_size": PAGE})
-            items = _list(answer, "items")
-            found += [_as(Offer, item) for item in items]
-            if not items or len(found) >= int(answer.get("totalCount") or 0):
+            answer = await self._read(path, {**query, "page": page, "page_size": PAGE})
+            added, total = _list(answer, "items"), answer.get("totalCount")
+            items += added
+            if not added or (type(total) is int and len(items) >= total):
                 break
-        return found
+        return items
 
     async def pods(self) -> Listing:
         """All pods that can be read; an entry that cannot be is left out, and so noted."""
@@ -539,10 +594,15 @@ def _as(kind: type[M], item: object) -> M:
     try:
         return kind.model_validate(item)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        what = f"Prime's answer is not a {kind.__name__.lower()}: {where}: {first['msg']}"
-        raise HudMalformed(one_line(what, 300)) from error
+        what = f"Prime's answer is not a {kind.__name__.lower()}: {_first_problem(error)}"
+        raise HudMalformed(what) from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    """The first field that does not fit, and what is wrong with it."""
+    first = error.errors()[0]
+    field_name = ".".join(map(str, first["loc"]))
+    return one_line(": ".join(filter(None, (field_name, first["msg"]))), 200)
 
 
 def _whole(number: float | None) -> int | None:

@@ -59,7 +59,7 @@ async def rented(
     api: Prime, state: Path, max_price: float | None = None, idle_min: int = 0
 ) -> Rental:
     """A pod named ``box`` for two hours at $4.20."""
-    [offer] = [one for one in await api.offers(2) if one.price() == 4.2]
+    [offer] = [one for one in (await api.offers(2)).offers if one.price() == 4.2]
     request = RentalRequest(offer, 4.2, 2.0, idle_min, max_price, name="box", image="ubuntu")
     return await Pods(api, state).rent(request)
 
@@ -253,7 +253,7 @@ async def test_what_is_no_clear_refusal_is_unknown(
 ) -> None:
     transport = httpx.MockTransport(lambda request: httpx.Response(status, text=body))
     async with Prime(PrimeSettings("https://prime.example", KEY), transport=transport) as portal:
-        [offer, *_] = await api.offers(2)
+        [offer, *_] = (await api.offers(2)).offers
         with pytest.raises(HudUnclear):
             await portal.create(offer, "box-1", "ubuntu", None, 1.0)
 
@@ -451,7 +451,7 @@ async def test_shared_with_the_team_as_the_cli_is_configured(
         (tmp_path / ".prime/config.json").write_text(json.dumps(stored))
         settings = read_prime({"PRIME_API_KEY": KEY, "PRIME_API_BASE_URL": prime.url})
         async with Prime(settings) as opened:
-            [offer, *_] = await opened.offers(2)
+            [offer, *_] = (await opened.offers(2)).offers
             await opened.create(offer, f"box-{len(prime.created)}", "ubuntu", None, None)
         assert prime.created[-1].sharedWithTeam is (shares and team is not None)
 

@@ -101,6 +101,51 @@ async def test_offers_cheapest_first(hud: Command, prime: PrimeServer, state: Pa
     assert len((await hud("pods")).data["offers"]) == 251, "of every page"
 
 
+ODD_OFFERS: list[tuple[dict[str, Any], str]] = [
+    ({"gpuMemory": None}, "gpuMemory: "),
+    ({"cloudId": 7}, "cloudId: "),
+    ({"disk": []}, "disk: "),
+    ({"prices": {"onDemand": "free"}}, "prices.onDemand: "),
+    ({"prices": {"onDemand": -1}}, "prices.onDemand: "),
+    ({"prices": {"onDemand": 1e308}}, "prices.onDemand: "),
+    ({"prices": {"onDemand": 1.0, "currency": "JPY"}}, "prices.currency: "),
+]
+
+
+@pytest.mark.parametrize(("odd", "said"), ODD_OFFERS)
+async def test_an_odd_offer_hides_no_other_and_is_told(
+    hud: Command, pod: PrimeServer, state: Path, odd: dict[str, Any], said: str
+) -> None:
+    pod.offers[0] |= odd
+    found = await hud("pods", "--gpus", "2xH100")
+    assert [one["provider"] for one in found.data["offers"]] == ["runpod", "datacrunch"]
+    [why] = found.data["unread"]
+    assert why.startswith(said)
+    assert f"1 offer could not be read: {said}" in found.err
+    assert f"1 offer could not be read: {said}" in (await hud(*RENT, "--dry-run")).err
+    assert (await hud(*RENT)).code == 0
+
+
+async def test_odd_offers_of_every_page_are_counted(
+    hud: Command, prime: PrimeServer, state: Path
+) -> None:
+    prime.offers = [offer("H100_80GB", 1, 1 + n / 1000, f"p{n}") for n in range(250)]
+    prime.offers[3]["gpuCount"] = prime.offers[120]["cloudId"] = None
+    found = await hud("pods")
+    assert len(found.data["offers"]) == 248
+    assert "2 offers could not be read: gpuCount: " in found.err
+
+
+async def test_what_costs_nothing_is_not_rented(
+    hud: Command, pod: PrimeServer, state: Path
+) -> None:
+    """A price of 0 is one that is not said."""
+    pod.offers = [offer("H100_80GB", 2, 0.0)]
+    assert [one["price_hr"] for one in (await hud("pods")).data["offers"]] == [None]
+    assert "does not say what it costs" in (await hud(*RENT)).error["message"]
+    assert pod.created == []
+
+
 def test_which_gpu_is_meant_and_how_many() -> None:
     for wanted, offered, same in (
         ("h100", "H100_80GB", True),

@@ -417,14 +417,15 @@ class SetUps:
                 return
         async with open_prime(self._machines.state) as prime:
             found = await available(prime, Filter(count, gpu))
-            price = found[0].price() if found else None
-            if price is None:
-                hint = "hud-tui pods shows what there is"
+            offer = found.offers[0] if found.offers else None
+            price = offer.price() if offer is not None else None
+            if offer is None or price is None:
+                hint = "; ".join(filter(None, (found.warning, "hud-tui pods shows what there is")))
                 raise HudUsage(f"nothing to be rented fits {one_line(text, 40)}", hint)
             key = prime.settings.ssh_key
-            warning = await check_key(prime, key)
-            request = RentalRequest(found[0], price, image=choose_image(found[0], ""), key=key)
-            lines = [*request.lines(), *([warning] if warning else [])]
+            warnings = (found.warning, await check_key(prime, key))
+            request = RentalRequest(offer, price, image=choose_image(offer, ""), key=key)
+            lines = [*request.lines(), *filter(None, warnings)]
             title = f"Rent it, for at most ${request.most:.2f}"
             if not await self._app.push_screen_wait(ConfirmDialog(title, lines, "Rent")):
                 return
