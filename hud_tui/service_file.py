@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -486,6 +486,20 @@ def read_rentals(state: Path) -> list[Rental]:
         raise HudUsage(f"{one_line(file)} is not a list of rentals", hint) from error
 
 
+def add_rental(state: Path, rental: Rental) -> Rental:
+    """Store a new rental. Raises HudUsage: one of this name is stored, by another program too."""
+
+    def added() -> str:
+        known = read_rentals(state)
+        if any(one.name == rental.name for one in known):
+            hint = "choose another --name; hud-tui pods list shows it"
+            raise HudUsage(f"a pod named {one_line(rental.name, 80)} was rented already", hint)
+        return _rentals_text([*known, rental])
+
+    change_atomic(state / REMOTES / RENTALS, added)
+    return rental
+
+
 def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
     """Store a rental; return it as stored.
 
@@ -495,7 +509,7 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
         changes: Fields to change; the other fields keep the values of the file, which another
             program may have changed.
     """
-    file, stored = state / REMOTES / RENTALS, rental
+    stored = rental
 
     def changed() -> str | None:
         nonlocal stored
@@ -504,10 +518,14 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
         if known.get(rental.name) == stored:
             return None
         known[rental.name] = stored
-        return json.dumps({"version": 1, "rentals": [asdict(one) for one in known.values()]})
+        return _rentals_text(known.values())
 
-    change_atomic(file, changed)
+    change_atomic(state / REMOTES / RENTALS, changed)
     return stored
+
+
+def _rentals_text(rentals: Iterable[Rental]) -> str:
+    return json.dumps({"version": 1, "rentals": [asdict(one) for one in rentals]})
 
 
 MOST_CELLS = 80 - len("hud-tui: ")

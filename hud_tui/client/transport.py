@@ -254,7 +254,7 @@ def retry_delay(attempt: int, status: int | None, retry_after: float | None = No
         status: The answer's HTTP status; None without an answer.
         retry_after: Seconds that the server asked for.
     """
-    if attempt >= ATTEMPTS or not _passing(status):
+    if attempt >= ATTEMPTS or not is_passing(status):
         return None
     if retry_after is not None:
         return min(LONGEST_S, retry_after)
@@ -275,7 +275,7 @@ def read_retry_after(value: str | None) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
 
 
-def _passing(status: int | None) -> bool:
+def is_passing(status: int | None) -> bool:
     """Whether a retry may succeed: no answer, too busy, or server error."""
     return status is None or status in (408, 429) or (500 <= status < 600 and status != 501)
 

@@ -23,7 +23,7 @@ from hud_tui.client.transport import LONGEST_S
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote.clock import keep, prime_now
 from hud_tui.remote.machines import Machines, machines_in
-from hud_tui.remote.pods import WORK, Pods, too_dear
+from hud_tui.remote.pods import LATER_S, WORK, Pods, too_dear
 from hud_tui.remote.prime import Prime, open_prime
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
@@ -45,6 +45,8 @@ HEARD_S = 120.0
 """Seconds between two questions to the pods' watchers."""
 CHECK_S = 0.75 * BUDGET_S
 """Maximum seconds of one check, since it is to speak in time."""
+SURE_S = LATER_S + 2 * ASK_S
+"""Seconds for which one that was ended is looked for in Prime's list: its end may be no fact."""
 SHUT = frozenset({"STOPPED"})
 """States of a pod that was shut down, but may still be billed."""
 
@@ -103,7 +105,8 @@ class Budgets:
         self._token = secrets.token_hex(8)
 
     async def run(self) -> None:
-        """Run until nothing is rented; returns at once if another process does this.
+        """Run until nothing is rented, and what was has surely ended; returns at once if another
+        process does this.
 
         One that holds the lock and does not speak is halted: this one takes its place, and the
         other ends as it goes on.
@@ -115,7 +118,7 @@ class Budgets:
             why, wait_s = "", 0.0
             before = {self._token, budget_found(state).get("token"), None}
             self._write(why)
-            while self._running() and budget_found(state).get("token") in before:
+            while self.is_needed() and budget_found(state).get("token") in before:
                 self._write(why)
                 await asyncio.sleep(wait_s)
                 why, wait_s = "", self._poll_s
@@ -129,6 +132,14 @@ class Budgets:
                     why = f"Prime does not answer within {CHECK_S:.0f} s"
                 except OSError as error:  # a full disk is no reason to guard nothing
                     why = f"{error.filename or 'a file'}: {error.strerror}"
+
+    def is_needed(self) -> bool:
+        """Whether something runs, or was said to have ended and may run all the same."""
+        since = self._clock() - SURE_S
+        return any(
+            one.runs or (one.billed is None and (one.ended_at or 0.0) > since)
+            for one in read_rentals(self._machines.state)
+        )
 
     def _running(self) -> list[Rental]:
         return [one for one in read_rentals(self._machines.state) if one.runs]

@@ -20,6 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from hud_tui.client.transport import is_passing
 from hud_tui.errors import (
     HudError,
     HudNotFound,
@@ -43,7 +44,7 @@ from hud_tui.remote.ssh import (
 )
 from hud_tui.remote.watcher import install_watcher, read_heartbeat
 from hud_tui.rl.text import counted, one_line, seconds
-from hud_tui.service_file import REMOTES, Rental, read_rentals, write_rental
+from hud_tui.service_file import REMOTES, Rental, add_rental, read_rentals, write_rental
 
 HOURS, IDLE_MIN = 4.0, 60
 """Defaults: how many hours a pod may run, and how many minutes it may be unused."""
@@ -318,7 +319,8 @@ class Pods:
         """Rent a pod. The request is sent once.
 
         Raises:
-            HudUsage: The offer is gone or its price has risen; nothing was rented.
+            HudUsage: The offer is gone, its price has risen, or the name is taken; nothing was
+                rented.
             PodFailed: It costs more than `max_price`, and was ended at once.
             HudRefused: Prime refused; nothing was rented.
             HudUnclear: It is unknown whether it was rented; `reconcile` finds out.
@@ -330,15 +332,19 @@ class Pods:
             timed=is_known(self._state),
             account=account(self._prime.settings),
         )
-        rental = write_rental(self._state, planned)
+        rental = add_rental(self._state, planned)
         self._keep()
         try:
             pod = await self._prime.create(offer, rental.asked, request.image, request.disk, most)
         except HudUnclear as error:
             rental = await self._look_up(rental, error)
         except HudRefused as error:
-            write_rental(self._state, rental, ended_at=rental.at, why=error.message)
-            raise
+            # What lies between may have sent it twice, of which the second was refused.
+            listed = await self._find_asked(rental)
+            if listed is None:
+                write_rental(self._state, rental, ended_at=rental.at, why=error.message)
+                raise
+            rental = listed
         else:
             rental = await self._first(rental, pod)
         if why := too_dear(rental):
@@ -400,10 +406,8 @@ class Pods:
         began = monotonic()
         while True:
             self._report(f"it is unknown whether it was rented: looking for {rental.asked}")
-            with suppress(HudError):
-                for pod in (await self._prime.pods()).pods:
-                    if pod.name == rental.asked:
-                        return await self._first(rental, pod)
+            if (listed := await self._find_asked(rental)) is not None:
+                return listed
             if monotonic() - began >= LOOK_UP_S:
                 error.hint = (
                     f"it may have been rented; it is looked for by the name {rental.asked}:"
@@ -411,6 +415,15 @@ class Pods:
                 )
                 raise error
             await asyncio.sleep(min(POLL_S, LOOK_UP_S))
+
+    async def _find_asked(self, rental: Rental) -> Rental | None:
+        """Store the pod that Prime lists under the random part of a rental's name; None if it lists
+        none, or does not answer."""
+        with suppress(HudError):
+            for pod in (await self._prime.pods()).pods:
+                if pod.name == rental.asked:
+                    return await self._first(rental, pod)
+        return None
 
     async def reconcile(self) -> tuple[list[Rental], list[Pod]]:
         """Update the stored rentals with Prime's list; return them, and the account's other pods.
@@ -579,11 +592,11 @@ class Pods:
             status = await self._status(rental)
             refused = ""
             if status is not None and status.is_ready:
-                address = pod_address(status.ssh_connection or "", key, rental.id)
                 try:
+                    address = pod_address(status.ssh_connection or "", key, rental.id)
                     await ssh_to(address).run("true", timeout_s=20)
                     return address
-                except LineLost as error:
+                except (LineLost, HudUsage) as error:
                     refused = f", {error.message}"
             waited = monotonic() - began
             if waited > READY_S:
@@ -602,6 +615,11 @@ class Pods:
             if self._now() - rental.at < NEW_S:
                 return None
             raise PodFailed(rental, "Prime no longer has it") from error
+        except HudError as error:
+            if isinstance(error, HudRefused) and not is_passing(error.status):
+                raise
+            self._report(f"{rental.name}: {error.message}")
+            return None
         if status.why_failed:
             raise PodFailed(rental, status.why_failed)
         return status

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from math import isfinite
 from os.path import expanduser
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -133,8 +132,10 @@ class Read(BaseModel):
     )
 
 
+MOST_DOLLARS = 1e6
+"""An hour of a machine costs no more: larger numbers are errors."""
 Amount = Annotated[float, Field(ge=0, le=1e9)]
-"""A size, or dollars."""
+Price = Annotated[float, Field(ge=0, le=MOST_DOLLARS)]
 
 
 class Size(Read):
@@ -143,14 +144,14 @@ class Size(Read):
     min_count: Amount | None = None
     default_count: Amount | None = None
     max_count: Amount | None = None
-    price_per_unit: Amount | None = None
+    price_per_unit: Price | None = None
     step: Amount | None = None
     default_included_in_price: bool | None = None
 
 
 class Prices(Read):
-    on_demand: Amount | None = None
-    community_price: Amount | None = None
+    on_demand: Price | None = None
+    community_price: Price | None = None
     is_variable: bool | None = None
     currency: Literal["USD"] | None = None
 
@@ -235,7 +236,7 @@ def _dollars(value: object) -> float | None:
     """A price; None if it is none, since an odd one must not hide the pod that it is of."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if isfinite(value) and value >= 0 else None
+    return float(value) if 0 <= value <= MOST_DOLLARS else None
 
 
 Text = Annotated[str, BeforeValidator(_text)]
@@ -277,10 +278,10 @@ class PodStatus(Read):
     """Progress of a pod."""
 
     pod_id: str
-    status: str
+    status: Text = ""
     ssh_connection: str | None = None
     """To its first node, e.g. ``root@1.2.3.4 -p 1234``."""
-    price_hr: float | None = None
+    price_hr: Dollars = None
     installation_failure: str | None = None
     installation_progress: int | None = None
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import JSONResponse
 
 from hud_tui.errors import HudRefused, HudUnclear, HudUsage
 from hud_tui.remote import clock, watcher
@@ -32,8 +33,9 @@ from hud_tui.service_file import (
     write_rental,
 )
 from hud_tui.storage import locked
+from tests import prime_server
 from tests.conftest import until
-from tests.prime_server import KEY, PrimeServer
+from tests.prime_server import KEY, PrimeServer, offer
 from tests.remote.far import Far
 from tests.remote.test_commands import Command, hud, machines, near
 from tests.remote.test_pods import RENT, pod, prime
@@ -256,6 +258,89 @@ async def test_what_is_no_clear_refusal_is_unknown(
         [offer, *_] = (await api.offers(2)).offers
         with pytest.raises(HudUnclear):
             await portal.create(offer, "box-1", "ubuntu", None, 1.0)
+
+
+async def test_a_refusal_of_what_was_done_is_none(
+    api: Prime, state: Path, prime: PrimeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something between has sent the request twice, and the second was refused."""
+    create = Prime.create
+
+    async def refused_after(self: Prime, *given: Any) -> Any:
+        await create(self, *given)
+        raise HudRefused(402, "no")
+
+    monkeypatch.setattr(Prime, "create", refused_after)
+    assert (await rented(api, state)).id == "pod0001"
+    prime.pods.clear()
+
+
+async def test_two_programs_that_use_one_name_rent_one_pod(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    both = await asyncio.gather(rented(api, state), rented(api, state), return_exceptions=True)
+    [refusal] = [one for one in both if isinstance(one, HudUsage)]
+    assert "a pod named box was rented already" in refusal.message
+    assert len(prime.created) == 1
+    assert [one.id for one in read_rentals(state)] == ["pod0001"]
+
+
+async def test_an_end_that_was_none_is_found_and_repeated(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    """Prime said that it has no such pod; the process stays until that is sure."""
+    await rented(api, state)
+    now = [clock.prime_now(state) + 7300]
+    budgets = Budgets(Machines(state), clock=lambda: now[0])
+    prime.refuse("DELETE /pods/pod0001", 404)
+    await budgets.check()
+    assert prime.pods
+    assert [one.runs for one in read_rentals(state)] == [False]
+    assert budgets.is_needed()
+    now[0] += 301
+    await budgets.check()
+    assert prime.pods == {}
+    assert not budgets.is_needed(), "the history has it"
+
+
+async def test_odd_answers_about_its_state_are_waited_out(
+    api: Prime, state: Path, prime: PrimeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rental = await rented(api, state)
+    prime.ssh = "-oProxyCommand=sh"
+    prime.refuse("GET /pods/status", 503)
+    said: list[str] = []
+
+    def report(text: str) -> None:
+        said.append(text)
+        if "not an ssh address" in text:
+            prime.ssh = "root@127.0.0.1 -p 22"
+
+    class There:
+        async def run(self, script: str, timeout_s: float) -> None:
+            pass
+
+    pods = Pods(api, state, report)
+    address = await pods.wait(rental, lambda address: There(), "")  # type: ignore
+    assert f"{address}" == "root@127.0.0.1 -p 22"
+    assert any("HTTP 503" in text for text in said)
+    prime.refuse("GET /pods/status", 401)
+    with pytest.raises(HudRefused):
+        await pods.wait(rental, lambda address: There(), "")  # type: ignore
+
+
+async def test_pages_that_are_not_counted_are_read_to_the_end(
+    api: Prime, prime: PrimeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = prime_server._page
+
+    def uncounted(*given: Any) -> Any:
+        body = json.loads(bytes(known(*given).body))
+        return JSONResponse({**body, "totalCount": "many"})
+
+    monkeypatch.setattr(prime_server, "_page", uncounted)
+    prime.offers = [offer("H100_80GB", 1, 1 + n / 1000, f"p{n}") for n in range(150)]
+    assert len((await api.offers()).offers) == 150
 
 
 async def test_a_higher_price_makes_the_hours_shorter(

@@ -499,8 +499,9 @@ def test_settings_as_the_prime_cli_has_them(
     assert (found.url, found.key, found.team) == ("https://x.example/api/v1", "k", "t")
     assert found.ssh_key == "~/.ssh/p"
     assert "'k'" not in repr(found)
-    with pytest.raises(HudUsage, match="not an https URL"):
-        read_prime({"PRIME_API_BASE_URL": "http://x.example"})
+    for url in ("http://x.example", "https://[", "x.example"):
+        with pytest.raises(HudUsage, match="not an https URL"):
+            read_prime({"PRIME_API_BASE_URL": url})
 
 
 @pytest.mark.parametrize(
