@@ -15,7 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import deepcopy
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from functools import cache, partial
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
@@ -619,8 +620,11 @@ def patched() -> Iterator[None]:
         yield
 
 
-def play_round(seed: int, number: int) -> tuple[list[tuple[str, str]], Counter[str]]:
-    """One round; returns its faults, and what it did."""
+Outcome = tuple[list[tuple[str, str]], Counter[str]]
+"""The faults of a round, and what it did."""
+
+
+def play_round(seed: int, number: int) -> Outcome:
     cases = [*catalogue()]
     random.Random(seed).shuffle(cases)
     chance = random.Random(f"{seed}/{number}")
@@ -646,22 +650,32 @@ def play_round(seed: int, number: int) -> tuple[list[tuple[str, str]], Counter[s
 
 
 async def play(plan: Plan, report: Report) -> None:
-    workers, did = plan.options.workers, Counter[str]()
+    did = Counter[str]()
     total = len(await asyncio.to_thread(catalogue))
-    rounds = plan.rounds(report)
-    with ProcessPoolExecutor(workers) as pool:
-        while batch := list(islice(rounds, 20 * workers)):
-            numbers = [plan.options.first + number for number in batch]
-            seeds = [plan.seed] * len(numbers)
-            for faults, done in await asyncio.to_thread(list, pool.map(play_round, seeds, numbers)):
-                did += done
-                for kind, what in faults:
-                    report.found(kind, what)
+    async for faults, done in _played(plan, report):
+        did += done
+        for kind, what in faults:
+            report.found(kind, what)
     print(
         f"{did['bent']} answers were bent, of {total} kinds; {did['made']} pods were made,"
         f" {did['ended']} ended; {did['unknown']} rentings were said to be unknown,"
         f" {did['killed']} were killed"
     )
+
+
+async def _played(plan: Plan, report: Report) -> AsyncIterator[Outcome]:
+    """The outcome of each round, in order."""
+    workers: int = plan.options.workers
+    rounds = (plan.options.first + number for number in plan.rounds(report))
+    if workers < 2:
+        for number in rounds:
+            yield await asyncio.to_thread(play_round, plan.seed, number)
+        return
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        while batch := list(islice(rounds, 20 * workers)):
+            seeds = [plan.seed] * len(batch)
+            for outcome in await asyncio.to_thread(list, pool.map(play_round, seeds, batch)):
+                yield outcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -313,7 +313,7 @@ async def test_odd_answers_about_its_state_are_waited_out(
 
     def report(text: str) -> None:
         said.append(text)
-        if "not an ssh address" in text:
+        if "100 % installed" in text:
             prime.ssh = "root@127.0.0.1 -p 22"
 
     class There:
@@ -324,6 +324,7 @@ async def test_odd_answers_about_its_state_are_waited_out(
     address = await pods.wait(rental, lambda address: There(), "")  # type: ignore
     assert f"{address}" == "root@127.0.0.1 -p 22"
     assert any("HTTP 503" in text for text in said)
+    assert any("ProxyCommand" in text for text in said)
     prime.refuse("GET /pods/status", 401)
     with pytest.raises(HudRefused):
         await pods.wait(rental, lambda address: There(), "")  # type: ignore
