@@ -362,8 +362,6 @@ class Driver:
             for each in (*groups, *events):
                 each.cancel()
             await asyncio.gather(*groups, *events, return_exceptions=True)
-            if groups and self._worker is not None:
-                await self._worker.cancel()
 
     async def _await_service(self) -> None:
         """Wait until the service is back, perhaps with another address, and report that the run

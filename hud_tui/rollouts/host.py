@@ -29,6 +29,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from hud_tui.pipes import write_all, write_line
 from hud_tui.rollouts.watched import (
     CONTROL,
     LINE,
@@ -74,19 +75,20 @@ MARK = "HUD_TUI_ROLLOUT"
 
 BEGIN = """
 import sys, types
-for name, path in (("hud_tui", []), ("hud_tui.rollouts", [sys.argv[1]])):
+for name, path in (("hud_tui", sys.argv[1]), ("hud_tui.rollouts", sys.argv[1] + "/rollouts")):
     sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = path
+    sys.modules[name].__path__ = [path]
 from hud_tui.rollouts import {0}
 {0}.main(*sys.argv[2:])
 """
-"""The environment's interpreter may not have `hud_tui`: only this directory of it is imported."""
+"""The environment's interpreter may not have `hud_tui`: of this copy of it, only what runs there
+is imported."""
 
 
 def command(python: str, module: str, *arguments: str) -> list[str]:
     """The command line that runs a module of this directory with an interpreter."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    return [python, "-P", "-c", BEGIN.format(module), here, *arguments]
+    package = Path(__file__).absolute().parents[1]
+    return [python, "-P", "-c", BEGIN.format(module), f"{package}", *arguments]
 
 
 # Log messages of the SDK at the end of a rollout that are no errors, or repeat one.
@@ -584,16 +586,6 @@ def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
     os.chdir(root_of(request["source"]))
 
 
-def write_line(end: int, document: dict[str, Any]) -> None:
-    """Write a document as a line of JSON to a blocking file descriptor."""
-    _write_all(end, json.dumps(document, default=str).encode() + b"\n")
-
-
-def _write_all(end: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(end, data) :]
-
-
 def _marked(pid: int) -> Iterator[int]:
     """The living processes of a rollout: its group, and those that left it."""
     mark = f"{MARK}={pid}".encode()
@@ -636,7 +628,7 @@ class Log:
             os.close(self._end)
             os.replace(self._path, f"{self._path}.1")
             self._end = _append(self._path)
-        _write_all(self._end, line.encode("utf-8", "replace") + b"\n")
+        write_all(self._end, line.encode("utf-8", "replace") + b"\n")
 
 
 def _append(path: str) -> int:

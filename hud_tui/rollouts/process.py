@@ -1,23 +1,22 @@
 """The worker from the driver's side: interpreter, variables, requests and answers."""
 
 import asyncio
-import json
 import os
 import re
 import shutil
-from asyncio.subprocess import DEVNULL, PIPE, Process, create_subprocess_exec
+from asyncio.subprocess import DEVNULL, PIPE, create_subprocess_exec
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.pipes import Ended, Pipe, kill_group
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.host import command
 from hud_tui.rollouts.watched import SECRETS, failure_text
-from hud_tui.rollouts.worker import LONGEST, PROTOCOL
+from hud_tui.rollouts.worker import PROTOCOL
 from hud_tui.settings import Settings
 from hud_tui.storage import open_or_make, tail
 
@@ -197,14 +196,11 @@ class WorkerProcess:
         self.about: dict[str, Any] = {}
         """Its answer to ``hello``: python, hud, pid."""
         self._on_rollout = on_rollout
-        self._process: Process | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._number = 0
+        self._pipe: Pipe | None = None
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+        return self._pipe.pid if self._pipe else None
 
     async def start(self) -> None:
         """Start it, and check that it has the SDK.
@@ -213,26 +209,24 @@ class WorkerProcess:
             EnvironmentFailed: It has not, or its interpreter cannot be run.
             WorkerGone: It exited before it answered.
         """
-        self._process = await self._launch()
-        self._reading = asyncio.create_task(self._read(self._process))
+        self._pipe = await self._launch()
         self.about = await self._hello()
         if self.about.get("protocol") != PROTOCOL:
             raise EnvironmentFailed({"type": "NoSDK", "message": "another version's worker"})
 
-    async def _launch(self) -> Process:
+    async def _launch(self) -> Pipe:
         python, log = self.setting.interpreter.python, self.setting.log
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         log_end = open_or_make(log, os.O_APPEND)
         try:
-            return await create_subprocess_exec(
-                *self.words(),
-                stdin=PIPE,
-                stdout=PIPE,
+            return await Pipe.start(
+                self.words(),
+                self._on_rollout,
+                has_group=True,
+                stoppable={"roll_out"},
                 stderr=log_end,
                 env=dict(self.setting.variables),
                 cwd=self.setting.directory,
-                start_new_session=True,
-                limit=LONGEST,
             )
         except OSError as error:
             what = f"{python} cannot be run: {error.strerror}"
@@ -293,7 +287,7 @@ class WorkerProcess:
         except TimeoutError:
             return None
         finally:
-            self._end_group(process)
+            kill_group(process)
         match = VERSION.fullmatch(said.decode("utf-8", "replace").strip())
         return match[0] if match else None
 
@@ -308,71 +302,24 @@ class WorkerProcess:
             EnvironmentFailed: It failed in the user's code or settings.
             WorkerGone: The worker exited before it answered.
         """
-        process = self._process
-        if process is None or process.stdin is None or self._reading is None:
+        if self._pipe is None:
             raise WorkerGone("the worker is not running")
-        self._number += 1
-        number, waiting = self._number, asyncio.get_running_loop().create_future()
-        self._waiting[number] = waiting
-        line = json.dumps({"id": number, "verb": verb, **fields}).encode() + b"\n"
         try:
-            if self._reading.done():
-                raise WorkerGone("the worker ended")
-            process.stdin.write(line)
-            await process.stdin.drain()
-            answer = await waiting
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise WorkerGone("the worker ended") from error
-        finally:
-            self._waiting.pop(number, None)
+            answer = await self._pipe.ask(verb, **fields)
+        except Ended as error:
+            raise WorkerGone(f"the worker {error}") from error
         if "error" in answer:
             raise EnvironmentFailed(answer["error"])
         return dict(answer["result"])
 
-    async def _read(self, process: Process) -> None:
-        assert process.stdout is not None
-        try:
-            while line := await process.stdout.readline():
-                message = json.loads(line)
-                if message.get("event") == "rollout":
-                    self._on_rollout(message)
-                elif (waiting := self._waiting.get(message.get("id"))) and not waiting.done():
-                    waiting.set_result(message)
-        except ValueError:  # its output is not our protocol
-            self._end_group(process)
-        code = await process.wait()
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(WorkerGone(f"the worker ended with code {code}"))
-
-    async def cancel(self) -> None:
-        """Stop all rollouts in progress; their results are discarded."""
-        process = self._process
-        if process is not None and process.stdin is not None:
-            with suppress(OSError):
-                process.stdin.write(b'{"verb": "cancel"}\n')
-                await process.stdin.drain()
-
     async def close(self) -> None:
         """Stop it with everything it started; its last reports are received first."""
-        process = self._process
-        if process is None:
-            return
-        with suppress(OSError, asyncio.CancelledError, TimeoutError):
-            if process.stdin is not None:
-                process.stdin.close()
-            async with asyncio.timeout(BYE_S):
-                await process.wait()
-        await self.kill()
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            await pipe.close(BYE_S)
 
     async def kill(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        self._end_group(process)
-        if self._reading is not None:
-            await asyncio.wait([self._reading])
-
-    def _end_group(self, process: Process) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, 9)
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            pipe.kill()
+            await pipe.wait()

@@ -1,8 +1,8 @@
 """Makes rollouts of a user's environment with the official ``hud`` SDK.
 
 Runs in the environment's interpreter (Python 3.11 or 3.12), so it imports only the standard
-library, `hud`, and `hud_tui.rollouts.host`. `hud_tui.rollouts.process` starts it and exchanges one
-JSON document per line with it: requests on stdin, answers and events on stdout.
+library, `hud`, `hud_tui.pipes` and `hud_tui.rollouts.host`. `hud_tui.rollouts.process` starts it,
+sends it requests, and takes its answers and events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from hud_tui.rollouts.host import GRACE_S, command, keep_endings_out_of_the_log, write_line
+from hud_tui import pipes
+from hud_tui.pipes import Ended, Pipe
+from hud_tui.rollouts.host import GRACE_S, command, keep_endings_out_of_the_log
 from hud_tui.rollouts.watched import (
     AGENT,
     LINE,
@@ -66,8 +68,6 @@ else:
     missing = None
 
 PROTOCOL = 1
-LONGEST = 64 << 20
-"""Maximum size of a line, bytes: a task's args and a group's tokens may be large."""
 READY_S = 120.0
 """Longest start of an environment, seconds."""
 SERVED_S = 15.0
@@ -117,8 +117,8 @@ class Forked:
 
     def __init__(self, source: str, log: str, memory_mb: int) -> None:
         self._source, self._log, self._memory_mb = source, log, memory_mb
-        self._process: asyncio.subprocess.Process | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._pipe: Pipe | None = None
+        self._telling_end: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._number = 0
         self._reports: dict[int, asyncio.Queue[dict[str, Any]]] = {}
@@ -129,33 +129,30 @@ class Forked:
 
     async def _ask(self, request: dict[str, Any]) -> None:
         async with self._starting:
-            if self._process is None or self._process.returncode is not None:
+            if self._pipe is None or not self._pipe.runs:
                 await self._start()
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        await self._process.stdin.drain()
+        assert self._pipe is not None
+        self._pipe.tell(**request)
+        await self._pipe.drain()
 
     async def _start(self) -> None:
         without = {"HUD_API_KEY"} - set(os.environ.get(SECRETS, "").split(","))
-        self._process = await asyncio.create_subprocess_exec(
-            *command(sys.executable, "host", self._source, self._log),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=LONGEST,
+        self._pipe = await Pipe.start(
+            command(sys.executable, "host", self._source, self._log),
+            self._pass_on,
             env={name: value for name, value in os.environ.items() if name not in without},
         )
-        self._reading = asyncio.create_task(self._read(self._process))
+        self._telling_end = asyncio.create_task(self._tell_end(self._pipe))
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        with contextlib.suppress(ValueError):
-            while line := await process.stdout.readline():
-                report = json.loads(line)
-                if report.get("number") in self._reports:
-                    self._reports[report["number"]].put_nowait(report)
-                if "exited" in report:
-                    self._reports.pop(report["number"], None)
+    def _pass_on(self, report: dict[str, Any]) -> None:
+        number = report.get("number", 0)
+        if number in self._reports:
+            self._reports[number].put_nowait(report)
+        if "exited" in report:
+            self._reports.pop(number, None)
+
+    async def _tell_end(self, pipe: Pipe) -> None:
+        await pipe.wait()
         for queue in self._reports.values():
             queue.put_nowait({"exited": None, "why": "the environments' host ended", "tail": []})
 
@@ -172,7 +169,7 @@ class Forked:
             await self._ask({**common, **request})
             yield number, queue
         finally:
-            with contextlib.suppress(OSError, RuntimeError):
+            with contextlib.suppress(RuntimeError, Ended):
                 await self._ask({"do": "end", "number": number})
 
     async def inspect(self, tasks: str | None, longest: float) -> dict[str, Any]:
@@ -285,17 +282,8 @@ class Forked:
 
     async def close(self) -> None:
         """Stop the host with everything it forked."""
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        assert process.stdin is not None
-        process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GRACE_S):
-                await process.wait()
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        if self._pipe is not None:
+            await self._pipe.close(GRACE_S)
 
 
 def _hung(phase: str, seconds: float, place: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -338,28 +326,12 @@ class Worker:
 
     def send(self, document: dict[str, Any]) -> None:
         """Write one line; exits if the reader is gone."""
-        try:
-            write_line(self._answers, document)
-        except BrokenPipeError:
-            os._exit(0)
+        pipes.reply(self._answers, document)
 
     async def run(self) -> None:
-        """Run until stdin is closed or ``bye`` arrives."""
+        """Run until stdin is closed."""
         keep_endings_out_of_the_log()
-        reader = asyncio.StreamReader(limit=LONGEST)
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-        )
-        while line := await reader.readline():
-            request = json.loads(line)
-            if request["verb"] == "bye":
-                break
-            if request["verb"] == "cancel":
-                for task in self._tasks.values():
-                    task.cancel()
-                continue
-            task = asyncio.create_task(self._answer(request))
-            self._tasks[request["id"]] = task
+        await pipes.serve(sys.stdin.buffer, self._answer, self._tasks)
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -377,8 +349,6 @@ class Worker:
             self.send({"id": id_, "error": {"type": "Cancelled", "message": "cancelled"}})
         except Exception as error:
             self.send({"id": id_, "error": failure_of(error, self._source or "/", "worker")})
-        finally:
-            self._tasks.pop(id_, None)
 
     async def _hello(self, request: dict[str, Any]) -> dict[str, Any]:
         python = ".".join(map(str, sys.version_info[:3]))

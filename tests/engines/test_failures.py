@@ -112,7 +112,7 @@ async def test_the_engine_s_process_may_die(engine: TinkerEngine, trial: Trial) 
     handle = await engine.open(trial.base.name)
     datums = await trial.datums(handle)
     waiting = asyncio.create_task(engine.forward_backward(handle, datums, "ppo"))
-    await until(lambda: bool(engine._link._waiting))
+    await until(lambda: engine._link._pipe is not None and engine._link._pipe.waits)
     assert engine._link.pid is not None
     os.kill(engine._link.pid, signal.SIGKILL)
     with pytest.raises(EngineLost, match="process ended"):

@@ -8,17 +8,17 @@ Source: the operations and the five losses are Tinker's (tinker SDK 0.38 documen
 all losses are sums over tokens.
 """
 
-import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import orjson
 
+from hud_tui.pipes import Codec
 from hud_tui.rl.text import spelled_out, wrong_loss_config
 
 LOSSES = ("importance_sampling", "ppo", "cispo", "dro", "cross_entropy")
@@ -399,12 +399,13 @@ def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
     return [first[place] for place in range(len(places))], which
 
 
-# Frames between the service and an engine's own process: a length, then JSON.
-#
-# The length has four bytes, most significant first.
+# Between the service and an engine's own process: see `hud_tui.pipes`.
 
 
-T = TypeVar("T")
+CODEC = Codec(orjson.dumps, orjson.loads)
+GONE = "unsaved state is lost; open the policy again"
+LOST = f"the engine's process ended: {GONE}"
+SILENT = f"the engine's process {{}}, and was ended: {GONE}"
 
 KINDS: dict[str, type[EngineError]] = {
     "refused": EngineRefused,
@@ -414,79 +415,18 @@ KINDS: dict[str, type[EngineError]] = {
     "disk": DiskFull,
     "error": EngineError,
 }
-"""Exception classes by their name in a frame; the last one stands for all others."""
+"""Exception classes by their name in an answer; the last one stands for all others."""
 
 
 def failure(error: EngineError) -> dict[str, str]:
-    """An error as a reply."""
+    """An error as an answer."""
     kind = next(name for name, type_ in KINDS.items() if isinstance(error, type_))
     return {"error": str(error), "kind": kind}
 
 
-def raised(reply: dict[str, Any]) -> EngineError:
-    """The error of a reply."""
-    return KINDS[reply["kind"]](reply["error"])
-
-
-class Silent(EOFError):
-    """The engine's process runs but does not answer."""
-
-
-def read_frame(stream: BinaryIO) -> bytes | None:
-    """The next frame; None at the end of the stream."""
-    head = stream.read(4)
-    size = int.from_bytes(head, "big")
-    body = stream.read(size) if len(head) == 4 else b""
-    return body if len(head) == 4 and len(body) == size else None
-
-
-async def next_frame(stream: asyncio.StreamReader) -> bytes:
-    """The next frame. Raises IncompleteReadError at the end of the stream."""
-    size = int.from_bytes(await stream.readexactly(4), "big")
-    return await stream.readexactly(size)
-
-
-async def end_process(process: asyncio.subprocess.Process, patience_s: float) -> None:
-    """Close a process's stdin, and kill it if it does not exit within this time."""
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        await asyncio.wait_for(process.wait(), patience_s)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-def frame(value: Any) -> bytes:
-    """A value as one frame."""
-    body = orjson.dumps(value)
-    return len(body).to_bytes(4, "big") + body
-
-
-async def in_time(
-    answer: Coroutine[Any, Any, T], seconds: int, silent: Callable[[int], object]
-) -> T:
-    """Await an answer of the engine's process, for a limited time.
-
-    Args:
-        answer: The awaitable.
-        seconds: Limit, counted only while this process runs: after the machine slept, or this
-            process was stopped, the answer gets the remaining time.
-        silent: Called after each second with the seconds waited, and with 0 after the answer.
-
-    Raises:
-        Silent: No answer within the limit.
-    """
-    task = asyncio.ensure_future(answer)
-    try:
-        for passed in range(seconds):
-            if (await asyncio.wait({task}, timeout=1))[0]:
-                return task.result()
-            silent(passed + 1)
-        raise Silent(f"the engine's process did not answer for {seconds} s, and was ended")
-    finally:
-        silent(0)
-        task.cancel()
+def raised(answer: Mapping[str, Any]) -> EngineError:
+    """The error of an answer."""
+    return KINDS[answer["kind"]](answer["error"])
 
 
 # Validation of calls before they reach the worker: a refused call has no effect.

@@ -1,6 +1,7 @@
 """The link to the SDK's process: one that does not answer is ended, and samples are called off."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from hud_tui.service.engines.base import EngineLost, frame
+from hud_tui.pipes import write_line
+from hud_tui.service.engines.base import EngineLost
 from hud_tui.service.engines.tinker import link as links
 from hud_tui.service.engines.tinker import worker as workers
 from hud_tui.service.engines.tinker.link import Link
@@ -30,7 +32,8 @@ async def test_a_process_that_does_not_answer_is_ended(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert link.pid is not None
-    await until(lambda: not link._waiting)  # nobody asks it, who would be more patient
+    assert link._pipe is not None
+    await until(lambda: not link._pipe.waits)  # nobody asks it, who would be more patient
     os.kill(link.pid, signal.SIGSTOP)
     with monkeypatch.context() as hasty:  # a process that starts may take longer on a busy machine
         hasty.setattr(links, "SILENT_S", 2)
@@ -52,18 +55,18 @@ async def test_a_process_that_is_busy_for_others_is_left_alone(
         return await ask(verb, **fields)
 
     monkeypatch.setattr(link, "ask", noted)
-    link._waiting[0] = asyncio.get_running_loop().create_future()  # an answer that takes long
+    assert link._pipe is not None
+    link._pipe._waiting[0] = asyncio.get_running_loop().create_future()  # one that takes long
     pid = link.pid
     await until(lambda: len(asked) > 5)
     assert link.pid == pid
-    del link._waiting[0]
 
 
 async def test_a_sample_that_nobody_waits_for_is_called_off(link: Link) -> None:
-    assert link._process is not None
-    assert link._process.stdin is not None
-    sent: list[bytes] = []
-    link._process.stdin.write = sent.append  # type: ignore[method-assign]
+    assert link._pipe is not None
+    stdin, sent = link._pipe.process.stdin, list[bytes]()
+    assert stdin is not None
+    stdin.write = sent.append  # type: ignore[method-assign]
     for verb in ("sample", "forward_backward"):
         asking = asyncio.create_task(link.ask(verb, handle="h"))
         await until(lambda: bool(sent))
@@ -72,7 +75,7 @@ async def test_a_sample_that_nobody_waits_for_is_called_off(link: Link) -> None:
     told = [body for body in sent if b'"cancel"' in body]
     [first] = [body for body in sent if b'"sample"' in body]
     assert len(told) == 1
-    assert first[4:].split(b",")[0].split(b":")[1] == told[0].rpartition(b":")[2].rstrip(b"}")
+    assert json.loads(told[0])["of"] == json.loads(first)["id"]
 
 
 async def test_the_process_stops_what_is_called_off(
@@ -91,14 +94,12 @@ async def test_the_process_stops_what_is_called_off(
     monkeypatch.setattr(workers.Worker, "answer", answer)
     there, here = os.pipe()
     with os.fdopen(there, "rb") as stdin, (tmp_path / "out").open("wb") as stdout:
-        serving = asyncio.create_task(workers.serve(stdin, stdout, tmp_path))
-        with os.fdopen(here, "wb") as pipe:
-            pipe.write(frame({"id": 7, "verb": "sample"}))
-            pipe.flush()
-            await begun.wait()
-            pipe.write(frame({"id": 8, "verb": "cancel", "of": 7}))
-            pipe.write(frame({"id": 9, "verb": "cancel", "of": 4}))
-            pipe.flush()
-            await stopped.wait()
+        serving = asyncio.create_task(workers.serve(stdin, stdout.fileno(), tmp_path))
+        write_line(here, {"id": 7, "verb": "sample"})
+        await begun.wait()
+        write_line(here, {"verb": "cancel", "of": 4})
+        write_line(here, {"verb": "cancel", "of": 7})
+        await stopped.wait()
+        os.close(here)
         await serving
     assert (tmp_path / "out").read_bytes() == b""

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
+    LOST,
     About,
     Adam,
     Base,
@@ -30,7 +31,6 @@ from hud_tui.service.engines.base import (
     Saved,
 )
 from hud_tui.service.engines.tinker.link import (
-    LOST,
     RETURN_S,
     Link,
     Pointer,

@@ -1,8 +1,6 @@
 """Link: the service's end of the pipe to the SDK's process, which is started when needed."""
 
 import asyncio
-import contextlib
-import itertools
 import json
 import os
 import sys
@@ -14,31 +12,26 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import orjson
-
+from hud_tui.patience import Looks, in_time
+from hud_tui.pipes import Ended, Pipe
 from hud_tui.service.engines.base import (
+    CODEC,
+    LOST,
+    SILENT,
     EngineError,
     EngineLost,
     EngineRefused,
-    Silent,
     StateDamaged,
-    end_process,
-    frame,
-    in_time,
-    next_frame,
     not_written,
     raised,
 )
 from hud_tui.storage import open_or_make, read_regular, write_atomic
 
-LOST = "the engine's process ended: unsaved state is lost; open the policy again"
 PATIENCE_S = 8.0
 """Seconds that the process may take to exit after its stdin was closed."""
 PING_S, SILENT_S = 10.0, 60
 """Seconds between pings while anybody waits for the process, and until it counts as silent.
 Requests may take far longer: it handles many at the same time."""
-LARGE = 2**20
-"""Size in bytes from which a frame is parsed in a thread."""
 
 
 class Link:
@@ -57,10 +50,7 @@ class Link:
         self._directory = directory
         self._environment = environment
         self._on_state = on_state
-        self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._pipe: Pipe | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._lost = LOST
         """Message for those who wait when the process exits."""
@@ -69,26 +59,31 @@ class Link:
     @property
     def pid(self) -> int | None:
         """The process's id; None if none runs."""
-        return self._process.pid if self._process is not None else None
+        pipe = self._pipe
+        return pipe.pid if pipe is not None and pipe.runs else None
 
     async def start(self) -> bool:
         """Start the process if none runs; returns whether it was started."""
         async with self._starting:
-            if self._process is not None:
+            if self.pid is not None:
                 return False
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             logged = open_or_make(self._directory / "worker.log", os.O_TRUNC)
+            words = [sys.executable, "-m", "hud_tui.service.engines.tinker.worker"]
             try:
-                self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "hud_tui.service.engines.tinker.worker",
-                    str(self._directory), stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE, stderr=logged, start_new_session=True,
+                self._pipe = await Pipe.start(
+                    [*words, str(self._directory)],
+                    lambda document: self._on_state(document["state"]),
+                    CODEC,
+                    has_group=True,
+                    stoppable={"sample"},
+                    stderr=logged,
                     env={**os.environ, **self._environment},
-                )  # fmt: skip
+                )
             finally:
                 os.close(logged)
-            self._reader = asyncio.create_task(self._read(self._process), name="tinker engine")
-            self._watcher = asyncio.create_task(self._watch(self._process), name="tinker watch")
+            self._lost = LOST
+            self._watcher = asyncio.create_task(self._watch(self._pipe), name="tinker watch")
             return True
 
     async def ask(self, verb: str, **fields: Any) -> Any:
@@ -100,78 +95,38 @@ class Link:
             EngineError: The request failed in the process.
             EngineLost: The process exited before it answered.
         """
-        process, id_ = self._process, next(self._ids)
-        if process is None or process.stdin is None:
+        if self._pipe is None:
             raise EngineLost(LOST)
-        reply = self._waiting[id_] = asyncio.get_running_loop().create_future()
         try:
-            process.stdin.write(frame({"id": id_, "verb": verb, **fields}))
-            await process.stdin.drain()
-            return await reply
-        except OSError as error:
-            raise EngineLost(LOST) from error
+            answer = await self._pipe.ask(verb, **fields)
+        except Ended as error:
+            raise EngineLost(self._lost) from error
         except TypeError as error:
             raise EngineRefused(f"the request cannot be sent: {error}") from error
-        except asyncio.CancelledError:
-            if verb == "sample":
-                process.stdin.write(frame({"id": next(self._ids), "verb": "cancel", "of": id_}))
-            raise
-        finally:
-            self._waiting.pop(id_, None)
+        if "error" in answer:
+            raise raised(answer)
+        return answer["result"]
 
     async def stop(self) -> None:
         """Stop the process, which releases its runs first; waiting requests raise EngineLost."""
-        process, reader = self._process, self._reader
-        if process is None:
-            return
         if self._watcher is not None:
             self._watcher.cancel()
-        await end_process(process, PATIENCE_S)
-        if reader is not None:
-            await reader
+        if self._pipe is not None:
+            await self._pipe.close(PATIENCE_S)
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+    async def _watch(self, pipe: Pipe) -> None:
         """Stop the process if it is waited for and does not answer pings."""
-        while process is self._process:
+        while pipe.runs:
             await asyncio.sleep(PING_S)
-            if not self._waiting:
+            if not pipe.waits:
                 continue
             try:
-                await in_time(self.ask("ping"), SILENT_S, lambda seconds: None)
-            except Silent as error:
-                self._lost = f"{error}: unsaved state is lost; open the policy again"
-                process.kill()
+                await in_time(self.ask("ping"), SILENT_S)
+            except TimeoutError as error:
+                self._lost = SILENT.format(error)
+                pipe.kill()
             except EngineLost:
                 return
-
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Pass replies to the callers until the process exits."""
-        stdout = process.stdout
-        assert stdout is not None
-        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
-            while True:
-                body = await next_frame(stdout)
-                large = len(body) > LARGE
-                self._settle(await asyncio.to_thread(orjson.loads, body) if large
-                             else orjson.loads(body))  # fmt: skip
-        self._process = None
-        for reply in self._waiting.values():
-            if not reply.done():
-                reply.set_exception(EngineLost(self._lost))
-        self._lost = LOST
-        await process.wait()
-
-    def _settle(self, answer: dict[str, Any]) -> None:
-        if "state" in answer:
-            self._on_state(answer["state"])
-            return
-        reply = self._waiting.get(answer["id"])
-        if reply is None or reply.done():
-            return  # its caller was cancelled
-        if "error" in answer:
-            reply.set_exception(raised(answer))
-        else:
-            reply.set_result(answer["result"])
 
 
 # Presence: whether the server answers at all, checked while calls wait for it.
@@ -219,11 +174,7 @@ class Presence:
             return
         if self._away:  # for a repeated call, the last check counts until the next one
             self._report_away()
-        if await self.check():
-            return
-        start = monotonic()
-        while monotonic() - start < patience_s:
-            await asyncio.sleep(PROBE_S)
+        async for _ in Looks(PROBE_S, patience_s):
             if await self.check():
                 return
         raise EngineError(

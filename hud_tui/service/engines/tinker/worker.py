@@ -1,9 +1,9 @@
 """The SDK's own process: ``python -m hud_tui.service.engines.tinker.worker``.
 
-Frames on stdin and stdout, many requests at the same time: each has an ``id``, which its reply
-repeats; frames without one report the state of the server's queue. It exits when stdin is closed,
-after releasing its runs, and ignores SIGINT, which a terminal sends to all its processes. Only
-frames reach stdout, and stderr is a file, so no output of the SDK reaches a terminal.
+Many requests at the same time, as in `hud_tui.pipes`; what is no answer reports the state of the
+server's queue. It exits when stdin is closed, after releasing its runs, and ignores SIGINT, which a
+terminal sends to all its processes. Only answers reach stdout, and stderr is a file, so no output
+of the SDK reaches a terminal.
 """
 
 import asyncio
@@ -15,20 +15,19 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import IO, Any
 
-import orjson
-
+from hud_tui import pipes
 from hud_tui.service.engines.base import (
+    CODEC,
     Adam,
     Datum,
     EngineError,
     EngineRefused,
     failure,
-    frame,
-    read_frame,
 )
 from hud_tui.service.engines.tinker.link import Pointer, pointed_states
 from hud_tui.service.engines.tinker.run import Run, sample
@@ -217,41 +216,27 @@ def _intents(path: Path) -> list[Intent]:
     return intents
 
 
-async def serve(stdin: BinaryIO, stdout: BinaryIO, directory: Path) -> None:
-    """Answer frames until stdin is closed."""
+async def serve(stdin: IO[bytes], answers: int, directory: Path) -> None:
+    """Answer requests until stdin is closed. `answers`: file descriptor for the answers."""
+    send = partial(pipes.reply, answers, codec=CODEC)
+    worker = Worker(send, directory)
 
-    def send(reply: dict[str, Any]) -> None:
-        try:
-            stdout.write(frame(reply))
-            stdout.flush()
-        except BrokenPipeError:
-            os._exit(0)  # the service has exited, and a closed pipe cannot be flushed
-
-    worker, tasks = Worker(send, directory), dict[int, asyncio.Task[None]]()
-
-    async def reply(request: dict[str, Any]) -> None:
+    async def answer(request: dict[str, Any]) -> None:
         send(await worker.answer(request))
 
-    while (body := await asyncio.to_thread(read_frame, stdin)) is not None:
-        request = orjson.loads(body)
-        if request["verb"] == "cancel":  # nobody waits for the answer
-            if request["of"] in tasks:
-                tasks[request["of"]].cancel()
-            continue
-        tasks[request["id"]] = task = asyncio.create_task(reply(request))
-        task.add_done_callback(lambda done, id_=request["id"]: tasks.pop(id_))  # type: ignore[misc]
+    await pipes.serve(stdin, answer, {}, CODEC)
     await worker.goodbye()
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    answers = os.dup(1)
     os.dup2(2, 1)  # anything printed goes into the log
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     for noisy in ("httpcore", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     warnings.simplefilter("ignore")
-    asyncio.run(serve(stdin, stdout, Path(sys.argv[1])))
+    asyncio.run(serve(sys.stdin.buffer, answers, Path(sys.argv[1])))
     sys.stderr.flush()
     os._exit(0)  # the SDK's threads may still be polling
 

@@ -13,10 +13,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hud_tui.patience import in_time
+from hud_tui.pipes import Ended, Pipe
 from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
+    CODEC,
+    LOST,
+    SILENT,
     About,
     Adam,
     Base,
@@ -29,13 +32,8 @@ from hud_tui.service.engines.base import (
     Sampled,
     SampleRequest,
     Saved,
-    Silent,
     StateDamaged,
     Tokenizer,
-    end_process,
-    frame,
-    in_time,
-    next_frame,
     raised,
 )
 from hud_tui.service.engines.tiny.tokenizer import VOCABULARY, BpeTokenizer, CharTokenizer
@@ -108,74 +106,6 @@ def pairs_path(base: str) -> Path:
     return weights_path(base).with_suffix(".pairs.json")
 
 
-# WorkerProcess: starts the worker, exchanges frames with it, and stops it.
-
-
-PATIENCE_S = 5.0
-"""Seconds that a worker may take to exit after its stdin was closed."""
-ANSWER_S = 30
-"""Seconds that a worker may take to answer; requests take it about one second at most."""
-
-
-class WorkerProcess:
-    """A running worker, which answers requests in the order in which they are sent."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.silent_s = 0
-        """Whole seconds that the present answer has been waited for."""
-
-    @classmethod
-    async def start(cls) -> "WorkerProcess":
-        """Start a worker; it reads its first frame once it is up."""
-        return cls(
-            await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "hud_tui.service.engines.tiny.worker",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-            )
-        )
-
-    def send(self, request: dict[str, Any]) -> None:
-        """Hand over a request without waiting.
-
-        Raises:
-            TypeError, ValueError: It cannot be encoded.
-        """
-        body = frame(request)
-        if self.process.stdin is not None:
-            self.process.stdin.write(body)
-
-    async def reply(self) -> dict[str, Any]:
-        """The next reply.
-
-        Raises:
-            OSError, EOFError: The worker exited.
-            Silent: It did not answer, and was stopped.
-        """
-        try:
-            return await in_time(self._read(), ANSWER_S, self._silent)
-        except Silent:
-            self.process.kill()
-            raise
-
-    def _silent(self, seconds: int) -> None:
-        self.silent_s = seconds
-
-    async def _read(self) -> dict[str, Any]:
-        stdout = self.process.stdout
-        if stdout is None:
-            raise EOFError("the worker has no pipes")
-        reply: dict[str, Any] = orjson.loads(await next_frame(stdout))
-        return reply
-
-    async def close(self) -> None:
-        """Close the worker's stdin, and kill the worker if it does not exit."""
-        await end_process(self.process, PATIENCE_S)
-
-
 # Dispatch: the queue of requests to the worker, and their failure when it dies.
 #
 # Requests go oldest first, and none takes much more than a second (a long pass is cut into several,
@@ -190,8 +120,11 @@ ROWS = 256
 turn."""
 LARGE = ROWS // 2
 """Least completions of a batch that is sent before the one before it is answered."""
-GONE = "unsaved state is lost; open the policy again"
-LOST = f"the engine stopped: {GONE}"
+WORKER = (sys.executable, "-m", "hud_tui.service.engines.tiny.worker")
+PATIENCE_S = 5.0
+"""Seconds that the worker may take to exit after its stdin was closed."""
+ANSWER_S = 30
+"""Seconds that it may take to answer; requests take it about one second at most."""
 REPORTED_S = 5
 """Seconds of silence after which users are told that the worker does not answer."""
 
@@ -206,27 +139,36 @@ class Call:
     )
 
 
+@dataclass(frozen=True)
+class Sent:
+    """Calls that the worker does as one, and its answer."""
+
+    calls: list[Call]
+    answer: asyncio.Future[dict[str, Any]]
+
+
 class Dispatch:
     """A queue in front of a worker, which is started when needed."""
 
     def __init__(self) -> None:
         self._queue: deque[Call] = deque()
         self._waiting = asyncio.Event()
-        self._worker: WorkerProcess | None = None
+        self._worker: Pipe | None = None
+        self._silent_s = 0
+        """Whole seconds that the present answer has been waited for."""
         self._driver: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
         """The worker's process id; None if none runs."""
-        return self._worker.process.pid if self._worker is not None else None
+        return self._worker.pid if self._worker is not None else None
 
     @property
     def holds_up(self) -> str | None:
         """What requests wait for if the worker is silent; None while it answers."""
-        worker = self._worker
-        if worker is None or worker.silent_s < REPORTED_S:
+        if self._silent_s < REPORTED_S:
             return None
-        return f"the engine's process ({worker.process.pid}), which does not answer"
+        return f"the engine's process ({self.pid}), which does not answer"
 
     async def ask(self, request: dict[str, Any]) -> Any:
         """Queue a request and await its result.
@@ -258,7 +200,7 @@ class Dispatch:
 
     async def _drive(self) -> None:
         """Pass requests to the worker until cancelled."""
-        sent: deque[list[Call]] = deque()  # to this worker, oldest first
+        sent: deque[Sent] = deque()  # to this worker, oldest first
         while True:
             if not sent:
                 await self._waiting.wait()
@@ -266,16 +208,21 @@ class Dispatch:
                 await self._send(sent)
                 if sent:
                     await self._receive(sent)
-            except (OSError, EOFError, ValueError) as error:
-                lost = EngineLost(f"{error}: {GONE}" if isinstance(error, Silent) else LOST)
-                _settle(chain(*sent), lost)
-                sent.clear()
-                await self._bury(lost)
+            except TimeoutError as error:
+                await self._lose(sent, EngineLost(SILENT.format(error)))
+            except (Ended, OSError):
+                await self._lose(sent, EngineLost(LOST))
             except asyncio.CancelledError:
-                _settle(chain(*sent), EngineLost(LOST))
+                _settle(chain.from_iterable(one.calls for one in sent), EngineLost(LOST))
                 raise
 
-    async def _send(self, sent: deque[list[Call]]) -> None:
+    async def _lose(self, sent: deque[Sent], lost: EngineLost) -> None:
+        """Stop the worker; all that waits for it is lost."""
+        _settle(chain.from_iterable(one.calls for one in sent), lost)
+        sent.clear()
+        await self._bury(lost)
+
+    async def _send(self, sent: deque[Sent]) -> None:
         """Send what is due, unless the worker has it already, and a large batch after it."""
         while len(sent) < 2:
             calls = self._next(LARGE if sent else 0)
@@ -283,31 +230,42 @@ class Dispatch:
                 if not sent:
                     self._waiting.clear()
                 return
-            sent.append(calls)
             if self._worker is None:
-                self._worker = await WorkerProcess.start()
+                try:
+                    self._worker = await Pipe.start(WORKER, codec=CODEC)
+                except BaseException:
+                    _settle(calls, EngineLost(LOST))
+                    raise
             request = calls[0].request
             if len(calls) > 1:
                 request = {**request, "requests": [r for c in calls for r in c.request["requests"]]}
             try:
-                self._worker.send(request)
+                sent.append(Sent(calls, self._worker.send(**request)))
             except (TypeError, ValueError) as error:
-                _settle(sent.pop(), EngineError(f"the request cannot be sent: {error}"))
+                _settle(calls, EngineError(f"the request cannot be sent: {error}"))
 
-    async def _receive(self, sent: deque[list[Call]]) -> None:
-        """Await the reply to the oldest request."""
-        if self._worker is None:
-            raise EOFError("no worker runs")
-        reply = await self._worker.reply()
-        calls = sent.popleft()
-        if "error" in reply:
-            _settle(calls, raised(reply))
+    async def _receive(self, sent: deque[Sent]) -> None:
+        """Await the answer to the oldest request. Raises TimeoutError, Ended."""
+        try:
+            answer = await in_time(sent[0].answer, ANSWER_S, self._note_silence)
+        except TimeoutError:
+            if self._worker is not None:
+                self._worker.kill()
+            raise
+        finally:
+            self._silent_s = 0
+        calls = sent.popleft().calls
+        if "error" in answer:
+            _settle(calls, raised(answer))
         elif len(calls) == 1:
-            _settle(calls, reply["result"])
+            _settle(calls, answer["result"])
         else:
-            rows = iter(reply["result"])
+            rows = iter(answer["result"])
             for call in calls:
                 _settle([call], list(islice(rows, _rows(call))))
+
+    def _note_silence(self, seconds: int) -> None:
+        self._silent_s = seconds
 
     def _next(self, least: int = 0) -> list[Call]:
         """The oldest request and, if it samples, the others that can go with it; none if they want
@@ -335,7 +293,7 @@ class Dispatch:
         _settle(self._queue, lost or EngineLost(LOST))
         self._queue.clear()
         if worker is not None:
-            await worker.close()
+            await worker.close(PATIENCE_S)
 
 
 def _rows(call: Call) -> int:

@@ -1,7 +1,7 @@
 """The engine's own process: ``python -m hud_tui.service.engines.tiny.worker``.
 
-Frames on stdin and stdout: one reply per request, in order. It exits when stdin is closed, so it
-never outlives the service, and ignores SIGINT, which a terminal sends to all its processes.
+Requests as in `hud_tui.pipes`, one after the other. It exits when stdin is closed, so it never
+outlives the service, and ignores SIGINT, which a terminal sends to all its processes.
 
 One BLAS thread, which the package sets before NumPy is loaded.
 """
@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
+from hud_tui import pipes
 from hud_tui.service.engines.base import (
     BROKEN,
+    CODEC,
     COOLEST,
     Adam,
     Datum,
@@ -34,9 +35,7 @@ from hud_tui.service.engines.base import (
     Saved,
     distinct,
     failure,
-    frame,
     not_written,
-    read_frame,
 )
 from hud_tui.service.engines.tiny import training
 from hud_tui.service.engines.tiny.model import (
@@ -663,33 +662,28 @@ class Worker:
             raise not_written("the weights", error) from error
 
 
-def reply(worker: Worker, body: bytes) -> dict[str, Any]:
-    """The reply to a request: ``result``, or the error as in `failure`."""
+def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a request: ``result``, or the error as in `failure`."""
     try:
-        return {"result": worker.answer(orjson.loads(body))}
+        return {"id": request["id"], "result": worker.answer(request)}
     except EngineError as error:
-        return failure(error)
+        return {"id": request["id"], **failure(error)}
 
 
 REPLY_BYTES = 1 << 20
-"""Room in the pipe for replies, bytes: the worker goes on before the service has read them."""
+"""Room in the pipe for answers, bytes: the worker goes on before the service has read them."""
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    stdin, answers = sys.stdin.buffer, sys.stdout.fileno()
     if hasattr(fcntl, "F_SETPIPE_SZ"):  # Linux
         with suppress(OSError):  # the system allows less
-            fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, REPLY_BYTES)
-    sys.stdout = sys.stderr  # only frames may be written to the pipe
+            fcntl.fcntl(answers, fcntl.F_SETPIPE_SZ, REPLY_BYTES)
+    sys.stdout = sys.stderr  # only answers may be written to the pipe
     worker = Worker()
-    while (body := read_frame(stdin)) is not None:
-        answer = frame(reply(worker, body))
-        try:
-            stdout.write(answer)
-            stdout.flush()
-        except BrokenPipeError:
-            os._exit(0)  # the service has exited, and a closed pipe cannot be flushed
+    while (request := pipes.read_line(stdin, CODEC)) is not None:
+        pipes.reply(answers, answer(worker, request), CODEC)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,103 @@
+"""Waiting: for an answer, until something is so, and before the next attempt."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from math import inf
+from random import random
+from time import monotonic
+from typing import TypeVar
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
+
+FIRST_S, LONGEST_S = 0.5, 8.0
+"""Shortest and longest wait before the next attempt, seconds."""
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row, at least 1: doubled each time, less up to a
+    quarter at random, so that not all who wait come at once."""
+    return min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 16)) * (1 - 0.25 * random())
+
+
+async def retried(
+    call: Callable[[], Awaitable[T]], kind: type[E], pause: Callable[[E, int], float | None]
+) -> T:
+    """Repeat a repeatable call until it succeeds.
+
+    Args:
+        call: What is repeated.
+        kind: The exceptions after which it is.
+        pause: Given the exception and the number of failures so far, at least 1, the seconds until
+            the next attempt; None to give up.
+
+    Raises:
+        E: The last one, once it was given up.
+    """
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except kind as error:
+            failures += 1
+            pause_s = pause(error, failures)
+            if pause_s is None:
+                raise
+        await asyncio.sleep(pause_s)
+
+
+class Looks:
+    """Moments to look whether something is so: now, and after each pause until time is over.
+
+    ``async for`` gives the seconds passed; what follows the loop is for when time was over.
+    """
+
+    def __init__(self, pause_s: float, patience_s: float = inf) -> None:
+        self._pause_s, self._patience_s = pause_s, patience_s
+        self._began: float | None = None
+
+    def __aiter__(self) -> "Looks":
+        return self
+
+    async def __anext__(self) -> float:
+        if self._began is None:
+            self._began = monotonic()
+            return 0.0
+        if monotonic() - self._began >= self._patience_s:
+            raise StopAsyncIteration
+        await asyncio.sleep(self._pause_s)
+        return monotonic() - self._began
+
+
+async def in_time(
+    answer: Awaitable[T], seconds: int, waited: Callable[[int], object] = lambda seconds: None
+) -> T:
+    """Await an answer for a limited time; it is cancelled at the end.
+
+    Args:
+        answer: The awaitable.
+        seconds: Limit, counted only while this process runs: after the machine slept, or this
+            process was stopped, the answer gets the remaining time.
+        waited: Called after each second with the seconds waited.
+
+    Raises:
+        TimeoutError: No answer within the limit.
+    """
+    task = asyncio.ensure_future(answer)
+    try:
+        for passed in range(seconds):
+            if (await asyncio.wait({task}, timeout=1))[0]:
+                return task.result()
+            waited(passed + 1)
+        raise TimeoutError(f"did not answer for {seconds} s")
+    finally:
+        task.cancel()
+
+
+async def rest(seconds: float, ends: asyncio.Event) -> bool:
+    """Wait so long, or until an event; whether it came."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await ends.wait()
+    except TimeoutError:
+        return False

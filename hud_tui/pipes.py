@@ -1,0 +1,264 @@
+"""Requests to a process of our own, and its answers: one JSON document a line, on its stdin and
+stdout.
+
+Both sides are here. The standard library alone: one side may run in an environment's interpreter.
+"""
+
+import asyncio
+import json
+import logging
+import os
+from asyncio.subprocess import PIPE, Process, create_subprocess_exec
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from signal import SIGKILL
+from typing import IO, Any, NamedTuple
+
+log = logging.getLogger(__name__)
+
+LONGEST = 1 << 32
+"""Longest line, bytes: a batch's tokens are one."""
+LARGE = 1 << 20
+"""Length of a line from which it is parsed in a thread, bytes."""
+
+Document = dict[str, Any]
+
+
+class Codec(NamedTuple):
+    """How a document becomes a line, without its end, and is read from one."""
+
+    dumps: Callable[[Document], bytes]
+    loads: Callable[[bytes], Any]
+
+
+JSON = Codec(lambda document: json.dumps(document, default=str).encode(), json.loads)
+
+
+class Ended(EOFError):
+    """The process exited before it answered."""
+
+    def __init__(self, code: int | None) -> None:
+        super().__init__(f"ended with code {code}")
+
+
+def kill_group(process: Process) -> None:
+    """Kill a process that began a group of its own, and what is left of that group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, SIGKILL)
+
+
+class Pipe:
+    """A process that answers requests, in any order, and may say more."""
+
+    def __init__(
+        self,
+        process: Process,
+        said: Callable[[Document], object] = lambda document: None,
+        codec: Codec = JSON,
+        has_group: bool = False,
+        stoppable: Collection[str] = (),
+    ) -> None:
+        """Arguments as of `start`."""
+        self.process = process
+        self._said, self._codec, self._has_group = said, codec, has_group
+        self._stoppable = stoppable
+        self._ids = count(1)
+        self._waiting: dict[int, asyncio.Future[Document]] = {}
+        self._reading = asyncio.create_task(self._read(), name=f"pipe of {process.pid}")
+
+    @classmethod
+    async def start(
+        cls,
+        words: Sequence[str],
+        said: Callable[[Document], object] = lambda document: None,
+        codec: Codec = JSON,
+        has_group: bool = False,
+        stoppable: Collection[str] = (),
+        **options: Any,
+    ) -> "Pipe":
+        """Start a process.
+
+        Args:
+            words: Its command line.
+            said: Called with each document that is no answer.
+            codec: Of both sides.
+            has_group: Whether it begins a session and a process group, which is killed with it.
+            stoppable: Verbs of requests that are stopped there once nobody waits for the answer.
+            options: Of `create_subprocess_exec`.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        options |= {"stdin": PIPE, "stdout": PIPE, "limit": LONGEST}
+        process = await create_subprocess_exec(*words, start_new_session=has_group, **options)
+        return cls(process, said, codec, has_group, stoppable)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it may still answer."""
+        return not self._reading.done()
+
+    @property
+    def waits(self) -> bool:
+        """Whether any answer is missing."""
+        return bool(self._waiting)
+
+    def tell(self, **document: Any) -> None:
+        """Say what has no answer, without waiting. Raises TypeError, ValueError: it cannot be
+        encoded."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(self._codec.dumps(document) + b"\n")
+
+    def send(self, verb: str, **fields: Any) -> asyncio.Future[Document]:
+        """Send a request without waiting; its answer, or `Ended`, comes later. Raises TypeError,
+        ValueError: it cannot be encoded."""
+        id_ = next(self._ids)
+        self.tell(id=id_, verb=verb, **fields)
+        answer: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = answer
+        answer.add_done_callback(lambda answer: self._waiting.pop(id_, None))
+        if not self.runs:
+            self._end(answer)
+        return answer
+
+    async def ask(self, verb: str, **fields: Any) -> Document:
+        """Send a request and await its answer.
+
+        Raises:
+            TypeError, ValueError: It cannot be encoded.
+            Ended: The process exited before it answered.
+        """
+        answer = self.send(verb, **fields)
+        id_ = next(reversed(self._waiting))
+        try:
+            await self.drain()
+            return await answer
+        except asyncio.CancelledError:
+            if verb in self._stoppable:
+                self.tell(verb="cancel", of=id_)
+            raise
+
+    async def drain(self) -> None:
+        """Wait until more can be sent. Raises Ended: the process exited."""
+        assert self.process.stdin is not None
+        try:
+            await self.process.stdin.drain()
+        except OSError as error:
+            raise Ended(self.process.returncode) from error
+
+    async def wait(self) -> None:
+        """Wait until it has exited, and all that it said was taken."""
+        await asyncio.wait([self._reading])
+
+    def kill(self) -> None:
+        if self._has_group:
+            kill_group(self.process)
+        elif self.process.returncode is None:
+            self.process.kill()
+
+    async def close(self, patience_s: float) -> None:
+        """Close its stdin, and kill it if it does not exit within this time. What it says until
+        then is still taken."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            async with asyncio.timeout(patience_s):
+                await self.process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.kill()
+        await self.wait()
+
+    async def _read(self) -> None:
+        """Take what it says until it exits."""
+        stdout = self.process.stdout
+        assert stdout is not None
+        try:
+            while (line := await stdout.readline()).endswith(b"\n"):
+                await self._take(line)
+        except Exception:
+            log.info("process %d does not speak our protocol", self.pid, exc_info=True)
+            self.kill()
+        await self.process.wait()
+        for answer in self._waiting.values():
+            self._end(answer)
+
+    async def _take(self, line: bytes) -> None:
+        loads = self._codec.loads
+        document = await asyncio.to_thread(loads, line) if len(line) > LARGE else loads(line)
+        if "event" in document or "id" not in document:
+            self._said(document)
+            return
+        answer = self._waiting.get(document["id"])
+        if answer is not None and not answer.done():
+            answer.set_result(document)
+
+    def _end(self, answer: asyncio.Future[Document]) -> None:
+        if not answer.done():
+            answer.set_exception(Ended(self.process.returncode))
+            answer.exception()  # which nobody may ask for
+
+
+# The other side.
+
+
+def write_line(end: int, document: Document, codec: Codec = JSON) -> None:
+    """Write a document as a line to a blocking file descriptor."""
+    write_all(end, codec.dumps(document) + b"\n")
+
+
+def write_all(end: int, data: bytes) -> None:
+    """Write bytes to a blocking file descriptor."""
+    while data:
+        data = data[os.write(end, data) :]
+
+
+def reply(end: int, document: Document, codec: Codec = JSON) -> None:
+    """Write a document as a line; exit if nobody reads it any more."""
+    try:
+        write_line(end, document, codec)
+    except BrokenPipeError:
+        os._exit(0)
+
+
+def read_line(stream: IO[bytes], codec: Codec = JSON) -> Document | None:
+    """The next document; None at the end, also where it is in the middle of a line."""
+    line = stream.readline()
+    return codec.loads(line) if line.endswith(b"\n") else None
+
+
+async def serve(
+    stdin: IO[bytes],
+    answer: Callable[[Document], Coroutine[Any, Any, None]],
+    tasks: dict[int, asyncio.Task[None]],
+    codec: Codec = JSON,
+) -> None:
+    """Answer requests, many at the same time, until stdin is closed.
+
+    Args:
+        stdin: A pipe.
+        answer: Called with each request; writes its answer.
+        tasks: By request; those that go on are in it at the end.
+        codec: Of both sides.
+    """
+    reader, loop = asyncio.StreamReader(limit=LONGEST), asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stdin)
+    while (line := await reader.readline()).endswith(b"\n"):
+        request = codec.loads(line)
+        if request["verb"] == "cancel":
+            if request["of"] in tasks:
+                tasks[request["of"]].cancel()
+            continue
+        tasks[request["id"]] = task = loop.create_task(answer(request))
+        task.add_done_callback(partial(_forget, tasks, request["id"]))
+
+
+def _forget(tasks: dict[int, asyncio.Task[None]], id_: int, task: asyncio.Task[None]) -> None:
+    tasks.pop(id_, None)
