@@ -90,6 +90,19 @@ def fit(
     return Scale(ticks[0], max(ticks[0] + intervals * step, high), ticks=tuple(ticks))
 
 
+ROWS_APART = (3, 2, 4)
+"""Rows between two ticks of the y axis in cells; the one that leaves the fewest rows empty is
+used."""
+
+
+def roomiest(low: float, high: float, log: bool, rows: int, most: float = inf) -> Scale:
+    """The y axis for `rows` rows of cells on which the values take up the most room; the other
+    arguments are those of `fit`."""
+    lengths = (max(1.0, (max(2, rows) - 1) / apart) for apart in ROWS_APART)
+    scales = (fit(low, high, log, length, most) for length in lengths)
+    return min(scales, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
+
+
 def _widen(low: float, high: float) -> tuple[float, float]:
     """The range; for a constant value v it is [0, 2v] or [2v, 0], and [0, 1] for 0."""
     size = max(abs(low), abs(high))

@@ -254,6 +254,7 @@ class Curve:
         high: float,
         columns: int,
         rows: tuple[int, int] | None = None,
+        before: Sequence[Bucket] = (),
     ) -> list[Bucket]:
         """Distribute the steps over a chart's columns; O(columns · log n).
 
@@ -263,17 +264,22 @@ class Curve:
             high: The x of the last column; greater than `low` if there are several columns.
             columns: Number of columns, at least 1.
             rows: The visible steps: first, and one past the last; None for all.
+            before: The buckets of a part of the visible steps with the same `bridge` and all else
+                equal, to go on from; O(new columns · log n).
 
         Returns:
             A bucket for each column that has a finite value, left to right.
         """
         start, stop = rows or (0, len(at))
-        edges = column_edges(at, low, high, columns, start, stop)
+        if stop - start >= COARSE * columns:
+            before = ()
+        first = before[-1].column if before else 0
+        edges = column_edges(at, low, high, columns, start, stop, first)
         if stop - start >= COARSE * columns:
             edges[1:-1] = [max(start, edge // FAN * FAN) for edge in edges[1:-1]]
-        buckets: list[Bucket] = []
-        bridge, missing = self._bridge(), 0
-        for column, (start, stop) in enumerate(pairwise(edges)):
+        buckets = list(before[:-1])
+        bridge, missing = self.bridge, 0
+        for column, (start, stop) in enumerate(pairwise(edges), start=first):
             if start == stop:
                 continue
             least, greatest = self.pyramid.span(self.column, start, stop)
@@ -281,6 +287,8 @@ class Curve:
                 missing += stop - start
                 continue
             smooth, joined = self.ema.at(self.column, stop - 1), missing <= bridge
+            if before and column == first:
+                joined = before[-1].joined
             buckets.append(Bucket(column, least, greatest, smooth, joined, stop - 1))
             missing = 0
         return buckets
@@ -316,7 +324,8 @@ class Curve:
         first, pyramid = self.pyramid.first, self.pyramid
         return 1 if first is None else round((pyramid.length - first) / pyramid.finite)
 
-    def _bridge(self) -> int:
+    @property
+    def bridge(self) -> int:
         """Number of missing rows that a line may cross: 0 for a metric reported at every step.
 
         A metric of every fifth step (a held-out reward) is drawn as a line; a NaN in a metric of
@@ -342,17 +351,25 @@ class Curves:
 
 
 def column_edges(
-    at: Sequence[float], low: float, high: float, columns: int, start: int, stop: int
+    at: Sequence[float],
+    low: float,
+    high: float,
+    columns: int,
+    start: int,
+    stop: int,
+    first: int = 0,
 ) -> list[int]:
-    """First step of each chart column, and one past the last step, shape (columns + 1,).
+    """First step of each chart column from `first` on, and one past the last step, shape
+    (columns − first + 1,).
 
     Each step of [start, stop) belongs to the column whose x is nearest.
     """
     width = (high - low) / max(1, columns - 1)
     inner = [
-        bisect_left(at, low + (column - 0.5) * width, start, stop) for column in range(1, columns)
+        bisect_left(at, low + (column - 0.5) * width, start, stop)
+        for column in range(max(1, first), columns)
     ]
-    return [start, *inner, stop]
+    return [*inner, stop] if first else [start, *inner, stop]
 
 
 # Uncertainty of the training reward's curve, and the held-out rewards drawn with it.

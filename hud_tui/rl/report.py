@@ -4,18 +4,17 @@ Every text from the service is put into a code span or escaped, so that it canno
 heading or table cell.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
 from math import inf, isfinite
-from statistics import median
 
 from hud_tui.rl.alarms.alarm import Alarm
-from hud_tui.rl.axes import Scale, StepAt, fit, step_marks
+from hud_tui.rl.axes import step_marks
+from hud_tui.rl.chart import y_scale
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
-from hud_tui.rl.curves import Ema
+from hud_tui.rl.compare import ChartView
+from hud_tui.rl.curves import Curve, Sign
 from hud_tui.rl.evaluation import EvaluationResult, evaluation_results, figures, size
 from hud_tui.rl.groups import AT_ONCE, Waste
 from hud_tui.rl.head import Move
@@ -30,222 +29,33 @@ from hud_tui.rl.metrics import (
     title,
 )
 from hud_tui.rl.names import code, escaped, plain_name
-from hud_tui.rl.own_numbers import HELDOUT
+from hud_tui.rl.own_numbers import HELDOUT, REWARD
+from hud_tui.rl.plot import Flag, Layer, Plot, Shape, svg
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import counted, one_line, seconds, spaced
+from hud_tui.rl.text import counted, seconds, spaced
 from hud_tui.rl.tree_layout import Segments
 from hud_tui.rl.work import is_active, reason
 from hud_tui.wire import Evaluation
 
-# A metric's curve as SVG: small, deterministic, legible on light and dark pages.
-#
-# The image has its own background, light or dark by the reader's preference. A line is a
-# bias-corrected moving average, over the range of the raw values; a metric that only some
-# steps report is drawn unsmoothed.
-
-
-WIDTH, HEIGHT = 720, 220
-LEFT, RIGHT, TOP, BOTTOM = 60, 16, 34, 26
-"""Room around the curves, in pixels."""
-MOST_POINTS = 330
-"""Maximum points of a line: one per two pixels."""
-WEIGHT = 0.8
-"""Weight of the moving average."""
-LETTER = 7.3
-"""Approximate width of a letter, pixels."""
-SMOOTHED_FROM = 20
-"""Number of values from which the line is smoothed."""
-STYLE = """\
-.p{fill:#fff}.i{fill:#1f2328;font-weight:bold}.f{fill:#59636e}.g{stroke:#d1d9e0}.a{stroke:#0969da}.b{stroke:#bc4c00}
-.ea{fill:#0969da}.eb{fill:#bc4c00}.m{stroke:#cf222e}.t{fill:#cf222e}
-@media(prefers-color-scheme:dark){.p{fill:#0d1117}.i{fill:#f0f6fc}.f{fill:#9198a1}.g{stroke:#3d444d}
-.a{stroke:#58a6ff}.b{stroke:#f0883e}.ea{fill:#58a6ff}.eb{fill:#f0883e}.m{stroke:#ff7b72}.t{fill:#ff7b72}}
-text{font:12px ui-monospace,Menlo,Consolas,monospace}.l{fill:none;stroke-width:1.6}"""
-_INVALID = re.compile(r"[\ufffe\uffff]")
-
-
-@dataclass(frozen=True)
-class Line:
-    """The values of one metric."""
-
-    name: str
-    values: Sequence[float]
-    """One per step, shape (N,); NaN if missing."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A vertical line at a step."""
-
-    row: int
-    """Row, from 0."""
-    text: str
-
-
-@dataclass(frozen=True)
-class Point:
-    """Several steps of a line, drawn as one point."""
-
-    row: int
-    """Row of the last of them that has a value."""
-    low: float
-    high: float
-    value: float
-
-
-def chart(
-    title: str,
-    about: str,
-    lines: Sequence[Line],
-    at: Sequence[Mark] = (),
-    step_at: StepAt = lambda row: row + 1,
-) -> str:
-    """Draw one or two lines over the same steps.
-
-    Args:
-        title: Text above the chart.
-        about: Description for screen readers.
-        lines: Of the same length; empty ones are skipped.
-        at: Steps to mark.
-        step_at: The number of each step.
-    """
-    drawn = [(line, points(line.values)) for line in lines]
-    drawn = [(line, found) for line, found in drawn if found]
-    lows = [point.low for _, found in drawn for point in found]
-    highs = [point.high for _, found in drawn for point in found]
-    steps = max((len(line.values) for line, _ in drawn), default=1)
-    scale = fit(min(lows), max(highs), intervals=4) if drawn else fit(0.0, 1.0, intervals=4)
-    plot = Plot(scale, steps, step_at)
-    named = list(zip("ab", drawn, strict=False))
-    body = [
-        f'<rect class="p" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
-        *plot.frame(),
-        *(part for mark in at for part in plot.mark(mark)),
-        *(part for name, (_, found) in named for part in plot.line(name, found)),
-        *_names(title, [line.name for line, _ in drawn] if len(drawn) > 1 else []),
-    ]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" height="{HEIGHT}" role="img">\n'
-        f"<title>{xml(title)}</title>\n<desc>{xml(about)}</desc>\n<style>{STYLE}</style>\n"
-        + "\n".join(body)
-        + "\n</svg>\n"
-    )
-
-
-def points(values: Sequence[float]) -> list[Point]:
-    """A line reduced to at most MOST_POINTS points, each with the range of its steps."""
-    known = sum(map(isfinite, values))
-    smooth = known >= max(SMOOTHED_FROM, len(values) / 2)
-    average = Ema(WEIGHT if smooth else 0.0)
-    average.extend(values, len(values))
-    count = min(len(values), MOST_POINTS)
-    edges = [place * len(values) // count for place in range(count + 1)] if count else []
-    found = []
-    for start, stop in pairwise(edges):
-        rows = [row for row in range(start, stop) if isfinite(values[row])]
-        if rows:
-            part = [values[row] for row in rows]
-            value = average.at(values, rows[-1])
-            found.append(Point(rows[-1], min(*part, value), max(*part, value), value))
-    return found
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Maps steps and values to pixels."""
-
-    scale: Scale
-    steps: int
-    step_at: StepAt
-
-    def x(self, row: int) -> str:
-        share = row / (self.steps - 1) if self.steps > 1 else 0.5
-        return _px(LEFT + share * (WIDTH - LEFT - RIGHT))
-
-    def y(self, value: float) -> str:
-        return _px(HEIGHT - BOTTOM - self.scale.share(value) * (HEIGHT - TOP - BOTTOM))
-
-    def frame(self) -> Iterator[str]:
-        """The grid and its labels."""
-        for tick, text in zip(self.scale.ticks, self.scale.labels, strict=True):
-            y = self.y(tick)
-            yield f'<path class="g" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>'
-            yield _text("f", LEFT - 8, float(y) + 4, "end", text)
-        for step, text in step_marks(self.step_at, 1, self.steps, 8):
-            yield _text("f", float(self.x(round(step) - 1)), HEIGHT - 8, "middle", text)
-
-    def mark(self, mark: Mark) -> Iterator[str]:
-        x, foot = self.x(mark.row), HEIGHT - BOTTOM
-        yield f'<path class="m" stroke-dasharray="3 3" d="M{x} {TOP}V{foot}">'
-        yield f"<title>{xml(mark.text)}</title></path>"
-        yield f'<path class="t" d="M{x} {TOP}l7 4-7 4z"/>'
-
-    def line(self, name: str, found: Sequence[Point]) -> Iterator[str]:
-        """The range as an area and the line over it; an isolated point is a dot."""
-        for part in _unbroken(found):
-            top = [f"{self.x(p.row)} {self.y(p.high)}" for p in part]
-            foot = [f"{self.x(p.row)} {self.y(p.low)}" for p in reversed(part)]
-            if any(point.low < point.high for point in part):
-                edge = "L".join(top + foot)
-                yield f'<path class="e{name}" fill-opacity=".18" d="M{edge}Z"/>'
-            places = [f"{self.x(point.row)} {self.y(point.value)}" for point in part]
-            yield f'<path class="l {name}" d="M{"L".join(places)}"/>'
-            if len(part) == 1:
-                x, y = places[0].split()
-                yield f'<circle class="e{name}" cx="{x}" cy="{y}" r="2.5"/>'
-
-
-def _unbroken(found: Sequence[Point]) -> list[list[Point]]:
-    """The parts of a line between gaps that are much longer than its usual spacing."""
-    apart = [later.row - point.row for point, later in pairwise(found)]
-    most = 2.5 * median(apart) if apart else 0
-    parts = [[found[0]]]
-    for gap, point in zip(apart, found[1:], strict=True):
-        if gap > most:
-            parts.append([])
-        parts[-1].append(point)
-    return parts
-
-
-def _names(title: str, names: Sequence[str]) -> Iterator[str]:
-    yield _text("i", LEFT, 22, "start", title)
-    x = float(WIDTH - RIGHT)
-    for name, text in reversed(list(zip("ab", names, strict=False))):
-        yield _text(f"e{name}", x, 22, "end", text)
-        x -= LETTER * (len(text) + 2)
-
-
-def _text(kind: str, x: float, y: float, anchor: str, content: str) -> str:
-    place = f'x="{_px(x)}" y="{_px(y)}" text-anchor="{anchor}"'
-    return f'<text class="{kind}" {place}>{xml(content)}</text>'
-
-
-def xml(text: object) -> str:
-    """A text escaped for the content of an element."""
-    safe = allowed(one_line(text, 200))
-    return safe.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def allowed(text: str) -> str:
-    """A text without characters that XML forbids; control characters are removed."""
-    return _INVALID.sub("?", text)
-
-
-def _px(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
-
-
 # The charts of a report and their files.
 
 
-REWARD = "reward_mean"
 MOST_CHARTS = 60
 """Maximum number of charts; further metrics are in the table only."""
 
 
+MOST_POINTS = 330
+"""Maximum points of a line: one per two pixels."""
+WEIGHT = 0.8
+"""Weight of the moving average."""
+SMOOTHED_FROM = 20
+"""Number of values from which a line is smoothed."""
+LAYERS = ("a", "b")
+"""Names of the metrics' layers."""
+
+
 @dataclass(frozen=True)
-class Chart:
+class Picture:
     """One chart as a file."""
 
     file: str
@@ -254,33 +64,56 @@ class Chart:
     svg: str
 
 
-def charts(run: Run) -> list[Chart]:
+def pictures(run: Run) -> list[Picture]:
     """One chart per metric that changes; reward and held-out reward first, in one chart."""
-    marks = [
-        Mark(alarm.row, f"{alarm.title} since step {alarm.onset}")
-        for alarm in run.alarms.warnings
-        if alarm.row < run.series.length
-    ]
     keys = [key for key in ranked(run.series.keys) if _changes(run, key)]
     if REWARD in keys and HELDOUT in keys:
         keys.remove(HELDOUT)
-    found: dict[str, Chart] = {}
+    found: dict[str, Picture] = {}
     for key in keys[:MOST_CHARTS]:
         file, number = f"{plain_name(key)}.svg", 2
         while file.lower() in found:  # file names may be case-insensitive
             file, number = f"{plain_name(key)}-{number}.svg", number + 1
-        found[file.lower()] = _chart(run, key, file, marks)
+        shown = [key, HELDOUT] if key == REWARD and _changes(run, HELDOUT) else [key]
+        alt = escaped(title(key)) if key in METRICS else plain_name(key)
+        found[file.lower()] = Picture(file, alt, picture(run, shown))
     return list(found.values())
 
 
-def _chart(run: Run, key: str, file: str, marks: Sequence[Mark]) -> Chart:
-    shown = [key]
-    if key == REWARD and _changes(run, HELDOUT):
-        shown.append(HELDOUT)
-    lines = [Line(title(one), run.series.values(one)) for one in shown]
-    alt = escaped(title(key)) if key in METRICS else plain_name(key)
-    about, step_at = metric(key).meaning, run.series.step_at
-    return Chart(file, alt, chart(title(key), about, lines, marks, step_at))
+def picture(run: Run, keys: Sequence[str]) -> str:
+    """One or two metrics over the same steps as SVG: the moving average over the range of the raw
+    values. A metric that few steps report is not smoothed."""
+    length = run.series.length
+    columns = max(1, min(length, MOST_POINTS))
+    layers: list[Layer] = []
+    for name, key in zip(LAYERS, keys, strict=False):
+        column = run.series.values(key)
+        smoothed = sum(map(isfinite, column)) >= max(SMOOTHED_FROM, length / 2)
+        curve = Curve(column, WEIGHT if smoothed else 0.0, key)
+        curve.follow(length, curve.ema.weight)
+        buckets = curve.buckets(range(1, length + 1), 1, max(length, 1), columns)
+        layers = [
+            Layer(name, buckets, Shape.LINE),
+            *layers,
+            Layer(name, buckets, Shape.RANGE),
+        ]
+    drawn = [bucket for layer in layers for bucket in layer.buckets]
+    scale = y_scale(drawn, ChartView(), 4, key=keys[0])
+    wide = max(1, length - 1)
+    ticks = step_marks(run.series.step_at, 1, length, 8)
+    flags = [
+        Flag(
+            round(alarm.row / wide * (columns - 1)),
+            Sign.ALARM,
+            "alarm",
+            f"{alarm.title} since step {alarm.onset}",
+        )
+        for alarm in run.alarms.warnings
+        if alarm.row < length
+    ]
+    plot = Plot(scale, columns, layers, [((at - 1) / wide, text) for at, text in ticks], flags)
+    names = [(name, title(key)) for name, key in zip(LAYERS, keys, strict=False)]
+    return svg(plot, title(keys[0]), metric(keys[0]).meaning, names if len(names) > 1 else [])
 
 
 def _changes(run: Run, key: str) -> bool:
@@ -550,13 +383,13 @@ def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
         local: Facts that only this machine has.
         now: Unix seconds.
     """
-    pictures = charts(run)
+    drawn = pictures(run)
     parts = [
         _head(run, local, now),
         _configuration(run),
         _summary(run),
         evaluations_part(run),
-        section("Charts", (f"![{chart.alt}]({chart.file})" for chart in pictures)),
+        section("Charts", (f"![{chart.alt}]({chart.file})" for chart in drawn)),
         waste_part(run),
         alarms_part(run),
         moves_part(run, local.moves),
@@ -564,7 +397,7 @@ def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
         section("Lineage", ["\n".join(lineage_lines(run.tree))] if len(run.tree) else []),
     ]
     files = {FILE: "\n\n".join(part for part in parts if part) + "\n"}
-    return files | {chart.file: chart.svg for chart in pictures}
+    return files | {chart.file: chart.svg for chart in drawn}
 
 
 def _head(run: Run, local: LocalFacts, now: float) -> str:

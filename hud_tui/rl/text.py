@@ -16,6 +16,9 @@ from math import inf, isfinite
 from shlex import quote
 from typing import Any
 
+BRAILLE = 0x2800
+"""The empty braille cell; the eight low bits of a cell's code are its dots."""
+
 # Ages in at most five characters.
 
 

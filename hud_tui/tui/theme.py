@@ -25,6 +25,7 @@ from textual.content import Content
 from textual.filter import LineFilter
 from textual.theme import Theme
 
+from hud_tui.rl.text import BRAILLE
 from hud_tui.storage import JsonStore
 
 
@@ -183,8 +184,6 @@ _TWINS = {
     "≈": "~",
     "‖": "|",
 }
-BRAILLE = 0x2800
-"""The empty braille cell; the eight low bits of a cell's code are its dots."""
 ASCII = {
     **{ord(glyph): twin for glyph, twin in _TWINS.items()},
     **{BRAILLE + dots: " .:+*####"[dots.bit_count()] for dots in range(256)},

@@ -15,10 +15,10 @@ from math import sin
 from time import perf_counter
 
 from hud_tui.events import CheckpointAdded, Event, JobChanged, TreeRead
+from hud_tui.rl.chart import Chart, ChartData
 from hud_tui.rl.compare import ChartView
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.run import Run
-from hud_tui.tui.widgets.chart import Chart, ChartData
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView

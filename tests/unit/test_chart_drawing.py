@@ -1,19 +1,35 @@
-"""A chart's axes, its dots and its characters; plotext's figure, never as escapes."""
+"""A chart's axes, its dots and its characters; the axes that plotext draws, never as escapes."""
 
+from array import array
+from dataclasses import replace
 from math import nan
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rich.style import Style
 
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead
 from hud_tui.rl.axes import Axis, Positions, Scale, at_least, axis_length, fit, marks
-from hud_tui.rl.curves import Bucket
+from hud_tui.rl.curves import Bucket, Curve
+from hud_tui.rl.plot import (
+    BLANK,
+    CROSSHAIR,
+    LEFT,
+    RIGHT,
+    Flag,
+    Layer,
+    Plot,
+    Shape,
+    Span,
+    cells,
+    crossed,
+    dots,
+    flagged,
+    level,
+)
 from hud_tui.rl.run import Run
-from hud_tui.tui.theme import BRAILLE
-from hud_tui.tui.widgets.chart import LEFT, RIGHT, Drawing, draw, rows
-from hud_tui.tui.widgets.focus_chart import Signal, area, plot, segments
+from hud_tui.rl.text import BRAILLE
+from hud_tui.tui.widgets.figure import POINTER, PlotFigure, axes, figure
 from hud_tui.wire import Checkpoint
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -167,8 +183,12 @@ def buckets(found: list[tuple[int, float, float]]) -> list[Bucket]:
     ]
 
 
-def text(drawing: Drawing, height: int) -> list[str]:
-    return ["".join(run.text for run in row) for row in rows(drawing, height)]
+def plot(*layers: Layer, columns: int = 20, scale: Scale = UNIT) -> Plot:
+    return Plot(scale, columns, layers)
+
+
+def text(rows: list[list[Span]]) -> list[str]:
+    return ["".join(span.text for span in row) for row in rows]
 
 
 def test_the_dots_of_a_cell_are_unicode_s() -> None:
@@ -180,13 +200,37 @@ def test_the_dots_of_a_cell_are_unicode_s() -> None:
 
 
 def test_a_line_rises_is_not_drawn_over_a_gap_and_lies_over_its_range() -> None:
-    line = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 1.0, 1.0, 1.0, True)]
-    assert text(draw(line, UNIT, 8, 8, smoothed=False), 2) == ["  ⡠⠊", "⡠⠊  "]
-    line = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 0.0, 0.0, 0.0, False)]
-    assert text(draw(line, UNIT, 8, 4, smoothed=False), 1) == ["⡀  ⢀"]
-    bucket = Bucket(0, 0.0, 1.0, 0.5, True)
-    drawing = draw([bucket], UNIT, 2, 12, smoothed=True)
-    assert [row[0].kind for row in rows(drawing, 3)] == ["envelope", "line", "envelope"]
+    rising = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 1.0, 1.0, 1.0, True)]
+    for shape in (Shape.LINE, Shape.RANGE):
+        assert text(cells(plot(Layer("a", rising, shape), columns=8), 2)) == ["  ⡠⠊", "⡠⠊  "]
+    assert text(cells(plot(Layer("a", rising, Shape.BARS), columns=8), 2)) == ["   ⠈", "⡀   "]
+    broken = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 0.0, 0.0, 0.0, False)]
+    assert text(cells(plot(Layer("a", broken, Shape.LINE), columns=8), 1)) == ["⡀  ⢀"]
+    whole = [Bucket(0, 0.0, 1.0, 0.5, True)]
+    drawn = plot(Layer("a", whole, Shape.LINE), Layer("b", whole, Shape.RANGE), columns=2)
+    assert [row[0].name for row in cells(drawn, 3)] == ["b", "a", "b"]
+
+
+def test_a_mark_stands_on_its_value_over_all_below_it() -> None:
+    found = [Bucket(2, 0.0, 1.0, 0.5, True)]
+    layers = Layer("m", found, Shape.MARKS, "■"), Layer("b", found, Shape.BARS)
+    rows = cells(plot(*layers, columns=6), 3)
+    assert text(rows) == [" ⡇ ", " ■ ", " ⡇ "]
+    assert rows[1] == [Span(" ", BLANK), Span("■", "m"), Span(" ", BLANK)]
+
+
+def test_a_level_is_dashed_and_absent_off_the_scale() -> None:
+    assert text(cells(plot(level("l", 0.0, UNIT, 8), columns=8), 1)) == ["⣀ ⣀ "]
+    for off in (None, 1.1, nan):
+        assert level("l", off, UNIT, 8).buckets == ()
+
+
+def test_the_crosshair_leaves_curves_and_a_flag_stands_in_the_lowest_free_row() -> None:
+    [top, foot] = cells(plot(Layer("a", [Bucket(2, 0.0, 0.0, 0.0, True)], Shape.LINE)), 2)
+    assert crossed(top, 1)[1] == Span("┊", CROSSHAIR)
+    assert crossed(foot, 1) == foot
+    flags = [Flag(2, "⚑", "alarm", "alarm"), Flag(6, "⚑", "alarm", "alarm")]
+    assert [row.index("⚑") for row in text(flagged([top, foot], flags))] == [1, 3]
 
 
 @given(points)
@@ -194,76 +238,93 @@ def test_every_point_is_drawn_without_a_hole_and_nothing_beyond_the_extremes(
     found: list[tuple[int, float, float]],
 ) -> None:
     curve = buckets(found)
-    drawing = draw(curve, UNIT, 20, 16, smoothed=True)
     low = min(round(b.low * 15) for b in curve)
     high = max(round(b.high * 15) for b in curve)
-    for dots in (*drawing.line, *drawing.envelope):
-        assert dots >> (high + 1) == 0
-        assert dots & ((1 << low) - 1) == 0
-    for bucket in curve:
-        assert drawing.line[bucket.column]
-        assert drawing.envelope[bucket.column]
-
-    curve = buckets(found)
-    dots = draw(curve, UNIT, 20, 16, smoothed=False).line
-    reach = range(curve[0].column, curve[-1].column + 1)
-    for column in reach:
-        assert dots[column]
-    for column in reach[1:]:
-        grown = dots[column] | dots[column] << 1 | dots[column] >> 1
-        assert grown & dots[column - 1], "neighbouring columns touch"
+    for shape in (Shape.LINE, Shape.RANGE, Shape.BARS):
+        masks = dots(Layer("a", curve, shape), UNIT, 20, 15)
+        for mask in masks:
+            assert mask >> (high + 1) == 0
+            assert mask & ((1 << low) - 1) == 0
+        for bucket in curve:
+            assert masks[bucket.column]
+        if shape is Shape.BARS:
+            continue
+        reach = range(curve[0].column, curve[-1].column + 1)
+        for column in reach:
+            assert masks[column]
+        for column in reach[1:]:
+            grown = masks[column] | masks[column] << 1 | masks[column] >> 1
+            assert grown & masks[column - 1], "neighbouring columns touch"
 
 
 @given(points, st.integers(1, 4))
 def test_every_row_has_the_chart_s_width(
     found: list[tuple[int, float, float]], height: int
 ) -> None:
-    drawn = text(draw(buckets(found), UNIT, 20, 4 * height, smoothed=True), height)
-    assert [len(row) for row in drawn] == [10] * height
+    curve = buckets(found)
+    layers = (Layer(shape.name, curve, shape) for shape in Shape)
+    assert [len(row) for row in text(cells(plot(*layers), height))] == [10] * height
 
 
-RED, DIM, PLAIN = Style(color="red"), Style(dim=True), Style()
-Y_TICKS = [(0.0, "0"), (1.0, "1")]
-X_TICKS = [(0.0, "1"), (100.0, "50")]
+@given(st.lists(st.floats(), min_size=1, max_size=300), st.integers(1, 40), st.data())
+def test_a_curve_that_grows_is_drawn_as_if_it_were_drawn_at_once(
+    values: list[float], columns: int, data: st.DataObject
+) -> None:
+    column, at = array("d", values), range(1, len(values) + 1)
+    part = data.draw(st.integers(0, len(values)))
+    frame = 1.0, float(max(2, len(values))), columns
+    curve = Curve(column, 0.8)
+    curve.follow(part, 0.8)
+    bridge, before = curve.bridge, curve.buckets(at, *frame, rows=(0, part))
+    curve.follow(len(values), 0.8)
+    whole = curve.buckets(at, *frame, rows=(0, len(values)))
+    if curve.bridge == bridge:
+        grown = curve.buckets(at, *frame, rows=(0, len(values)), before=before)
+        assert repr(grown) == repr(whole)
 
 
-def figure(ys: list[float], width: int = 60, height: int = 8) -> list[str]:
-    signal = Signal([8.0 * n for n in range(len(ys))], ys, RED)
-    lines = plot([signal], X_TICKS, Y_TICKS, width, height, PLAIN)
-    return ["".join(segment.text for segment in line) for line in lines]
+Y_TICKS, X_TICKS = ((0.0, "0"), (1.0, "1")), ((0.0, "1"), (1.0, "50"))
 
 
-def test_a_figure_has_the_size_asked_for_and_its_labels_stand_on_their_rows() -> None:
+def test_axes_have_the_size_asked_for_and_their_labels_stand_on_their_rows() -> None:
     for width in (30, 60, 150, 300):
-        lines = figure([0.0, 1.0, 0.5], width)
-        assert len(lines) == 8
-        assert all(len(line) == width for line in lines)
-
-    lines = figure([0.0, 1.0])
-    assert lines[0].startswith("    1")
-    assert lines[5].startswith("    0")
-    assert lines[-1].split() == ["1", "50"]
-    lines = plot([], [], Y_TICKS, 40, 6, PLAIN)
-    assert len(lines) == 6
-    assert area(40, ["0", "1"]) == 34
-
-
-def test_only_the_curve_has_its_style_and_other_escapes_are_dropped() -> None:
-    lines = plot([Signal([0.0, 90.0], [0.0, 1.0], RED)], X_TICKS, Y_TICKS, 60, 8, DIM)
-    drawn = {segment.style for line in lines for segment in line if segment.text.strip(" │┤┬└─01")}
-    assert RED in drawn
-    assert all("\x1b" not in segment.text for line in lines for segment in line)
-
-    built = "a\x1b[0m\x1b[38;5;1mb\x1b[0m\x1b[1mc"
-    assert [(s.text, s.style) for s in segments(built, {"1": RED}, PLAIN)] == [
-        ("a", PLAIN),
-        ("b", RED),
-        ("c", PLAIN),
-    ]
+        lines = axes(X_TICKS, Y_TICKS, width, 8)
+        assert [len(one) for one in lines] == [width] * 8
+        assert not any("\x1b" in one for one in lines)
+    lines = axes(X_TICKS, Y_TICKS, 60, 8)
+    assert lines[0].startswith("    1┤ ")
+    assert lines[5].startswith("    0┤ ")
+    assert lines[6].startswith("     └┬")
+    assert lines[6].endswith("┬")
+    assert lines[7].split() == ["1", "50"]
+    assert len(axes((), Y_TICKS, 40, 6)) == 6
 
 
-def test_nan_is_a_gap() -> None:
-    [bottom] = [line for line in figure([0.0, 0.0, nan, 0.0, 0.0]) if line.startswith("    0")]
-    curve = bottom[6:].rstrip()
-    assert " " in curve
-    assert curve[0] != " " != curve[-1]
+def drawn_figure(scale: Scale) -> PlotFigure:
+    """A flat curve at the foot, with axes."""
+
+    def flat(cells: int, rows: int) -> Plot:
+        ends = [Bucket(0, *[scale.low] * 3, True), Bucket(2 * cells - 1, *[scale.low] * 3, True)]
+        return Plot(scale, 2 * cells, [Layer("a", ends, Shape.LINE)], X_TICKS)
+
+    return figure(flat, 60, 8)
+
+
+def test_a_figure_makes_room_for_its_labels_and_is_as_wide_as_asked() -> None:
+    short, long = Scale(0.0, 1.0, ticks=(0.0, 1.0)), Scale(0.0, 1.0, ticks=(0.0, 1e-8 / 3))
+    assert (drawn_figure(short).left, drawn_figure(short).cells) == (6, 54)
+    assert drawn_figure(long).left == 1 + max(map(len, long.labels)) > 6
+    for scale in (short, long):
+        assert [len(row) for row in text([*map(list, drawn_figure(scale).rows)])] == [60] * 8
+    assert text([*map(list, drawn_figure(short).rows)])[5] == f"    0┤{'⣀' * 54}"
+
+
+def test_a_figure_s_crosshair_stands_on_the_axis_between_the_flags() -> None:
+    drawn = drawn_figure(Scale(0.0, 1.0, ticks=(0.0, 1.0)))
+    drawn = replace(drawn, plot=replace(drawn.plot, flags=[Flag(8, "⚑", "alarm", "")])).flagged()
+    *body, foot, axis, labels = drawn.pointed(2).rows
+    assert axis[1:4] == [Span("▲", POINTER), Span("─", "axes"), Span("⚑", "alarm")]
+    assert [Span("┊", CROSSHAIR) in row for row in body] == [True] * 5
+    assert Span("┊", CROSSHAIR) not in foot
+    assert drawn.pointed(None) == drawn
+    assert [*labels] == [*drawn.rows[-1]]

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.axes import Axis
+from hud_tui.rl.chart import Chart, ChartData, beyond, y_scale
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.compare import LEAST_STEPS, ChartView, branch_overlay, branches, model_overlay
 from hud_tui.rl.curves import Bucket
 from hud_tui.rl.metrics import FEW, ChartOrder, Movement, Series, order_charts
 from hud_tui.storage import JsonStore
 from hud_tui.tui.layout import Choices, read_choices, write_choices
-from hud_tui.tui.widgets.chart import Chart, ChartData, beyond, y_scale
 from hud_tui.tui.widgets.focus_chart import focus_heading
 from hud_tui.wire import Checkpoint
 from tests.tui import runs

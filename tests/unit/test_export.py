@@ -5,7 +5,8 @@ import io
 import json
 import math
 import re
-from collections.abc import Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -38,18 +39,14 @@ from hud_tui.rl.head import Move
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.names import code, escaped
 from hud_tui.rl.own_numbers import Own
+from hud_tui.rl.plot import HEIGHT, WIDTH
 from hud_tui.rl.report import (
     FILE,
-    HEIGHT,
     MOST_POINTS,
-    WIDTH,
-    Line,
     LocalFacts,
-    Mark,
-    chart,
     evaluations_part,
     lineage_lines,
-    points,
+    picture,
     report_files,
 )
 from hud_tui.rl.rollouts import rollout_groups
@@ -205,23 +202,42 @@ def test_a_run_without_anything_has_a_report_too_and_the_same_run_the_same() -> 
 def test_any_curve_is_valid_xml_and_inside_the_picture(
     values: Sequence[float], others: Sequence[float], text: str, row: int
 ) -> None:
-    svg = chart(text, text, [Line(text, values), Line("b", others)], [Mark(row, text)])
-    root = ElementTree.fromstring(svg)
+    metrics = {"reward_mean": values, text: others}
+    run = replace(run_with(metrics), alarms=Report(alarms=(replace(ALARM, row=row, title=text),)))
+    root = ElementTree.fromstring(picture(run, list(metrics)))
     assert root.tag == f"{SVG}svg"
-    longest = max(len(values), len(others), 1)
     for path in root.iter(f"{SVG}path"):
-        if "l " in path.attrib.get("class", "") and longest > 1:
+        if path.attrib.get("class", "")[:2] in ("l ", "ea", "eb"):
             numbers = [float(n) for n in re.findall(r"-?\d+(?:\.\d+)?", path.attrib["d"])]
             assert all(0 <= x <= WIDTH for x in numbers[::2])
             assert all(0 <= y <= HEIGHT for y in numbers[1::2])
 
 
+def run_with(metrics: Mapping[str, Sequence[float]]) -> Run:
+    """A run with these metrics."""
+    length = max(map(len, metrics.values()))
+    columns = {key: array("d", [*v, *[math.nan] * (length - len(v))]) for key, v in metrics.items()}
+    ids = [f"c{row}" for row in range(length)]
+    return Run(series=Series(length, columns, ids, array("q", range(1, length + 1))))
+
+
+def paths_of(svg: str, kind: str) -> list[list[float]]:
+    """The numbers of each path of a class."""
+    paths = re.findall(rf'class="{kind}"[^>]* d="M([^"]*)"', svg)
+    return [[float(n) for n in re.findall(r"-?\d+(?:\.\d+)?", path)] for path in paths]
+
+
 def test_a_long_curve_keeps_its_extremes_and_lineages_are_told_run_by_run() -> None:
     values = [0.5] * 100_000
     values[31_234], values[77_777] = 9.0, -9.0
-    found = points(values)
-    assert len(found) == MOST_POINTS
-    assert (min(p.low for p in found), max(p.high for p in found)) == (-9.0, 9.0)
+    svg = picture(run_with({"k": values}), ["k"])
+    [line], [area] = paths_of(svg, "l a"), paths_of(svg, "ea")
+    assert len(line) == 2 * MOST_POINTS
+    assert len(area) == 4 * MOST_POINTS
+    labels = [float(text) for text in re.findall(r'text-anchor="end">(-?[\d.]+)<', svg)]
+    levels = [float(y) for y in re.findall(r'class="g" d="M60 (-?[\d.]+)H', svg)]
+    pixels = (levels[0] - levels[-1]) / (labels[-1] - labels[0])
+    assert max(area[1::2]) - min(area[1::2]) == pytest.approx(18 * pixels, abs=1)
 
     lines = list(lineage_lines(tree_of([-1, 0, 1, 1, 3], head=4)))[2:]
     from_ = [line.split(" | ")[0] for line in lines]
@@ -235,8 +251,7 @@ def test_a_long_curve_keeps_its_extremes_and_lineages_are_told_run_by_run() -> N
 @pytest.mark.parametrize(("gap", "parts"), [(1, 1), (10, 2)])
 def test_a_gap_is_seen_where_far_more_is_missing_than_usual(gap: int, parts: int) -> None:
     values = [0.1, math.nan, 0.2, math.nan, 0.3, *[math.nan] * gap, 0.4, math.nan, 0.5]
-    lines = re.findall(r'class="l a"', chart("t", "", [Line("a", values)]))
-    assert len(lines) == parts
+    assert len(paths_of(picture(run_with({"k": values}), ["k"]), "l a")) == parts
 
 
 def test_the_table_of_evaluations_names_the_tasks_and_lists_a_repetition_once() -> None:

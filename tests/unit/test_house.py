@@ -46,6 +46,14 @@ CONCEPTS = {
         ),
     ),
     "how an evaluation is sampled": (*("hud_tui.sampling", "Maker", "Ledger", "sample_missing"),),
+    "how a curve is drawn, in cells and as SVG": (
+        *("hud_tui.rl.plot", "Plot", "Layer", "Shape", "Flag", "Span"),
+        *("dots", "cells", "crossed", "flagged", "svg", "xml"),
+    ),
+    "which steps, columns and values a chart shows": (
+        *("hud_tui.rl.chart", "Chart", "ChartData", "y_range", "y_scale", "LEAST_REWARD"),
+    ),
+    "the axes around a plot": ("hud_tui.tui.widgets.figure", "PlotFigure", "axes", "figure"),
     "whether rewards have a gradient": (
         *("hud_tui.rl.groups", "has_signal", "has_gradient", "CROSS_ENTROPY"),
     ),

@@ -32,8 +32,9 @@ from hud_tui.rl.export import Sheet, csv_pieces, json_pieces
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.own_numbers import Own
+from hud_tui.rl.plot import allowed
 from hud_tui.rl.progress import Liveness, State, progress
-from hud_tui.rl.report import LocalFacts, allowed, report_files
+from hud_tui.rl.report import LocalFacts, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line

@@ -17,6 +17,7 @@ from textual.widgets import Static
 
 from hud_tui.client.replay import Playback
 from hud_tui.keys import Action, keyed
+from hud_tui.rl.chart import ChartData
 from hud_tui.rl.compare import LEAST_STEPS, ChartView, Overlay
 from hud_tui.rl.curves import WEIGHTS, Sign, signs
 from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
@@ -32,7 +33,7 @@ from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.widgets.chart import ChartData, MetricGrid, RunChart
+from hud_tui.tui.widgets.chart import MetricGrid, RunChart
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.lines import LinesView

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from math import isfinite, nan
-from operator import itemgetter
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
 
-import plotext
-from rich.segment import Segment
 from rich.style import Style
 from textual.events import (
     Click,
@@ -29,9 +23,10 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from hud_tui.rl.alarms.alarm import Alarm
-from hud_tui.rl.axes import Axis, Scale, marks, step_marks
+from hud_tui.rl.axes import Axis, Scale
+from hud_tui.rl.chart import HELD_MARK, LINE, Chart, beyond, large_plot
 from hud_tui.rl.checkpoint_tree import label
-from hud_tui.rl.curves import DELTA_STEPS, NEAR, Bucket, Readout, Sign
+from hud_tui.rl.curves import DELTA_STEPS, Readout
 from hud_tui.rl.metrics import (
     change,
     interval_text,
@@ -42,319 +37,18 @@ from hud_tui.rl.metrics import (
     signed,
 )
 from hud_tui.rl.own_numbers import REWARD
+from hud_tui.rl.plot import Flag, Plot, crossed
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
-from hud_tui.tui.widgets import chart
-from hud_tui.tui.widgets.chart import (
-    Chart,
-    RunChart,
-    alarm_tone,
-    beyond,
-    metric_title,
-    y_scale,
-)
-from hud_tui.tui.widgets.lines import Toned, crossed, fit_text, line, put
+from hud_tui.tui.widgets.chart import TONES, RunChart, alarm_tone, metric_title
+from hud_tui.tui.widgets.figure import AXIS_ROWS, PlotFigure, figure, styled
+from hud_tui.tui.widgets.lines import Toned, fit_text, line
 
 NEARER = 0.75
 """Factor of the visible steps per notch of the wheel."""
 DRAWN = 2
 """Cells from which dragging selects a span instead of clicking."""
-
-
-# One figure by plotext, as lines of styled text.
-#
-# plotext is loaded when the first figure is drawn. It gets shares of the plot's area instead of the
-# data, so no value is too large for it and it does no scaling.
-#
-# Source: plotext 5.3; its figure is one global, so two are never drawn at a time.
-
-
-LABEL = 5
-"""Least width of the y axis' labels, cells, so that the plot stays in place."""
-_ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
-_COLOUR = re.compile(r"(?:^|;)38;5;(\d+)$")
-
-
-@dataclass(frozen=True)
-class Signal:
-    """One line of the figure; NaN in `ys` breaks it."""
-
-    xs: Sequence[float]
-    """In dots from the left, two a cell."""
-    ys: Sequence[float]
-    """From 0 at the foot to 1 at the top."""
-    style: Style
-
-
-Tick = tuple[float, str]
-"""(position, label): position in dots on the x axis, a share on the y axis."""
-
-
-def area(width: int, labels: Sequence[str]) -> int:
-    """Width left for the curves in a figure of `width` cells."""
-    return max(1, width - label_width(labels) - 1)
-
-
-def label_width(labels: Sequence[str]) -> int:
-    """Width of the y axis' labels, cells."""
-    return max(LABEL, *map(len, labels)) if labels else LABEL
-
-
-def plot(
-    signals: Sequence[Signal],
-    x_ticks: Sequence[Tick],
-    y_ticks: Sequence[Tick],
-    width: int,
-    height: int,
-    axis: Style,
-) -> list[list[Segment]]:
-    """Draw a figure of `width` × `height` cells, including its axes."""
-    figure: Any = plotext
-    figure.clear_figure()
-    figure.limit_size(False, False)
-    figure.theme("clear")
-    figure.plotsize(width, height)
-    for colour, signal in enumerate(signals, start=1):
-        figure.plot(signal.xs, signal.ys, marker="braille", color=colour)
-    labels = [label for _, label in y_ticks]
-    figure.xlim(0, 2 * area(width, labels) - 1)
-    figure.ylim(0, 1)
-    figure.xticks([place for place, _ in x_ticks], [label for _, label in x_ticks])
-    wide = label_width(labels)
-    figure.yticks([place for place, _ in y_ticks], [label.rjust(wide) for label in labels])
-    figure.xaxes(True, False)
-    figure.yaxes(True, False)
-    styles = {str(colour): signal.style for colour, signal in enumerate(signals, start=1)}
-    return [segments(text, styles, axis) for text in figure.build().splitlines()[:height]]
-
-
-def segments(text: str, styles: Mapping[str, Style], plain: Style) -> list[Segment]:
-    """One line of text with escape sequences as styled text.
-
-    Args:
-        text: As plotext returns it.
-        styles: Styles by plotext's colour number.
-        plain: Style of everything else.
-    """
-    found, style = [], plain
-    for place, part in enumerate(_ESCAPE.split(text)):
-        if place % 2:
-            colour = _COLOUR.search(part)
-            style = styles.get(colour[1], plain) if colour else plain
-        elif part:
-            found.append(Segment(part, style))
-    return found
-
-
-TICK_ROWS = (3, 2, 4)
-"""Rows between ticks of the y axis; the one that leaves the fewest rows empty is used."""
-AXIS_ROWS = 2
-"""Rows of a figure below its curves."""
-TICK_CELLS = 16
-"""Approximate cells between two ticks of the x axis."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart drawn by plotext, without crosshair and flags."""
-
-    lines: Sequence[Strip]
-    left: int
-    """Cells of the y axis and its labels."""
-    cells: int
-    """Cells of the curves."""
-    off: int
-    """Columns with a value that is off the scale."""
-    points: Sequence[tuple[int, int]] = ()
-    """Cells and rows of the held-out rewards, if there are few enough to mark each."""
-
-
-EMPTY = Figure((), 0, 0, 0)
-HELD_MARK = "■"
-APART = 4
-"""Average distance in cells from which held-out rewards are marked."""
-
-
-class Columns(NamedTuple):
-    """What a figure shows, in columns of one cell."""
-
-    raw: list[Bucket]
-    others: list[Bucket]
-    """The overlay's."""
-    held: list[Bucket]
-    """Held-out rewards, with their intervals as ranges."""
-    band: list[Bucket]
-    """The 95 % interval of the curve, where its width is known."""
-
-
-@dataclass(frozen=True)
-class Curves:
-    """The content of a figure: one metric."""
-
-    tone: Toned
-    chart: Chart
-    key: str
-    alarm: Alarm | None = None
-    """The one on the metric that was opened, else the most severe."""
-
-    @property
-    def limit(self) -> float | None:
-        """The alarm's limit, if it is drawn."""
-        return None if self.alarm is None else self.alarm.limit
-
-    def figure(self, width: int, height: int) -> Figure:
-        """The curves and their axes. The scale comes first, since its labels take room."""
-        cells = area(width, [])
-        found = self._columns(cells)
-        scale = self._scale(found, max(2, height - 3))
-        labels = scale.labels
-        if area(width, labels) != cells:
-            cells = area(width, labels)
-            found = self._columns(cells)
-        y_ticks = list(zip(map(scale.share, scale.ticks), labels, strict=True))
-        averages = self._averages(found, scale)
-        lines = plot(averages, self._x_ticks(cells), y_ticks, width, height, self.tone("dim"))
-        left, rows = label_width(labels) + 1, len(lines) - AXIS_ROWS
-        behind = [*self._ranges(found, scale, cells, rows), *[[]] * AXIS_ROWS]
-        strips = [
-            _under(Strip(parts), left, runs) for parts, runs in zip(lines, behind, strict=True)
-        ]
-        off = beyond(found.raw, scale) if self.chart.view.clip else 0
-        return Figure(strips, left, cells, off, _points(found.held, scale, cells, rows))
-
-    def _columns(self, cells: int) -> Columns:
-        raw, others = self.chart.buckets(self.key, cells), self.chart.others(self.key, cells)
-        if self.key != REWARD:
-            return Columns(raw, others, [], [])
-        return Columns(raw, others, self._held(cells), self._band(raw))
-
-    def _held(self, cells: int) -> list[Bucket]:
-        """The newest held-out reward of each column."""
-        held_out = self.chart.data.held_out
-        held_out.follow(self.chart.run)
-        found = []
-        for column, row in self.chart.newest(held_out.rows, cells):
-            score = held_out.scores[row]
-            low = score.value if score.low is None else score.low
-            high = score.value if score.high is None else score.high
-            found.append(Bucket(column, low, high, score.value, score.joins, row))
-        return found
-
-    def _band(self, raw: Sequence[Bucket]) -> list[Bucket]:
-        run, view, spreads = self.chart.run, self.chart.view, self.chart.data.spreads
-        values = run.series.column(self.key)
-        band = []
-        for bucket in raw if view.envelope else ():
-            half = spreads.half(run, bucket.last, view.weight)
-            middle = bucket.smooth if view.weight else values[bucket.last]
-            if isfinite(half) and isfinite(middle):
-                band.append(bucket._replace(low=middle - half, high=middle + half))
-        return band
-
-    def _scale(self, found: Columns, rows: int) -> Scale:
-        """The y axis; `rows` from the lowest row of the plot to its highest."""
-        sure = [bucket for bucket in found.band if bucket.last >= NEAR]
-        shown = [*found.raw, *found.others, *found.held, *sure]
-        scales = [
-            y_scale(shown, self.chart.view, max(1.0, rows / every), self.limit, self.key)
-            for every in TICK_ROWS
-        ]
-        return min(scales, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
-
-    def _averages(self, found: Columns, scale: Scale) -> list[Signal]:
-        """The moving averages, the run's own on top.
-
-        Without smoothing, one point of the curve: plotext draws no axes without any.
-        """
-        own = self.tone(alarm_tone(self.alarm) or "accent")
-        held = _average([bucket for bucket in found.held if bucket.joined], scale)
-        signals = [Signal(*held, self.tone("second"))]
-        if self.chart.view.weight:
-            signals.insert(0, Signal(*_average(found.others, scale), self.tone("plain")))
-            signals.append(Signal(*_average(found.raw, scale), own))
-        else:
-            first = found.raw[:1]
-            xs, ys = [2.0 * b.column for b in first], [scale.share(b.low) for b in first]
-            signals.append(Signal(xs, ys, own))
-        return [signal for signal in signals if signal.xs]
-
-    def _ranges(
-        self, found: Columns, scale: Scale, cells: int, rows: int
-    ) -> list[list[tuple[str, Style | None]]]:
-        """What lies behind the averages, row by row: texts with a style, None for blanks.
-
-        The intervals of both rewards, or the range of another metric's raw values; without
-        smoothing, the raw values. A noisy curve is a solid block of dots, which plotext fills
-        slowly.
-        """
-        raw, others, held, band = map(_spaced, found)
-        smoothed, measures = self.chart.view.weight > 0, (scale, 2 * cells, 4 * rows - 1)
-        behind = raw if smoothed and self.chart.view.ranged else []
-        drawing = chart.Drawing(
-            chart.extents([] if smoothed else raw, *measures),
-            chart.extents([] if smoothed else others, *measures),
-            chart.bars(held, *measures),
-            chart.dashed(self.limit, *measures),
-            chart.bars(band, *measures) if band else chart.extents(behind, *measures),
-        )
-        kinds = chart.TONES | {"line": alarm_tone(self.alarm) or "accent"}
-        tones = {kind: self.tone(name) for kind, name in kinds.items() if kind != "blank"}
-        return [
-            [(run.text, tones.get(run.kind)) for run in row] for row in chart.rows(drawing, rows)
-        ]
-
-    def _x_ticks(self, cells: int) -> list[Tick]:
-        low, high = self.chart.reach
-        dots = (2 * cells - 1) / (high - low)
-        axis, count = self.chart.axis, max(1, cells // TICK_CELLS)
-        if axis is Axis.STEP:
-            found = step_marks(self.chart.run.series.step_at, low, high, count)
-        else:
-            found = marks(axis, low, high, count)
-        return [((value - low) * dots, label) for value, label in found]
-
-
-def _points(held: Sequence[Bucket], scale: Scale, cells: int, rows: int) -> list[tuple[int, int]]:
-    if len(held) * APART > cells:
-        return []
-    heights = (round(scale.share(bucket.smooth) * (4 * rows - 1)) for bucket in held)
-    return [(b.column, rows - 1 - h // 4) for b, h in zip(held, heights, strict=True)]
-
-
-def _spaced(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """The same in dot columns, two per cell."""
-    return [bucket._replace(column=2 * bucket.column) for bucket in buckets]
-
-
-def _under(strip: Strip, left: int, behind: Sequence[tuple[str, Style | None]]) -> Strip:
-    """The line with others behind it, visible where it is blank."""
-    if all(style is None for _, style in behind):
-        return strip
-    front = [(char, segment.style) for segment in strip for char in segment.text]
-    place = left
-    for text, style in behind:
-        if style is not None:
-            for at, char in enumerate(text, start=place):
-                if front[at][0] == " ":
-                    front[at] = char, style
-        place += len(text)
-    return Strip(
-        Segment("".join(char for char, _ in alike), style)
-        for style, alike in groupby(front, key=itemgetter(1))
-    )
-
-
-def _average(buckets: Sequence[Bucket], scale: Scale) -> tuple[list[float], list[float]]:
-    xs: list[float] = []
-    ys: list[float] = []
-    for bucket in buckets:
-        if not bucket.joined:
-            xs.append(2 * bucket.column)
-            ys.append(nan)
-        xs.append(2 * bucket.column)
-        ys.append(scale.share(bucket.smooth))
-    return xs, ys
 
 
 # The line above the focus chart: the values at the crosshair, or of the newest step.
@@ -523,7 +217,8 @@ class FocusChart(RunChart, can_focus=False):
     _was_drawn = False
     """Whether the button was released after a span, so that it was no click."""
     _stamp: object = None
-    _figure = EMPTY
+    _figure = PlotFigure(Plot(Scale(0.0, 1.0), 0), (), 0)
+    """Without flags and crosshair."""
 
     @dataclass
     class Opened(Message):
@@ -558,10 +253,6 @@ class FocusChart(RunChart, can_focus=False):
         """The alarm that is drawn."""
         return self.run.alarms.of_metric(self.key, self.opened)
 
-    def notify_style_update(self) -> None:
-        self._stamp = None
-        super().notify_style_update()
-
     @property
     def count(self) -> int:
         return self.body_rows
@@ -576,49 +267,44 @@ class FocusChart(RunChart, can_focus=False):
         if self.key not in self.run.series.keys:
             text = fit_text(f" {one_line(awaiting(self.run), 500)}", width)
             return line((text, self.tone("dim")))
-        off = self._cached(width).off if self.drawable else 0
+        off = self._off(width) if self.drawable and self.chart_view.clip else 0
         shown = self.chart.of(self.key)
         return focus_heading(shown, self.key, self.pointed, off, self.alarm).strip(self.tone, width)
+
+    def _off(self, width: int) -> int:
+        """Columns with a value that is off the scale."""
+        drawn = self._cached(width)
+        return beyond(self.chart.of(self.key).buckets(self.key, drawn.cells), drawn.plot.scale)
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         if not self.drawable:
             return []
-        figure = self._cached(width)
-        lines = self._banded(self._signed(figure))
-        below = [self._legend(width)] if self._figure_rows < len(rows) else []
-        column = self.chart.column(self.pointed, 2 * figure.cells)
-        if column is None:
-            return [*lines, *below]
-        cell = figure.left + column // 2
-        *plotted, axis, labels = lines
-        plotted = [crossed(strip, cell, self.tone("dim")) for strip in plotted]
-        return [*plotted, put(axis, cell, "▲", self.tone("strong")), labels, *below]
+        drawn = self._cached(width)
+        column = self.chart.column(self.pointed, 2 * drawn.cells)
+        flags = self.chart.flags(self.signs, drawn.cells)
+        drawn = replace(drawn, plot=replace(drawn.plot, flags=flags)).flagged()
+        lines = self._banded(drawn.pointed(None if column is None else column // 2))
+        return [*lines, self._legend(width, flags)] if self._figure_rows < len(rows) else lines
 
-    def _signed(self, figure: Figure) -> Sequence[Strip]:
-        """The figure with held-out rewards marked, and the signs on its x axis."""
-        *plotted, axis, labels = figure.lines
-        for cell, row in figure.points:
-            plotted[row] = put(plotted[row], figure.left + cell, HELD_MARK, self.tone("second"))
-        for cell, sign in self.chart.cells(self.signs, figure.cells).items():
-            axis = put(axis, figure.left + cell, sign, self._sign_tone(sign))
-        return [*plotted, axis, labels]
-
-    def _sign_tone(self, sign: Sign) -> Style:
-        return self.tone(chart.TONES[sign.name.lower()])
+    def _styles(self) -> dict[str, Style]:
+        tones = TONES | {LINE: alarm_tone(self.alarm) or "accent"}
+        return {name: self.tone(tone) for name, tone in tones.items()}
 
     @property
     def _figure_rows(self) -> int:
         """Rows of the figure: all, or all but the legend's."""
         rows = self.body_rows
-        has_legend = self.key == REWARD or any(self.chart.cells(self.signs, 2 * self.width))
+        has_legend = self.key == REWARD or any(self.chart.flags(self.signs, self.width))
         return rows - 1 if has_legend and rows >= LEGEND_FROM else rows
 
-    def _legend(self, width: int) -> Strip:
+    def _legend(self, width: int, flags: Sequence[Flag]) -> Strip:
         """The curves, what their intervals are over, and the signs; the shortest form that says
         all of it, if the longer ones do not fit."""
         signs: list[tuple[str, Style]] = []
-        for sign in dict.fromkeys(self.chart.cells(self.signs, self._figure.cells).values()):
-            signs += [(f"   {sign}", self._sign_tone(sign)), (f" {sign.meaning}", self.tone("dim"))]
+        named = {flag.name: flag for flag in flags}
+        for name, flag in named.items():
+            signs += [(f"   {flag.glyph}", self.tone(TONES[name]))]
+            signs += [(f" {flag.text}", self.tone("dim"))]
         if self.key != REWARD or not self.run.series.length:
             return line(*signs).crop(0, width)
         forms = (line(*self._rewards_legend(words), *signs) for words in LEGEND_WORDS)
@@ -648,30 +334,30 @@ class FocusChart(RunChart, can_focus=False):
             parts += [(value, self.tone("plain")), (text, dim)]
         return parts
 
-    def _banded(self, lines: Sequence[Strip]) -> Sequence[Strip]:
-        """The figure with the dragged span highlighted between two lines."""
+    def _banded(self, drawn: PlotFigure) -> list[Strip]:
+        """The figure's lines, with the dragged span highlighted between two lines."""
+        styles = self._styles()
         if self.band is None:
-            return lines
+            return [styled(row, styles) for row in drawn.rows]
         first, last = self.band
         ground = Style(bgcolor=self.tone("cursor-blurred").bgcolor)
-
-        def banded(strip: Strip) -> Strip:
-            dim = self.tone("dim")
-            edged = crossed(crossed(strip, first, dim), last, dim)
+        lines = []
+        for row in drawn.rows[:-AXIS_ROWS]:
+            edged = styled(crossed(crossed(row, first), last), styles)
             inside = edged.crop(first, last + 1).apply_style(ground)
-            return Strip.join([edged.crop(0, first), inside, edged.crop(last + 1)])
+            lines.append(Strip.join([edged.crop(0, first), inside, edged.crop(last + 1)]))
+        return [*lines, *(styled(row, styles) for row in drawn.rows[-AXIS_ROWS:])]
 
-        return [*map(banded, lines[:-AXIS_ROWS]), *lines[-AXIS_ROWS:]]
-
-    def _cached(self, width: int) -> Figure:
+    def _cached(self, width: int) -> PlotFigure:
         shown, alarm, height = self.chart, self.alarm, self._figure_rows
-        of_alarm = None if alarm is None else (alarm.level, alarm.active, alarm.limit)
+        limit = None if alarm is None else alarm.limit
         edition = self.run.tree.edition if self.key == REWARD else 0
-        measures = shown.reach, self.key, width, height
-        stamp = self.run.series, self.chart_view, *measures, of_alarm, edition
-        if stamp != self._stamp:
-            curves = Curves(self.tone, shown.of(self.key), self.key, alarm)
-            self._figure, self._stamp = curves.figure(width, height), stamp
+        stamp = self.run.series, self.chart_view, shown.reach, self.key, width, height, limit
+        if (stamp, edition) != self._stamp:
+            self._stamp = stamp, edition
+            self._figure = figure(
+                lambda cells, rows: large_plot(shown, self.key, cells, rows, limit), width, height
+            )
         return self._figure
 
     # The mouse.

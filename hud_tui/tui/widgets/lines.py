@@ -154,16 +154,6 @@ def line(*parts: tuple[str, Style]) -> Strip:
     return Strip([Segment(text, style) for text, style in parts if text])
 
 
-def put(strip: Strip, cell: int, text: str, style: Style) -> Strip:
-    """The line with one cell replaced."""
-    return Strip.join([strip.crop(0, cell), line((text, style)), strip.crop(cell + 1)])
-
-
-def crossed(strip: Strip, cell: int, style: Style) -> Strip:
-    """The line with the crosshair in one cell, unless something is there."""
-    return put(strip, cell, "┊", style) if strip.crop(cell, cell + 1).text == " " else strip
-
-
 def joined(cells: Sequence[Segment]) -> list[Segment]:
     """The same cells, with neighbours of equal style joined to one segment."""
     runs = ([*run] for _, run in groupby(cells, key=lambda cell: id(cell.style)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import isfinite, nan
 from string import ascii_letters
@@ -18,10 +18,9 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widgets import Static
 
-from hud_tui.rl.axes import Axis, Scale, duration_text, fit, marks
+from hud_tui.rl.axes import Axis, Scale, duration_text, marks, roomiest
+from hud_tui.rl.chart import TICK_CELLS
 from hud_tui.rl.compare import (
-    RunLine,
-    RunOverlay,
     RunSeries,
     best_first,
     overlay_runs,
@@ -32,13 +31,14 @@ from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, metric, most_of, short, title
 from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
+from hud_tui.rl.plot import BLANK, CROSSHAIR, Layer, Plot, Shape, Span
 from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, value_text
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import one_line
-from hud_tui.tui.theme import BRAILLE
-from hud_tui.tui.widgets import chart
-from hud_tui.tui.widgets.lines import LinesView, crossed, cut_in_middle, fit_text, line, put
+from hud_tui.tui.widgets.chart import TONES
+from hud_tui.tui.widgets.figure import AXES, AXIS_ROWS, POINTER, PlotFigure, figure, styled
+from hud_tui.tui.widgets.lines import LinesView, cut_in_middle, fit_text, line
 
 HUES = ("#56b4e9", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#f0e442", "#3d8fd1")
 """Colours of curves, distinguishable with colour blindness; each curve also has a letter.
@@ -50,13 +50,10 @@ LETTERS = ascii_letters
 POINT = "●"
 MOST_INTERVALS = 6
 """Runs whose intervals are drawn together; with more, only the chosen one's."""
-MARGIN, AXIS_ROWS = 2, 2
-"""Cells to the right of the curves, for their letters; rows below them, for the axis."""
-LABEL = 5
-"""Least width of the labels at the left, cells."""
-ROWS_APART, CELLS_APART = (3, 2, 4), 16
-"""Rows between ticks of the y axis (the one that leaves the fewest rows empty is used), and cells
-between ticks of the x axis."""
+MARGIN = 2
+"""Cells to the right of the curves, for their letters."""
+LEAST_ROWS, LEAST_CELLS = 4, 17
+"""Least size of the chart."""
 
 
 @dataclass(frozen=True)
@@ -130,54 +127,6 @@ def letter(place: int) -> str:
     return LETTERS[place] if place < len(LETTERS) else "·"
 
 
-@dataclass
-class Canvas:
-    """Curves as braille, later ones on top: a character and an owner for every cell."""
-
-    cells: int
-    rows: int
-    _text: list[list[str]] = field(init=False)
-    _owner: list[list[int]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._text = [[" "] * self.cells for _ in range(self.rows)]
-        self._owner = [[-1] * self.cells for _ in range(self.rows)]
-
-    def add(self, owner: int, dots: Sequence[int]) -> None:
-        """Draw a curve; `dots` has an integer for each of 2 × `cells` columns, lowest dot first."""
-        for cell in range(self.cells):
-            left, right = dots[2 * cell], dots[2 * cell + 1]
-            both = left | right
-            if not both:
-                continue
-            low, high = ((both & -both).bit_length() - 1) // 4, (both.bit_length() - 1) // 4
-            for row in range(low, high + 1):
-                bits = chart.LEFT[left >> 4 * row & 15] | chart.RIGHT[right >> 4 * row & 15]
-                if bits:
-                    place = self.rows - 1 - row
-                    self._text[place][cell] = chr(BRAILLE + bits)
-                    self._owner[place][cell] = owner
-
-    def mark(self, owner: int, points: Iterable[tuple[int, int]]) -> None:
-        """Mark points, each a cell and a row from the top."""
-        for cell, row in points:
-            self._text[row][cell], self._owner[row][cell] = POINT, owner
-
-    def lines(self) -> list[list[tuple[str, int]]]:
-        """Each row as stretches of cells of one curve, including the blanks after them; −1 is no
-        owner."""
-        found = []
-        for text, owners in zip(self._text, self._owner, strict=True):
-            at, now, row = 0, owners[0], []
-            for place, owner in enumerate(owners):
-                if owner not in (now, -1):
-                    row.append(("".join(text[at:place]), now))
-                    at, now = place, owner
-            row.append(("".join(text[at:]), now))
-            found.append(row)
-        return found
-
-
 class RunCurves(LinesView, can_focus=False):
     """The chart: a curve per run, with its letter at the end if there are several, axes and
     crosshair."""
@@ -191,9 +140,10 @@ class RunCurves(LinesView, can_focus=False):
         """Ids of the runs in the order they were marked, which determines their letters and
         colours."""
         self._stamp: object = None
-        self._drawn: list[Strip] = []
-        self._frame = (0, 0, 0.0, 1.0)
-        """Cells left of the curves, cells of the curves, smallest and largest x."""
+        self._figure = PlotFigure(Plot(Scale(0.0, 1.0), 0), (), 0)
+        """Without crosshair."""
+        self._ends = 0.0, 1.0
+        """Smallest and largest x."""
 
     @property
     def count(self) -> int:
@@ -211,10 +161,6 @@ class RunCurves(LinesView, can_focus=False):
         hues = HUES if self.app.current_theme.dark else HUES_ON_LIGHT
         return Style(color=hues[place % len(hues)])
 
-    def notify_style_update(self) -> None:
-        self._stamp = None
-        super().notify_style_update()
-
     def heading(self, width: int) -> Strip:
         one = self.compared
         averaged = f"EMA({one.weight:g})" if one.weight else "raw"
@@ -231,87 +177,66 @@ class RunCurves(LinesView, can_focus=False):
         return line((left, self.tone("strong")), (meaning, dim), (right, dim)).crop(0, width)
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
-        if len(rows) < AXIS_ROWS + 2 or width < LABEL + MARGIN + 10:
+        if len(rows) < LEAST_ROWS or width < LEAST_CELLS:
             return []
         one = self.compared
         stamp = replace(one, at=None), self.order, self.chosen, width, len(rows)
         if stamp != self._stamp:
-            self._stamp, self._drawn = stamp, self._figure(width, len(rows))
-        left, cells, low, high = self._frame
-        if one.at is None or not low <= one.at <= high:
-            return self._drawn
-        cell = left + round((one.at - low) / (high - low) * (cells - 1))
-        *plot, axis, labels = self._drawn
-        dim, strong = self.tone("dim"), self.tone("strong")
-        plot = [crossed(strip, cell, dim) for strip in plot]
-        return [*plot, put(axis, cell, "▲", strong), labels]
+            self._stamp = stamp
+            self._figure = figure(self._plot, width - MARGIN, len(rows))
+        low, high = self._ends
+        column = None
+        if one.at is not None and low <= one.at <= high:
+            column = round((one.at - low) / (high - low) * (self._figure.cells - 1))
+        styles = {name: self.tone(TONES[name]) for name in (AXES, POINTER, BLANK, CROSSHAIR)}
+        styles |= {id_: self._ink(place) for place, id_ in enumerate(self.order)}
+        drawn = self._figure.pointed(column).rows
+        letters = self._letters(len(rows) - AXIS_ROWS)
+        named = {row: Span(f" {letter(self.place(id_))}", id_) for row, id_ in letters.items()}
+        blank = Span(" " * MARGIN, BLANK)
+        return [styled([*row, named.get(n, blank)], styles) for n, row in enumerate(drawn)]
 
-    def _figure(self, width: int, height: int) -> list[Strip]:
-        """The curves, their letters and the axes, as `height` lines."""
-        one, rows = self.compared, height - AXIS_ROWS
-        found, scale = self._scaled(width - LABEL - 1 - MARGIN, rows)
-        left = max(LABEL, *map(len, scale.labels), 0) + 1
-        cells = width - left - MARGIN
-        if left > LABEL + 1:
-            found, scale = self._scaled(cells, rows)
-        self._frame = left, cells, found.low, found.high
-        canvas, ends = Canvas(cells, rows), {}
-        places = {id_: place for place, id_ in enumerate(self.order)}
-        drawn = sorted(
-            found.lines, key=lambda each: (each.row.id == self.chosen, -places[each.row.id])
+    def _plot(self, cells: int, rows: int) -> Plot:
+        """The curves; the chosen run's lies on top."""
+        one, columns = self.compared, 2 * cells
+        found = overlay_runs(one.shown, one.key, one.axis, columns, one.weight)
+        low, high = self._ends = found.low, found.high
+        scale = roomiest(*found.extent, one.log, rows, most_of(one.key, found.extent[1]))
+        lines = sorted(
+            (each for each in found.lines if each.buckets),
+            key=lambda each: (each.row.id != self.chosen, self.place(each.row.id)),
         )
-        intervals = {self.chosen} if len(drawn) > MOST_INTERVALS else set(self.order)
-        for each in drawn:
-            if not each.buckets:
-                continue
-            place = places[each.row.id]
-            averaged = one.weight > 0 or each.points
-            dots = chart.draw(each.buckets, scale, 2 * cells, 4 * rows, averaged, False)
-            if each.points and each.row.id in intervals:
-                apart = _apart(each.buckets, place, 2 * cells)
-                canvas.add(place, chart.bars(apart, scale, 2 * cells, 4 * rows - 1))
-            canvas.add(place, dots.line)
+        intervals = {self.chosen} if len(found.lines) > MOST_INTERVALS else set(self.order)
+        layers: list[Layer] = []
+        for each in lines:
+            id_, averaged = each.row.id, one.weight > 0 or each.points
             if each.points:
-                canvas.mark(place, _marks(each, scale, rows))
-            ends[place] = scale.share(each.buckets[-1].smooth)
-        letters = _letters(ends, rows) if len(self.order) > 1 else {}
-        ticks = {round((1 - scale.share(t)) * (rows - 1)): tick for t, tick in _ticks(scale)}
-        dim, strips = self.tone("dim"), []
-        inks = [*(self._ink(place) for place in range(len(self.order))), dim]  # −1 is the last
-        for row, spans in enumerate(canvas.lines()):
-            label = f"{ticks.get(row, ''):>{left - 1}}{'┤' if row in ticks else '│'}"
-            parts = [(text, inks[who]) for text, who in spans]
-            end = letters.get(row)
-            mark = (" " * MARGIN, dim) if end is None else (f" {letter(end)}", inks[end])
-            strips.append(line((label, dim), *parts, mark))
-        return [*strips, *self._x_axis(left, cells, found.low, found.high)]
+                layers.append(Layer(id_, each.buckets, Shape.MARKS, POINT))
+            layers.append(Layer(id_, each.buckets, Shape.LINE if averaged else Shape.RANGE))
+            if each.points and id_ in intervals:
+                apart = _apart(each.buckets, self.place(id_), columns)
+                layers.append(Layer(id_, apart, Shape.BARS))
+        found_ticks = marks(one.axis, low, high, max(1, cells // TICK_CELLS))
+        x_ticks = [((value - low) / (high - low), label) for value, label in found_ticks]
+        return Plot(scale, columns, layers, x_ticks)
+
+    def _letters(self, rows: int) -> dict[int, str]:
+        """The id of the run whose letter is at a row: at its curve's end, else in the closest free
+        row. Empty for a single run."""
+        plot, found = self._figure.plot, dict[int, str]()
+        if len(self.order) < 2:
+            return found
+        ends = {layer.name: plot.scale.share(layer.buckets[-1].smooth) for layer in plot.layers}
+        for id_ in sorted(ends, key=self.place):
+            target = round((1 - ends[id_]) * (rows - 1))
+            free = (row for row in range(rows) if row not in found)
+            row = min(free, key=lambda row: abs(row - target), default=None)
+            if row is not None:
+                found[row] = id_
+        return found
 
     def _ink(self, place: int) -> Style:
-        chosen = place < len(self.order) and self.order[place] == self.chosen
-        return self.hue(place) + Style(bold=chosen)
-
-    def _scaled(self, cells: int, rows: int) -> tuple[RunOverlay, Scale]:
-        one = self.compared
-        found = overlay_runs(one.shown, one.key, one.axis, 2 * max(1, cells), one.weight)
-        most = most_of(one.key, found.extent[1])
-        lengths = (max(1.0, (rows - 1) / each) for each in ROWS_APART)
-        fits = (fit(*found.extent, one.log, length, most) for length in lengths)
-        return found, min(fits, key=lambda scale: (scale.high - scale.low, -len(scale.ticks)))
-
-    def _x_axis(self, left: int, cells: int, low: float, high: float) -> list[Strip]:
-        dim, line_, labels = self.tone("dim"), ["─"] * cells, [" "] * (left + cells + MARGIN)
-        for value, label in marks(self.compared.axis, low, high, max(1, cells // CELLS_APART)):
-            cell = round((value - low) / (high - low) * (cells - 1))
-            line_[cell] = "┬"
-            start = min(max(0, left + cell - len(label) // 2), len(labels) - len(label))
-            if all(char == " " for char in labels[max(0, start - 1) : start + len(label)]):
-                labels[start : start + len(label)] = label
-        foot = f"{'└':>{left}}{''.join(line_)}"
-        return [line((foot, dim)), line(("".join(labels), dim))]
-
-
-def _ticks(scale: Scale) -> list[tuple[float, str]]:
-    return list(zip(scale.ticks, scale.labels, strict=True))
+        return self.hue(place) + Style(bold=self.order[place] == self.chosen)
 
 
 def _apart(buckets: Sequence[Bucket], place: int, columns: int) -> list[Bucket]:
@@ -319,24 +244,6 @@ def _apart(buckets: Sequence[Bucket], place: int, columns: int) -> list[Bucket]:
     return [
         one._replace(column=min(columns - 1, max(0, one.column + place % 3 - 1))) for one in buckets
     ]
-
-
-def _marks(drawn: RunLine, scale: Scale, rows: int) -> list[tuple[int, int]]:
-    """The cell and the row of each point of a line."""
-    shares = ((bucket.column // 2, scale.share(bucket.smooth)) for bucket in drawn.buckets)
-    return [(cell, rows - 1 - round(share * (4 * rows - 1)) // 4) for cell, share in shares]
-
-
-def _letters(ends: Mapping[int, float], rows: int) -> dict[int, int]:
-    """The row of each curve's letter: at the curve's end, else the closest free one."""
-    found: dict[int, int] = {}
-    for place, share in sorted(ends.items()):
-        target = round((1 - share) * (rows - 1))
-        free = (row for row in range(rows) if row not in found)
-        row = min(free, key=lambda row: abs(row - target), default=None)
-        if row is not None:
-            found[row] = place
-    return found
 
 
 INTERVAL = 12
