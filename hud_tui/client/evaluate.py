@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -406,7 +407,8 @@ class Evaluations:
         if has_ended(stored.evaluation.status):
             yield stored.evaluation
             return
-        made, trouble = await self._made(stored), ""
+        of, trouble = stored.evaluation, ""
+        made = await known_rewards(self._client, of.id, of.samples)
         stored = _with(stored, made, status="running")
         await self._report(stored)
         spent, began = stored.evaluation.seconds or 0.0, monotonic()
@@ -441,16 +443,6 @@ class Evaluations:
         with suppress(HudUnreachable):  # the state is in the file already
             await self._client.keep_evaluation(one.id, KeepEvaluation.model_validate(known))
 
-    async def _made(self, stored: "_Stored") -> dict[str, list[float]]:
-        """Rewards by task of its rollouts that the service has; at most as many per task as
-        requested."""
-        rewards: dict[str, list[float]] = {}
-        with suppress(HudNotFound):
-            for trace in await self._client.job_traces(stored.evaluation.id):
-                if trace.status == "completed" and trace.reward is not None and trace.task_slug:
-                    rewards.setdefault(trace.task_slug, []).append(trace.reward)
-        return {slug: row[: stored.evaluation.samples] for slug, row in rewards.items()}
-
     def _sampled(
         self, stored: "_Stored", made: Mapping[str, Sequence[float]]
     ) -> AsyncGenerator[Progress, None]:
@@ -474,6 +466,25 @@ class Evaluations:
         of = evaluation.checkpoint or evaluation.checkpoint_id or "base"
         name = f"evaluation of {of} of {model} on {evaluation.name or f'{len(tasks)} tasks'}"
         return sample(self._client, groups, asked, evaluation.id, one_line(name, 200))
+
+
+async def known_rewards(
+    client: "HudClient",
+    evaluation_id: str,
+    samples: int,
+    stored: Mapping[str, Sequence[float]] = MappingProxyType({}),
+) -> dict[str, list[float]]:
+    """Rewards by task of an evaluation's rollouts: the stored ones, or those that the service has
+    of a task if they are more, as after a kill; at most `samples` per task."""
+    rewards: dict[str, list[float]] = {}
+    with suppress(HudNotFound):
+        for trace in await client.job_traces(evaluation_id):
+            if trace.status == "completed" and trace.reward is not None and trace.task_slug:
+                rewards.setdefault(trace.task_slug, []).append(trace.reward)
+    for slug, row in stored.items():
+        if len(row) >= len(rewards.get(slug, ())):
+            rewards[slug] = list(row)
+    return {slug: row[:samples] for slug, row in rewards.items()}
 
 
 def _drawn(before: Scores, after: Scores) -> Difference | None:

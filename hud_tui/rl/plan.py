@@ -83,6 +83,11 @@ class MissingRollouts(Generic[T]):
         """Their indices in the task's group."""
         return range(self.first, self.first + self.count)
 
+    @property
+    def singly(self) -> "list[MissingRollouts[T]]":
+        """Each rollout by itself."""
+        return [MissingRollouts(self.task, index, 1) for index in self.indices]
+
 
 def missing_of(
     tasks: Sequence[T], samples: int, made: Mapping[str, int]

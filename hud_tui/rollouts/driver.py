@@ -15,9 +15,11 @@ import logging
 import os
 import socket
 import sys
-from asyncio import FIRST_COMPLETED, create_task
+from asyncio import create_task
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -25,6 +27,7 @@ from typing import Any
 from uuid import UUID, uuid4, uuid5
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.evaluate import known_rewards
 from hud_tui.client.trainer import checked, forward_backward_body, head_of
 from hud_tui.errors import (
     HudConflict,
@@ -37,29 +40,25 @@ from hud_tui.errors import (
 )
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import Evaluate, Loop, Sample, Train
-from hud_tui.rl.plan import TaskSplit, tasks_of_iteration
+from hud_tui.rl.plan import MissingRollouts, TaskSplit, tasks_of_iteration
 from hud_tui.rl.tasks.checks import failures_text
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import End
-from hud_tui.rollouts.environment import (
-    Loaded,
-    check_tasks,
-    digest_of,
-    load,
-    rollout_of,
-    setting_of,
-)
-from hud_tui.rollouts.process import (
-    EnvironmentFailed,
-    OnRollout,
-    Setting,
-    WorkerGone,
-    WorkerProcess,
-)
+from hud_tui.rollouts.environment import Loaded, check_tasks, rollout_of
+from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
 from hud_tui.rollouts.run_files import Batch, RunFolder, run_folder
 from hud_tui.rollouts.service import RETRY_S, ServiceLink, connect_to
-from hud_tui.rollouts.watched import error_text, failure_text
+from hud_tui.rollouts.watched import failure_text
+from hud_tui.rollouts.worker_rollouts import (
+    Ended,
+    EvaluationRequests,
+    Graded,
+    MakeWorker,
+    WorkerHost,
+    WorkerMaker,
+)
+from hud_tui.sampling import sample_missing
 from hud_tui.settings import read_paths
 from hud_tui.wire import DriveReport, DriveRun, Group, JobEnter, JobError, KeepEvaluation
 from hud_tui.wire_training import ForwardBackward, OptimStep, Payload, Settled
@@ -70,28 +69,11 @@ BEAT_S = 2.0
 """Seconds between two reports; the service counts a driver as gone after 30 s."""
 HUD_POLL_S = 15.0
 """Seconds between two checks of a job that its driver gets no answers about."""
-DEATHS_IN_A_ROW = 5
-"""Consecutive ends of the worker, without a group in between, after which it counts as broken."""
 CONFLICTS = 3
 """Refusals of one step, e.g. because its gradients were dropped, after which the run ends."""
 RESAMPLED = 3
 """Attempts at a group if failed rollouts are resampled."""
 ADAM = ("learning_rate", "beta1", "beta2", "eps", "weight_decay")
-
-MakeWorker = Callable[[Setting, OnRollout], WorkerProcess]
-
-
-class Ended(Exception):
-    """The run ends before its last step."""
-
-    def __init__(self, status: str, error: JobError | None = None):
-        super().__init__(status)
-        self.end = End(status, error)
-
-
-class Away(Exception):
-    """The service went away while rollouts were made, so they failed through no fault of their
-    own."""
 
 
 class Moved(Exception):
@@ -114,16 +96,18 @@ class Driver:
         self._loop = Loop.of(self._order.parameters)
         self._stopping = asyncio.Event()
         self._service = ServiceLink(connect, self._stopping)
-        self._make_worker = make_worker
-        self._worker: WorkerProcess | None = None
-        self._loaded: Loaded | None = None
+        self._host = WorkerHost(
+            self._order,
+            self._service,
+            folder.environment_log,
+            self._stopping,
+            make_worker,
+            self._on_load,
+        )
         self._is_known = False
         """Whether the service knows driven runs."""
-        self._away = asyncio.Event()
-        """Set while the service does not answer reports."""
         self._in_doubt = True
         """Whether an earlier process may have sent calls of the batch."""
-        self._deaths = 0
         self._wasted = 0
         self._note: str | None = None
         self._began = 0.0
@@ -151,8 +135,7 @@ class Driver:
             if beating is not None:
                 beating.cancel()
                 await asyncio.gather(beating, return_exceptions=True)
-            if self._worker is not None:
-                await self._worker.close()
+            await self._host.close()
         await self._end(end)
         return end.status
 
@@ -199,7 +182,7 @@ class Driver:
                 self._stopping.set()
             except HudUnreachable as error:
                 log.warning("not reported: %s", one_line(error.message))
-                self._away.set()
+                self._host.away.set()
                 await self._service.forget()
             except HudError as error:
                 log.warning("not reported: %s", one_line(error.message))
@@ -257,7 +240,7 @@ class Driver:
     async def _train(self) -> End:
         """Do what the loop says until it ends; returns how. Raises Ended."""
         while True:
-            self._stop_if_asked()
+            self._host.stop_if_asked()
             self._began = monotonic()
             try:
                 match self._loop.next(self._state.facts):
@@ -285,10 +268,6 @@ class Driver:
         message = one_line(f"{end.error.message}; last: {failure_text(last)}")
         return End(end.status, JobError(code="environment", message=message))
 
-    def _stop_if_asked(self) -> None:
-        if self._stopping.is_set():
-            raise Ended("cancelled")
-
     def _drop_batch(self, note: str) -> None:
         log.info(note)
         self._note = note
@@ -302,7 +281,7 @@ class Driver:
 
     async def _sample(self) -> None:
         """Roll out a batch of tasks; store its groups, and the batch if it has a gradient."""
-        loaded = await self._load()
+        loaded = await self._host.load()
         head = head_of(await self._service.call(lambda c: c.checkpoints(self._order.model_id)))
         parent = head.id if head else None
         state, parameters = self._state, self._order.parameters
@@ -313,154 +292,49 @@ class Driver:
             state.iteration,
         )
         place = {"iteration": state.iteration, "attempt": state.attempt, "parent": parent}
-        complete = self._complete_groups(place)
-        missing = [task for task in chosen if task.slug not in complete]
-        await self._roll_out(missing, place)
-        self._finish_batch(parent, list(self._complete_groups(place).values()))
+        batch = _BatchLedger(self._folder, place, self._group_size)
+        maker = WorkerMaker(self._host, partial(self._group, place), self._report_return)
+        await sample_missing(chosen, self._group_size, maker, batch)
+        self._finish_batch(parent, list(batch.groups().values()))
 
-    def _complete_groups(self, place: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """The complete groups of this batch, by task."""
-        groups = self._folder.groups()
-        own = [one for one in groups if all(one.get(key) == place[key] for key in place)]
-        if groups and not own:
-            self._folder.clear_groups()
-        return {one["task"]: one for one in own}
-
-    async def _roll_out(self, tasks: Sequence[Task], place: Mapping[str, Any]) -> None:
-        """A group of each task, concurrently; the worker limits its rollouts. A worker that exits
-        is replaced.
-
-        Raises:
-            Ended: A stop was requested, or the policy for failed rollouts demands it.
-            EnvironmentFailed: The worker exits repeatedly.
-        """
-        left = list(tasks)
-        while left:
-            await self._load()
-            try:
-                await self._until_rolled_out(left, place)
-            except WorkerGone as error:
-                await self._replace_worker(error)
-            except Away:
-                await self._await_service()
-
-    async def _until_rolled_out(self, left: list[Task], place: Mapping[str, Any]) -> None:
-        """Remove finished tasks from `left`. Raises Ended, Away, WorkerGone."""
-        groups = {create_task(self._group(task, place)): task for task in left}
-        events = [create_task(each.wait()) for each in (self._stopping, self._away)]
-        try:
-            while groups:
-                await asyncio.wait({*groups, *events}, return_when=FIRST_COMPLETED)
-                self._stop_if_asked()
-                if self._away.is_set():
-                    raise Away
-                for one in [each for each in groups if each.done()]:
-                    task = groups.pop(one)
-                    await one
-                    left.remove(task)
-        finally:
-            for each in (*groups, *events):
-                each.cancel()
-            await asyncio.gather(*groups, *events, return_exceptions=True)
-
-    async def _await_service(self) -> None:
-        """Wait until the service is back, perhaps with another address, and report that the run
-        continues."""
-        if self._worker is not None:
-            await self._worker.kill()
-        self._worker = None
-        await self._service.call(lambda client: client.whoami())
-        self._away.clear()
+    async def _report_return(self) -> None:
+        """Tell a service that was away that the run continues."""
         if self._is_known:
             await self._service.call(lambda c: c.report(self._order.job_id, self._report()))
 
-    async def _replace_worker(self, error: WorkerGone) -> None:
-        self._deaths += 1
-        log.warning("%s (%d in a row)", error.message, self._deaths)
-        if self._deaths > DEATHS_IN_A_ROW:
-            message = f"the worker ended {self._deaths} times in a row: {error.message}"
-            raise EnvironmentFailed({"type": "ProcessEnded", "message": message}) from error
-        if self._worker is not None:
-            await self._worker.kill()
-        self._worker = None
-
-    async def _load(self) -> Loaded:
-        """The environment from its present files, in a running worker.
-
-        Raises:
-            EnvironmentFailed: An error in the user's code; or the worker exits repeatedly.
-        """
-        while True:
-            try:
-                return await self._try_to_load()
-            except WorkerGone as error:
-                await self._replace_worker(error)
-
-    async def _try_to_load(self) -> Loaded:
-        digest = await asyncio.to_thread(digest_of, self._order.source)
-        if self._worker is not None and self._loaded is not None and digest == self._state.digest:
-            return self._loaded
-        if self._worker is None:
-            client = self._service.client
-            setting = setting_of(self._order, client.settings, self._folder.environment_log)
-            self._worker = self._make_worker(setting, self._log_failure)
-            await self._worker.start()
-        if self._state.digest not in (None, digest):
-            self._note = f"{Path(self._order.source).name} was changed at step {self._state.step}"
+    def _on_load(self, loaded: Loaded, digest: str) -> None:
+        """Check what was loaded, and note an edit. Raises HudUsage: nothing to train on;
+        EnvironmentFailed: args do not fit any more, e.g. after an edit."""
+        state = self._state
+        if state.digest not in (None, digest):
+            self._note = f"{Path(self._order.source).name} was changed at step {state.step}"
             log.info(self._note)
-        loaded = await load(self._worker, self._service.client, self._order)
         if not TaskSplit.of(loaded.tasks).train:
             raise HudUsage("every task is held out: nothing to train on", "see columns.split")
-        self._refuse_wrong(loaded)
-        self._loaded, self._state.digest = loaded, digest
-        self._folder.save(self._state)
-        return loaded
-
-    def _refuse_wrong(self, loaded: Loaded) -> None:
-        """Raises EnvironmentFailed: args do not fit any more, e.g. after an edit."""
         if message := failures_text(check_tasks(loaded)):
             raise EnvironmentFailed({"type": "Tasks", "phase": "load", "message": message})
+        if state.digest != digest:
+            state.digest = digest
+            self._folder.save(state)
 
-    async def _group(self, task: Task, place: Mapping[str, Any]) -> None:
-        """Sample one group, repeatedly if the policy says so, and store it."""
-        request = rollout_of(self._order, self._order.job_id, task, self._group_size)
+    async def _group(
+        self, place: Mapping[str, Any], missing: MissingRollouts[Task]
+    ) -> dict[str, Any]:
+        """Sample one group, repeatedly if the policy says so. Raises Ended: it demands that."""
+        task = missing.task
+        request = rollout_of(self._order, self._order.job_id, task, missing.count)
         if self._is_known:  # each rollout says it itself: a report may come later than the rollout
             request["entered"] = {"step": self._state.step + 1, "attempt": place["attempt"]}
         for _ in range(RESAMPLED if self._order.failed == "resample" else 1):
-            runs = (await self._call_worker(request))["runs"]
-            if any(run["error"] is not None for run in runs):
-                await self._see_service()
-            self._deaths = 0
+            runs = await self._host.roll_out(request)
+            self._host.succeed()
             is_lost = self._count(runs, task)
             if not is_lost:
                 break
             self._wasted += len(runs)
         if is_lost:
             runs = [{**run, "samples": []} for run in runs]
-        self._folder.add_group({**place, "task": task.slug, "lost": is_lost, "runs": runs})
-
-    async def _call_worker(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if self._worker is None:
-            raise WorkerGone("the worker ended")
-        try:
-            return await self._worker.call("roll_out", **request)
-        except EnvironmentFailed:
-            await self._see_service()  # the SDK's message for a service that is gone
-            raise
-
-    async def _see_service(self) -> None:
-        """After a failure, check whether the service answers. Raises Away."""
-        try:
-            await self._service.client.whoami()
-        except HudUnreachable:
-            self._away.set()
-        if self._away.is_set():
-            raise Away
-
-    def _log_failure(self, event: Mapping[str, Any]) -> None:
-        run = event["run"]
-        if run["error"] is not None:
-            log.info("rollout %s failed: %s", run["trace_id"], one_line(error_text(run)))
+        return {**place, "task": task.slug, "lost": is_lost, "runs": runs}
 
     def _count(self, runs: Sequence[Mapping[str, Any]], task: Task) -> bool:
         """Count a group's rollouts; returns whether one failed. Raises Ended: too many failed."""
@@ -537,7 +411,8 @@ class Driver:
                 continue
             await asyncio.sleep(RETRY_S)
             await self._service.forget()
-            await self._await_service()
+            await self._host.await_service()
+            await self._report_return()
 
     async def _send(self) -> str:
         """Send the missing passes and the step; returns the id of the new checkpoint."""
@@ -623,48 +498,41 @@ class Driver:
 
     async def _evaluate(self) -> None:
         """Roll out the held-out tasks with the newest checkpoint."""
-        heldout = TaskSplit.of((await self._load()).tasks).heldout
+        heldout = TaskSplit.of((await self._host.load()).tasks).heldout
         if heldout:
             await self._evaluate_on(heldout)
         self._state.take(self._state.facts.scored())
         self._folder.save(self._state)
 
     async def _evaluate_on(self, tasks: Sequence[Task]) -> None:
+        """Failed rollouts are left out, since the run goes on."""
         samples = int(self._order.parameters.get("eval_samples") or 1)
         self._note = f"evaluating step {self._state.step} on {len(tasks)} held-out tasks"
-        evaluation_id, found = self._evaluation_id, list[Group]()
+        evaluation_id, checkpoint = self._evaluation_id, self._state.checkpoint_id
         body = KeepEvaluation(
             model_id=self._order.model_id,
-            checkpoint_id=self._state.checkpoint_id,
+            checkpoint_id=checkpoint,
             run_id=self._order.job_id,
             samples=samples,
             num_tasks=len(tasks),
             parameters=self._order.parameters,
         )
+        scores = _Scores(self._service, evaluation_id, samples)
+        requests = EvaluationRequests(self._host, evaluation_id, checkpoint)
+
+        async def keep(status: str) -> None:
+            if self._is_known:
+                told = body.model_copy(update={"status": status, "groups": scores.groups})
+                await self._service.call(lambda c: c.keep_evaluation(evaluation_id, told))
+
         await self._begin_evaluation(evaluation_id, body)
-        left = list(tasks)
-        while left:
-            if self._stopping.is_set() and self._is_known:
-                body = body.model_copy(update={"status": "cancelled", "groups": found})
-                await self._service.client.keep_evaluation(evaluation_id, body)
-            self._stop_if_asked()
-            await self._load()
-            request = rollout_of(self._order, evaluation_id, left[0], samples)
-            request["checkpoint"] = self._state.checkpoint_id
-            try:
-                runs = (await self._call_worker(request))["runs"]
-            except WorkerGone as error:
-                await self._replace_worker(error)
-                continue
-            self._deaths = 0
-            rewards = [run["reward"] for run in runs if run["error"] is None]
-            found += [Group(task_slug=left[0].slug, rewards=rewards)] if rewards else []
-            left.pop(0)
+        try:
+            await sample_missing(tasks, samples, requests.maker(self._report_return), scores)
+        except Ended:
+            await keep("cancelled")
+            raise
         self._note = None
-        if self._is_known:
-            status = "succeeded" if found else "failed"
-            body = body.model_copy(update={"status": status, "groups": found})
-            await self._service.call(lambda c: c.keep_evaluation(evaluation_id, body))
+        await keep("succeeded" if scores.groups else "failed")
 
     @property
     def _evaluation_id(self) -> str:
@@ -678,6 +546,54 @@ class Driver:
             return
         name = f"evaluation of step {self._state.step} of {self._order.name}"
         await self._enter(evaluation_id, name[:200], body.samples)
+
+
+@dataclass(frozen=True)
+class _BatchLedger:
+    """The groups of the batch in progress; lost ones count as made."""
+
+    folder: RunFolder
+    place: Mapping[str, Any]
+    """What the batch's groups have in common: iteration, attempt, parent."""
+    size: int
+    """Rollouts per group."""
+
+    def groups(self) -> dict[str, dict[str, Any]]:
+        """The complete groups, by task; those of another batch are deleted."""
+        groups, place = self.folder.groups(), self.place
+        own = [one for one in groups if all(one.get(key) == place[key] for key in place)]
+        if groups and not own:
+            self.folder.clear_groups()
+        return {one["task"]: one for one in own}
+
+    async def made(self) -> Mapping[str, int]:
+        return dict.fromkeys(self.groups(), self.size)
+
+    async def keep(self, part: Mapping[str, Any]) -> None:
+        self.folder.add_group(part)
+
+
+@dataclass
+class _Scores:
+    """The rewards of a run's evaluation, which the service has."""
+
+    service: ServiceLink
+    evaluation_id: str
+    samples: int
+    rewards: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> list[Group]:
+        return [Group(task_slug=slug, rewards=row) for slug, row in self.rewards.items()]
+
+    async def made(self) -> Mapping[str, int]:
+        id_, samples, known = self.evaluation_id, self.samples, self.rewards
+        self.rewards = await self.service.call(lambda c: known_rewards(c, id_, samples, known))
+        return {slug: len(row) for slug, row in self.rewards.items()}
+
+    async def keep(self, part: Graded) -> None:
+        slug, reward = part
+        self.rewards.setdefault(slug, []).append(reward)
 
 
 # The bodies of a step's gradient passes.

@@ -100,7 +100,7 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
 
 
 def roll_out(request: dict[str, Any]) -> dict[str, Any]:
-    group_id, runs = uuid4().hex, []
+    group_id, runs = request.get("group_id") or uuid4().hex, []
     for _ in range(request["group"]):
         runs.append(rollout(request, group_id))
         shown = {key: value for key, value in runs[-1].items() if key != "samples"}

@@ -4,11 +4,12 @@ import asyncio
 import os
 import random
 import signal
+from collections import Counter
 from contextlib import aclosing, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
 import pytest
 
@@ -16,6 +17,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudNotFound, HudUnclear, HudUnreachable
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rollouts import driver as driver_module
+from hud_tui.rollouts import worker_rollouts
 from hud_tui.rollouts.control import status_from_files
 from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import RunFolder
@@ -60,6 +62,33 @@ async def test_the_last_checkpoint_is_evaluated_on_the_held_out_tasks(driven: Dr
         [evaluation] = node.evaluations
         assert (evaluation.num_tasks, evaluation.num_traces) == (2, 4)
         assert evaluation.job_id == folder.order().job_id
+
+
+async def test_a_run_that_ends_in_its_evaluation_makes_only_the_rest_of_it(driven: Driven) -> None:
+    client, held = driven.client, {"columns": {"split": "heldout"}}
+    rows = [{**row, **held} for row in SUMS[:4]]
+    rows.append({"args": {"a": 8, "b": 8, "fault": "wait"}, **held})
+    folder = driven.begin([*rows, *SUMS[4:]], parameters={"steps": 1, "eval_samples": 2})
+    running = asyncio.create_task(driven.drive(folder))
+
+    async def graded() -> list[str | None]:
+        with suppress(HudNotFound):
+            found = await client.job_traces(str(uuid5(UUID(folder.order().job_id), "evaluation 1")))
+            return [trace.task_slug for trace in found if trace.reward is not None]
+        return []
+
+    async def is_halfway() -> bool:
+        return len(await graded()) == 8
+
+    await until(is_halfway)
+    await client.cancel_job(folder.order().job_id)
+    assert await running == "cancelled"
+    (driven.directory / "env" / "go").touch()
+    assert await driven.drive(folder) == "succeeded"
+    [node] = await client.checkpoints(driven.model.id)
+    [evaluation] = node.evaluations or ()
+    assert (evaluation.num_tasks, evaluation.num_traces) == (5, 10)
+    assert set(Counter(await graded()).values()) == {2}, "none is made twice"
 
 
 async def test_the_group_of_a_failed_rollout_is_dropped_and_the_failure_kept(
@@ -220,7 +249,7 @@ KILLS = 50
 async def test_the_worker_is_killed_fifty_times(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_module, "DEATHS_IN_A_ROW", KILLS)
+    monkeypatch.setattr(worker_rollouts, "DEATHS_IN_A_ROW", KILLS)
     workers: list[WorkerProcess] = []
     chance = random.Random(5)
     running = asyncio.create_task(driven.drive(driven.begin(parameters={"steps": 9}), workers))
