@@ -1,7 +1,7 @@
 """The command line: the commands and their flags, functions and views."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -488,7 +488,7 @@ class Command:
 
 
 COMMANDS = {
-    "status": Command(_status, "models:status", "live"),
+    "status": Command(_status, "status:status", "live"),
     "models": Command(_models, "models:models", "models"),
     "fork": Command(_fork, "models:fork", "models"),
     "checkpoints": Command(_checkpoints, "models:checkpoints", "checkpoints"),
@@ -531,8 +531,9 @@ exit codes with --headless:
   130 interrupted   141 stdout was closed"""
 
 
-def build_parser() -> Parser:
-    """The whole command line."""
+def build_parser(argv: Sequence[str] = ()) -> Parser:
+    """The command line; of the commands only the one that `argv` begins with, if it does, since
+    most of the time goes into the others."""
     parser = Parser(
         "hud-tui",
         description="A terminal cockpit for reinforcement-learning post-training on HUD. Without "
@@ -554,6 +555,7 @@ def build_parser() -> Parser:
     parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
     parser.set_defaults(again=True, changes=lambda args: False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        command.add(partial(new_command, commands, name))
+    first = next((word for word in argv if word not in ("--headless", "--local")), "")
+    for name in [first] if first in COMMANDS else COMMANDS:
+        COMMANDS[name].add(partial(new_command, commands, name))
     return parser

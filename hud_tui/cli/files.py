@@ -14,10 +14,10 @@ from time import time
 from typing import Any, TypeVar
 
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text, document, matching
+from hud_tui.cli.alarms import alarm_report, silent_s, thresholds
 from hud_tui.cli.connect import client_of, guard_of, paths_of
-from hud_tui.cli.models import named, newest, silent_s
+from hud_tui.cli.models import named, newest
 from hud_tui.cli.output import (
-    alarm_report,
     aligned,
     confirm,
     emit,
@@ -25,7 +25,6 @@ from hud_tui.cli.output import (
     print_notice,
     require_consent,
     show,
-    thresholds,
 )
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations

@@ -56,7 +56,7 @@ def _main(argv: Sequence[str]) -> int:
     args = argparse.Namespace(state_dir=None, data_dir=None)
     try:
         _check_text(argv)
-        args = build_parser().parse_args(argv)
+        args = build_parser(argv).parse_args(argv)
         if args.version:
             return _version(headless)
         if args.insecure:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 from contextlib import aclosing
-from datetime import UTC, datetime
-from time import time
 from typing import Any
 
 from hud_tui.cli.connect import client_of, command_of, paths_of
 from hud_tui.cli.output import (
-    alarm_report,
     changes,
     confirm,
     emit,
     plain,
     print_notice,
-    report_documents,
     require_consent,
     show,
-    thresholds,
 )
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
@@ -33,12 +28,11 @@ from hud_tui.rl.names import (
     find_model,
     is_shared,
 )
-from hud_tui.rl.run import Service, Status, current_model, job_document, last_metrics
-from hud_tui.rl.text import counted, one_line, seconds
+from hud_tui.rl.run import current_model
+from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import (
     BASE,
     Checkpoint,
-    JobStatus,
     Model,
 )
 
@@ -292,52 +286,6 @@ async def _named(
         return args.model, protection.models[args.model]
     model = await client.model(args.model)
     return model.id, model.model_name
-
-
-# ``status``: the service, a model, its head, its job and its last metrics.
-
-
-async def status(client: HudClient, args: argparse.Namespace) -> int:
-    """The status of a model, of a job's model, or of the newest run's; and its alarms."""
-    asked = newest(client) if args.ref is None else named(client, args.ref)
-    limits, model = await asyncio.gather(asyncio.to_thread(thresholds), asked)
-    tree: list[Checkpoint] = []
-    job: JobStatus | None = None
-    if model is not None:
-        job_id = await _job_id(client, model, args.ref)
-        tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(job_id))
-    settings, grown = client.settings, Tree.of(tree)
-    now = Status(
-        service=Service(settings.label, settings.api_url),
-        model=model,
-        head=grown.served,
-        checkpoints=len(tree),
-        job=job,
-        metrics=last_metrics(tree),
-        as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
-    )
-    head = checkpoint_document(grown, grown.head)
-    details: dict[str, Any] = {"head": head, "job": job and job_document(job)}
-    if args.verbose:
-        details["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
-    alarms = report_documents(alarm_report(grown, job, silent_s(tree, job), limits))
-    emit("status", {**plain(now), **details, **alarms})
-    return 0
-
-
-async def _job_id(client: HudClient, model: Model, ref: str | None) -> str:
-    """Reference of the job in requests: the given job id, else the model's id."""
-    try:
-        return model.id if ref is None else find_model(ref, [model]).id
-    except HudUsage:
-        return await find_job(client, ref or "")
-
-
-def silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:
-    """Seconds since the newest step, or since the job began; None if neither is known."""
-    stamps = [seconds(tree[-1].created_at) if tree else None, job and job.created_at]
-    known = [stamp for stamp in stamps if stamp]
-    return time() - max(known) if known else None
 
 
 async def newest(client: HudClient) -> Model | None:

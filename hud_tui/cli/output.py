@@ -7,7 +7,6 @@ import argparse
 import asyncio
 import json
 import math
-import os
 import re
 import shlex
 import sys
@@ -22,15 +21,8 @@ from hud_tui.cli.commands import COMMANDS
 from hud_tui.cli.parser import flag
 from hud_tui.cli.streams import StdoutFailed
 from hud_tui.client.client import HudClient
-from hud_tui.config import config_dir, read_config
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
-from hud_tui.rl.alarms.alarm import Alarm, Report
-from hud_tui.rl.alarms.monitor import AlarmMonitor
-from hud_tui.rl.alarms.thresholds import Thresholds
-from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.text import one_line
-from hud_tui.rl.work import is_active
-from hud_tui.wire import JobStatus
 
 SCHEMA = "hud-tui/1"
 
@@ -174,44 +166,6 @@ def plain(value: object) -> Any:
 
 def _print(document: dict[str, Any]) -> None:
     print(json.dumps(document, allow_nan=False), flush=True)
-
-
-# Alarms in documents, with the thresholds of the config file.
-
-
-def thresholds() -> Thresholds:
-    """Thresholds of the config file.
-
-    Raises:
-        HudUsage: The file is invalid.
-    """
-    return read_config(config_dir(os.environ)).alarms or Thresholds()
-
-
-def alarm_document(alarm: Alarm) -> dict[str, Any]:
-    """One alarm as a document."""
-    document: dict[str, Any] = plain(alarm)
-    return {"id": alarm.id, **document}
-
-
-def report_documents(report: Report) -> dict[str, Any]:
-    """All alarms, and the detectors without their metric."""
-    missing = [{"name": one.name, "needs": one.needs} for one in report.skipped]
-    return {"alarms": [alarm_document(alarm) for alarm in report.alarms], "not_evaluated": missing}
-
-
-def alarm_report(
-    tree: Tree, job: JobStatus | None, silent_s: float | None, limits: Thresholds
-) -> Report:
-    """Evaluate the detectors on the lineage of a tree's head.
-
-    Args:
-        silent_s: Seconds since the run's last event.
-    """
-    monitor = AlarmMonitor(limits)
-    monitor.follow(tree, job)
-    running = job is not None and is_active(job.status)
-    return monitor.report(silent_s if running else None)
 
 
 # Consent to a write: ``-y``, or confirmed at a terminal.

@@ -12,9 +12,10 @@ from shlex import quote
 from typing import Any
 
 from hud_tui.audit_log import Change
+from hud_tui.cli.alarms import thresholds
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
 from hud_tui.cli.flags import parameters
-from hud_tui.cli.output import confirm, emit, print_notice, require_consent, thresholds
+from hud_tui.cli.output import confirm, emit, print_notice, require_consent
 from hud_tui.cli.runs import checked_parameters, choose_model, print_finding
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, result_at, result_text
 from hud_tui.client.client import HudClient

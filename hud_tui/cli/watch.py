@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from hud_tui.cli.alarms import alarm_document, report_documents, thresholds
 from hud_tui.cli.models import checkpoint_document, named
-from hud_tui.cli.output import alarm_document, emit, print_notice, report_documents, thresholds
+from hud_tui.cli.output import emit, print_notice
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
 from hud_tui.client.submit import Submission

@@ -190,3 +190,19 @@ def test_several_values_go_to_the_form_and_a_dry_run_needs_none() -> None:
     for last in ("--dry-run", "-y"):
         assert needs_no_app(PARSER.parse_args(["run", "t", last]))
     assert not needs_no_app(PARSER.parse_args(["status"]))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("before", [[], ["--local", "--headless"], ["--data-dir", "/d"]])
+def test_a_command_s_own_parser_says_what_the_whole_one_says(
+    command: str, before: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its help, and an error in it."""
+    for wrong in ("--help", "--no-such-flag"):
+        said = []
+        argv = [*before, command, wrong]
+        for parser in (PARSER, build_parser(argv)):
+            with pytest.raises((SystemExit, HudUsage)) as end:
+                parser.parse_args(argv)
+            said.append((str(end.value), capsys.readouterr()))
+        assert said[0] == said[1]

@@ -1,0 +1,52 @@
+"""``status``: the service, a model, its head, its job, its last metrics and its alarms."""
+
+import argparse
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+from hud_tui.cli.alarms import alarm_report, report_documents, silent_s, thresholds
+from hud_tui.cli.models import checkpoint_document, named, newest
+from hud_tui.cli.output import emit, plain
+from hud_tui.client.client import HudClient, find_job
+from hud_tui.errors import HudUsage
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.names import find_model
+from hud_tui.rl.run import Service, Status, job_document, last_metrics
+from hud_tui.wire import Checkpoint, JobStatus, Model
+
+
+async def status(client: HudClient, args: argparse.Namespace) -> int:
+    """The status of a model, of a job's model, or of the newest run's; and its alarms."""
+    asked = newest(client) if args.ref is None else named(client, args.ref)
+    limits, model = await asyncio.gather(asyncio.to_thread(thresholds), asked)
+    tree: list[Checkpoint] = []
+    job: JobStatus | None = None
+    if model is not None:
+        job_id = await _job_id(client, model, args.ref)
+        tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(job_id))
+    settings, grown = client.settings, Tree.of(tree)
+    now = Status(
+        service=Service(settings.label, settings.api_url),
+        model=model,
+        head=grown.served,
+        checkpoints=len(tree),
+        job=job,
+        metrics=last_metrics(tree),
+        as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    head = checkpoint_document(grown, grown.head)
+    details: dict[str, Any] = {"head": head, "job": job and job_document(job)}
+    if args.verbose:
+        details["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
+    alarms = report_documents(alarm_report(grown, job, silent_s(tree, job), limits))
+    emit("status", {**plain(now), **details, **alarms})
+    return 0
+
+
+async def _job_id(client: HudClient, model: Model, ref: str | None) -> str:
+    """Reference of the job in requests: the given job id, else the model's id."""
+    try:
+        return model.id if ref is None else find_model(ref, [model]).id
+    except HudUsage:
+        return await find_job(client, ref or "")
