@@ -16,6 +16,14 @@ from shlex import join, quote
 from typing import Any
 from urllib.parse import urlsplit
 
+from hud_tui.parameters import (
+    EVALUATION_PARAMETERS,
+    RUN,
+    RUN_PARAMETERS,
+    TRAIN,
+    Parameter,
+    taken_by,
+)
 from hud_tui.rl.text import write_loss_config
 from hud_tui.storage import PRIVATE, locked, open_or_make, open_regular
 
@@ -442,29 +450,16 @@ def _submitted(one: AuditEntry) -> list[str]:
     config = one.sent.get("config")
     parameters = config.get("parameters") if isinstance(config, dict) else None
     known = parameters if isinstance(parameters, dict) else {}
-    flags = as_flags({name: known.get(name) for name in FLAGS})
+    flags = as_flags(_given(known, taken_by(RUN, RUN_PARAMETERS)))
     return [f"--model={one.model}", *flags, *_tasks(one)]
 
 
 def _trained(one: AuditEntry) -> list[str]:
     """The words of the ``train`` command; it uses the file in its present state."""
     sent = {name: one.sent.get(name) or {} for name in ("parameters", "options")}
-    known = {name: sent["parameters"].get(name) for name in FLAGS} | sent["options"]
+    known = _given(sent["parameters"], taken_by(TRAIN, RUN_PARAMETERS)) | sent["options"]
     left_out = [f"--leave-out={slug}" for slug in one.left_out]
     return [f"--model={one.model}", *as_flags(known), *left_out]
-
-
-FLAGS = (
-    *("steps", "group_size", "tasks_per_step", "learning_rate", "loss_fn"),
-    *("temperature", "max_tokens", "seed", "reasoning_effort"),
-    *("loss_fn_config", "reward_scale", "norm_adv_by_std"),
-    *("beta1", "beta2", "eps", "weight_decay"),
-    *("eval_every", "eval_samples", "baseline"),
-)
-"""Parameters of a run for which ``hud-tui run`` has flags."""
-
-
-EVAL_FLAGS = ("samples", "max_tokens", "temperature", "seed", "solved_at")
 
 
 def _evaluated(one: AuditEntry) -> list[str]:
@@ -473,10 +468,15 @@ def _evaluated(one: AuditEntry) -> list[str]:
     sent, parameters = one.sent, one.sent.get("parameters")
     by_flag = {"model": one.model, "checkpoint": one.before or "base", "split": sent.get("split")}
     if isinstance(parameters, dict):
-        by_flag |= {name: parameters.get(name) for name in EVAL_FLAGS}
+        by_flag |= _given(parameters, EVALUATION_PARAMETERS)
     options = sent.get("options")
     by_flag |= options if isinstance(options, dict) else {}
     return [*as_flags(by_flag), *(_tasks(one) + _place(one.source) if one.source else ())]
+
+
+def _given(values: Mapping[str, Any], rows: Iterable[Parameter]) -> dict[str, Any]:
+    """The values of these parameters, by their names; None for what is not there."""
+    return {row.name: values.get(row.name) for row in rows}
 
 
 def as_flags(values: Mapping[str, object]) -> list[str]:

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from hud_tui.parameters import EvaluationRows, RunRows
+
 T = TypeVar("T")
-COOLEST = 0.01
-"""Minimum temperature above 0 for sampling and training."""
 
 
 class _FailFast(FailFast):
@@ -170,16 +170,8 @@ class EvaluationJob(Response):
     """Rewards by task of the finished rollouts; empty in lists and events."""
 
 
-class EvaluationParameters(Request):
+class EvaluationParameters(Request, EvaluationRows):
     """How the rollouts of an evaluation are sampled: `samples` of each task."""
-
-    samples: int = Field(default=4, ge=1, le=256)
-    max_tokens: int | None = Field(default=None, ge=1)
-    temperature: float = Field(default=1.0, ge=COOLEST, le=5)
-    seed: int = Field(default=0, ge=0, le=2**63 - 1)
-    """With the same seed, a rollout of a task uses the same random numbers in every evaluation, so
-    that two checkpoints differ by their weights more than by chance."""
-    solved_at: float = 1.0
 
 
 class UsualTasks(Response):
@@ -397,43 +389,12 @@ class Fork(Request):
 # Managed runs: /v1/training/jobs.
 
 
-class JobParameters(Request):
+class JobParameters(Request, RunRows):
     """``config.parameters``: HUD defines reasoning_effort; the others are the embedded
     service's."""
 
-    reasoning_effort: Literal["low", "medium", "high"] | None = None
-    """Length of completions: on the embedded service it sets max_tokens."""
-    steps: int | None = Field(default=None, ge=1, le=100_000)
-    group_size: int | None = Field(default=None, ge=2, le=256)
-    tasks_per_step: int | None = Field(default=None, ge=1, le=1024)
-    learning_rate: float | None = Field(default=None, gt=0, le=1)
-    loss_fn: str | None = None
-    loss_fn_config: dict[str, float] | None = None
-    """The loss's own parameters, e.g. ``clip_high_threshold`` of ppo."""
-    reward_scale: float | None = Field(default=None, ge=-1e6, le=1e6)
-    """Factor of advantages (of rewards for cross_entropy); default 1."""
-    norm_adv_by_std: bool | None = None
-    """Divide each group's advantages by the standard deviation of its rewards, as GRPO does; off by
-    default, because it overweights tasks that are too easy or too hard (Liu et al. 2025,
-    arXiv:2503.20783)."""
-    beta1: float | None = Field(default=None, ge=0, lt=1)
-    """Parameter of Adam; so are the three below."""
-    beta2: float | None = Field(default=None, ge=0, lt=1)
-    eps: float | None = Field(default=None, ge=1e-16, le=1)
-    weight_decay: float | None = Field(default=None, ge=0, le=10)
-    temperature: float | None = Field(default=None, ge=COOLEST, le=5)
-    max_tokens: int | None = Field(default=None, ge=1)
-    seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
     sweep: str | None = Field(default=None, max_length=100)
     """Name of the sweep that the run belongs to; a label without effect."""
-    heldout_every: int | None = Field(default=None, ge=1)
-    """Number of steps between two samplings of the held-out tasks."""
-    eval_every: int | None = Field(default=None, ge=1)
-    """Number of steps between two evaluations of the newest checkpoint on the held-out tasks."""
-    eval_samples: int | None = Field(default=None, ge=1, le=256)
-    """Rollouts per task of these evaluations, and of the one at the end."""
-    baseline: bool | None = None
-    """Also evaluate the weights that the first step starts from."""
 
     @field_validator("reward_scale")
     @classmethod

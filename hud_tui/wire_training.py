@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from hud_tui.wire import COOLEST, Json, Many, Request, Response
+from hud_tui.parameters import COOLEST
+from hud_tui.wire import Json, Many, Request, Response
 
 MOST_INPUTS = 2**18
 """Maximum number of inputs in one call: 1024 tasks of 256 rollouts."""

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from hud_tui.cli.flags import OF_EVAL, add_flags, add_parameters, add_rollout_flags
+from hud_tui.cli.flags import add_flag, add_flags
 from hud_tui.cli.parser import (
     Add,
     Parser,
@@ -16,6 +16,16 @@ from hud_tui.cli.parser import (
     global_flags,
     new_command,
     whole_number,
+)
+from hud_tui.parameters import (
+    BY_NAME,
+    EVAL,
+    EVALUATION_PARAMETERS,
+    ROLLOUT_OPTIONS,
+    RUN,
+    RUN_PARAMETERS,
+    RUNS_AT_ONCE,
+    TRAIN,
 )
 
 # Commands on jobs and their traces.
@@ -236,8 +246,7 @@ def _preflight(add: Add) -> None:
     _source(parser)
     choices, about = ("warning", "failure"), "lowest level with exit code 5"
     parser.add_argument("--fail-on", choices=choices, default="failure", help=about)
-    about = "group size of the planned run"
-    parser.add_argument("--group-size", type=whole_number, metavar="N", help=about)
+    add_flag(parser, BY_NAME["group_size"], "group size of the planned run")
     about = "also roll out K groups with the model, to see which tasks give signal"
     parser.add_argument("--sample", type=whole_number, metavar="K", help=about)
     parser.add_argument("--fresh", action="store_true", help="ignore cached rollouts")
@@ -251,10 +260,8 @@ def _run(add: Add) -> None:
         "--headless --local run arith -m arith-rl --lr 1e-4,3e-4 --group-size 8,16 --dry-run",
     )
     _source(parser)
-    add_parameters(parser, managed=True)
+    add_flags(parser, RUN, (*RUN_PARAMETERS, RUNS_AT_ONCE))
     _digest(parser)
-    about = "of a sweep (comma-separated values): concurrent runs, each on its own fork; 2"
-    parser.add_argument("--at-once", type=whole_number, metavar="N", help=about)
     about = "check, and say what would be sent and what it costs; send nothing"
     parser.add_argument("--dry-run", action="store_true", help=about)
     _followed(parser)
@@ -277,10 +284,8 @@ def _train(add: Add) -> None:
     about = "a Python file with a hud Environment, or a directory of them"
     parser.add_argument("source", metavar="ENV", help=about)
     _trained_model(parser)
-    add_rollout_flags(parser)
-    about = "drop the group of a failed rollout (default), resample it, or stop:N after N failures"
-    parser.add_argument("--failed", default="drop", metavar="POLICY", help=about)
-    add_parameters(parser, managed=False)
+    add_flags(parser, TRAIN, ROLLOUT_OPTIONS)
+    add_flags(parser, TRAIN, RUN_PARAMETERS)
     parser.add_argument("--name", metavar="TEXT", help="name of the run")
     about = "check, and roll out once with the head; train nothing"
     parser.add_argument("--check", action="store_true", help=about)
@@ -320,8 +325,16 @@ def _eval(add: Add) -> None:
     about = "default: heldout, or all if no task is held out"
     parser.add_argument("--split", choices=("heldout", "train", "all"), help=about)
     _digest(parser)
-    add_flags(parser, OF_EVAL)
-    add_rollout_flags(parser.add_argument_group("on an environment of your own"))
+    add_flags(parser, EVAL, EVALUATION_PARAMETERS)
+    about = "exit code 6 where the mean reward is less"
+    parser.add_argument("--fail-under", type=finite_number, metavar="X", help=about)
+    about = (
+        "exit code 6 where the mean reward is lower than this evaluation's or checkpoint's beyond "
+        "chance: the whole interval of the difference on the tasks of both is below 0"
+    )
+    parser.add_argument("--fail-if-worse-than", metavar="ID", help=about)
+    own = parser.add_argument_group("on an environment of your own")
+    add_flags(own, EVAL, ROLLOUT_OPTIONS)
     which = parser.add_mutually_exclusive_group()
     about = "resume a cancelled or interrupted evaluation; nothing is sampled twice"
     which.add_argument("--resume", metavar="ID", help=about)
@@ -370,9 +383,7 @@ def _sweep(add: Add) -> None:
     about = "start waiting runs, and resume cancelled or interrupted ones"
     which.add_argument("--resume", action="store_true", help=about)
     parser.add_argument("--follow", action="store_true", help="stay until all runs have ended")
-    parser.add_argument(
-        "--at-once", type=whole_number, metavar="N", help="concurrent runs, from now on"
-    )
+    add_flag(parser, RUNS_AT_ONCE, "concurrent runs, from now on")
     consent(parser, changes=lambda args: args.cancel or args.resume)
 
 

@@ -14,12 +14,14 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
-from hud_tui.cli.output import aligned, bad_value, emit, plain, print_notice
+from hud_tui.cli.flags import given
+from hud_tui.cli.output import aligned, emit, plain, print_notice
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.errors import HudError, HudGate, HudUsage
+from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS, flag_of
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.evaluation import (
     Difference,
@@ -35,6 +37,7 @@ from hud_tui.rl.evaluation import (
 from hud_tui.rl.metrics import interval_text, short
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.plan import TaskSplit
+from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, Work, trouble, weights_name
@@ -50,7 +53,7 @@ from hud_tui.rollouts.evaluate import (
     tasks_of,
     with_own_tasks,
 )
-from hud_tui.rollouts.run_files import Options, Order, check_runtime
+from hud_tui.rollouts.run_files import Options, Order
 from hud_tui.wire import (
     Checkpoint,
     Estimate,
@@ -62,12 +65,6 @@ from hud_tui.wire import (
 
 LISTED = 20
 """Most tasks in a table; a document has all."""
-OPTIONS = (
-    *("tasks", "python", "env", "runtime"),
-    *("turns", "rollout_timeout", "at_once", "memory_mb"),
-)
-"""Flags of how rollouts are made on an environment of one's own."""
-PARAMETERS = ("samples", "max_tokens", "temperature", "seed", "solved_at")
 
 
 def evaluate(args: argparse.Namespace) -> int:
@@ -160,11 +157,10 @@ class _Command:
         return None
 
     def _parameters(self) -> EvaluationParameters:
-        values = {name: getattr(self._args, name) for name in PARAMETERS}
         try:
-            return EvaluationParameters(**{k: v for k, v in values.items() if v is not None})
+            return EvaluationParameters(**given(self._args, EVALUATION_PARAMETERS))
         except ValidationError as error:
-            raise bad_value(error) from error
+            raise wrong_value(error) from error
 
     async def _tasks(self) -> tuple[list[dict[str, Any]] | None, str | None, TaskSource]:
         """The rows of SOURCE, their name and their source; None for the tasks of the model's latest
@@ -186,7 +182,7 @@ class _Command:
         """
         args = self._args
         source = None if args.source is None else environment_at(args.source)
-        flags = {name: one for name in OPTIONS if (one := getattr(args, name)) is not None}
+        flags = given(args, ROLLOUT_OPTIONS)
         last = await self._last_order(model, source)
         if source is None and last is None:
             if flags:
@@ -201,10 +197,6 @@ class _Command:
         sampling = {} if last is None else {key: last.parameters.get(key) for key in SAMPLED}
         asked = {key: getattr(args, key) for key in SAMPLED}
         sampling |= {key: one for key, one in asked.items() if one is not None}
-        if "runtime" in flags:
-            check_runtime(flags["runtime"])
-        if "env" in flags:
-            flags["named"] = flags.pop("env")
         where = source or Path(last.source if last else "")
         return order_of(self._client, model, where, sampling, **options | flags)
 
@@ -268,11 +260,13 @@ class _Command:
         args = self._args
         words = ["eval", *filter(None, [args.source])]
         words += ["-m", model.model_name, "--checkpoint", checkpoint]
-        for name in ("split", "digest", *PARAMETERS, *OPTIONS):
-            value = getattr(args, name)
-            values = value if isinstance(value, list) else [value]
-            flag = f"--{name.replace('_', '-')}"
-            words += [word for one in values if one is not None for word in (flag, str(one))]
+        values = {"split": args.split, "digest": args.digest}
+        values |= given(args, (*EVALUATION_PARAMETERS, *ROLLOUT_OPTIONS))
+        for name, value in values.items():
+            several = value if isinstance(value, list) else [value]
+            words += [
+                word for one in several if one is not None for word in (flag_of(name), str(one))
+            ]
         return self._client.settings.command(*words)
 
     async def _followed(self, evaluation: EvaluationJob) -> EvaluationJob:

@@ -15,10 +15,9 @@ from dataclasses import fields, is_dataclass
 from os.path import abspath
 from typing import Any, TextIO
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from hud_tui.cli.commands import COMMANDS
-from hud_tui.cli.parser import flag
 from hud_tui.cli.streams import StdoutFailed
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
@@ -109,39 +108,6 @@ def emit_error(error: HudError, document: bool, flags: str = "") -> int:
                 raise
     print_notice(error.message + (f" ({error.hint})" if error.hint else ""))
     return error.exit_code
-
-
-BOUNDS = {
-    "greater_than": ("is not above", "gt"),
-    "greater_than_equal": ("is below the least,", "ge"),
-    "less_than": ("is not below", "lt"),
-    "less_than_equal": ("is above the most,", "le"),
-}
-"""Pydantic's names of bounds: our words, and the key of the bound."""
-EXAMPLES = {
-    **{"learning_rate": "1e-4", "beta1": ".9", "beta2": ".95", "eps": "1e-8"},
-    **{"weight_decay": ".01", "reward_scale": "1", "temperature": "1"},
-    **{"steps": "60", "group_size": "8", "tasks_per_step": "16", "max_tokens": "256"},
-    **{"seed": "0", "eval_every": "10", "eval_samples": "4", "samples": "4"},
-}
-"""Examples of valid values, by parameter."""
-
-
-def bad_value(error: ValidationError) -> HudUsage:
-    """What is wrong with the first invalid value of a flag, with a valid example."""
-    first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0])
-    relation, bound = BOUNDS.get(first["type"], ("", ""))
-    value = first["input"]
-    shown = f"{value:g}" if isinstance(value, float) else one_line(value, 60)
-    if relation:
-        limit = first.get("ctx", {}).get(bound)
-        limit = f"{limit:g}" if isinstance(limit, float) else limit
-        what = f"{shown} {relation} {limit}"
-    else:
-        what = f"{shown}: {one_line(first['msg'])}"
-    example = EXAMPLES.get(name)
-    return HudUsage(f"{flag(name)}: {what}", f"write e.g. {example}" if example else "")
 
 
 def print_notice(text: str, out: TextIO | None = None) -> None:

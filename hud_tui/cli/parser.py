@@ -8,10 +8,9 @@ from math import isfinite, nan
 from typing import Any, NoReturn
 
 from hud_tui.errors import HudUsage
+from hud_tui.parameters import LARGEST, flag_of
 from hud_tui.rl.text import one_line
 
-LARGEST = 2**63 - 1
-"""The largest integer that all parts of a service can store."""
 LONGEST = 100
 """Most characters of a whole number."""
 
@@ -108,7 +107,7 @@ def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None
         "version": "print the version",
     }
     for name, text in about.items():
-        flags.add_argument(flag(name), action="store_true", default=absent, help=text)
+        flags.add_argument(flag_of(name), action="store_true", default=absent, help=text)
     for name, text in (("state", "service.json and logs"), ("data", "models and checkpoints")):
         flags.add_argument(
             f"--{name}-dir",
@@ -162,8 +161,3 @@ def consent(
     if protected:
         about = f"name of a protected {protected}, to change it anyway"
         parser.add_argument("--confirm", metavar="NAME", help=about)
-
-
-def flag(field: str) -> str:
-    """The flag of a wire field, e.g. ``--group-size``."""
-    return "--" + field.replace("_", "-")

@@ -21,7 +21,6 @@ from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connecte
 from hud_tui.cli.flags import parameters, swept
 from hud_tui.cli.output import (
     ask,
-    bad_value,
     confirm,
     emit,
     print_notice,
@@ -46,15 +45,14 @@ from hud_tui.client.submit import (
     sweep_to_resume,
 )
 from hud_tui.errors import HudAmbiguous, HudError, HudPreflightFailed, HudUsage
+from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.cost import evaluation_facts
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.names import find_model, setting_label
 from hud_tui.rl.runs import RunRow
-from hud_tui.rl.settings import DEFAULT, completed, defaults
+from hud_tui.rl.settings import DEFAULT, completed, defaults, wrong_value
 from hud_tui.rl.sweep import (
-    AT_ONCE,
-    MOST_AT_ONCE,
     Member,
     Sweep,
     SweepSize,
@@ -343,7 +341,7 @@ def checked_parameters(values: dict[str, Any]) -> JobParameters:
     try:
         return JobParameters(**values)
     except ValidationError as error:
-        raise bad_value(error) from error
+        raise wrong_value(error) from error
 
 
 def _fails(fail_on: list[str], findings: list[Finding]) -> bool:
@@ -455,7 +453,7 @@ async def begin(
     """Print the cost of a sweep, then fork and submit; returns the exit code."""
     if args.leave_out:
         raise HudUsage("--leave-out is for one run", "write the tasks of a sweep to a file")
-    files, at_once = SweepFiles(paths_of(args).state), _at_once(args) or AT_ONCE
+    files, at_once = SweepFiles(paths_of(args).state), _at_once(args) or RUNS_AT_ONCE.usual
     of, shared, several = (source.place, tasks), parameters(args), swept(args)
     sweep = await plan_sweep(client, files, model, of, shared, several, at_once, ())
     like = await _paced_like(client, model, name)
@@ -473,8 +471,8 @@ async def begin(
 
 
 def _at_once(args: argparse.Namespace) -> int | None:
-    if args.at_once is not None and not 1 <= args.at_once <= MOST_AT_ONCE:
-        raise HudUsage(f"--at-once {args.at_once}: expected 1 to {MOST_AT_ONCE}")
+    if args.at_once is not None and not RUNS_AT_ONCE.includes(args.at_once):
+        raise HudUsage(f"--at-once {args.at_once}: expected {RUNS_AT_ONCE.range}")
     at_once: int | None = args.at_once
     return at_once
 

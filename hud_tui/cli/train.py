@@ -14,7 +14,7 @@ from typing import Any
 from hud_tui.audit_log import Change
 from hud_tui.cli.alarms import thresholds
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
-from hud_tui.cli.flags import parameters
+from hud_tui.cli.flags import given, parameters
 from hud_tui.cli.output import confirm, emit, print_notice, require_consent
 from hud_tui.cli.runs import checked_parameters, choose_model, print_finding
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, result_at, result_text
@@ -23,6 +23,7 @@ from hud_tui.client.preflight import check_update
 from hud_tui.client.starting import read_start
 from hud_tui.client.submit import Submission
 from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
+from hud_tui.parameters import ROLLOUT_OPTIONS
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.disk import check_room
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
@@ -42,9 +43,7 @@ from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess
 from hud_tui.rollouts.run_files import (
     Order,
     RunFolder,
-    check_runtime,
     log_of_checks,
-    policy_of,
     run_folder,
 )
 from hud_tui.rollouts.template import write_environment
@@ -53,7 +52,6 @@ from hud_tui.wire import JobParameters, Model
 
 LOOK_S = 0.5
 COUNTED = ("turn", "tool_call", "token")
-OPTIONS = ("turns", "rollout_timeout", "at_once", "memory_mb")
 
 
 def train(args: argparse.Namespace) -> int:
@@ -119,13 +117,8 @@ class _Command:
             self._asked.model_dump(exclude_none=True),
             start=start,
             name=args.name,
-            tasks=args.tasks,
-            python=args.python,
-            named=args.env,
-            runtime=check_runtime(args.runtime or "subprocess"),
             left_out=args.leave_out,
-            **policy_of(args.failed),
-            **{name: getattr(args, name) for name in OPTIONS},
+            **given(args, ROLLOUT_OPTIONS),
         )
 
     async def _preflight(self, order: Order, model: Model) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hud_tui.rl.settings import SERVICE_DEFAULTS, Value, defaults, max_tokens
+from hud_tui.parameters import USUAL
+from hud_tui.rl.settings import Value, defaults, max_tokens
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted
 from hud_tui.wire import Model
@@ -91,9 +92,8 @@ def run_size(model: Model, requested: Mapping[str, Value], tasks: Sequence[Task]
     if size is None or not isinstance(steps, int):
         return None
     held, last = sum(task.heldout for task in tasks), steps - 1
-    usual = SERVICE_DEFAULTS["heldout_every"]
-    every, apart = _whole(values, "eval_every", steps), _whole(values, "heldout_every", usual)
-    once = held * _whole(values, "eval_samples", SERVICE_DEFAULTS["eval_samples"])
+    every, apart = _whole(values, "eval_every", steps), _whole(values, "heldout_every")
+    once = held * _whole(values, "eval_samples")
     return RunSize(
         steps=steps,
         rollouts=size.rollouts,
@@ -106,10 +106,12 @@ def run_size(model: Model, requested: Mapping[str, Value], tasks: Sequence[Task]
     )
 
 
-def _whole(values: Mapping[str, Value], key: str, usual: object) -> int:
+def _whole(values: Mapping[str, Value], key: str, usual: int | None = None) -> int:
     """A parameter that is an integer of at least 1, or its default."""
     value = values.get(key)
-    return max(1, int(str(usual if value is None else value)))
+    if value is None:
+        value = USUAL[key] if usual is None else usual
+    return max(1, int(str(value)))
 
 
 def evaluation_facts(

@@ -2,11 +2,12 @@
 found by name; display names of parameters."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 from hud_tui.errors import HudAmbiguous, HudUsage
+from hud_tui.parameters import BY_NAME
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Job, Model
 
@@ -17,43 +18,24 @@ LONGEST = 60
 """Maximum characters of a file name made from server text."""
 
 
-LABELS: Mapping[str, str] = {
-    "beta1": "Adam beta1",
-    "beta2": "Adam beta2",
-    "eps": "Adam eps",
-    "loss_fn": "loss",
-    "loss_fn_config": "loss config",
-    "reasoning_effort": "effort",
-    "heldout_every": "held-out every",
-    "start": "from",
-    **{"rollout_timeout": "timeout, s", "at_once": "rollouts at once", "env": "variables"},
-    **{"memory_mb": "memory, MB", "failed": "on failure"},
-}
-"""Display names of a run's settings, where they differ from the wire names."""
-SHORT_LABELS: Mapping[str, str] = {
-    "learning_rate": "lr",
-    "group_size": "group",
-    "tasks_per_step": "tasks",
-    "temperature": "temp",
-    "weight_decay": "decay",
-    "reward_scale": "scale",
-    "beta1": "beta1",
-    "beta2": "beta2",
-    "eps": "eps",
-}
-"""Shorter display names, as of columns, where there are any."""
+START = "start"
+"""The setting of what a run starts from, which is no parameter."""
 
 
 def setting_label(key: str) -> str:
     """Display name of a run's setting, e.g. ``learning rate``, ``loss config beta``."""
     name, _, of_loss = key.partition(".")
-    label = LABELS.get(name, one_line(name, 40).replace("_", " "))
+    if name in BY_NAME:
+        label = BY_NAME[name].title
+    else:
+        label = "from" if name == START else one_line(name, 40).replace("_", " ")
     return f"{label} {one_line(of_loss, 40)}" if of_loss else label
 
 
 def short_label(key: str) -> str:
     """As `setting_label`, in a few letters where there is such a name: ``lr``."""
-    return SHORT_LABELS.get(key) or setting_label(key)
+    short = BY_NAME[key].short if key in BY_NAME else ""
+    return short or setting_label(key)
 
 
 def plain_name(text: str) -> str:

@@ -1,134 +1,54 @@
-"""Settings of a run: its parameters with their limits and defaults; read, sent and shown."""
+"""Settings of a run: its parameters with their defaults, read, sent and shown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from pydantic import ValidationError
+
+from hud_tui.errors import HudUsage
+from hud_tui.parameters import BY_NAME, RUN_PARAMETERS, TRAIN, USUAL, Parameter, taken_by
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.text import one_line, write_loss_config
 from hud_tui.wire import JobParameters, Model
 
 Value = int | float | str | dict[str, float] | None
-EFFORTS = ("default", "low", "medium", "high")
-"""Values of reasoning_effort; the first leaves it to the service."""
-DEFAULT = EFFORTS[0]
+DEFAULT = "default"
+"""Of reasoning_effort: the service decides."""
 NO, YES = "no", "yes"
 HUD_EFFORT = "medium"
 """Default of ``hud rl run`` (hud 0.5); HUD publishes no default of its own."""
-UNBOUNDED = 2**31 - 1
-"""An upper limit that is not displayed."""
+LOSS = "loss_fn"
+"""The parameter whose values the service lists."""
 
 
-@dataclass(frozen=True)
-class NumberField:
-    """A numeric parameter and its limits."""
-
-    key: str
-    """Its wire name."""
-    low: float
-    high: float
-    whole: bool = True
-    above: bool = False
-    """Whether `low` itself is not allowed."""
-    below: bool = False
-    """Whether `high` itself is not allowed."""
-    optional: bool = False
-    """Whether the field may be empty."""
-    named: str = ""
-    """Its display name, if it is not the parameter's."""
-
-    @property
-    def label(self) -> str:
-        """Its display name."""
-        return self.named or setting_label(self.key)
-
-    @property
-    def limits(self) -> str:
-        """The allowed values as text."""
-        return f"– or {self.range}" if self.optional else self.range
-
-    @property
-    def range(self) -> str:
-        """The allowed numbers as text, e.g. ``> 0 to 1`` or ``-1e6 to 1e6``."""
-        if self.high == UNBOUNDED:
-            return f"from {self.low:.0f}"
-        if self.whole:
-            return f"{self.low:.0f} to {self.high:.0f}"
-        low, high = (f"{end:g}".replace("e+0", "e") for end in (self.low, self.high))
-        return f"{'> ' * self.above}{low} to {'< ' * self.below}{high}"
-
-    def read(self, text: str) -> int | float | None:
-        """Parse a typed number; None if it is empty and optional.
-
-        Raises:
-            ValueError: Not a number, or out of the limits; the message is the limits.
-        """
-        if self.optional and not text:
-            return None
-        try:
-            value = int(text.replace(" ", "").replace("_", "")) if self.whole else float(text)
-        except ValueError:
-            raise ValueError(self.limits) from None
-        enough = value > self.low if self.above else value >= self.low
-        if not (enough and (value < self.high if self.below else value <= self.high)):  # or NaN
-            raise ValueError(self.limits)
-        return value
+def is_picked(row: Parameter) -> bool:
+    """Whether its value is chosen from some, and not typed."""
+    return row.kind in ("choice", "switch") or row.name == LOSS
 
 
-NUMBERS = (
-    NumberField("steps", 1, 100_000),
-    NumberField("group_size", 2, 256),
-    NumberField("tasks_per_step", 1, 1024),
-    NumberField("learning_rate", 0, 1, whole=False, above=True),
-    NumberField("temperature", 0.01, 5, whole=False),
-    NumberField("seed", 0, UNBOUNDED),
-    NumberField("eval_every", 1, UNBOUNDED, optional=True),
-    NumberField("eval_samples", 1, 256, optional=True),
-)
-UPDATE_NUMBERS = (
-    NumberField("reward_scale", -1e6, 1e6, whole=False),
-    NumberField("beta1", 0, 1, whole=False, below=True),
-    NumberField("beta2", 0, 1, whole=False, below=True),
-    NumberField("eps", 1e-16, 1, whole=False),
-    NumberField("weight_decay", 0, 10, whole=False),
-)
-"""Parameters of the optimizer update; most runs keep the defaults."""
-UPDATE_DEFAULTS: Mapping[str, Value] = {
-    "loss_fn_config": None,
-    "norm_adv_by_std": False,
-    **dict.fromkeys(spec.key for spec in UPDATE_NUMBERS),
+FIELDS = tuple(sorted((row for row in RUN_PARAMETERS if row.place), key=is_picked))
+"""The parameters in the form: first those that are typed."""
+FOLDED: Mapping[str, Value] = {
+    row.name: False if row.kind == "switch" else None for row in FIELDS if row.place == "folded"
 }
-"""Defaults of the update's fields: empty leaves the value to the engine; advantages are not divided
-by the standard deviation."""
+"""The parameters behind the fold, with what leaves them to the service."""
 
 
 def defaults(model: Model) -> dict[str, Value]:
     """Default parameters of a run on this model, as far as the client chooses them."""
-    usual = model.training_defaults
-    if usual is None:
+    if model.training_defaults is None:
         return {"reasoning_effort": HUD_EFFORT}
-    return {
-        "steps": usual.steps,
-        "group_size": usual.group_size,
-        "tasks_per_step": usual.tasks_per_step,
-        "learning_rate": usual.learning_rate,
-        "temperature": 1.0,
-        "seed": 0,
-        "eval_every": None,
-        "eval_samples": None,
-        "loss_fn": "importance_sampling",
-        "reasoning_effort": DEFAULT,
-        "baseline": False,
-    }
+    usual, in_sight = _usual(model), [row for row in FIELDS if row.name not in FOLDED]
+    return {row.name: usual[row.name] if row.place == "filled" else None for row in in_sight}
 
 
-SERVICE_DEFAULTS: Mapping[str, object] = {
-    "loss_fn_config": {},
-    **{"reward_scale": 1.0, "norm_adv_by_std": False},
-    **{"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.0},
-    **{"temperature": 1.0, "seed": 0, "heldout_every": 5, "eval_samples": 1, "baseline": False},
-    "loss_fn": "importance_sampling",
-}
-"""Defaults of the embedded service, beside the model's own."""
+def _usual(model: Model | None) -> dict[str, Any]:
+    """Defaults of the embedded service; with the model's own, if they are known."""
+    own = None if model is None else model.training_defaults
+    if own is None:
+        return dict(USUAL)
+    return {**USUAL, **own.model_dump(), "reasoning_effort": DEFAULT}
 
 
 @dataclass(frozen=True)
@@ -142,12 +62,6 @@ class Setting:
     """Whether it has its default value."""
 
 
-OF_MANAGED = frozenset(
-    {"reasoning_effort", "norm_adv_by_std", "baseline", "heldout_every", "sweep"}
-)
-"""Parameters of managed runs only: a run whose steps a client takes has none of them."""
-
-
 def settings(
     model: Model | None, values: Mapping[str, object], managed: bool = True
 ) -> list[Setting]:
@@ -158,11 +72,9 @@ def settings(
         values: Parameters by wire name, as reported by the service or as sent.
         managed: Whether the service takes its steps.
     """
-    own = {} if model is None or model.training_defaults is None else defaults(model)
-    if own and model is not None and model.training_defaults is not None:
-        own["max_tokens"] = model.training_defaults.max_tokens
-    usual = {**SERVICE_DEFAULTS, **own}
-    known = [key for key in JobParameters.model_fields if managed or key not in OF_MANAGED]
+    of_all = [row.name for row in taken_by(TRAIN, RUN_PARAMETERS)]
+    known = list(JobParameters.model_fields) if managed else of_all
+    usual = _usual(model)
     extra = [key for key in values if key not in known]
     return [_setting(key, values, usual) for key in (*known, *extra)]
 
@@ -180,7 +92,7 @@ def _setting(key: str, values: Mapping[str, object], usual: Mapping[str, object]
 def form_values(model: Model) -> dict[str, Value]:
     """The fields of the form for a run on this model, with their initial values."""
     usual = defaults(model)
-    return usual if model.training_defaults is None else {**usual, **UPDATE_DEFAULTS}
+    return usual if model.training_defaults is None else {**usual, **FOLDED}
 
 
 def without_field(model: Model, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -222,3 +134,37 @@ def write(value: Value) -> str:
     if isinstance(value, dict):
         return write_loss_config(value)
     return "" if value is None else str(value)
+
+
+BOUNDS = {
+    "greater_than": ("is not above", "gt"),
+    "greater_than_equal": ("is below the least,", "ge"),
+    "less_than": ("is not below", "lt"),
+    "less_than_equal": ("is above the most,", "le"),
+}
+"""Pydantic's names of bounds: our words, and the key of the bound."""
+
+
+def wrong_value(error: ValidationError) -> HudUsage:
+    """What is wrong with the first invalid parameter, by its flag, with what is valid. An error of
+    a parameter's own check has the parameter's name as its type, and names the value."""
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    row = BY_NAME.get(name)
+    relation, bound = BOUNDS.get(first["type"], ("", ""))
+    value = first["input"]
+    shown = f"{value:g}" if isinstance(value, float) else one_line(value, 60)
+    if relation:
+        limit = first.get("ctx", {}).get(bound)
+        limit = f"{limit:g}" if isinstance(limit, float) else limit
+        what = f"{shown} {relation} {limit}"
+    elif first["type"] == name:
+        what = one_line(first["msg"])
+    else:
+        what = f"{shown}: {one_line(first['msg'])}"
+    if row is None:
+        return HudUsage(what)
+    hint = f"write e.g. {row.example}" if row.example else ""
+    if row.choices:
+        hint = f"choose from {', '.join(row.choices)}"
+    return HudUsage(f"{row.flag}: {what}", hint)

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from hud_tui.errors import HudUsage
+from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.cost import RunSize, evaluation_facts, run_size
 from hud_tui.rl.disk import where_stored
 from hud_tui.rl.metrics import short
@@ -37,9 +38,6 @@ from hud_tui.wire import Model
 
 MOST = 200
 """Maximum number of runs in a sweep."""
-AT_ONCE = 2
-"""Default number of runs at the same time."""
-MOST_AT_ONCE = 64
 WAITING = "waiting"
 AGAIN = frozenset({"cancelled", "interrupted", "refused"})
 """States in which a run of a sweep may end that a resumed sweep runs again."""
@@ -109,7 +107,7 @@ class Sweep(BaseModel):
     """Slugs of the source's tasks that are not used."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Parameters that all runs have in common."""
-    at_once: int = AT_ONCE
+    at_once: int = RUNS_AT_ONCE.usual
     members: tuple[Member, ...]
     cancelled: bool = False
     created_at: float = 0.0

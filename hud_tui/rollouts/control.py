@@ -15,6 +15,8 @@ from pydantic import ValidationError
 from hud_tui.audit_log import Change, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
+from hud_tui.parameters import USUAL
+from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import SUCCEEDED, TRAINING, Work, has_ended
 from hud_tui.rollouts.environment import check_source, setting_of
@@ -47,7 +49,7 @@ def parameters_of(model: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
     usual = dict(HUD_USUAL)
     if model.training_defaults is not None:
         usual = model.training_defaults.model_dump(include=set(HUD_USUAL))
-    loss: dict[str, Any] = {"loss_fn": "importance_sampling", "temperature": 1.0, "seed": 0}
+    loss = {name: USUAL[name] for name in ("loss_fn", "temperature", "seed")}
     return {**usual, **loss, **{key: one for key, one in chosen.items() if one is not None}}
 
 
@@ -82,9 +84,7 @@ def order_of(
             **fields,
         )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = str(first["loc"][0]).replace("_", "-") if first["loc"] else "train"
-        raise HudUsage(f"{place} {one_line(first['input'], 80)}: {first['msg']}") from error
+        raise wrong_value(error) from error
 
 
 async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:

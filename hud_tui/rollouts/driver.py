@@ -38,6 +38,7 @@ from hud_tui.errors import (
     HudUnreachable,
     HudUsage,
 )
+from hud_tui.parameters import USUAL
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import Evaluate, Loop, Sample, Train
 from hud_tui.rl.plan import MissingRollouts, TaskSplit, tasks_of_iteration
@@ -47,7 +48,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.rl.work import End
 from hud_tui.rollouts.environment import Loaded, check_tasks, rollout_of
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
-from hud_tui.rollouts.run_files import Batch, RunFolder, run_folder
+from hud_tui.rollouts.run_files import RESAMPLE, Batch, RunFolder, run_folder
 from hud_tui.rollouts.service import RETRY_S, ServiceLink, connect_to
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.rollouts.worker_rollouts import (
@@ -325,7 +326,7 @@ class Driver:
         request = rollout_of(self._order, self._order.job_id, task, missing.count)
         if self._is_known:  # each rollout says it itself: a report may come later than the rollout
             request["entered"] = {"step": self._state.step + 1, "attempt": place["attempt"]}
-        for _ in range(RESAMPLED if self._order.failed == "resample" else 1):
+        for _ in range(RESAMPLED if self._order.failed == RESAMPLE else 1):
             runs = await self._host.roll_out(request)
             self._host.succeed()
             is_lost = self._count(runs, task)
@@ -352,7 +353,7 @@ class Driver:
         if failed:
             what = f"{state.failed} rollouts failed, {state.groups_lost} groups lost"
             self._note = one_line(f"{what}; last: {failure_text(failures[0])}", 600)
-            if self._order.failed == "stop" and state.failed >= self._order.stop_after:
+            if (most := self._order.stop_after) is not None and state.failed >= most:
                 state.error = {"code": "environment", "failure": dict(failures[0])}
                 raise Ended("failed", JobError(code="environment", message=self._note))
         return bool(failed)
@@ -506,7 +507,7 @@ class Driver:
 
     async def _evaluate_on(self, tasks: Sequence[Task]) -> None:
         """Failed rollouts are left out, since the run goes on."""
-        samples = int(self._order.parameters.get("eval_samples") or 1)
+        samples = int(self._order.parameters.get("eval_samples") or USUAL["eval_samples"])
         self._note = f"evaluating step {self._state.step} on {len(tasks)} held-out tasks"
         evaluation_id, checkpoint = self._evaluation_id, self._state.checkpoint_id
         body = KeepEvaluation(
@@ -623,7 +624,7 @@ def chunks_of(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any
 
 def loss_of(parameters: Mapping[str, Any]) -> str:
     """The loss that a run trains with."""
-    return parameters.get("loss_fn") or "importance_sampling"
+    return parameters.get("loss_fn") or str(USUAL["loss_fn"])
 
 
 def pass_body(
@@ -639,7 +640,7 @@ def pass_body(
             else:
                 inputs.append(run["trace_id"])
     more = {"loss_fn_config": parameters.get("loss_fn_config") or None}
-    more["reward_scale"] = parameters.get("reward_scale") or 1.0
+    more["reward_scale"] = parameters.get("reward_scale") or USUAL["reward_scale"]
     loss_fn = loss_of(parameters)
     return forward_backward_body(inputs, size, loss_fn, **more)
 

@@ -97,7 +97,7 @@ def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
     interpreter = find_interpreter(source, order.python, sys.executable)
     return Setting(
         interpreter=interpreter,
-        variables=variables(settings, order.named, os.environ),
+        variables=variables(settings, order.env, os.environ),
         directory=source if source.is_dir() else source.parent,
         log=log,
         at_once=order.at_once,

@@ -179,8 +179,8 @@ class Setting:
     """Working directory: the environment's."""
     log: Path
     """Log for the output of worker and environments."""
-    at_once: int = 8
-    memory_mb: int = 4096
+    at_once: int
+    memory_mb: int
     """Memory limit of one rollout's processes; 0 for no limit."""
 
 

@@ -10,17 +10,17 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from hud_tui.errors import HudUsage
+from hud_tui.parameters import ROLLOUT_OPTIONS, Parameter, RolloutRows
 from hud_tui.processes import holding, last_holder
 from hud_tui.rl.loop import LoopFacts, Streak
-from hud_tui.rl.names import setting_label
 from hud_tui.rl.text import one_line
 from hud_tui.storage import is_held, open_or_make, read_regular, write_atomic
 
@@ -30,118 +30,89 @@ MOST_FAILURES = 1000
 """Most lines of failures.jsonl: further ones are not written."""
 
 M = TypeVar("M", bound=BaseModel)
-FailedPolicy = Literal["drop", "resample", "stop"]
+RESAMPLE, STOP = "resample", "stop"
+"""Policies for failed rollouts, beside ``drop``; ``stop:N`` ends the run after N of them."""
 
 
-class Options(BaseModel):
+class Options(BaseModel, RolloutRows):
     """How rollouts are made, and of which tasks."""
 
     model_config = ConfigDict(extra="forbid")
 
-    tasks: str | None = None
-    """A file, or the name of a taskset; None for the source's own tasks."""
     left_out: list[str] = Field(default_factory=list)
     """Slugs of tasks to leave out."""
-    python: str | None = None
-    named: list[str] = Field(default_factory=list)
-    """The user's variables that the environment gets."""
-    runtime: str = "subprocess"
-    turns: int = Field(default=10, ge=1, le=1000)
-    rollout_timeout: float = Field(default=300.0, gt=0, le=86_400)
-    at_once: int = Field(default=8, ge=1, le=1024)
-    memory_mb: int = Field(default=4096, ge=0)
-    failed: FailedPolicy = "drop"
-    stop_after: int = Field(default=1, ge=1)
-    """Failed rollouts after which a run with policy ``stop`` ends."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_older_files(cls, values: Any) -> Any:
+        """Reads ``named``, now ``env``, and ``stop_after``, now in ``failed``."""
+        if not isinstance(values, dict) or not values.keys() & {"named", "stop_after"}:
+            return values
+        read = {key: value for key, value in values.items() if key not in ("named", "stop_after")}
+        if "named" in values:
+            read["env"] = values["named"]
+        if values.get("failed") == STOP and "stop_after" in values:
+            read["failed"] = f"{STOP}:{values['stop_after']}"
+        return read
+
+    @field_validator("runtime")
+    @classmethod
+    def _is_runtime(cls, text: str) -> str:
+        kind, _, more = text.partition(":")
+        if kind == "docker" and text != kind and not more.strip():
+            message = "{text} has no image: write docker:IMAGE, or docker if its tasks name images"
+            raise _refusal("runtime", message, text)
+        is_plain = kind in ("subprocess", "local", "hud", "hosted") and not more
+        is_address = kind == "tcp" and more.startswith("//") and ":" in more[2:]
+        if not (is_plain or is_address or kind == "docker"):
+            raise _refusal("runtime", "{text}: no such runtime", text)
+        return text
+
+    @field_validator("failed")
+    @classmethod
+    def _is_policy(cls, text: str) -> str:
+        policy, colon, after = text.partition(":")
+        is_count = policy == STOP and after.isascii() and after.isdigit() and len(after) < 7
+        if policy not in ("drop", RESAMPLE, STOP) or (colon and not (is_count and int(after))):
+            raise _refusal("failed", "{text}: no such policy", text)
+        return text
+
+    @field_validator("env")
+    @classmethod
+    def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not name.isidentifier():
+                raise _refusal("env", "{text} is no name of a variable", name)
+        return names
+
+    @property
+    def stop_after(self) -> int | None:
+        """Failed rollouts after which the run ends; None: it goes on."""
+        policy, _, after = self.failed.partition(":")
+        return int(after or 1) if policy == STOP else None
 
     @property
     def flags(self) -> dict[str, Any]:
-        """The options by the command's flags, without defaults."""
-        failed = f"stop:{self.stop_after}" if self.failed == "stop" else self.failed
-        found = self.model_dump(include={"turns", "rollout_timeout", "at_once", "memory_mb"})
-        found |= {"failed": failed, "runtime": self.runtime, "python": self.python}
-        found |= {"tasks": self.tasks, "env": self.named}
-        return {name: value for name, value in found.items() if value not in (None, [])}
+        """The options by the command's flags, without those that are empty."""
+        options = self.model_dump(mode="json", include={row.name for row in ROLLOUT_OPTIONS})
+        return {name: value for name, value in options.items() if value not in (None, [])}
 
 
-# The options as a user writes them.
+def _refusal(option: str, message: Any, text: str) -> PydanticCustomError:
+    """An error of an option's own check, as `wrong_value` takes them."""
+    return PydanticCustomError(option, message, {"text": one_line(text)})
 
 
-RUNTIMES = ("subprocess", "local", "docker:IMAGE", "tcp://HOST:PORT", "hud", "hosted")
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of how rollouts are made, as text."""
-
-    key: str
-    """Key of the command's flag."""
-    limits: str
-    """Valid values, as text."""
-    usual: str = ""
-
-    @property
-    def label(self) -> str:
-        """Its display name."""
-        return setting_label(self.key)
-
-    def read(self, text: str) -> dict[str, Any]:
-        """Fields of `Options`. Raises ValueError: invalid text."""
-        try:
-            match self.key:
-                case "failed":
-                    return policy_of(text)
-                case "runtime":
-                    return {"runtime": check_runtime(text)}
-        except HudUsage as error:
-            raise ValueError(self.limits) from error
-        match self.key:
-            case "env":
-                names = text.replace(",", " ").split()
-                if not all(name.isidentifier() for name in names):
-                    raise ValueError(self.limits)
-                return {"named": names}
-            case "python" | "tasks":
-                return {self.key: text or None}
-        return Options.model_validate({self.key: text}).model_dump(include={self.key})
-
-
-OPTIONS = (
-    Option("turns", "1 to 1000", "10"),
-    Option("rollout_timeout", "> 0 to 86400", "300"),
-    Option("at_once", "1 to 1024", "8"),
-    Option("memory_mb", "0: no limit", "4096"),
-    Option("failed", "stop:N, resample or drop", "drop"),
-    Option("runtime", "local|hud|hosted|docker|tcp", "subprocess"),
-    Option("python", "– or a path"),
-    Option("env", "– or names, with commas"),
-    Option("tasks", "– or a file, a taskset"),
-)
-
-
-def check_runtime(text: str) -> str:
-    """A runtime's name. Raises HudUsage: there is no such runtime."""
-    kind, _, more = text.partition(":")
-    if kind in ("subprocess", "local", "hud", "hosted") and not more:
-        return text
-    if kind == "docker" and not more.strip():
-        raise HudUsage(
-            f"--runtime {one_line(text)} has no image",
-            "write docker:IMAGE, or docker if its tasks name images",
-        )
-    if kind == "docker" or (kind == "tcp" and more.startswith("//") and ":" in more[2:]):
-        return text
-    raise HudUsage(f"--runtime {one_line(text)}: no such runtime", ", ".join(RUNTIMES))
-
-
-def policy_of(text: str) -> dict[str, Any]:
-    """The policy for failed rollouts as fields of `Options`: ``drop``, ``resample``, ``stop``, or
-    ``stop:N`` after N failures. Raises HudUsage: none of these."""
-    policy, colon, after = text.partition(":")
-    is_count = policy == "stop" and after.isascii() and after.isdigit() and len(after) < 7
-    if policy not in ("drop", "resample", "stop") or (colon and not (is_count and int(after))):
-        raise HudUsage(f"--failed {one_line(text)}", "choose from drop, resample, stop, stop:N")
-    return {"failed": policy, "stop_after": int(after or 1)}
+def read_option(row: Parameter, text: str) -> dict[str, Any]:
+    """A typed option as a field of `Options`. Raises ValueError: it is invalid."""
+    value: Any = text
+    if row.kind == "words":
+        value = text.replace(",", " ").split()
+    elif row.is_number:
+        value = row.read(text)
+    elif row.is_optional:
+        value = text or None
+    return Options.model_validate({row.name: value}).model_dump(include={row.name})
 
 
 class Order(Options):

@@ -19,6 +19,7 @@ from statistics import fmean
 from time import perf_counter
 from typing import TypeVar
 
+from hud_tui.parameters import USUAL
 from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.loop import FLAT_IN_A_ROW, Evaluate, Loop, LoopFacts, Sample, Train
@@ -244,7 +245,7 @@ class Run:
     def _asked(self) -> EvaluationParameters:
         parameters = self._plan.parameters
         return EvaluationParameters(
-            samples=parameters.get("eval_samples", 1),
+            samples=parameters.get("eval_samples", USUAL["eval_samples"]),
             **{name: parameters[name] for name in ("max_tokens", "temperature", "seed")},
         )
 

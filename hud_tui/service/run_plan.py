@@ -8,26 +8,25 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hud_tui.errors import HudUsage
+from hud_tui.parameters import USUAL
 from hud_tui.rl.plan import TaskSplit, tasks_of_iteration
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.batches import check_loss
-from hud_tui.service.engines.base import Adam, Base, EngineRefused, Tokenizer, loss_config
+from hud_tui.service.engines.base import Base, EngineRefused, Tokenizer, loss_config
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.http import Refused, bad_field
 from hud_tui.wire import JobParameters
 
 T = TypeVar("T")
 UPDATE: Mapping[str, Any] = {
-    "reward_scale": 1.0,
-    "norm_adv_by_std": False,
-    **{name: getattr(Adam, name) for name in ("beta1", "beta2", "eps", "weight_decay")},
+    name: USUAL[name]
+    for name in ("reward_scale", "norm_adv_by_std", "beta1", "beta2", "eps", "weight_decay")
 }
 """Default parameters of a step."""
 EFFORT = {"low": 0.6, "medium": 1.0, "high": 2.0}
 """max_tokens of each reasoning_effort, in multiples of the base's default."""
 MOST_TASKS = 10_000
-HELDOUT_EVERY = 5
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
     """
     defaults = base.defaults
     effort = effort_tokens(asked.reasoning_effort, base)
-    loss_fn = asked.loss_fn or "importance_sampling"
+    loss_fn = asked.loss_fn or str(USUAL["loss_fn"])
     filled = {
         "reasoning_effort": asked.reasoning_effort,
         "steps": asked.steps or defaults.steps,
@@ -84,10 +83,10 @@ def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
         "loss_fn": loss_fn,
         "loss_fn_config": checked_config(loss_fn, asked.loss_fn_config, "config.parameters"),
         **{name: _or(getattr(asked, name), usual) for name, usual in UPDATE.items()},
-        "temperature": asked.temperature or 1.0,
+        "temperature": asked.temperature or USUAL["temperature"],
         "max_tokens": min(asked.max_tokens or effort, base.context - 1),
-        "seed": asked.seed or 0,
-        "heldout_every": asked.heldout_every or HELDOUT_EVERY,
+        "seed": _or(asked.seed, USUAL["seed"]),
+        "heldout_every": asked.heldout_every or USUAL["heldout_every"],
     }
     evaluations = asked.model_dump(include={"eval_every", "eval_samples", "baseline"})
     filled |= {name: value for name, value in evaluations.items() if value is not None}

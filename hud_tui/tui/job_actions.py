@@ -21,11 +21,11 @@ from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, sweep_to_resume
 from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.keys import key, keyed
+from hud_tui.parameters import EVALUATION_PARAMETERS
 from hud_tui.rl.checkpoint_tree import ROOT, free_name, label, name_problem, slug_of
 from hud_tui.rl.evaluation import last_requested, rollout_seconds, size
 from hud_tui.rl.head import name
 from hud_tui.rl.run import Run
-from hud_tui.rl.settings import UNBOUNDED, NumberField
 from hud_tui.rl.sweep import Member, Sweep
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
@@ -129,9 +129,8 @@ def _slug(name: str) -> str:
 
 
 SPLITS = ("heldout", "train", "all")
-SAMPLES = NumberField("samples", 1, 256, named="samples per task")
-MAX_TOKENS = NumberField("max_tokens", 1, UNBOUNDED, optional=True)
-USUAL_SAMPLES = 4
+NUMBERS = {row.name: row for row in EVALUATION_PARAMETERS}
+SAMPLES, MAX_TOKENS = NUMBERS["samples"], NUMBERS["max_tokens"]
 BESIDE = "A run that trains goes on undisturbed. {checkpoints.cancel_evaluation} cancels it."
 OPEN = "It goes on while hud-tui is open; {checkpoints.resume_evaluation} resumes it afterwards."
 NO_TASKS = "type a taskset's name, or a file"
@@ -229,7 +228,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         """The typed source, once it is read."""
         self._begun: list[EvaluationJob] = []
         last = last_requested(session.run.evaluations.values())
-        self._samples = last.samples if last else USUAL_SAMPLES
+        self._samples = last.samples if last else SAMPLES.usual
         self._max_tokens = last.parameters.get("max_tokens") if last else None
         self._split = last.split if last else ""
 
@@ -237,9 +236,10 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         labels = [one.label for one in self.offered]
         number, most = str(self._samples), str(self._max_tokens or "")
         yield Field("checkpoint", Picker(labels, id="evaluate-of"))
-        yield Field(SAMPLES.label, Input(number, id="samples", compact=True), SAMPLES.limits)
+        yield Field(SAMPLES.title, Input(number, id="samples", compact=True), SAMPLES.range)
         yield Field("split", Picker((self._split or SPLITS[0],), id="split"))
-        yield Field(MAX_TOKENS.label, Input(most, id="max_tokens", compact=True), MAX_TOKENS.limits)
+        tokens = Input(most, id="max_tokens", compact=True)
+        yield Field(MAX_TOKENS.title, tokens, f"– or {MAX_TOKENS.range}")
         yield Field("tasks", Input(id="evaluate-source", compact=True, placeholder="reading …"))
         yield Static("", id="dialog-problem", markup=False)
 
@@ -372,9 +372,9 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         typed: dict[str, Any] = {}
         for spec in (SAMPLES, MAX_TOKENS):
             try:
-                typed[spec.key] = spec.read(self.query_one(f"#{spec.key}", Input).value.strip())
+                typed[spec.name] = spec.read(self.query_one(f"#{spec.name}", Input).value.strip())
             except ValueError:
-                raise HudUsage(f"{spec.label}: {spec.limits}") from None
+                raise HudUsage(f"{spec.title}: {spec.range}") from None
         return EvaluationParameters(**typed)
 
     def action_confirm(self) -> None:

@@ -27,7 +27,7 @@ from hud_tui.rl.names import setting_label
 from hud_tui.rl.progress import comparable_step_seconds
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
-from hud_tui.rl.settings import UPDATE_DEFAULTS, Value, max_tokens, parameters, settings, write
+from hud_tui.rl.settings import FOLDED, Value, max_tokens, parameters, settings, write
 from hud_tui.rl.sweep import (
     Sweep,
     SweepSize,
@@ -133,9 +133,9 @@ def _warned(warnings: Iterable[Finding], room: Iterable[Finding]) -> Iterator[Te
 
 def _has_line(key: str, value: Value) -> bool:
     """Whether a parameter has a line of its own: not those left to the engine."""
-    if key in EVALUATES or (key == "max_tokens" and value is None):
+    if key in EVALUATES:
         return False
-    return not (key in UPDATE_DEFAULTS and not value and value != 0.0)
+    return not (key in FOLDED and value in (None, False))
 
 
 def drafted_sweep(

@@ -112,7 +112,7 @@ async def test_the_group_of_a_failed_rollout_is_dropped_and_the_failure_kept(
     [
         (
             BROKEN,
-            {"failed": "stop", "stop_after": 3, "parameters": {"tasks_per_step": 4}},
+            {"failed": "stop:3", "parameters": {"tasks_per_step": 4}},
             "sums.py:12 in add: KeyError",
         ),
         (BROKEN[3:], {}, "no rollout of 3 batches was graded"),

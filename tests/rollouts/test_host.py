@@ -12,6 +12,7 @@ from shlex import split
 import pytest
 
 from hud_tui.cli.main import main
+from hud_tui.parameters import ROLLOUT_OPTIONS, Parameter
 from hud_tui.rollouts.host import LAST_MESSAGES, keep_endings_out_of_the_log
 from hud_tui.rollouts.process import (
     SDK,
@@ -22,7 +23,7 @@ from hud_tui.rollouts.process import (
     find_interpreter,
     how_to_get_the_sdk,
 )
-from hud_tui.rollouts.run_files import OPTIONS, Option, Options
+from hud_tui.rollouts.run_files import Options, read_option
 from hud_tui.rollouts.watched import failure_of, failure_text
 from hud_tui.rollouts.worker import Worker, not_served, probe
 from tests.rollouts.driving import make_venv
@@ -139,7 +140,7 @@ async def test_an_interpreter_that_is_too_old_says_which_it_takes(
     python = tmp_path / "python"
     python.write_text(OLD.format(said=said))
     python.chmod(0o755)
-    setting = Setting(Interpreter(str(python), "--python"), {}, tmp_path, tmp_path / "log")
+    setting = Setting(Interpreter(str(python), "--python"), {}, tmp_path, tmp_path / "log", 1, 0)
     with pytest.raises(EnvironmentFailed) as caught:
         await WorkerProcess(setting).start()
     assert caught.value.message == f"{python} (--python) has no usable hud: {why}"
@@ -177,13 +178,22 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
-def test_an_option_takes_what_is_usual_and_nothing_else(option: Option) -> None:
-    usual = Options()
-    assert option.read(option.usual).items() <= usual.model_dump().items()
-    for text in WRONG.get(option.key, ()):
+@pytest.mark.parametrize("row", ROLLOUT_OPTIONS, ids=lambda row: row.name)
+def test_an_option_takes_what_is_usual_and_nothing_else(row: Parameter) -> None:
+    usual = getattr(Options(), row.name)
+    text = "" if usual in (None, ()) else str(usual)
+    assert read_option(row, text) == {row.name: usual}
+    for text in WRONG.get(row.name, ()):
         with pytest.raises(ValueError):  # noqa: PT011  (what is said stands beside the field)
-            option.read(text)
+            read_option(row, text)
+
+
+def test_options_of_older_files_are_read() -> None:
+    older = {"named": ["SHOP"], "failed": "stop", "stop_after": 3, "turns": 4}
+    options = Options.model_validate(older)
+    assert (options.env, options.failed, options.stop_after) == (("SHOP",), "stop:3", 3)
+    assert Options.model_validate({"named": [], "failed": "drop", "stop_after": 1}) == Options()
+    assert (Options(failed="stop").stop_after, Options().stop_after) == (1, None)
 
 
 def test_a_traceback_ends_where_the_user_s_files_do(tmp_path: Path) -> None:

@@ -382,8 +382,9 @@ async def test_what_cannot_be_is_refused_by_name(hud: Command, source: Path) -> 
     for flags, said in (
         (("nowhere.py",), "no such file"),
         (("{}", "--runtime", "moon"), "no such runtime"),
-        (("{}", "--runtime", "docker:"), "--runtime docker: has no image"),
-        (("{}", "--turns", "0"), "turns 0"),
+        (("{}", "--runtime", "docker:"), "--runtime: docker: has no image: write docker:IMAGE"),
+        (("{}", "--turns", "0"), "--turns: 0 is below the least, 1"),
+        (("{}", "--env", "A-B"), "--env: A-B is no name of a variable"),
         (("{}", "--failed", "ignore"), "choose from drop"),
         (("{}", "--env", "NO_SUCH_VARIABLE"), "not set here"),
         (("{}", "--python", "/no/such/python"), "no such interpreter"),
@@ -391,7 +392,7 @@ async def test_what_cannot_be_is_refused_by_name(hud: Command, source: Path) -> 
         (("{}", "--lr", "1e-4,3e-4"), "sweeps are of hud-tui run"),
         (("{}", "--beta1", ".9,.95"), "sweeps are of hud-tui run"),
         (("{}", "--loss-fn", "ppo,cispo"), "sweeps are of hud-tui run"),
-        (("{}", "--reward-scale", "0"), "--reward-scale: 0: 0 leaves no gradient"),
+        (("{}", "--reward-scale", "0"), "--reward-scale: 0 leaves no gradient"),
         (("{}", "--fail-on", "critical"), "needs a run that is followed"),
     ):
         words = [word.format(source) for word in flags]

@@ -169,7 +169,7 @@ async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
         await flown.agree("X")
         assert await asyncio.wait_for(running, 60) == "cancelled"
         await flown.until(lambda: view.table.row.status == "cancelled")
-        folder.save_order(order.model_copy(update={"named": ["NO_SUCH_VARIABLE"]}))
+        folder.save_order(order.model_copy(update={"env": ("NO_SUCH_VARIABLE",)}))
         await flown.agree("R")
         await flown.until(lambda: any("not set here" in one for one in flown.notices))
         assert folder.state().status == "cancelled"
@@ -210,7 +210,7 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         await flown.until(lambda: bool(known_runs(state)))
         [folder] = known_runs(state).values()
         order = folder.order()
-        assert (order.turns, order.failed, order.stop_after) == (4, "stop", 3)
+        assert (order.turns, order.failed) == (4, "stop:3")
         assert order.named == ["SHOP_TOKEN"]
         await until(lambda: folder.state().step >= 1)
         await flown.until(lambda: len(flown.view.run.tree) >= 1)

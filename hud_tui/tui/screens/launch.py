@@ -28,9 +28,10 @@ from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.submit import SweepFiles, plan_sweep, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
+from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.run import Run
 from hud_tui.rl.settings import Value, form_values, parameters, without_field
-from hud_tui.rl.sweep import AT_ONCE, SweepSize
+from hud_tui.rl.sweep import SweepSize
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, check_parameters
 from hud_tui.rl.text import one_line
@@ -525,7 +526,7 @@ class LaunchScreen(HudScreen):
         from_start = start.parameters if start.command in ("run", "preflight") else {}
         values |= {key: value for key, value in from_start.items() if key in values}
         several = {key: them for key, them in start.swept.items() if key in values}
-        at_once = start.at_once or AT_ONCE
+        at_once = start.at_once or RUNS_AT_ONCE.usual
         self.form.fill(values, several, at_once)
         listed = await self.attempt(self.client.losses(model.id))
         if listed is not None and listed.losses:

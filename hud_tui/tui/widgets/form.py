@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from os.path import expanduser
 from pathlib import Path
@@ -25,23 +25,11 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from hud_tui.keys import keyed
-from hud_tui.rl.names import setting_label
-from hud_tui.rl.settings import (
-    EFFORTS,
-    NO,
-    NUMBERS,
-    OF_MANAGED,
-    UPDATE_NUMBERS,
-    YES,
-    NumberField,
-    Value,
-    parameters,
-    write,
-)
-from hud_tui.rl.sweep import AT_ONCE, MOST_AT_ONCE
+from hud_tui.parameters import ROLLOUT_OPTIONS, RUNS_AT_ONCE, TRAIN, Parameter, taken_by
+from hud_tui.rl.settings import DEFAULT, FIELDS, LOSS, NO, YES, Value, is_picked, parameters, write
 from hud_tui.rl.tasks.checks import Finding, in_order
 from hud_tui.rl.text import one_line, read_loss_config
-from hud_tui.rollouts.run_files import OPTIONS, Option
+from hud_tui.rollouts.run_files import read_option
 from hud_tui.tui.keys import ClickableText, bindings, clicked
 
 CHECKS = {
@@ -246,8 +234,6 @@ class Field(Horizontal):
         self._limits_line.update(f"✘ {self.limits}" if wrong else self.limits)
 
 
-TOKENS_FIELD = NumberField("max_tokens", 1, 1_000_000, optional=True)
-AT_ONCE_FIELD = NumberField("at_once", 1, MOST_AT_ONCE, named="runs at once")
 SEVERAL = ","
 """Separates several values of a field, which make the form a sweep's."""
 LONGEST = 200
@@ -277,24 +263,16 @@ class RunForm(Grid):
         """How its rollouts are made, as last read; fields of `Options`."""
 
     def compose(self) -> ComposeResult:
-        for spec in NUMBERS:
-            yield _number_field(spec)
-        yield _picker_field("loss_fn", ())
-        yield _picker_field("reasoning_effort", EFFORTS)
-        yield _picker_field("baseline", (NO, YES))
-        yield _number_field(AT_ONCE_FIELD)
+        for row in FIELDS:
+            if row.place != "folded":
+                yield field_of(row)
+        yield field_of(RUNS_AT_ONCE)
         yield FoldRow("", id="fold", compact=True)
-        config = Input(id="loss_fn_config", compact=True, max_length=LONGEST, classes="text")
-        label = setting_label("loss_fn_config")
-        yield Field(label, config, "KEY=NUMBER, with commas", folded=True, wide=True)
-        for spec in UPDATE_FIELDS:
-            yield _number_field(spec, folded=True)
-        yield _picker_field("norm_adv_by_std", (NO, YES), folded=True)
-        yield _number_field(TOKENS_FIELD, folded=True)
-        for option in OPTIONS:
-            typed = Input(option.usual, id=_id(option), compact=True, max_length=LONGEST)
-            is_text = not option.usual.isdigit()
-            yield Field(option.label, typed, option.limits, folded=True, wide=is_text)
+        for row in FIELDS:
+            if row.place == "folded":
+                yield field_of(row)
+        for row in ROLLOUT_OPTIONS:
+            yield option_field(row)
 
     def on_mount(self) -> None:
         self._fold()
@@ -303,7 +281,7 @@ class RunForm(Grid):
         self,
         values: Mapping[str, Value],
         swept: Mapping[str, Sequence[Value]] | None = None,
-        at_once: int = AT_ONCE,
+        at_once: int = RUNS_AT_ONCE.usual,
     ) -> None:
         """Fill in values; a field without one cannot be set, and is hidden.
 
@@ -316,7 +294,7 @@ class RunForm(Grid):
         for field in self.query(Field):
             key = field.key
             field.offered = self._offers(key, values)
-            if key == AT_ONCE_FIELD.key:
+            if key == RUNS_AT_ONCE.name:
                 field.field.value = str(at_once)
             elif key in values and isinstance(field.field, Picker):
                 _fill_picker(field.field, write(values[key]), several.get(key))
@@ -329,8 +307,8 @@ class RunForm(Grid):
     def _offers(self, key: str, values: Collection[str]) -> bool:
         """Whether the user can set a field."""
         if self.is_of_environment:
-            return key in OF_ENVIRONMENT or (key in values and key not in OF_MANAGED)
-        return key in values and key not in OF_ENVIRONMENT
+            return key in OF_ENVIRONMENT or (key in values and key in OF_DRIVEN)
+        return key in values
 
     def offer_options(self, is_of_environment: bool) -> None:
         """Show or hide the options of rollouts, which a managed run does not have."""
@@ -367,7 +345,7 @@ class RunForm(Grid):
             field.set_class(found is not None and len(found) > 1, "several")
             if found is None:
                 good = False
-            elif key != AT_ONCE_FIELD.key:
+            elif key != RUNS_AT_ONCE.name:
                 values[key] = found[0]
                 swept |= {key: found} if len(found) > 1 else {}
         self.swept, self.options = swept, options
@@ -384,9 +362,10 @@ class RunForm(Grid):
         try:
             if key == "loss_fn_config":
                 return (read_loss_config(typed) or None,)
-            words = typed.split(SEVERAL) if key != AT_ONCE_FIELD.key else [typed]
-            found = tuple(_SPECS[key].read(word.strip()) for word in words)
-            for value in found if key != AT_ONCE_FIELD.key else ():
+            if key == RUNS_AT_ONCE.name:
+                return (RUNS_AT_ONCE.read(typed),)
+            found = tuple(ROWS[key].read(word.strip()) for word in typed.split(SEVERAL))
+            for value in found:
                 parameters({key: value})  # the wire accepts less than the limits for some fields
         except ValueError:
             return None
@@ -395,24 +374,24 @@ class RunForm(Grid):
     def _read_option(self, field: Field) -> dict[str, Any] | None:
         """Fields of `Options`; None if the input is invalid."""
         try:
-            return _OPTIONS[field.key].read(field.typed)
+            return read_option(_OPTIONS[field.key], field.typed)
         except ValueError:
             return None
 
     def _is_set(self, field: Field) -> bool:
         """Whether a folded field differs from its default."""
         if option := _OPTIONS.get(field.key):
-            return field.typed != option.usual
+            return field.typed != _initial(option)
         return self._read_field(field) not in ((None,), (False,))
 
     @property
     def at_once(self) -> int:
         """Runs of a sweep that train at the same time."""
-        typed = self.query_one(f"#{AT_ONCE_FIELD.key}", Input)
+        typed = self.query_one(f"#{RUNS_AT_ONCE.name}", Input)
         try:
-            return int(AT_ONCE_FIELD.read(typed.value.strip()) or AT_ONCE)
+            return int(RUNS_AT_ONCE.read(typed.value.strip()) or RUNS_AT_ONCE.usual)
         except ValueError:
-            return AT_ONCE
+            return int(RUNS_AT_ONCE.usual)
 
     @property
     def faults(self) -> list[str]:
@@ -424,11 +403,12 @@ class RunForm(Grid):
 
     def _expected(self, field: Field) -> str:
         """What may be typed in a field, e.g. ``Adam beta1: 0 to < 1, or empty, e.g. 0.9``."""
-        key = field.key
-        spec, option = _SPECS.get(key), _OPTIONS.get(key)
-        empty = ", or empty" if spec is not None and spec.optional else ""
-        usual = EXAMPLES.get(key) or (option.usual if option is not None else None)
-        usual = write(self._accepted[key]) if usual is None and key in self._accepted else usual
+        row = ROWS[field.key]
+        empty = ", or empty" if row.is_optional and row.is_number else ""
+        usual = write(self._accepted.get(field.key))
+        if field.key in _OPTIONS:
+            usual = row.example or _initial(row)
+        usual = usual or row.example
         example = f", e.g. {usual}" if usual else ""
         return f"{field.label}: {field.limits}{empty}{example}"
 
@@ -438,7 +418,7 @@ class RunForm(Grid):
     def _offer_at_once(self) -> None:
         """Show `at_once` only for sweeps."""
         for field in self.query(Field):
-            if field.key == AT_ONCE_FIELD.key and field.offered is not bool(self.swept):
+            if field.key == RUNS_AT_ONCE.name and field.offered is not bool(self.swept):
                 field.offered = field.display = bool(self.swept)
 
     def _fold(self) -> None:
@@ -501,34 +481,41 @@ class FoldRow(Button, inherit_bindings=False):
             self.press()
 
 
-UPDATE_FIELDS = tuple(replace(spec, optional=True) for spec in UPDATE_NUMBERS)
-_SPECS: dict[str, NumberField] = {
-    spec.key: spec for spec in (*NUMBERS, *UPDATE_FIELDS, AT_ONCE_FIELD, TOKENS_FIELD)
-}
+def _id(option: Parameter) -> str:
+    """Id of an option's field: a sweep has an `at_once` of its own."""
+    return f"rollouts-{option.name}"
 
 
-EXAMPLES = {
-    **{"loss_fn_config": "beta=0.05", "reward_scale": "1", "beta1": "0.9", "beta2": "0.95"},
-    **{"eps": "1e-8", "weight_decay": "0.1", "eval_every": "5", "eval_samples": "4"},
-    **{TOKENS_FIELD.key: "256", AT_ONCE_FIELD.key: str(AT_ONCE)},
-    "rollouts-runtime": "docker:IMAGE or tcp://HOST:PORT",
-}
-"""What may be typed in the fields that are empty at first, or whose limits do not say it."""
+_OPTIONS = {_id(option): option for option in ROLLOUT_OPTIONS}
+ROWS = {row.name: row for row in (*FIELDS, RUNS_AT_ONCE)} | _OPTIONS
+"""The rows of the fields, by the id of what is typed or picked."""
+OF_DRIVEN = frozenset(row.name for row in taken_by(TRAIN, FIELDS))
+OF_ENVIRONMENT = frozenset({*_OPTIONS, "max_tokens"})
+"""What a run on an environment is asked of any service."""
 
 
-def _id(option: Option) -> str:
-    """Id of its field: a sweep has an `at_once` of its own."""
-    return f"rollouts-{option.key}"
+def field_of(row: Parameter) -> Field:
+    """The field of a run's parameter."""
+    is_folded = row.place == "folded"
+    if is_picked(row):
+        words = (NO, YES) if row.kind == "switch" else (DEFAULT, *row.choices)
+        picker = Picker(() if row.name == LOSS else words, id=row.name)
+        return Field(row.title, picker, folded=is_folded)
+    kind = "number" if row.is_number else "text"
+    typed = Input(id=row.name, compact=True, max_length=LONGEST, classes=kind)
+    typed.placeholder = "–" if row.is_optional and row.is_number else ""
+    return Field(row.title, typed, row.allowed, is_folded, wide=not row.is_number)
 
 
-_OPTIONS = {_id(option): option for option in OPTIONS}
-OF_ENVIRONMENT = frozenset({*_OPTIONS, TOKENS_FIELD.key})
+def option_field(row: Parameter) -> Field:
+    """The field of an option of rollouts."""
+    typed = Input(_initial(row), id=_id(row), compact=True, max_length=LONGEST)
+    return Field(row.title, typed, row.allowed, folded=True, wide=not row.is_number)
 
 
-def _number_field(spec: NumberField, folded: bool = False) -> Field:
-    typed = Input(id=spec.key, compact=True, max_length=LONGEST, classes="number")
-    typed.placeholder = "–" if spec.optional else ""
-    return Field(spec.label, typed, spec.range, folded)
+def _initial(option: Parameter) -> str:
+    """What an option's field has at first."""
+    return "" if option.is_optional or option.kind == "words" else write(option.usual)
 
 
 def _fill_picker(picker: Picker, value: str, several: str | None) -> None:
@@ -539,10 +526,6 @@ def _fill_picker(picker: Picker, value: str, several: str | None) -> None:
         value = several
     picker.options = options
     picker.value = value if value in options else options[0]
-
-
-def _picker_field(key: str, options: Sequence[str], folded: bool = False) -> Field:
-    return Field(setting_label(key), Picker(options, id=key), folded=folded)
 
 
 class FilterField(Input):
