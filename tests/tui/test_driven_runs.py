@@ -211,7 +211,7 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         [folder] = known_runs(state).values()
         order = folder.order()
         assert (order.turns, order.failed) == (4, "stop:3")
-        assert order.named == ["SHOP_TOKEN"]
+        assert order.env == ("SHOP_TOKEN",)
         await until(lambda: folder.state().step >= 1)
         await flown.until(lambda: len(flown.view.run.tree) >= 1)
         [logged] = [one for one in log.read()[0] if one.verb == "train"]

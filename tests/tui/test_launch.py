@@ -435,7 +435,7 @@ async def test_enter_is_told_on_the_buttons_and_space_and_right_unfold(served: S
 
 async def test_what_is_invalid_is_told_with_an_example(served: Served) -> None:
     told = {
-        "beta1": "invalid: Adam beta1: 0 to < 1, or empty, e.g. 0.9",
+        "beta1": "invalid: Adam beta1: 0 to < 1, or empty, e.g. .9",
         "loss_fn_config": "invalid: loss config: KEY=NUMBER, with commas, e.g. beta=0.05",
         "steps": "invalid: steps: 1 to 100000, e.g. 10",
     }

@@ -236,7 +236,7 @@ async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_p
         form = view(app).form
         fold = form.query_one("#fold", Button)
         beta = form.query_one("#beta1", Input)
-        assert "7 more" in str(fold.label)
+        assert "8 more" in str(fold.label)
         assert not (beta.parent and beta.parent.display)
         fold.focus()
         await app.press("enter")
