@@ -225,7 +225,7 @@ async def test_e_evaluates_on_the_environment_of_the_run(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point_at(monkeypatch, served.url, served.api_key)
-    state, rows = tmp_path / "state", [*SUMS[:6]]
+    state, rows = tmp_path / "state", [dict(row) for row in SUMS[:6]]
     for row in rows[:2]:
         row["columns"] = {"split": "heldout"}
     source = write_sums(tmp_path / "env", rows)
