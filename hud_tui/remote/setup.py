@@ -98,7 +98,14 @@ pid_in() {  # the process id in a link PID@BOOT or in a file; never one that mea
 }
 alive() {  # whether the process PID@BOOT that a link names runs since this start of the machine
   was=$(readlink "$1" 2>/dev/null) && [ "${was#*@}" = "$(boot)" ] &&
-    kill -0 "$(pid_in "$1")" 2>/dev/null
+    kill -0 "$(pid_in "$1")" 2>/dev/null &&
+    ! grep -q '^State:.Z' "/proc/$(pid_in "$1")/status" 2>/dev/null  # ended, and not yet reaped
+}
+left() {  # whether the server runs, also if its loop was killed; sets child
+  child=$(pid_in "$R/server.pid") && case $(
+    tr '\\000' ' ' < "/proc/$child/cmdline" 2>/dev/null || ps -o args= -p "$child" 2>/dev/null
+  ) in *"$R/"*) return 0 ;; esac
+  child=; return 1
 }
 ours() {  # of what type a file of ours is, if it is there
   { [ ! -e "$2" ] && [ ! -L "$2" ]; } || [ "$1" "$2" ] ||
@@ -123,6 +130,7 @@ except OSError: s = socket.socket(); s.bind(("127.0.0.1", 0))
 print(s.getsockname()[1])' "$1"; }
 group=; command -v setsid >/dev/null 2>&1 && group=setsid
 child=; trap '[ -n "$child" ] && kill -TERM ${group:+-}"$child" 2>/dev/null' TERM
+while left; do sleep 1; done  # it goes on: a second one would find its data in use
 pause=1
 while [ ! -e "$R/stop" ]; do
   began=$(date +%s)
@@ -136,7 +144,7 @@ while [ ! -e "$R/stop" ]; do
   [ -e "$R/stop" ] && break
   [ $(($(date +%s) - began)) -gt 60 ] && pause=1
   echo "hud-tui: the server ended with exit code $code; again in $pause s" >> "$R/server.log"
-  sleep "$pause"; [ "$pause" -lt 60 ] && pause=$((pause * 2))
+  sleep "$pause"; [ "$pause" -lt 16 ] && pause=$((pause * 2))
 done
 rm -f "$R/loop" "$R/server.pid"
 """
@@ -160,14 +168,12 @@ echo "in $SUPERVISOR, port $(cat "$R/port")"
 STOP = """\
 [ -d "$R" ] || exit 0
 : > "$R/stop"
-pid=$(pid_in "$R/server.pid")
-if alive "$R/loop"; then
-  kill -TERM "$(pid_in "$R/loop")" 2>/dev/null
-  n=0; while alive "$R/loop"; do
-    n=$((n + 1)); [ $n -eq 150 ] && [ -n "$pid" ] && kill -KILL -"$pid" "$pid" 2>/dev/null
-    [ $n -gt 200 ] && { echo "its server does not end" >&2; exit 1; }; sleep 0.1
-  done
-fi
+if alive "$R/loop"; then kill -TERM "$(pid_in "$R/loop")" 2>/dev/null
+elif left; then kill -TERM -"$child" "$child" 2>/dev/null; fi
+n=0; while alive "$R/loop" || left; do
+  n=$((n + 1)); [ $n -eq 150 ] && left && kill -KILL -"$child" "$child" 2>/dev/null
+  [ $n -gt 200 ] && { echo "its server does not end" >&2; exit 1; }; sleep 0.1
+done
 tmux -L hud-tui kill-session -t "=$SESSION" 2>/dev/null
 for job in "$R"/jobs/*/job; do
   alive "$job" && { pid=$(pid_in "$job"); kill -TERM -"$pid" "$pid" 2>/dev/null; }

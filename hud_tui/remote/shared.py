@@ -6,29 +6,58 @@ Source: PROTOCOL.mux of OpenSSH; the process greets whoever connects to its sock
 import asyncio
 import os
 import signal
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 HUNG_S = 6.0
 """Seconds that it may take to greet; then it counts as hung."""
+LOOKS = 12
+"""Looks in that time. They are counted, so that a pause of all processes is none of it alone."""
+WATCH_S = 3.0
+"""Seconds between two checks while something runs over it."""
 
 
 async def end_hung(socket: Path) -> bool:
     """End the shared connection with this socket if its process hangs, so that the next command
     opens another; returns whether it did. Without one nothing happens."""
+    greeting = asyncio.create_task(_greeting(socket))
     try:
-        async with asyncio.timeout(HUNG_S):
-            reader, writer = await asyncio.open_unix_connection(socket)
-            try:
-                await reader.read(1)
-            finally:
-                writer.transport.abort()
-    except TimeoutError:
+        for _ in range(LOOKS):
+            await asyncio.wait([greeting], timeout=HUNG_S / LOOKS)
+            if greeting.done():
+                return False
         _kill(socket)
         return True
-    except OSError:  # nobody listens: ssh opens one
-        return False
-    return False
+    finally:
+        greeting.cancel()
+
+
+@asynccontextmanager
+async def watched(socket: Path) -> AsyncIterator[None]:
+    """End the shared connection if it hangs now or meanwhile: what runs over it then fails."""
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            await end_hung(socket)
+
+    await end_hung(socket)
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+async def _greeting(socket: Path) -> None:
+    """Return once it greets, or nobody listens there."""
+    with suppress(OSError):
+        reader, writer = await asyncio.open_unix_connection(socket)
+        try:
+            await reader.read(1)
+        finally:
+            writer.transport.abort()
 
 
 def _kill(socket: Path) -> None:

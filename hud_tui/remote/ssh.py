@@ -23,7 +23,7 @@ from time import monotonic
 from typing import TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUnreachable, HudUsage
-from hud_tui.remote.shared import end_hung
+from hud_tui.remote.shared import end_hung, watched
 from hud_tui.rl.text import clean, one_line, size
 from hud_tui.storage import change_atomic, read_regular
 
@@ -210,8 +210,11 @@ class Ssh:
             SshDenied, HostKeyChanged: ssh could not log in.
             HudMalformed: The output is longer than MOST_BYTES, or not that of a shell.
         """
+        async with watched(await self._socket()):
+            return await self._run(script, timeout_s)
+
+    async def _run(self, script: str, timeout_s: float) -> Output:
         mark = f"@hud-tui-{secrets.token_hex(8)}"
-        await end_hung(await self._socket())
         process = await _start([*self.command(), "sh", "-s"])
         try:
             async with asyncio.timeout(timeout_s):
@@ -239,8 +242,11 @@ class Ssh:
             HudMalformed: The script printed less, or it is not the output of a shell.
             SshDenied, HostKeyChanged: ssh could not log in.
         """
+        async with watched(await self._socket()):
+            await self._stream(script, count, sink)
+
+    async def _stream(self, script: str, count: int, sink: Callable[[bytes], object]) -> None:
         mark = f"@hud-tui-{secrets.token_hex(8)}"
-        await end_hung(await self._socket())
         process = await _start([*self.command(), "sh", "-s"])
         stdin, stdout, stderr = _pipes(process)
         giving = asyncio.create_task(_give(stdin, _whole(script, mark)))
@@ -328,6 +334,8 @@ class Ssh:
 
         It takes no new sessions from here on: one that came while it exits would be cut.
         """
+        if await end_hung(await self._socket()):
+            return
         process = await _start(self.command("-O", "stop"))
         with suppress(TimeoutError):
             await asyncio.wait_for(_exchange(process, b""), CONNECT_S)

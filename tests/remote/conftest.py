@@ -39,7 +39,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> Engine:
     engine = replace(
         ENGINES["hud-tui"],
         installed='[ -x "$ENV/bin/python" ]',
-        serve=lambda machine: f'"$ENV/bin/python" -I -S -c {quote(LIGHT)} "$PORT"',
+        serve=lambda machine: f'"$ENV/bin/python" -I -S -c {quote(LIGHT)} "$PORT" "$R/light"',
     )
     monkeypatch.setitem(ENGINES, "hud-tui", engine)
     return engine

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from hud_tui.errors import HudUsage
+from hud_tui.processes import alive
 from hud_tui.remote.engines import ENGINES, Engine, Wish, _same, describe, name_of
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import (
@@ -287,6 +288,33 @@ async def test_a_server_that_died_or_whose_port_is_taken_comes_back(
         assert await setup.port() != port
         assert setup.machine.port == await setup.port()
         assert await answers(setup, machines) == 200
+
+
+async def test_a_server_whose_loop_was_killed_goes_on(machines: Machines, far: Far) -> None:
+    """A second one would find the port taken, and its data in use."""
+    root = far.home / ".hud-tui/box"
+    async with set_up(machines) as setup:
+        server, port = int((root / "server.pid").read_text()), await setup.port()
+        await kill(loop_of(root))
+        await setup.start()
+        assert (await setup.pulse())["running"]
+        assert (int((root / "server.pid").read_text()), await setup.port()) == (server, port)
+        assert await answers(setup, machines) == 200
+        os.kill(server, signal.SIGKILL)
+        await until(lambda: (root / "server.pid").read_text().strip() not in ("", str(server)))
+        server = int((root / "server.pid").read_text())
+        await kill(loop_of(root))
+        await setup.stop()
+        await until(lambda: not alive(server))
+
+
+async def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: not alive(pid))
+
+
+def loop_of(root: Path) -> int:
+    return int(os.readlink(root / "loop").partition("@")[0])
 
 
 async def test_an_environment_without_the_engine(machines: Machines, far: Far) -> None:

@@ -27,6 +27,7 @@ from hud_tui.remote.ssh import (
     quote,
     read_address,
 )
+from tests.conftest import until
 from tests.remote.far import Far, cut_line, free_port
 
 FAR = Address("far")
@@ -293,6 +294,38 @@ async def test_a_shared_connection_that_hangs_is_replaced(
     assert (await ssh.run("echo two", timeout_s=30)).out == "two\n"
     assert not alive(master)
     await ssh.aclose()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_shared_connection_that_hangs_in_a_command_ends_it(
+    ssh: Ssh, far: Far, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """Long before the command's own time is up, and the next one has another."""
+    monkeypatch.setattr("hud_tui.remote.shared.HUNG_S", 1.0)
+    monkeypatch.setattr("hud_tui.remote.shared.WATCH_S", 0.1)
+    await ssh.run("true")
+    [master] = titled(f"ssh: {await ssh._socket()} [mux]")
+    script = f"touch {far.home}/begun; sleep 600"
+    waiting = ssh.stream(script, 10, lambda piece: None) if stream else ssh.run(script, 600)
+    command = asyncio.ensure_future(waiting)
+    await until((far.home / "begun").exists)
+    os.kill(master, signal.SIGSTOP)
+    with pytest.raises(LineLost):
+        await asyncio.wait_for(command, 30)
+    assert not alive(master)
+    assert (await ssh.run("echo two")).out == "two\n"
+    await ssh.aclose()
+
+
+async def test_a_shared_connection_that_hangs_is_closed_too(
+    ssh: Ssh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.remote.shared.HUNG_S", 1.0)
+    await ssh.run("true")
+    [master] = titled(f"ssh: {await ssh._socket()} [mux]")
+    os.kill(master, signal.SIGSTOP)
+    await ssh.aclose()
+    await until(lambda: not alive(master))
 
 
 def titled(title: str) -> list[int]:
