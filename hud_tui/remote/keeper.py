@@ -90,6 +90,8 @@ class Keeper:
         """`data`: the data directory that is served by that machine."""
         self._machines, self._data, self._name = machines, data, name
         self.line = Line(os.getpid(), since=time())
+        self._is_compared = False
+        """Whether the model's files here were found equal to the machine's."""
 
     async def run(self) -> None:
         """Run until the tunnel is not needed."""
@@ -137,6 +139,9 @@ class Keeper:
         try:
             await setup.start()
             port = await setup.port()
+            if not self._is_compared:
+                await setup.compare_tokenizer()
+                self._is_compared = True
             tunnel = Tunnel(self._machines.ssh(machine), machine.local_port, port)
             going = asyncio.create_task(tunnel.run(self._forwarding))
             try:

@@ -8,6 +8,7 @@ import getpass
 import re
 import secrets
 import socket
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,32 +118,61 @@ def renew(client: str) -> str:
 def read_use(text: str, client: str) -> Use:
     """What `READ` printed, as this client sees it; lines that make no sense are ignored."""
     pairs = [line.partition("=")[::2] for line in text.splitlines()]
-    found = dict(pairs)
-    now = read_number(found.get("now")) or 0
+    values = dict(pairs)
+    now = read_number(values.get("now")) or 0
     leases = [lease for key, value in pairs if key == "lease" for lease in _lease(value)]
-    mine = next((now - date for id_, date, _ in leases if id_ == client), FRESH_S)
-    others = [
-        f"{one_line(who, 100) or id_}, {age(date, now)} ago"
-        for id_, date, who in leases
-        if id_ != client and now - date < FRESH_S
-    ]
-    used = max((read_number(value) or 0 for key, value in pairs if key == "used"), default=0)
-    called = used and now - used < CALLED_S <= mine
-    goes = ["its service, which runs"] if found.get("running") == "yes" else []
-    saved = read_number(found.get("saved")) or 0
+    others = [lease for lease in leases if lease.client != client and lease.is_fresh(now)]
+    calls = [read_number(value) or 0 for key, value in pairs if key == "used"]
+    own = [lease.renewed for lease in leases if lease.client == client]
+    return Use(
+        tuple(f"{lease.owner or lease.client}, {age(lease.renewed, now)} ago" for lease in others),
+        _called(now, max(calls, default=0), max(own, default=0)),
+        tuple(_goes(values)),
+    )
+
+
+def _called(now: int, called: int, own: int) -> str:
+    """As `Use.called`.
+
+    Args:
+        now: Seconds by the machine's clock.
+        called: When the server was called last; 0 if it never was.
+        own: When this client renewed its lease last; 0 if it never did.
+    """
+    is_recent = called and now - called < CALLED_S
+    is_ours = own and now - own < CALLED_S
+    return f"{age(called, now)} ago" if is_recent and not is_ours else ""
+
+
+def _goes(values: Mapping[str, str]) -> Iterator[str]:
+    """As `Use.goes`, from the printed values."""
+    if values.get("running") == "yes":
+        yield "its service, which runs"
+    saved = read_number(values.get("saved"))
     for name, about in PARTS.items():
-        kb = read_number(found.get(name))
-        if kb is not None:
-            more = f" ({counted(saved, 'checkpoint')})" if name == "state" and saved else ""
-            goes.append(f"{about}{more}, {size(kb * 1024)}")
-    ago = f"{age(used, now)} ago" if called else ""
-    return Use(tuple(others), ago, tuple(goes))
+        kb = read_number(values.get(name))
+        if kb is None:
+            continue
+        if name == "state" and saved:
+            about += f" ({counted(saved, 'checkpoint')})"
+        yield f"{about}, {size(kb * 1024)}"
 
 
-def _lease(value: str) -> list[tuple[str, int, str]]:
-    """Id, date and owner of a lease; none if it makes no sense."""
+@dataclass(frozen=True)
+class _Lease:
+    client: str
+    renewed: int
+    """Seconds by the machine's clock."""
+    owner: str
+
+    def is_fresh(self, now: int) -> bool:
+        return now - self.renewed < FRESH_S
+
+
+def _lease(value: str) -> list[_Lease]:
+    """A lease as it is printed; none if it makes no sense."""
     words = value.split(maxsplit=2)
-    date = read_number(words[1]) if len(words) > 1 else None
-    if date is None or not _ID.fullmatch(words[0]):
+    renewed = read_number(words[1]) if len(words) > 1 else None
+    if renewed is None or not _ID.fullmatch(words[0]):
         return []
-    return [(words[0], date, words[2] if len(words) > 2 else "")]
+    return [_Lease(words[0], renewed, one_line(words[2], 100) if len(words) > 2 else "")]

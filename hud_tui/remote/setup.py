@@ -31,7 +31,7 @@ from hud_tui.remote.ssh import (
     quote,
     script_failed,
 )
-from hud_tui.remote.transfer import FarFile, copy_file, list_files
+from hud_tui.remote.transfer import FarFile, are_equal, copy_file, list_files
 from hud_tui.rl.text import clean, counted, one_line, size
 from hud_tui.service_file import usable_directories
 from hud_tui.settings import model_files
@@ -409,6 +409,25 @@ class Setup:
         """Start the server there if it does not run; returns what was done."""
         return (await self._direct(START)).strip()
 
+    async def compare_tokenizer(self) -> None:
+        """Compare the model's small files here with those there, and copy them where they differ.
+
+        Raises:
+            ScriptFailed: There is no tokenizer there.
+            HudUsage: They differ, and another program is setting the machine up.
+        """
+        if not self.engine.weights:
+            return
+        self._at = StepReport("tokenizer", "check")
+        files = await self._tokenizer_files()
+        if await asyncio.to_thread(are_equal, self._tokenizer, TOKENIZER, files):
+            return
+        with self._machines.alone(self.machine.name):
+            self.machine = self._machines.get(self.machine.name)
+            self._report_step("do", "the files here differ from those there: copied again")
+            await self._fetch_tokenizer()
+            self._keep(self.machine.with_done("tokenizer"))
+
     async def stop(self) -> None:
         """Stop the server there; what it saved is kept."""
         await self._direct(STOP, timeout_s=90)
@@ -558,6 +577,22 @@ class Setup:
         """Copy the model's small files here, so that the local service can render and tokenize."""
         done = tuple(name for name in self.machine.done if name != "tokenizer")
         self._keep(replace(self.machine, done=done))  # what is copied next is not whole meanwhile
+        files = await self._tokenizer_files()
+        for name in TOKENIZER:
+            if name in files:
+                await self._copy(files[name], self._tokenizer / name)
+            else:
+                (self._tokenizer / name).unlink(missing_ok=True)
+        total = size(sum(file.bytes for file in files.values()))
+        return f"{counted(len(files), 'file')}, {total}, each compared with the one there"
+
+    @property
+    def _tokenizer(self) -> Path:
+        """The folder of the model's small files here."""
+        return model_files(self._machines.files(self.machine.name), self.machine.model)
+
+    async def _tokenizer_files(self) -> dict[str, FarFile]:
+        """The model's small files there, by name. Raises ScriptFailed: they are no tokenizer."""
         folder = (await self._direct(MODEL_FOLDER)).strip().rpartition("\n")[2]
         files = await list_files(partial(self._direct, timeout_s=300.0), folder, TOKENIZER)
         shown = f"{one_line(folder, 200)} on {self.machine.name}"
@@ -567,14 +602,7 @@ class Setup:
             if file.bytes > LARGEST_FILE:
                 much = f"{size(file.bytes)}, and {size(LARGEST_FILE)} at most are copied"
                 raise ScriptFailed(f"{name} of {shown} has {much}")
-        target = model_files(self._machines.files(self.machine.name), self.machine.model)
-        for name in TOKENIZER:
-            if name in files:
-                await self._copy(files[name], target / name)
-            else:
-                (target / name).unlink(missing_ok=True)
-        total = size(sum(file.bytes for file in files.values()))
-        return f"{counted(len(files), 'file')}, {total}, each compared with the one there"
+        return files
 
     async def _copy(self, file: FarFile, target: Path) -> None:
         def tell(text: str) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedWriter
@@ -148,6 +148,18 @@ def _equals(here: Path, file: FarFile) -> bool:
             return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
     except FileNotFoundError:
         return False
+
+
+def are_equal(folder: Path, names: Sequence[str], files: Mapping[str, FarFile]) -> bool:
+    """Whether those of the names that are files there, and no others, are equal in a folder here.
+
+    Raises:
+        HudUsage: One here cannot be read.
+    """
+    with _writable(folder):
+        if any(os.path.lexists(folder / name) for name in names if name not in files):
+            return False
+        return all(_equals(folder / name, file) for name, file in files.items())
 
 
 @contextmanager

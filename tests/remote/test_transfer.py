@@ -14,11 +14,13 @@ import pytest
 
 from hud_tui.errors import HudMalformed, HudUsage
 from hud_tui.remote.engines import ENGINES, Engine, Wish, describe
+from hud_tui.remote.keeper import Keeper
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup, StepReport
 from hud_tui.remote.ssh import Address, LineLost, ScriptFailed, Ssh
 from hud_tui.remote.transfer import FarFile, copy_file, list_files
 from hud_tui.settings import model_files
+from tests.conftest import until
 from tests.remote.far import Far, cut_line
 
 FAR = Address("far")
@@ -257,6 +259,41 @@ async def test_nothing_is_ready_without_its_tokenizer(
     with pytest.raises(ScriptFailed):
         await setup.run({})
     assert not machines.get("box").ready, "the server has another model by now"
+    await setup.aclose()
+
+
+async def test_what_differs_is_copied_again_where_it_is_used(
+    machines: Machines, far: Far, weighty: Engine, undone: None
+) -> None:
+    """E.g. what an earlier set-up cut off, and called ready."""
+    folder = far.home / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "tokenizer.json").write_text('{"whole": true}')
+    setup = Setup(machines, await machine_of(machines, folder))
+    ready = await setup.run({})
+    copy = model_files(machines.files("box"), str(folder)) / "tokenizer.json"
+    for text in ("", "{", '{"whole": null}'):
+        copy.write_text(text)
+        await setup.compare_tokenizer()
+        assert copy.read_text() == '{"whole": true}'
+        assert machines.get("box").ready
+    (copy.parent / "merges.txt").write_text("of another model")
+    await setup.compare_tokenizer()
+    assert {one.name for one in copy.parent.iterdir()} == {"config.json", "tokenizer.json"}
+    with machines.alone("box"):
+        await setup.compare_tokenizer()  # they are equal: nothing is to be done
+        copy.write_text("")
+        with pytest.raises(HudUsage, match="at work on box"):
+            await setup.compare_tokenizer()
+    machines.use(ready, "tinker")
+    keeping = asyncio.create_task(Keeper(machines, machines.state, "box").run())
+    await until(lambda: machines.line("box").get("state") == "up")
+    assert copy.read_text() == '{"whole": true}', "before anything trains through the tunnel"
+    assert machines.get("box") == ready
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    machines.use(None)
     await setup.aclose()
 
 
