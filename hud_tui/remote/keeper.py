@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
@@ -43,7 +44,7 @@ ANSWER_S = 5.0
 PULSE_S = 15.0
 """Seconds that the machine may take to say how it is."""
 SILENT_S = 60.0
-"""Seconds without an answer after which a tunnel that had some is opened anew: its ssh may hang."""
+"""Seconds in which nothing comes through it after which a tunnel is opened anew."""
 CLOSE_S = 2.0
 """Seconds that ssh may take to end before it is killed."""
 BEAT_S = 1.0
@@ -162,21 +163,24 @@ class Keeper:
         quick = 0.1  # until it is up for the first time
         silent = 0.0
         while True:
-            await asyncio.wait([going], timeout=quick if quick < POLL_S else POLL_S)
-            probe = asyncio.ensure_future(asyncio.to_thread(answers, url))
+            began = monotonic()
+            await asyncio.wait([going], timeout=min(quick, POLL_S))
+            probe = asyncio.ensure_future(asyncio.to_thread(ask, url))
             await asyncio.wait([going, probe], return_when=asyncio.FIRST_COMPLETED)
             if going.done():
                 probe.cancel()
                 return going.result()
-            latency = probe.result()
+            answer = probe.result()
+            latency = answer.latency_s
+            # a pause of this process counts as one look
+            silent += min(monotonic() - began, POLL_S + ANSWER_S)
+            if answer.came_through:
+                silent = 0.0
+            if silent > SILENT_S:
+                return LineLost(f"nothing came through the tunnel for {silent:.0f} s")
             if latency is None and quick < POLL_S:
                 quick *= 1.5
                 continue
-            if latency is None and self.line.latency_s is not None:
-                silent += POLL_S + ANSWER_S
-                if silent > SILENT_S:
-                    return LineLost(f"nothing came through the tunnel for {silent:.0f} s")
-            silent = 0.0 if latency is not None else silent
             quick = POLL_S
             self.line.latency_s = latency if latency is not None else self.line.latency_s
             if latency is None:
@@ -221,17 +225,33 @@ class Keeper:
         self._machines.set_line(self._name, vars(self.line))
 
 
-def answers(url: str) -> float | None:
-    """Seconds until a server answers a GET with any status; None if it does not."""
+@dataclass(frozen=True)
+class Answer:
+    """What came of one call through a tunnel."""
+
+    latency_s: float | None = None
+    """Seconds until the server answered; None if it did not."""
+    is_refused: bool = False
+    """Whether nobody listens at the tunnel's end, which closed the connection."""
+
+    @property
+    def came_through(self) -> bool:
+        """Whether something came through the tunnel."""
+        return self.is_refused or self.latency_s is not None
+
+
+def ask(url: str) -> Answer:
+    """Call a server through a tunnel by GET; any status is an answer."""
     began = monotonic()
     try:
         with urllib.request.urlopen(url, timeout=ANSWER_S):
-            return monotonic() - began
+            return Answer(monotonic() - began)
     except urllib.error.HTTPError as error:
         error.close()
-        return monotonic() - began
-    except (OSError, ValueError):
-        return None
+        return Answer(monotonic() - began)
+    except (OSError, ValueError, HTTPException) as error:
+        cause = getattr(error, "reason", error)
+        return Answer(is_refused=isinstance(cause, ConnectionResetError | BrokenPipeError))
 
 
 USE_S = 60.0
@@ -265,17 +285,17 @@ async def _up(
     machines: Machines, machine: Machine, paths: Paths, report: Callable[[str], None]
 ) -> None:
     """Wait until the tunnel to a machine in use is up."""
-    began = time()
+    began, began_at = boot_s(), time()
     await asyncio.to_thread(keep_line, with_machine(paths), machine.name)
     while True:
         line = machines.line(machine.name)
-        if line.get("state") == "up" and line.get("at", 0) >= began - 2 * POLL_S:
+        if line.get("state") == "up" and line.get("heard", 0) >= began - 2 * POLL_S:
             return
         message = f"opening the tunnel, for up to {USE_S:.0f} s"
-        if line.get("at", 0) >= began and line.get("why"):
+        if line.get("at", 0) >= began_at and line.get("why"):
             message = str(line["why"])
         message = f"{machine.name}: {message.removeprefix(f'{machine.name}: ')}"
-        if time() - began > USE_S:
+        if boot_s() - began > USE_S:
             hint = f"hud-tui remote status {machine.name}; its log: remote log {machine.name}"
             raise HudUnreachable(message, hint)
         report(message)

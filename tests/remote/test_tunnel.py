@@ -3,17 +3,20 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from hud_tui.processes import Process, boot_s, holder, process, read_process
-from hud_tui.remote.keeper import UNNEEDED
+from hud_tui.processes import Process, alive, boot_s, holder, process, read_process
+from hud_tui.remote.keeper import UNNEEDED, Keeper, ask
 from hud_tui.remote.machines import Machine, Machines
+from hud_tui.remote.setup import Setup
 from hud_tui.service_file import guard_line, keep_line, keeper_lock, line_text, with_machine
 from hud_tui.settings import Paths, read_paths
 from tests.conftest import until
+from tests.remote.far import free_port
 from tests.remote.test_commands import Command, hud, machines, near
 from tests.remote.test_use import box
 
@@ -122,3 +125,42 @@ async def test_an_ssh_that_hangs_is_replaced_or_goes_on(machines: Machines, path
         ssh.send(signal.SIGCONT)
     now = boot_s()
     await until(lambda: is_up(machines, now))
+
+
+async def test_an_ssh_that_hangs_before_the_first_answer_is_replaced(
+    machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E.g. while it logs in, for which ssh has no time limit."""
+    monkeypatch.setattr("hud_tui.remote.keeper.SILENT_S", 3.0)
+    monkeypatch.setattr("hud_tui.remote.keeper.ANSWER_S", 0.5)
+    started: list[int] = []
+
+    def forwarding(keeper: Keeper, pid: int) -> None:
+        if not started:
+            os.kill(pid, signal.SIGSTOP)
+        started.append(pid)
+
+    monkeypatch.setattr(Keeper, "_forwarding", forwarding)
+    machines.use(box, "hud")
+    keeping = asyncio.create_task(Keeper(machines, machines.state, "box").run())
+    await until(lambda: machines.line("box").get("state") == "up")
+    assert len(started) == 2
+    assert not alive(started[0])
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_a_server_that_does_not_run_is_no_reason_to_open_the_tunnel_anew(
+    machines: Machines, box: Machine, paths: Paths
+) -> None:
+    """What answers for it is the other end of the tunnel."""
+    setup = Setup(machines, box)
+    assert ask(box.url).latency_s is not None
+    await setup.stop()
+    refused = ask(box.url)
+    assert (refused.latency_s, refused.came_through) == (None, True)
+    await setup.aclose()
+    assert not ask(f"http://127.0.0.1:{free_port()}").came_through
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert not ask(url).came_through

@@ -1,6 +1,7 @@
 """Training on another machine through a tunnel that a process of its own keeps."""
 
 import asyncio
+import itertools
 import os
 import signal
 import socket
@@ -156,6 +157,16 @@ async def test_what_an_earlier_tunnel_said_is_not_said_again(
     machines.set_line("box", {"state": "broken", "why": "box: no key", "at": time() - 60})
     refused = await hud("remote", "use", "box")
     assert refused.error["message"] == "box: opening the tunnel, for up to 0 s"
+
+
+async def test_a_wall_clock_that_goes_back_does_not_prolong_the_wait(
+    hud: Command, machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.3)
+    monkeypatch.setattr("hud_tui.remote.keeper.keep_line", lambda paths, name: None)
+    clock = itertools.count(time(), -3600.0)
+    monkeypatch.setattr("hud_tui.remote.keeper.time", lambda: next(clock))
+    assert (await asyncio.wait_for(hud("remote", "use", "box"), 60)).code == 3
 
 
 @pytest.mark.parametrize(
