@@ -73,9 +73,10 @@ if TYPE_CHECKING:
     from hud_tui.client.replay import Recorder
     from hud_tui.rl.alarms.alarm import Notify
     from hud_tui.rl.alarms.thresholds import Thresholds
+    from hud_tui.tui.name_search import Place
     from hud_tui.tui.screens.base import HudScreen
     from hud_tui.tui.screens.machines import SetUps
-    from hud_tui.tui.screens.palette import Palette, Place
+    from hud_tui.tui.screens.palette import Palette
     from hud_tui.tui.session import RunSession, SessionOwner
     from hud_tui.tui.workspace import Workspace
 

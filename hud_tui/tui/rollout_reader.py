@@ -26,7 +26,7 @@ from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line
 from hud_tui.rl.work import Work, is_active, job_mean, title_of
 from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.rollout import Answer, role_of
-from hud_tui.tui.widgets.row_list import Column, Row
+from hud_tui.tui.widgets.table import DIM, Column, Row, item_row
 from hud_tui.wire import Checkpoint, CheckpointTrace, Group, Job, Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, call_text
 
@@ -283,41 +283,6 @@ def _texts_of(event: TraceEvent) -> Iterator[tuple[str, str]]:
 # Rows of the jobs view: jobs, a step's rollouts by task, and one rollout's siblings.
 
 
-JOBS = (
-    Column("", 1),
-    Column("job"),
-    Column("status", 12, rank=1),
-    Column("step", 13, right=True, rank=2),
-    Column("reward", 11, rank=5),
-    Column("model", 22, rank=4),
-    Column("ETA", 6, right=True, rank=6),
-    Column("age", 5, right=True, rank=3),
-    Column("id", 8, rank=7),
-    Column("taskset", 20, rank=8),
-    Column("learning rate", 13, right=True, rank=9),
-    Column("group size", 10, right=True, rank=10),
-    Column("trend", 12, rank=11),
-)
-OF_RUNS = ("steps", "reward", "eta", "taskset", "lr", "group", "spark")
-"""Columns that this table has in common with the table of runs."""
-TRACES = (
-    Column("#", 4, right=True, rank=4),
-    Column("reward", 7, right=True),
-    Column("advantage", 9, right=True, rank=1),
-    Column("tokens", 6, right=True, rank=3),
-    Column("stop", 10, rank=2),
-    Column("completion"),
-)
-SIBLINGS = (
-    Column("", 1),
-    Column("#", 2, right=True),
-    Column("reward", 7, right=True),
-    Column("adv", 7, right=True),
-    Column("tokens", 6, right=True, rank=1),
-    Column("completion"),
-)
-
-
 def job_rows(
     jobs: Iterable[Job], text: str, now: float, runs: Mapping[str, RunRow] | None = None
 ) -> list[Row]:
@@ -332,7 +297,8 @@ def job_rows(
     words = text.casefold().split()
     shown = [job for job in jobs if all(word in _haystack(job) for word in words)]
     shown.sort(key=lambda job: not is_active(job.status))
-    return [_job(job, now, (runs or {}).get(job.id)) for job in shown]
+    known = runs or {}
+    return [item_row(JOBS, job.id, JobLine(job, known.get(job.id), now)) for job in shown]
 
 
 def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
@@ -350,7 +316,7 @@ def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
             rows.append(Row(f"attempt {headed}", (heading,), heading=True))
         if members:
             rows.append(Row(f"heading {number}", (group_heading(group),), heading=True))
-        rows += [_trace(rollout) for rollout in members]
+        rows += [item_row(TRACES, rollout.trace.id, rollout) for rollout in members]
     return rows
 
 
@@ -376,13 +342,11 @@ def group_heading(group: RolloutGroup) -> Content:
 
 def sibling_rows(group: RolloutGroup, trace_id: str) -> list[Row]:
     """The rollouts of a group, with the present one marked."""
-    rows = []
-    for place, rollout in enumerate(group.rollouts, 1):
-        trace = rollout.trace
-        mark = Content.styled("▸" if trace.id == trace_id else " ", "$foreground")
-        graded = (*_grade(rollout), _tokens(rollout), _answer_cell(rollout))
-        rows.append(Row(trace.id, (mark, _index(rollout, place), *graded)))
-    return rows
+    siblings = (
+        Sibling(rollout, place, rollout.trace.id == trace_id)
+        for place, rollout in enumerate(group.rollouts, 1)
+    )
+    return [item_row(SIBLINGS, one.rollout.trace.id, one) for one in siblings]
 
 
 def reward_cell(reward: float | None) -> Content:
@@ -397,66 +361,129 @@ def advantage_text(advantage: float | None) -> str:
     return "–" if advantage is None else signed(advantage)
 
 
-def _job(job: Job, now: float, run: RunRow | None) -> Row:
-    active = is_active(job.status)
-    model = (job.metadata or {}).get("model") or (run.model if run is not None else None)
-    texts = {key: "" if run is None else COLUMNS[key].text(run, now) for key in OF_RUNS}
-    step, mean = Work.of(job).count or texts["steps"], job_mean(job)
-    status = one_line(job.status or "–", 12)
-    style = "bold" if active else "$error" if job.status in ("failed", "error") else "$text-muted"
-    cells = (
-        Content.styled("●" if active else " ", "$accent"),
-        Content.styled(title_of(job.name, job.id), "bold" if active else ""),
-        Content.styled(status, style),
-        Content(step),
-        Content(texts["reward"] if mean is None else short(mean.value)),
-        Content.styled(one_line(model or job.taskset_name or "", 40), "$text-muted"),
-        Content(texts["eta"] if active else ""),
-        Content.styled(age(job.created_at, now), "$text-muted"),
-        Content.styled(one_line(job.id[:8], 8), "$text-muted"),
-        Content.styled(one_line(job.taskset_name or texts["taskset"], 100), "$text-muted"),
-        Content.styled(texts["lr"], "$text-muted"),
-        Content.styled(texts["group"], "$text-muted"),
-        Content.styled(texts["spark"], "$accent"),
-    )
-    return Row(job.id, cells)
+@dataclass(frozen=True)
+class JobLine:
+    """A job in the list, and the run that it is, if it is one."""
+
+    job: Job
+    run: RunRow | None
+    now: float
+    """Unix seconds."""
+
+    @property
+    def is_active(self) -> bool:
+        return is_active(self.job.status)
+
+    def text(self, key: str) -> str:
+        """Its text in a column of Runs; empty if it is no run."""
+        return "" if self.run is None else COLUMNS[key].text(self.run, self.now)
 
 
-def _trace(rollout: Rollout) -> Row:
+def _name(line: JobLine) -> Content:
+    title = title_of(line.job.name, line.job.id)
+    return Content.styled(title, "bold" if line.is_active else "")
+
+
+def _status(line: JobLine) -> Content:
+    status = line.job.status
+    style = "$error" if status in ("failed", "error") else DIM
+    return Content.styled(one_line(status or "–", 12), "bold" if line.is_active else style)
+
+
+def _progress(line: JobLine) -> str:
+    return Work.of(line.job).count or line.text("steps")
+
+
+def _mean(line: JobLine) -> str:
+    mean = job_mean(line.job)
+    return line.text("reward") if mean is None else short(mean.value)
+
+
+def _model(line: JobLine) -> str:
+    model = (line.job.metadata or {}).get("model")
+    if not model and line.run is not None:
+        model = line.run.model
+    return one_line(model or line.job.taskset_name or "", 40)
+
+
+def _taskset(line: JobLine) -> str:
+    return one_line(line.job.taskset_name or line.text("taskset"), 100)
+
+
+JOBS: Sequence[Column[JobLine]] = (
+    Column("", 1, lambda line: "●" if line.is_active else " ", "$accent"),
+    Column("job", 0, _name),
+    Column("status", 12, _status, rank=1),
+    Column("step", 13, _progress, right=True, rank=2),
+    Column("reward", 11, _mean, rank=5),
+    Column("model", 22, _model, DIM, rank=4),
+    Column("ETA", 6, lambda line: line.text("eta") * line.is_active, right=True, rank=6),
+    Column("age", 5, lambda line: age(line.job.created_at, line.now), DIM, right=True, rank=3),
+    Column("id", 8, lambda line: one_line(line.job.id[:8], 8), DIM, rank=7),
+    Column("taskset", 20, _taskset, DIM, rank=8),
+    Column("learning rate", 13, lambda line: line.text("lr"), DIM, right=True, rank=9),
+    Column("group size", 10, lambda line: line.text("group"), DIM, right=True, rank=10),
+    Column("trend", 12, lambda line: line.text("spark"), "$accent", rank=11),
+)
+
+
+def _stop(rollout: Rollout) -> Content:
     trace = rollout.trace
     stop = one_line(trace.stop_reason or ("error" if trace.error else trace.status) or "", 10)
     cut = trace.error or trace.stop_reason in ("length", "timeout")
-    cells = (
-        _index(rollout, None),
-        *_grade(rollout),
-        _tokens(rollout),
-        Content.styled(stop, "$warning" if cut else "$text-muted"),
-        _answer_cell(rollout),
-    )
-    return Row(trace.id, cells)
+    return Content.styled(stop, "$warning" if cut else DIM)
 
 
-def _index(rollout: Rollout, place: int | None) -> Content:
+def _index(rollout: Rollout, place: int | None = None) -> str:
     index = rollout.trace.rollout
     number = place if index is None else index + 1
-    return Content.styled("" if number is None else str(number), "$text-muted")
+    return "" if number is None else str(number)
 
 
-def _grade(rollout: Rollout) -> tuple[Content, Content]:
+def _advantage(rollout: Rollout) -> Content:
     better = rollout.advantage is not None and rollout.advantage > 0
-    advantage = Content.styled(advantage_text(rollout.advantage), "" if better else "$text-muted")
-    return reward_cell(rollout.trace.reward), advantage
+    return Content.styled(advantage_text(rollout.advantage), "" if better else DIM)
 
 
-def _tokens(rollout: Rollout) -> Content:
+def _tokens(rollout: Rollout) -> str:
     tokens = rollout.trace.num_tokens
-    return Content.styled("" if tokens is None else str(tokens), "$text-muted")
+    return "" if tokens is None else str(tokens)
 
 
-def _answer_cell(rollout: Rollout) -> Content:
+def _completion(rollout: Rollout) -> Content:
     text = rollout.trace.completion or ""
     badge = Content.styled("␛ ", "$warning") if count_unsafe(text) else Content()
     return badge + Content(one_line(text, 200))
+
+
+TRACES: Sequence[Column[Rollout]] = (
+    Column("#", 4, _index, DIM, right=True, rank=4),
+    Column("reward", 7, lambda rollout: reward_cell(rollout.trace.reward), right=True),
+    Column("advantage", 9, _advantage, right=True, rank=1),
+    Column("tokens", 6, _tokens, DIM, right=True, rank=3),
+    Column("stop", 10, _stop, rank=2),
+    Column("completion", 0, _completion),
+)
+
+
+@dataclass(frozen=True)
+class Sibling:
+    """A rollout of a group."""
+
+    rollout: Rollout
+    place: int
+    """From 1."""
+    is_shown: bool
+
+
+SIBLINGS: Sequence[Column[Sibling]] = (
+    Column("", 1, lambda one: "▸" if one.is_shown else " ", "$foreground"),
+    Column("#", 2, lambda one: _index(one.rollout, one.place), DIM, right=True),
+    Column("reward", 7, lambda one: reward_cell(one.rollout.trace.reward), right=True),
+    Column("adv", 7, lambda one: _advantage(one.rollout), right=True),
+    Column("tokens", 6, lambda one: _tokens(one.rollout), DIM, right=True, rank=1),
+    Column("completion", 0, lambda one: _completion(one.rollout)),
+)
 
 
 def _haystack(job: Job) -> str:

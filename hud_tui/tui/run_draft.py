@@ -47,7 +47,7 @@ from hud_tui.tui.screens.base import duration
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog
 from hud_tui.tui.theme import eighth
 from hud_tui.tui.widgets.form import worst
-from hud_tui.tui.widgets.row_list import Column, Row
+from hud_tui.tui.widgets.table import DIM, Column, Row, item_row
 from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob, Taskset
 
 # What a submission sends, as a request and in words.
@@ -356,87 +356,134 @@ class Trial:
 
 
 BINS = 8
-COLUMNS = (
-    Column("task", 22),
-    Column("rewards", BINS),
-    Column("mean", 5, right=True, rank=1),
-    Column("std", 6, right=True),
-    Column("P(no signal)", 12, right=True, rank=2),
-    Column("cut", 5, right=True, rank=4),
-    Column("tokens", 6, right=True, rank=5),
-    Column("verdict", 9),
-    Column("args", rank=3),
-)
-"""``P(no signal)`` is the expected share of zero-variance groups, ``cut`` of truncated rollouts."""
 STYLES = {"signal": "$success", "failed": "$error", "": "$text-disabled"}
 
 
-def trial_row(number: int, task: Task, trial: Trial) -> Row:
-    """Row of a sampled task; `number` is its index in the taskset."""
-    signal, label = trial.signals.get(task.slug), trial.label(task.slug)
-    out = task.slug in trial.left_out
-    name = Content.styled(
-        f"{'✘ ' if out else ''}{one_line(task.slug, 120)}", "$text-disabled" if out else ""
-    )
-    word = "left out" if out else "held out" if task.heldout and not label else label
-    args = json.dumps(task.args, ensure_ascii=False) if task.args else ""
-    figures = [Content("")] * 6 if signal is None else _figures(signal, trial.group_size)
-    verdict = Content.styled(word, "$text-disabled" if out else STYLES.get(label, "$warning"))
-    return Row(str(number), (name, *figures, verdict, Content(one_line(args, 400))))
+@dataclass(frozen=True)
+class TaskLine:
+    """A task in the list, and what the trial says of it."""
+
+    task: Task
+    trial: Trial
+
+    @property
+    def signal(self) -> TaskSignal | None:
+        return self.trial.signals.get(self.task.slug)
+
+    @property
+    def is_left_out(self) -> bool:
+        return self.task.slug in self.trial.left_out
 
 
-def _figures(signal: TaskSignal, group_size: int) -> list[Content]:
-    flat = signal.zero_gradient(group_size)
-    return [
-        bars(signal.rewards),
-        Content(_decimal(signal.mean)),
-        Content(_decimal(signal.std)),
-        Content("" if flat is None else f"{flat:.0%}"),
-        Content("" if signal.truncated is None else f"{signal.truncated:.0%}"),
-        Content("" if signal.tokens is None else f"{signal.tokens:.0f}"),
-    ]
-
-
-def bars(rewards: list[float]) -> Content:
+def bars(rewards: list[float]) -> str:
     """Histogram of rewards in BINS bars, over [0, 1] or the wider range of the rewards."""
     if not rewards:
-        return Content("")
+        return ""
     counts = histogram(rewards, BINS, min(0.0, *rewards), max(1.0, *rewards))
-    return Content("".join(eighth(count / max(counts)) for count in counts))
+    return "".join(eighth(count / max(counts)) for count in counts)
 
 
-def _decimal(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}".replace("0.", ".", 1)
+def _decimal(value: float) -> str:
+    return f"{value:.2f}".replace("0.", ".", 1)
+
+
+def _task_name(line: TaskLine) -> Content:
+    name = f"{'✘ ' if line.is_left_out else ''}{one_line(line.task.slug, 120)}"
+    return Content.styled(name, "$text-disabled" if line.is_left_out else "")
+
+
+def _figure(
+    of: Callable[[TaskSignal], float | None], write: Callable[[float], str] = "{:.0%}".format
+) -> Callable[[TaskLine], str]:
+    """A cell with a number of a sampled task; empty without one."""
+
+    def cell(line: TaskLine) -> str:
+        value = None if line.signal is None else of(line.signal)
+        return "" if value is None else write(value)
+
+    return cell
+
+
+def _no_signal(line: TaskLine) -> str:
+    share = line.signal and line.signal.zero_gradient(line.trial.group_size)
+    return "" if share is None else f"{share:.0%}"
+
+
+def _verdict(line: TaskLine) -> Content:
+    if line.is_left_out:
+        return Content.styled("left out", "$text-disabled")
+    label = line.trial.label(line.task.slug)
+    word = "held out" if line.task.heldout and not label else label
+    return Content.styled(word, STYLES.get(label, "$warning"))
+
+
+def _args(line: TaskLine) -> str:
+    args = line.task.args
+    return one_line(json.dumps(args, ensure_ascii=False) if args else "", 400)
+
+
+COLUMNS: Sequence[Column[TaskLine]] = (
+    Column("task", 22, _task_name),
+    Column("rewards", BINS, lambda line: bars(line.signal.rewards if line.signal else [])),
+    Column("mean", 5, _figure(lambda signal: signal.mean, _decimal), right=True, rank=1),
+    Column("std", 6, _figure(lambda signal: signal.std, _decimal), right=True),
+    Column("P(no signal)", 12, _no_signal, right=True, rank=2),
+    Column("cut", 5, _figure(lambda signal: signal.truncated), right=True, rank=4),
+    Column("tokens", 6, _figure(lambda signal: signal.tokens, "{:.0f}".format), right=True, rank=5),
+    Column("verdict", 9, _verdict),
+    Column("args", 0, _args, rank=3),
+)
+"""``P(no signal)`` is the expected share of zero-variance groups, ``cut`` of truncated rollouts."""
 
 
 MOST_ROWS = 1000
 """Most tasks that are listed; the rest is counted."""
-TASKSET_COLUMNS = (
-    Column("taskset", 14),
-    Column("tasks", 6, right=True),
-    Column("about", rank=1),
+
+
+@dataclass(frozen=True)
+class TasksetLine:
+    """A taskset in the list."""
+
+    taskset: Taskset
+    is_chosen: bool
+
+
+def _task_count(line: TasksetLine) -> str:
+    count = line.taskset.task_count
+    return "" if count is None else str(count)
+
+
+def _taskset_name(line: TasksetLine) -> Content:
+    return Content.styled(one_line(line.taskset.name, 60), "bold" if line.is_chosen else "")
+
+
+TASKSET_COLUMNS: Sequence[Column[TasksetLine]] = (
+    Column("taskset", 14, _taskset_name),
+    Column("tasks", 6, _task_count, right=True),
+    Column("about", 0, lambda line: one_line(line.taskset.description or "", 200), DIM, rank=1),
 )
-TASK_COLUMNS = (
-    Column("slug", 24),
-    Column("scenario", 18, rank=2),
-    Column("split", 7, rank=3),
-    Column("args"),
+
+
+def _scenario(line: TaskLine) -> str:
+    return f"{one_line(line.task.env, 40)}:{one_line(line.task.scenario, 40)}"
+
+
+def _args_or_prompt(line: TaskLine) -> str:
+    return _args(line) or one_line(line.task.more.get("prompt", ""), 400)
+
+
+TASK_COLUMNS: Sequence[Column[TaskLine]] = (
+    Column("slug", 24, lambda line: one_line(line.task.slug, 120)),
+    Column("scenario", 18, _scenario, DIM, rank=2),
+    Column("split", 7, lambda line: one_line(line.task.columns.get("split", ""), 20), DIM, rank=3),
+    Column("args", 0, _args_or_prompt),
 )
 
 
 def taskset_rows(tasksets: Iterable[Taskset], chosen: str | None) -> list[Row]:
     """A row per taskset; `chosen` is the name of the checked one."""
-    return [
-        Row(
-            one.name,
-            (
-                Content.styled(one_line(one.name, 60), "bold" if one.name == chosen else ""),
-                Content("" if one.task_count is None else f"{one.task_count}"),
-                Content.styled(one_line(one.description or "", 200), "$text-muted"),
-            ),
-        )
-        for one in tasksets
-    ]
+    lines = (TasksetLine(taskset, taskset.name == chosen) for taskset in tasksets)
+    return [item_row(TASKSET_COLUMNS, line.taskset.name, line) for line in lines]
 
 
 def task_rows(tasks: Sequence[Task], trial: Trial, text: str = "") -> list[Row]:
@@ -447,10 +494,11 @@ def task_rows(tasks: Sequence[Task], trial: Trial, text: str = "") -> list[Row]:
         trial: Sampled rewards, and which tasks are left out.
         text: Only tasks with each of these words in slug, scenario, split or args.
     """
-    make = trial_row if trial.signals or trial.left_out else _task_row
+    columns = task_columns(trial)
     words = text.casefold().split()
     places = [place for place in trial.order(tasks) if _has(tasks[place], words)]
-    rows = [make(place, tasks[place], trial) for place in places[:MOST_ROWS]]
+    lines = ((place, TaskLine(tasks[place], trial)) for place in places[:MOST_ROWS])
+    rows = [item_row(columns, str(place), line) for place, line in lines]
     if len(places) > MOST_ROWS:
         more = Content.styled(f"… and {len(places) - MOST_ROWS} more", "$text-muted")
         rows.append(Row("more", (more,), heading=True))
@@ -465,23 +513,8 @@ def _has(task: Task, words: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def task_columns(trial: Trial) -> Sequence[Column]:
+def task_columns(trial: Trial) -> Sequence[Column[TaskLine]]:
     return COLUMNS if trial.signals or trial.left_out else TASK_COLUMNS
-
-
-def _task_row(number: int, task: Task, trial: Trial) -> Row:
-    args = json.dumps(task.args, ensure_ascii=False) if task.args else task.more.get("prompt", "")
-    return Row(
-        str(number),
-        (
-            Content(one_line(task.slug, 120)),
-            Content.styled(
-                f"{one_line(task.env, 40)}:{one_line(task.scenario, 40)}", "$text-muted"
-            ),
-            Content.styled(one_line(task.columns.get("split", ""), 20), "$text-muted"),
-            Content(one_line(args, 400)),
-        ),
-    )
 
 
 WAITING = "submits once the checks pass · {launch.leave} cancel"

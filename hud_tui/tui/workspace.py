@@ -48,12 +48,12 @@ from hud_tui.tui.job_actions import (
 )
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
+from hud_tui.tui.places import Places
 from hud_tui.tui.screens.base import Aside, HudScreen, ViewContext, WritePolicy
 from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, show_error, show_notice
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
-from hud_tui.tui.screens.palette import Places
 from hud_tui.tui.session import RunSession, SessionOwner
 from hud_tui.wire import Job, JobStatus, Model
 

@@ -7,7 +7,7 @@ Every beginning of each text is searched, as it is typed.
 import sys
 from time import thread_time
 
-from hud_tui.tui.screens.palette import MOST, Place, Section, search
+from hud_tui.tui.name_search import MOST, Place, Section, search
 from tests.bench.timing import REPAINT, Goal, missed
 
 CHECKPOINTS, JOBS = 100_000, 10_000

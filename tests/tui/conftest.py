@@ -30,6 +30,7 @@ from hud_tui.tui import session
 from hud_tui.tui.app import Connect, HudApp
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING
+from hud_tui.tui.widgets.table import RowList
 from tests.conftest import PATIENCE_S, Served, caller, ended, fork, submit, until
 from tests.toy_engine import ToyEngine
 
@@ -408,6 +409,14 @@ class Opened:
 
     def said(self, selector: str) -> str:
         return str(self.screen.query_one(selector).render())
+
+
+def helped(screen: Screen[Any]) -> list[str]:
+    """What the help lists: keys, label and description of each action."""
+    lines: dict[str, list[str]] = {}
+    for row in screen.query_one("#help-list", RowList).rows:
+        lines.setdefault(row.key, []).extend(cell.plain for cell in row.cells if cell.plain)
+    return [" ".join(texts) for texts in lines.values()]
 
 
 def run_of(app: HudApp) -> Run:

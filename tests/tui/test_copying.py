@@ -19,7 +19,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.app import COPIED_FILE, MOST_COPIED, Options
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.screens.runs import RunsScreen
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served, ended, submit, until
 from tests.tui import runs
 from tests.tui.cockpit import grown

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.geometry import Region
 from textual.notifications import Notification
-from textual.widgets import Button, Input, OptionList
+from textual.widgets import Button, Input
 from textual.widgets._toast import Toast
 
 from hud_tui.keys import VIEWS
@@ -15,9 +15,9 @@ from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served, until
-from tests.tui.conftest import Connector, Opened, cancel, opened, status, training
+from tests.tui.conftest import Connector, Opened, cancel, helped, opened, status, training
 from tests.tui.hand import Hand
 from tests.tui.still import standing
 from tests.tui.test_app import in_training
@@ -217,18 +217,23 @@ async def test_help_is_paged_while_one_types_a_search() -> None:
     async with standing() as (app, pilot):
         await pilot.press("question_mark")
         await until(lambda: isinstance(app.screen, HelpScreen) and app.screen.is_mounted)
-        keys = app.screen.query_one(OptionList)
-        await until(lambda: keys.highlighted == 0)
+        keys = app.screen.query_one(RowList)
+        await until(lambda: keys.cursor == 0)
         for key, moved in (("pagedown", True), ("pageup", False), ("end", True), ("home", False)):
             await pilot.press(key)
-            await until(lambda moved=moved: (keys.highlighted != 0) is moved)
-            await until(lambda moved=moved: (keys.scroll_offset.y > 0) is moved)
+            await until(lambda moved=moved: (keys.cursor != 0) is moved)
+            if key != "pagedown":  # the last row in sight comes first
+                await until(lambda moved=moved: (keys.scroll_offset.y > 0) is moved)
         hand = Hand(app, pilot)
         await hand.wheel(Hand.cell(keys, 5, 5), 3)
         await until(lambda: keys.scroll_offset.y > 0)
         await pilot.press(*"head", "end")
         assert app.screen.query_one(Input).value == "head"
-        await until(lambda: keys.highlighted == keys.option_count - 1 > 0)
+        shown = helped(app.screen)
+        await until(lambda: keys.key == keys.rows[-1].key != keys.rows[0].key)
+        assert all("head" in each.casefold() for each in shown)
+        await hand.click(Hand.cell(keys, 5, 0))
+        await until(lambda: not isinstance(app.screen, HelpScreen))
 
 
 def told(app: HudApp) -> list[str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from textual.actions import parse
-from textual.widgets import OptionList
 
 from hud_tui.cli.main import main
 from hud_tui.config import LISTS, read_keymap
@@ -19,7 +18,7 @@ from hud_tui.tui.run_draft import SubmitDialog
 from hud_tui.tui.screens.chart_settings import ChartList, ColumnList, OverlayList
 from hud_tui.tui.screens.compare import ComparePanel, RunComparison
 from hud_tui.tui.screens.connect import ConnectScreen
-from hud_tui.tui.screens.dialogs import KEYS, LABEL, ConfirmDialog, Panel
+from hud_tui.tui.screens.dialogs import BESIDE, ConfirmDialog, Panel
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.log import LogScreen
@@ -27,9 +26,9 @@ from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.screens.palette import Palette
 from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
 from hud_tui.tui.widgets.form import FoldRow, Picker
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served
-from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.conftest import Connector, Opened, helped, opened
 
 HOLDERS: dict[str, type] = {
     "app": HudApp,
@@ -153,8 +152,7 @@ async def test_help_lists_every_key_of_the_view(served: Served) -> None:
             can = [a for a in of_view(view) if app.screen.check_action(*parse(a.name)[1:])]
             await app.press("question_mark")
             await app.until(lambda: app.screen.query("#help-list"))
-            options = app.screen.query_one(OptionList).options
-            listed = " ".join(" ".join(str(option.prompt).split()) for option in options)
+            listed = " ".join(helped(app.screen))
             for action in [*can, *of_view("app")]:
                 assert action.help in listed
                 assert action.all_shown in listed
@@ -166,19 +164,17 @@ async def test_help_tells_what_a_key_does_beside_it_however_narrow(served: Serve
         await app.until_view("models")
         await app.press("question_mark")
         await app.until(lambda: app.screen.query("#help-list"))
-        options = app.screen.query_one(OptionList)
+        shown = app.screen.query_one(RowList)
 
         def lines() -> list[str]:
-            return [row for one in options.options for row in str(one.prompt).split("\n")]
+            return [shown.render_line(y).text for y in range(shown.size.height)]
 
-        def laid_out() -> bool:
-            room = options.scrollable_content_region.width
-            return room > 0 and 40 < max(map(len, lines())) <= room
-
-        await app.until(laid_out)
-        beside = KEYS + LABEL
-        assert any(row[:beside].isspace() for row in lines())
-        assert all(row[:beside].isspace() or row[beside - 1] == " " for row in lines())
+        await app.until(lambda: len(lines()) > 9 and "…" not in "".join(lines()))
+        beside = 1 + BESIDE
+        assert any(row[:beside].isspace() and not row.isspace() for row in lines())
+        assert all(row[beside - 1] == " " for row in lines())
+        helps = [row[beside:] for row in lines()]
+        assert all(len(row.rstrip()) < len(row) for row in helps), "none is cut"
         assert "esc back" in str(app.screen.query_one("#help").border_subtitle)
 
 
@@ -186,7 +182,7 @@ async def test_help_is_searched_and_does_what_is_chosen(served: Served) -> None:
     async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
         await app.press("f1", *"dark")
-        await app.until(lambda: app.screen.query_one(OptionList).option_count == 1)
+        await app.until(lambda: len(helped(app.screen)) == 1)
         await app.press("enter")
         await app.until(lambda: app.app.theme == "hud-light")
         await app.press("question_mark", "down", "up", "up", "down", *"nothing", "enter")
@@ -247,7 +243,7 @@ async def test_a_view_is_on_another_key(served: Served) -> None:
             await app.until(lambda: "f8 Live" in _line(app) and "f9 help" in _line(app))
             await app.press("f9")
             await app.until(lambda: app.screen.query("#help-list"))
-            listed = [str(one.prompt) for one in app.screen.query_one(OptionList).options]
+            listed = helped(app.screen)
             assert any(row.startswith("f8 f7") and "Watch the run" in row for row in listed)
 
 

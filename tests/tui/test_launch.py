@@ -19,7 +19,7 @@ from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.widgets.form import CHECKS, Field, Picker, complete
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served, ended, fork, submit
 from tests.service.headless import as_hud
 from tests.tui.conftest import Connector, Opened, caller, cancel, forked, opened, status, training

@@ -27,7 +27,7 @@ from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.session import LOCAL
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served, fork
 from tests.tui.cockpit import grow, grown
 from tests.tui.conftest import Connector, Opened, asked, settings_of

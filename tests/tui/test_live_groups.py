@@ -3,7 +3,7 @@
 from asyncio import Event
 from dataclasses import replace
 
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
 
 from hud_tui.errors import HudUnreachable
 from hud_tui.events import TreeRead
@@ -19,6 +19,7 @@ from hud_tui.wire import CheckpointTrace, Group
 from hud_tui.wire_training import TraceEvents
 from tests.conftest import until
 from tests.tui import runs
+from tests.tui.conftest import helped
 from tests.tui.stage import Stage, staged
 from tests.tui.still import StillClient
 from tests.tui.test_live import text_of
@@ -204,7 +205,7 @@ async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:
         for keys in (["escape"], [*"next rollout", "enter"]):
             await pilot.press("question_mark")
             await until(lambda: isinstance(stage.screen, HelpScreen) and stage.screen.is_mounted)
-            listed = str([o.prompt for o in stage.screen.query_one(OptionList).options])
+            listed = "\n".join(helped(stage.screen))
             assert "The step's next group." in listed
             assert "Watch the run." not in listed
             await pilot.press(*keys)

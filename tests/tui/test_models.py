@@ -12,7 +12,7 @@ from hud_tui.service.engines.base import About
 from hud_tui.settings import Start
 from hud_tui.tui.screens import models
 from hud_tui.tui.screens.models import ModelsScreen
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served, fork
 from tests.toy_engine import ToyEngine
 from tests.tui.cockpit import grow

@@ -28,8 +28,8 @@ from hud_tui.tui.widgets.form import Findings, Picker
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.rollout import RolloutColumns, RolloutPane
-from hud_tui.tui.widgets.row_list import RowList
 from hud_tui.tui.widgets.run_status import EventLog
+from hud_tui.tui.widgets.table import RowList
 from tests.tui import runs
 from tests.tui.hand import Hand
 from tests.tui.scenes import SCENES
@@ -270,6 +270,15 @@ async def test_jobs_go_in_by_two_clicks_and_siblings_by_one() -> None:
         await hand.until(lambda: screen.level is Level.ROLLOUT)
 
 
+async def test_a_compared_run_is_chosen_by_a_click() -> None:
+    async with scene("runs-compared") as (app, hand):
+        screen = app.screen
+        await hand.until(lambda: len(screen.legend.rows) > 1)
+        second, _ = screen.legend.rows[1]
+        await hand.click(hand.cell(screen.legend, 5, 2))
+        await hand.until(lambda: screen.curves.chosen == second.id)
+
+
 async def test_alarms_are_clicked_and_two_clicks_go_to_the_onset() -> None:
     async with scene("alarms") as (app, hand):
         rows = app.screen.list
@@ -483,7 +492,7 @@ async def test_steps_that_arrive_do_not_scroll_back_what_the_wheel_has_left() ->
         await pilot.press("f") if not tree.follow else None
         await hand.until(lambda: tree.follow)
         await hand.wheel(hand.cell(tree, 10, 3), 10)
-        await hand.until(lambda: tree.scroll_offset.y > tree._page)
+        await hand.until(lambda: tree.scroll_offset.y > tree._visible)
         read = [line[:30] for line in hand.lines[3:10]]
         newest = view.run.head.model_copy(
             update={"id": "new", "name": "step-009999", "parent_id": view.run.head.id}

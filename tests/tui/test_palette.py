@@ -11,23 +11,15 @@ from textual.widgets import Static
 from hud_tui.client.client import HudClient
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.settings import Start
+from hud_tui.tui import places
 from hud_tui.tui.keys import doable
-from hud_tui.tui.screens import palette
+from hud_tui.tui.name_search import BLOCK, MOST, PER_SECTION, Place, Section, search
+from hud_tui.tui.places import HIDDEN, IN_RUN
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import Level
-from hud_tui.tui.screens.palette import (
-    BLOCK,
-    HIDDEN,
-    IN_RUN,
-    MOST,
-    PER_SECTION,
-    Palette,
-    Place,
-    Section,
-    _row,
-    search,
-)
+from hud_tui.tui.screens.palette import COLUMNS, Palette, PlaceLine
 from hud_tui.tui.screens.set_head import HistoryPanel
+from hud_tui.tui.widgets.table import item_row
 from hud_tui.wire import Job
 from tests.conftest import Served
 from tests.tui.cockpit import Cockpit, cockpit, grow
@@ -284,17 +276,21 @@ async def test_it_says_that_nothing_matches_and_what_is_searched_and_hostile_nam
         assert name.isprintable()
 
 
+def named(place: Place, kind: str, room: int) -> str:
+    """A place's name in the list, beside its note."""
+    return item_row(COLUMNS, "", PlaceLine(place, kind, room)).cells[0].plain
+
+
 def test_a_name_has_the_room_that_no_note_needs() -> None:
     long, note = "a-" * 30, "completed 0a1b2c3d"
-    assert _row("k", Place(long, nowhere), "model", 60).cells[0].plain == long
-    assert _row("k", Place(long, nowhere, note), "run", 62).cells[0].plain == long
-    both = _row("k", Place(long, nowhere, note), "run", 90).cells[0].plain
-    assert both == f"{long}{' ' * 12}{note}"
-    some = _row("k", Place(long, nowhere, "what it does, which is long"), "action", 76)
-    assert some.cells[0].plain == f"{long}  what it does,…"
-    told = _row("k", Place(long, nowhere, "0a1b2c3d completed", id="0a1b2c3d"), "job", 60)
-    assert told.cells[0].plain == f"{long[:49]}…  0a1b2c3d"
-    keyed = _row("k", Place(long, nowhere, "^s"), "action", 40).cells[0].plain
+    assert named(Place(long, nowhere), "model", 60) == long
+    assert named(Place(long, nowhere, note), "run", 62) == long
+    assert named(Place(long, nowhere, note), "run", 90) == f"{long}{' ' * 12}{note}"
+    some = named(Place(long, nowhere, "what it does, which is long"), "action", 76)
+    assert some == f"{long}  what it does,…"
+    told = named(Place(long, nowhere, "0a1b2c3d completed", id="0a1b2c3d"), "job", 60)
+    assert told == f"{long[:49]}…  0a1b2c3d"
+    keyed = named(Place(long, nowhere, "^s"), "action", 40)
     assert (len(keyed), keyed[-4:]) == (40, "  ^s")
 
 
@@ -424,5 +420,5 @@ async def test_jobs_are_read_once_and_then_only_the_newest(
         for _ in range(2):
             await go(flown, ids.job[:8], "run", then="runs")
             await flown.until(lambda: asked)
-        assert asked.count(palette.MOST_JOBS[True]) == 1
-        assert palette.NEW_JOBS in asked
+        assert asked.count(places.MOST_JOBS[True]) == 1
+        assert places.NEW_JOBS in asked

@@ -1,5 +1,8 @@
 """Lists that fold or draw only what is seen, and the JSON viewer."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from textual.app import App, ComposeResult
 from textual.content import Content
@@ -7,16 +10,16 @@ from textual.content import Content
 from hud_tui.rl.json_tree import Line
 from hud_tui.settings import Start
 from hud_tui.tui.screens.json import JsonScreen, JsonView, content_of
-from hud_tui.tui.widgets.row_list import Column, Row, RowList, fold
+from hud_tui.tui.widgets.table import Column, Row, RowList, fold, item_row
 from tests.conftest import Served, fork, submit
 from tests.conftest import ended as run_ended
 from tests.tui.conftest import Connector, Opened, caller, forked, opened
 
-COLUMNS = (
-    Column("", 1),
-    Column("name"),
-    Column("far", 20, rank=2),
-    Column("number", 6, right=True, rank=1),
+COLUMNS: Sequence[Column[int]] = (
+    Column("", 1, lambda number: "*"),
+    Column("name", 0, lambda number: f"row {number}"),
+    Column("far", 20, lambda number: "x", rank=2),
+    Column("number", 6, lambda number: "7", right=True, rank=1),
 )
 
 
@@ -38,12 +41,14 @@ def test_columns_fold_from_the_least_important(
 
 
 class Shown(App[None]):
+    CSS = "RowList .rows--cursor { background: red; }"
+
     def compose(self) -> ComposeResult:
         yield RowList(COLUMNS)
 
 
 def row(number: int) -> Row:
-    return Row(str(number), (Content("*"), Content(f"row {number}"), Content("x"), Content("7")))
+    return item_row(COLUMNS, str(number), number)
 
 
 async def test_the_cursor_scrolls_many_rows_keeps_its_own_and_passes_headings() -> None:
@@ -74,11 +79,72 @@ async def test_the_cursor_scrolls_many_rows_keeps_its_own_and_passes_headings() 
         await pilot.press("down", "up", "end", "home", "pageup")
 
 
+async def test_a_row_may_take_several_lines() -> None:
+    blank = Content()
+    more = Row("2", (blank, Content("its second line"), blank, blank), continues=True)
+    app = Shown()
+    async with app.run_test(size=(60, 6)) as pilot:
+        rows = app.query_one(RowList)
+        rows.focus()
+        rows.show([row(1), row(2), more, row(3), row(4), row(5)])
+        await pilot.press("down")
+        assert rows.key == "2"
+        marked = rows.get_component_rich_style("rows--cursor").bgcolor
+        grounds = [[part.style.bgcolor for part in rows.render_line(y)] for y in range(6)]
+        assert [marked in each for each in grounds] == [False, False, True, True, False, False]
+        await pilot.press("down")
+        assert rows.key == "3"
+        await pilot.click(RowList, offset=(5, 3))
+        assert rows.key == "2"
+
+
+async def test_a_row_that_changes_its_style_alone_is_drawn_again() -> None:
+    app = Shown()
+    async with app.run_test(size=(60, 6)) as pilot:
+        rows = app.query_one(RowList)
+        rows.show([row(1), row(2)])
+        await pilot.pause()
+        before = rows.render_line(2)
+        rows.show([row(1), replace(row(2), cells=(*row(2).cells[:3], Content.styled("7", "bold")))])
+        after = rows.render_line(2)
+        assert before.text == after.text
+        assert [*before] != [*after]
+
+
+async def test_a_list_that_was_hidden_shows_what_came_meanwhile() -> None:
+    app = Shown()
+    async with app.run_test(size=(60, 6)) as pilot:
+        rows = app.query_one(RowList)
+        rows.show([row(1)])
+        await pilot.pause()
+        rows.display = False
+        await pilot.pause()
+        rows.show([row(2), row(3)])
+        rows.select("3")
+        rows.display = True
+        await pilot.pause()
+        assert "row 2" in rows.render_line(1).text
+
+
+async def test_rows_that_come_above_leave_what_was_scrolled_to_in_sight() -> None:
+    app = Shown()
+    async with app.run_test(size=(60, 6)) as pilot:
+        rows = app.query_one(RowList)
+        rows.focus()
+        rows.show([row(n) for n in range(20)])
+        await pilot.press("down")
+        rows.show([row(n) for n in (*range(50, 60), *range(20))])
+        assert rows.in_sight, "the cursor was"
+        rows.scroll_to(y=20, animate=False)
+        rows.show([row(n) for n in (*range(40, 60), *range(20))])
+        assert (rows.key, rows.scroll_offset.y) == ("1", 20), "the user scrolled away from it"
+
+
 async def test_two_clicks_open_a_row() -> None:
     opened: list[str] = []
 
     class Clicked(Shown):
-        def on_row_list_opened(self, event: RowList.Opened) -> None:
+        def on_table_opened(self, event: RowList.Opened) -> None:
             opened.append(event.key)
 
     app = Clicked()

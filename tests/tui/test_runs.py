@@ -25,8 +25,8 @@ from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import MetricList, RunComparison
 from hud_tui.tui.screens.runs import CANCEL, EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.tui.widgets.row_list import RunTable
 from hud_tui.tui.widgets.run_curves import letter, shared_ends
+from hud_tui.tui.widgets.run_table import RunTable
 from hud_tui.wire import RunPage
 from tests.conftest import Served, ended, fork, submit
 from tests.service.calls import optim, pass_
@@ -533,6 +533,10 @@ async def test_how_runs_are_compared_is_chosen_with_the_keys_of_live(
         await flown.press("left", "escape")
         assert screen.compared.at is None, "esc removes the crosshair first"
         await flown.press("escape", then="runs")
+        again = await flown.open(RunComparison, "c")
+        await flown.until(lambda: again.legend.rows)
+        await flown.pilot.click(again.legend, offset=(5, 1), times=2)
+        await flown.until_view("live")
 
 
 async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> None:

@@ -17,7 +17,7 @@ import hud_tui
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.theme import ASCII, RAMPS, THEMES, TITLES, PlainFilter, RampFilter, to_ascii
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served
 from tests.tui.conftest import Connector, forked, opened
 from tests.tui.test_crash import at_a_terminal

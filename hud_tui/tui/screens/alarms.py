@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
@@ -23,7 +24,7 @@ from hud_tui.tui.alarms import AlarmBook
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.set_head import steer
-from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 
 ON_ALARM = frozenset({"open", "set_head", "acknowledge", "snooze", "copy"})
 """Actions that need an alarm under the cursor."""
@@ -163,59 +164,91 @@ WIDE = 160
 """Width from which titles of detectors that were not evaluated are whole too, cells."""
 
 
-def columns_of(report: Report, is_wide: bool = False) -> list[Column]:
+STYLES = {Level.CRITICAL: "bold $error", Level.WARN: "$warning", Level.INFO: "$text-muted"}
+LEFT, SKIPPED = "left:", "skipped:"
+"""Prefix of the keys of those rows."""
+
+
+@dataclass(frozen=True)
+class AlarmLine:
+    """An alarm in the list."""
+
+    alarm: Alarm
+    run: Run
+    book: AlarmBook
+
+    @property
+    def style(self) -> str:
+        quiet = self.alarm.id in self.run.alarms.quiet
+        return STYLES[self.alarm.level] if self.alarm.active and not quiet else "$text-muted"
+
+
+def _styled(text: Callable[[AlarmLine], str]) -> Callable[[AlarmLine | Skipped], Content]:
+    """A cell in the alarm's style; empty for a detector that was not evaluated."""
+    return lambda line: (
+        Content() if isinstance(line, Skipped) else Content.styled(text(line), line.style)
+    )
+
+
+def _title(line: AlarmLine | Skipped) -> Content:
+    if isinstance(line, Skipped):
+        return Content.styled(line.title, DIM)
+    return Content.styled(line.alarm.title, line.style)
+
+
+def _until(line: AlarmLine | Skipped) -> str:
+    if isinstance(line, Skipped):
+        return ""
+    if line.alarm.active:
+        return "now" if line.run.holds_until(line.alarm) == "now" else "end"
+    return "" if line.alarm.ended is None else str(line.alarm.ended)
+
+
+def _evidence(line: AlarmLine | Skipped) -> str:
+    return line.lacking if isinstance(line, Skipped) else line.alarm.evidence_text
+
+
+def _since(line: AlarmLine | Skipped) -> str:
+    return "" if isinstance(line, Skipped) else str(line.alarm.onset)
+
+
+def columns_of(report: Report, is_wide: bool = False) -> list[Column[AlarmLine | Skipped]]:
     """The columns; the alarms' titles take what they need, for the evidence has the rest."""
     titles = [one.title for one in (*report.alarms, *report.left)]
     if is_wide:
         titles += [one.title for one in report.skipped]
     longest = max(map(len, titles), default=TITLE_MOST)
     return [
-        Column("", 1),
-        Column("level", 8),
-        Column("alarm", min(max(longest, TITLE_LEAST), TITLE_MOST)),
-        Column("since", 5, right=True),
-        Column("until", 5, right=True, rank=2),
-        Column("evidence", rank=0),
+        Column("", 1, _styled(lambda line: _mark(line.alarm, line.run.alarms, line.book))),
+        Column("level", 8, _styled(lambda line: line.alarm.level.word)),
+        Column("alarm", min(max(longest, TITLE_LEAST), TITLE_MOST), _title),
+        Column("since", 5, _since, right=True),
+        Column("until", 5, _until, right=True, rank=2),
+        Column("evidence", 0, _evidence, DIM),
     ]
-
-
-STYLES = {Level.CRITICAL: "bold $error", Level.WARN: "$warning", Level.INFO: "$text-muted"}
-LEFT, SKIPPED = "left:", "skipped:"
-"""Prefix of the keys of those rows."""
 
 
 def alarm_rows(run: Run, book: AlarmBook) -> list[Row]:
     """Active alarms, ended ones, those of abandoned lineages; detectors not evaluated."""
-    report = run.alarms
-    over = [alarm for alarm in report.alarms if not alarm.active]
-    rows = [_row(alarm, run, book) for alarm in report.active]
-    rows += _part("over", [_row(alarm, run, book) for alarm in over])
-    left = [_row(alarm, run, book, LEFT) for alarm in report.left]
-    rows += _part("on steps no longer in the head's lineage", left)
-    return rows + _part("not evaluated", [_skipped(one) for one in report.skipped])
+    report, columns = run.alarms, columns_of(run.alarms)
+
+    def rows(alarms: Iterable[Alarm], kind: str = "") -> list[Row]:
+        lines = (AlarmLine(alarm, run, book) for alarm in alarms)
+        return [item_row(columns, kind + line.alarm.id, line) for line in lines]
+
+    skipped = [item_row(columns, SKIPPED + one.name, one) for one in report.skipped]
+    return [
+        *rows(report.active),
+        *_part("over", rows(alarm for alarm in report.alarms if not alarm.active)),
+        *_part("on steps no longer in the head's lineage", rows(report.left, LEFT)),
+        *_part("not evaluated", skipped),
+    ]
 
 
 def _part(title: str, rows: Sequence[Row]) -> list[Row]:
     if not rows:
         return []
     return [Row(f"heading:{title}", (Content(title),), heading=True), *rows]
-
-
-def _row(alarm: Alarm, run: Run, book: AlarmBook, kind: str = "") -> Row:
-    report, ended = run.alarms, "" if alarm.ended is None else str(alarm.ended)
-    holds = "now" if run.holds_until(alarm) == "now" else "end"
-    style = STYLES[alarm.level] if alarm.active and alarm.id not in report.quiet else "$text-muted"
-    return Row(
-        kind + alarm.id,
-        (
-            Content.styled(_mark(alarm, report, book), style),
-            Content.styled(alarm.level.word, style),
-            Content.styled(alarm.title, style),
-            Content(str(alarm.onset)),
-            Content(holds if alarm.active else ended),
-            Content.styled(alarm.evidence_text, "$text-muted"),
-        ),
-    )
 
 
 def _mark(alarm: Alarm, report: Report, book: AlarmBook) -> str:
@@ -225,12 +258,6 @@ def _mark(alarm: Alarm, report: Report, book: AlarmBook) -> str:
     if book.snoozed_until(alarm.name) > report.steps:
         return "⏸"
     return "⚑" if alarm.active else " "
-
-
-def _skipped(one: Skipped) -> Row:
-    title = Content.styled(one.title, "$text-muted")
-    reason = Content.styled(one.lacking, "$text-muted")
-    return Row(SKIPPED + one.name, (Content(), Content(), title, Content(), Content(), reason))
 
 
 def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -24,7 +25,8 @@ from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import Choices
 from hud_tui.tui.screens.base import ViewContext
 from hud_tui.tui.screens.dialogs import Over, T
-from hud_tui.tui.widgets.row_list import NAME, Arrangement, Column, Row, RowList, RunTable
+from hud_tui.tui.widgets.run_table import NAME, Arrangement, RunTable
+from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 from hud_tui.wire import Model
 
 
@@ -33,7 +35,7 @@ class ListBox(Over[T]):
 
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
     HEADING: ClassVar[str]
-    COLUMNS: ClassVar[Sequence[Column]]
+    COLUMNS: ClassVar[Sequence[Column[Any]]]
     FOOT: ClassVar[str]
     """Names keys by their ids, see `FootLine`."""
     BOX, NOTE = "charts", ""
@@ -73,19 +75,40 @@ class ChartedView(Protocol):
     def compare(self, overlay: Overlay | None) -> None: ...
 
 
+@dataclass(frozen=True)
+class ChartLine:
+    """A chart in the list."""
+
+    key: str
+    newest: float
+    is_hidden: bool
+
+    @property
+    def tone(self) -> str:
+        return "$text-disabled" if self.is_hidden else "$foreground"
+
+
+def _newest(line: ChartLine) -> Content:
+    is_outside = outside(metric(line.key), line.newest)
+    return Content.styled(short(line.newest), "$warning" if is_outside else line.tone)
+
+
+CHARTS: Sequence[Column[ChartLine]] = (
+    Column("", 1, lambda line: " " if line.is_hidden else "●"),
+    Column("metric", 18, lambda line: Content.styled(one_line(title(line.key), 60), line.tone)),
+    Column("newest", 7, _newest, right=True, rank=2),
+    Column("healthy", 9, lambda line: healthy(metric(line.key)), DIM, rank=3),
+    Column("what it means", 0, lambda line: metric(line.key).meaning, DIM),
+)
+
+
 class ChartList(ListBox[None]):
     """Changes apply at once, and are stored."""
 
     VIEW: ClassVar = "charts"
     BINDINGS: ClassVar[list[BindingType]] = bindings("charts")
     HEADING = "charts"
-    COLUMNS = (
-        Column("", 1),
-        Column("metric", 18),
-        Column("newest", 7, right=True, rank=2),
-        Column("healthy", 9, rank=3),
-        Column("what it means"),
-    )
+    COLUMNS = CHARTS
     FOOT = (
         "{charts.show_or_hide} show or hide  {charts.place.1} {charts.place.-1} move  "
         "{charts.enlarge} enlarge  {charts.reset} reset  {charts.leave} back"
@@ -105,20 +128,10 @@ class ChartList(ListBox[None]):
         self.rows.show([self._row(key) for key in keys])
 
     def _row(self, key: str) -> Row:
-        known, newest = metric(key), self.below.shown.series.last(key)
-        hidden = key in self.below.choices.hidden
-        tone = "$text-disabled" if hidden else "$foreground"
-        number = "$warning" if outside(known, newest) else tone
-        cells = (
-            Content(" " if hidden else "●"),
-            Content.styled(one_line(title(key), 60), tone),
-            Content.styled(short(newest), number),
-            Content.styled(healthy(known), "$text-muted"),
-            Content.styled(known.meaning, "$text-muted"),
-        )
-        return Row(key, cells)
+        newest = self.below.shown.series.last(key)
+        return item_row(CHARTS, key, ChartLine(key, newest, key in self.below.choices.hidden))
 
-    def on_row_list_moved(self, event: RowList.Moved) -> None:
+    def on_table_moved(self, event: RowList.Moved) -> None:
         if event.key is not None:
             self.note.update(_note(event.key))
 
@@ -158,18 +171,33 @@ NONE, BRANCH, MODEL = "none", "branch:", "model:"
 ALONE = "No other branch, and no other model with steps, to compare with."
 
 
+@dataclass(frozen=True)
+class OverlayLine:
+    """Something that the curves can be compared with."""
+
+    key: str
+    name: str
+    steps: str = ""
+    reward: str = ""
+    common: str = ""
+    """The step at which it diverged."""
+
+
+OVERLAYS: Sequence[Column[OverlayLine]] = (
+    Column("compare with", 0, lambda line: line.name),
+    Column("steps", 6, lambda line: line.steps, right=True),
+    Column("reward", 7, lambda line: line.reward, right=True, rank=1),
+    Column("diverged at", 14, lambda line: line.common, rank=2),
+)
+
+
 class OverlayList(ListBox[None]):
     """Closes once the overlay is shown; Esc keeps the current one."""
 
     VIEW: ClassVar = "overlays"
     BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
     HEADING = "compare"
-    COLUMNS = (
-        Column("compare with"),
-        Column("steps", 6, right=True),
-        Column("reward", 7, right=True, rank=1),
-        Column("diverged at", 14, rank=2),
-    )
+    COLUMNS = OVERLAYS
     FOOT = "{overlays.choose} compare   {overlays.leave} back"
     BOX = "overlays"
 
@@ -198,7 +226,7 @@ class OverlayList(ListBox[None]):
             self.foot.show_text(f"{ALONE}\n{self.FOOT}")
 
     def _show(self) -> None:
-        rows = [Row(NONE, (Content("nothing"), Content(), Content(), Content()))]
+        rows = [_overlay(OverlayLine(NONE, "nothing"))]
         if self.branches:
             rows.append(Row("", (Content("branches of this model"),), heading=True))
         rows += [_branch(one) for one in self.branches]
@@ -234,15 +262,18 @@ class OverlayList(ListBox[None]):
         self.dismiss()
 
 
+def _overlay(line: OverlayLine) -> Row:
+    return item_row(OVERLAYS, line.key, line)
+
+
 def _branch(one: Branch) -> Row:
-    cells = (one_line(one.name, 60), str(one.steps), one.reward, one_line(one.common, 40))
-    return Row(f"{BRANCH}{one.tip}", tuple(map(Content, cells)))
+    name, common = one_line(one.name, 60), one_line(one.common, 40)
+    return _overlay(OverlayLine(f"{BRANCH}{one.tip}", name, str(one.steps), one.reward, common))
 
 
 def _model(one: Model) -> Row:
     steps = short(one.checkpoint_count) if one.checkpoint_count is not None else ""
-    cells = (one_line(one.model_name, 60), steps, "", "")
-    return Row(f"{MODEL}{one.id}", tuple(map(Content, cells)))
+    return _overlay(OverlayLine(f"{MODEL}{one.id}", one_line(one.model_name, 60), steps))
 
 
 class ArrangedView(Protocol):
@@ -259,19 +290,48 @@ class ArrangedView(Protocol):
     ) -> None: ...
 
 
+@dataclass(frozen=True)
+class ColumnLine:
+    """A column of Runs in the list."""
+
+    column: RunColumn
+    is_shown: bool
+    arrangement: Arrangement
+    text: str
+    """Its text for the run under the cursor."""
+
+    @property
+    def is_group(self) -> bool:
+        return self.arrangement.group == self.column.key
+
+
+def _order(line: ColumnLine) -> str:
+    key, down = line.arrangement.sorted_by
+    order = "↓ descending" if down else "↑ ascending"
+    return order if key == line.column.key else ""
+
+
+def _column_title(line: ColumnLine) -> Content:
+    style = "" if line.is_shown else "$text-disabled"
+    return Content.styled(one_line(line.column.title, 60), style)
+
+
+RUN_COLUMNS: Sequence[Column[ColumnLine]] = (
+    Column("", 1, lambda line: "●" if line.is_shown else " "),
+    Column("column", 22, _column_title),
+    Column("sorted", 14, _order, "$accent"),
+    Column("grouped", 7, lambda line: "●" if line.is_group else "", "$accent"),
+    Column("under the cursor", 0, lambda line: line.text, DIM, rank=1),
+)
+
+
 class ColumnList(ListBox[None]):
     """Changes apply at once, and are stored."""
 
     VIEW: ClassVar = "columns"
     BINDINGS: ClassVar[list[BindingType]] = bindings("columns")
     HEADING = "columns"
-    COLUMNS = (
-        Column("", 1),
-        Column("column", 24),
-        Column("sorted", 14),
-        Column("grouped", 7),
-        Column("under the cursor", rank=1),
-    )
+    COLUMNS = RUN_COLUMNS
     FOOT = (
         "{columns.choose} sort  {columns.show_or_hide} show or hide  "
         "{columns.place.-1} {columns.place.1} move  {columns.next_view} group  "
@@ -297,17 +357,9 @@ class ColumnList(ListBox[None]):
         self.rows.show([self._row(one, one.key in shown) for one in {**shown, **offered}.values()])
 
     def _row(self, one: RunColumn, shown: bool) -> Row:
-        (key, down), row = self.arrangement.sorted_by, self.below.table.row
-        order = ("↓ descending" if down else "↑ ascending") if key == one.key else ""
+        row = self.below.table.row
         text = "" if row is None else one_line(one.text(row, self.below.context.clock()), 60)
-        cells = (
-            Content("●" if shown else " "),
-            Content.styled(one_line(one.title, 60), "" if shown else "$text-disabled"),
-            Content.styled(order, "$accent"),
-            Content.styled("●" if self.arrangement.group == one.key else "", "$accent"),
-            Content.styled(text, "$text-muted"),
-        )
-        return Row(one.key, cells)
+        return item_row(RUN_COLUMNS, one.key, ColumnLine(one, shown, self.arrangement, text))
 
     @on(RowList.Moved)
     def _show_meaning(self) -> None:

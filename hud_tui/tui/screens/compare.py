@@ -37,8 +37,8 @@ from hud_tui.tui.screens.dialogs import Over, Panel, show_error
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.tui.widgets.row_list import Column, Row, RowList
 from hud_tui.tui.widgets.run_curves import Compared, RunCurves, RunLegend
+from hud_tui.tui.widgets.table import Column, Row, RowList, item_row
 from hud_tui.wire import Checkpoint, Model
 from hud_tui.wire_training import Chat, ChatReply
 
@@ -54,12 +54,22 @@ MUTED = "$text-muted"
 UNSAMPLED = "not sampled yet"
 
 
-TASKS = (
-    Column("task", 0),
-    Column("A", 7, right=True),
-    Column("B", 7, right=True),
-    Column("B − A", 8, right=True),
-    Column("solved", 17, right=True, rank=1),
+def _delta(change: TaskChange) -> Content:
+    style = "bold $accent" if change.delta > 0 else "bold $warning" if change.delta < 0 else MUTED
+    return Content.styled(signed(change.delta), style)
+
+
+def _solved(change: TaskChange) -> str:
+    sides = (change.before, change.after)
+    return " → ".join(f"{one.solved}/{len(one.rewards)}" for one in sides)
+
+
+TASKS: Sequence[Column[TaskChange]] = (
+    Column("task", 0, lambda change: one_line(change.slug, 200)),
+    Column("A", 7, lambda change: short(change.before.mean), right=True),
+    Column("B", 7, lambda change: short(change.after.mean), right=True),
+    Column("B − A", 8, _delta, right=True),
+    Column("solved", 17, _solved, MUTED, right=True, rank=1),
 )
 UNEVALUATED = (
     "Not evaluated on the same tasks: {checkpoints.evaluate} in Checkpoints evaluates both."
@@ -161,24 +171,8 @@ def _task_rows(found: Difference) -> list[Row]:
         if changes:
             title = f"{counted(len(changes), 'task')} {one if len(changes) == 1 else several}"
             rows.append(Row(f"heading {one}", (Content(title),), heading=True))
-        rows += map(_task_row, changes)
+        rows += [item_row(TASKS, change.slug, change) for change in changes]
     return rows
-
-
-def _task_row(change: TaskChange) -> Row:
-    before, after = change.before, change.after
-    solved = " → ".join(f"{one.solved}/{len(one.rewards)}" for one in (before, after))
-    style = "bold $accent" if change.delta > 0 else "bold $warning" if change.delta < 0 else MUTED
-    return Row(
-        change.slug,
-        (
-            Content(one_line(change.slug, 200)),
-            Content(short(before.mean)),
-            Content(short(after.mean)),
-            Content.styled(signed(change.delta), style),
-            Content.styled(solved, MUTED),
-        ),
-    )
 
 
 def comparison_table(both: Comparison, width: int) -> list[Content]:
@@ -446,13 +440,19 @@ def _title(side: Tried) -> Content:
 # Runs laid over each other in one chart, and beside it what they differ in.
 
 
+METRICS_TOLD: Sequence[Column[str]] = (
+    Column("metric", 22, metric_title),
+    Column("what it means", 0, lambda key: metric(key).meaning, MUTED),
+)
+
+
 class MetricList(ListBox[str | None]):
     """Closes with the chosen metric."""
 
     VIEW: ClassVar = "overlays"
     BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
     HEADING = "metric"
-    COLUMNS = (Column("metric", 22), Column("what it means"))
+    COLUMNS = METRICS_TOLD
     FOOT = "{overlays.choose} show  {overlays.leave} back"
 
     def __init__(self, keys: Sequence[str], chosen: str) -> None:
@@ -460,8 +460,7 @@ class MetricList(ListBox[str | None]):
         self.keys, self.chosen = keys, chosen
 
     def on_mount(self) -> None:
-        told = {key: Content.styled(metric(key).meaning, MUTED) for key in self.keys}
-        self.rows.show([Row(key, (Content(metric_title(key)), told[key])) for key in self.keys])
+        self.rows.show([item_row(METRICS_TOLD, key, key) for key in self.keys])
         self.rows.select(self.chosen)
 
     @on(RowList.Opened)
@@ -571,9 +570,8 @@ class RunComparison(Over[Destination | None]):
         self.compared = now = replace(before, **changes)  # type: ignore[arg-type]
         rows = now.ranked
         order = [row.id for row, _ in rows]
-        if chosen in order:
-            self.legend.cursor = order.index(chosen)
-        chosen = order[min(self.legend.cursor, len(order) - 1)] if order else ""
+        if chosen not in order:
+            chosen = order[0] if order else ""
         self.curves.show(now, [row.id for row, _ in now.runs], chosen)
         self.legend.show(rows, self.names)
         none = (
@@ -589,10 +587,10 @@ class RunComparison(Over[Destination | None]):
     def _find(self) -> None:
         """Move the crosshair to that of the other views, if one of the runs made that step."""
         at = self.session.at
-        for place, (row, _) in enumerate(self.legend.rows):
+        for row, _ in self.legend.rows:
             series = self.compared.series(row.id)
             if at is not None and at in series.ids:
-                self.legend.cursor = place
+                self.legend.select(row.id)
                 self.change(at=series.x(self.compared.axis)[series.ids.index(at)])
 
     @property
@@ -639,7 +637,10 @@ class RunComparison(Over[Destination | None]):
         self.point(None)
 
     def action_move(self, by: int) -> None:
-        self.legend.move(by)
+        self.legend.action_move(by)
+
+    @on(RunLegend.Moved)
+    def _moved(self) -> None:
         self.change()
         if self.compared.at is not None and (id_ := self.checkpoint_id):
             self.session.at = id_
@@ -685,6 +686,7 @@ class RunComparison(Over[Destination | None]):
         if row is not None:
             self.dismiss(Destination(row, view, self.checkpoint_id))
 
+    @on(RunLegend.Opened)
     def action_open(self) -> None:
         self._leave_for("live")
 

@@ -8,7 +8,8 @@ hold text from a server, so they are never parsed as markup.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Any, ClassVar, TypeVar
 
@@ -23,14 +24,14 @@ from textual.events import Click
 from textual.notifications import Notification
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Button, Input, OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Button, Input, Static
 from textual.worker import NoActiveWorker, get_current_worker
 
 from hud_tui.errors import BY_ITSELF, START_AGAIN, HudError
-from hud_tui.keys import keyed
+from hud_tui.keys import Action, keyed
 from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.keys import Doable, FootLine, bindings, doable, shows_view
+from hud_tui.tui.widgets.table import DIM, GAP, Column, Row, RowList, item_row
 
 T = TypeVar("T")
 Line = str | Text | Content
@@ -293,24 +294,57 @@ class InputDialog(Dialog[str | None]):
         return action != "confirm"
 
 
-KEYS, LABEL = 13, 15
-"""Widths of the columns of keys and of labels, cells."""
-PADDING = 2
-"""Padding of a line of the list, cells."""
-LEAST = 16
-"""Least width of an action's description, cells."""
+class SearchList(Over[T]):
+    """A list in a box, below a search field that keeps the focus; a click chooses a row."""
+
+    LEAVE: ClassVar[str] = "dismiss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "back", show=False),
+        Binding("down", "move(1)", "down", show=False),
+        Binding("up", "move(-1)", "up", show=False),
+        Binding("pagedown", "page(1)", "page down", show=False),
+        Binding("pageup", "page(-1)", "page up", show=False),
+    ]
+
+    def __init__(self, field: Input, rows: RowList) -> None:
+        super().__init__()
+        self.field, self.list = field, rows
+        rows.can_focus = False
+
+    @abstractmethod
+    def choose(self) -> None:
+        """Close with the row under the cursor."""
+
+    def action_move(self, rows: int) -> None:
+        self.list.action_move(rows)
+
+    def action_page(self, pages: int) -> None:
+        self.list.action_page(pages)
+
+    async def on_click(self, event: Click) -> None:
+        if event.widget is self.list and event.y >= self.list.headed:
+            self.choose()
 
 
-LIST_KEYS: list[BindingType] = [
-    Binding("escape", "dismiss", "back", show=False),
-    Binding("down", "move(1)", "down", show=False),
-    Binding("up", "move(-1)", "up", show=False),
-    Binding("pagedown", "page(1)", "page down", show=False),
-    Binding("pageup", "page(-1)", "page up", show=False),
-]
-"""Keys of a list below a search field, which keeps the focus."""
+KEYS, LABEL, LEAST = 11, 14, 16
+"""Widths of the columns of keys and of labels, and the least of what an action does, cells."""
 
 
+@dataclass(frozen=True)
+class HelpLine:
+    """A line of the list: an action in its first one, and a part of what it does."""
+
+    action: Action | None
+    part: str
+
+
+HELP: Sequence[Column[HelpLine]] = (
+    Column("", KEYS, lambda line: line.action.all_shown if line.action else "", "bold $accent"),
+    Column("", LABEL, lambda line: line.action.label if line.action else ""),
+    Column("", 0, lambda line: line.part, DIM),
+)
+BESIDE = KEYS + LABEL + 2 * GAP
+"""Cells before what an action does."""
 PLACES = {
     "compared": "the comparison",
     "group": "the group",
@@ -320,75 +354,53 @@ PLACES = {
 """What the help calls what is no view of its own."""
 
 
-class HelpScreen(Over[Doable | None]):
+class HelpScreen(SearchList[Doable | None]):
     """The keys of a screen, with a search; closes with the chosen action."""
 
-    LEAVE: ClassVar[str] = "dismiss"
-
     BINDINGS: ClassVar[list[BindingType]] = [
-        *LIST_KEYS,
-        Binding("home", "edge(-1)", "first", show=False, priority=True),
-        Binding("end", "edge(1)", "last", show=False, priority=True),
+        Binding("home", "first", "first", show=False, priority=True),
+        Binding("end", "last", "last", show=False, priority=True),
     ]
 
     def __init__(self, below: Screen[object]) -> None:
         """`below` is the screen whose keys are listed."""
-        super().__init__()
-        self.all = doable(below)
-        self.found = self.all
+        field = Input(placeholder="search", id="help-search", compact=True)
+        super().__init__(field, RowList(HELP, id="help-list", least=LEAST, headed=False))
+        self.all = {one.action.id: one for one in doable(below)}
         view = getattr(below, "VIEW", "the app")
         self.heading = f"keys of {PLACES.get(view, view)}"
 
     def compose(self) -> ComposeResult:
         with Vertical(id="help") as box:
             box.border_title = self.heading
-            yield Input(placeholder="search", id="help-search", compact=True)
+            yield self.field
             box.border_subtitle = "↑ ↓ choose · enter run · esc back"
-            yield OptionList(id="help-list", markup=False)
-
-    def on_mount(self) -> None:
-        self.query_one(OptionList).can_focus = False
-        self._list("")
+            yield self.list
 
     def on_resize(self) -> None:
         """Wrap the descriptions to the current width."""
-        self.call_after_refresh(self._lay_out)
+        self.call_after_refresh(self._show)
 
-    def _lay_out(self) -> None:
-        at = self.query_one(OptionList).highlighted
-        self._list(self.query_one(Input).value)
-        self.query_one(OptionList).highlighted = at
+    def on_input_changed(self) -> None:
+        self._show()
+        self.list.action_first()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        self._list(event.value)
+    def _show(self) -> None:
+        words, room = self.field.value.casefold().split(), self.list.width - 2 - BESIDE
+        matches = [one.action for one in self.all.values() if _matches(one.action, words)]
+        self.list.show([row for action in matches for row in _rows(action, max(LEAST, room))])
 
-    def _list(self, text: str) -> None:
-        words = text.casefold().split()
-        self.found = [one for one in self.all if _matches(one, words)]
-        options = self.query_one(OptionList)
-        width = options.scrollable_content_region.width - options.scrollbar_size_vertical
-        options.set_options(Option(_row(one, width - PADDING)) for one in self.found)
-        options.highlighted = 0 if self.found else None
+    def action_first(self) -> None:
+        self.list.action_first()
 
-    def action_move(self, rows: int) -> None:
-        options = self.query_one(OptionList)
-        if self.found:
-            options.highlighted = ((options.highlighted or 0) + rows) % len(self.found)
+    def action_last(self) -> None:
+        self.list.action_last()
 
-    def action_page(self, pages: int) -> None:
-        self.query_one(OptionList)._move_page(1 if pages > 0 else -1)
-
-    def action_edge(self, edge: int) -> None:
-        """To the first or the last."""
-        if self.found:
-            self.query_one(OptionList).highlighted = 0 if edge < 0 else len(self.found) - 1
+    def choose(self) -> None:
+        self.dismiss(self.all.get(self.list.key or ""))
 
     def on_input_submitted(self) -> None:
-        highlighted = self.query_one(OptionList).highlighted
-        self.dismiss(None if highlighted is None else self.found[highlighted])
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self.found[event.option_index])
+        self.choose()
 
 
 class ViewList(HelpScreen):
@@ -396,26 +408,21 @@ class ViewList(HelpScreen):
 
     def __init__(self, below: Screen[object]) -> None:
         super().__init__(below)
-        self.all = self.found = [one for one in self.all if shows_view(one.action)]
+        self.all = {id_: one for id_, one in self.all.items() if shows_view(one.action)}
         self.heading = "views"
 
 
-def _matches(one: Doable, words: list[str]) -> bool:
-    action = one.action
+def _matches(action: Action, words: list[str]) -> bool:
     text = f"{action.all_shown} {action.label} {action.help}".casefold()
     return all(word in text for word in words)
 
 
-def _row(one: Doable, width: int) -> Content:
-    """An action's keys, label and description, wrapped to a width in cells."""
-    keys, action = one.action.all_shown, one.action
-    indent = " " * (KEYS + LABEL)
-    lines = wrap(action.help, max(LEAST, width - len(indent)))
-    return Content.assemble(
-        (f"{keys:<{KEYS}}", "bold $accent"),
-        f"{action.label:<{LABEL}}",
-        (f"\n{indent}".join(lines), "$text-muted"),
-    )
+def _rows(action: Action, room: int) -> Iterator[Row]:
+    """An action's keys, label and description, wrapped to so many cells."""
+    first, *others = wrap(action.help, room)
+    yield item_row(HELP, action.id, HelpLine(action, first))
+    for part in others:
+        yield replace(item_row(HELP, action.id, HelpLine(None, part)), continues=True)
 
 
 class Panel(Over[T | None]):

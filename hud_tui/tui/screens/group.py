@@ -198,7 +198,7 @@ class GroupScreen(Over[None]):
         self.columns.scroll_rows(rows)
 
     def action_page(self, pages: int) -> None:
-        self.columns.scroll_rows(pages * max(1, self.columns.body_rows))
+        self.columns.scroll_rows(pages * self.columns.page)
 
     def action_copy(self) -> None:
         """Copy the selection; else the rollout under the cursor, by its id if it has no text."""

@@ -56,7 +56,7 @@ from hud_tui.tui.screens.base import HudScreen, ViewContext, duration
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
-from hud_tui.tui.widgets.row_list import RowList
+from hud_tui.tui.widgets.table import RowList
 from hud_tui.wire import Job, JobStatus, Trace
 from hud_tui.wire_training import Forward, ForwardResult, TraceEvents
 

@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
-from textual.geometry import Size
-from textual.message import Message
-from textual.scroll_view import ScrollView
+from textual.events import Click
 from textual.strip import Strip
 from textual.visual import Visual
 from textual.widgets import Input, Static
@@ -26,6 +24,7 @@ from hud_tui.rl.run import job_document
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.dialogs import Leavable, make_way
+from hud_tui.tui.widgets.table import Table
 from hud_tui.wire import Model
 
 
@@ -63,105 +62,75 @@ STYLES = {str: "$success", bool: "$warning", type(None): "$warning"}
 NUMBER, BRACKET = "$accent", "$text-muted"
 
 
-class JsonView(ScrollView, can_focus=True):
+class JsonView(Table):
     """Enter folds and unfolds. Its screen handles copying and searching."""
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("list")
     COMPONENT_CLASSES: ClassVar[set[str]] = {"json--cursor"}
-
-    class Moved(Message):
-        """The cursor is on another line, or that line has changed."""
-
-    class Opened(Message):
-        """The user pressed enter on the line under the cursor."""
-
-    ALLOW_SELECT = False
 
     def __init__(self, document: Any, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.headed = False
         self.tree_of = JsonTree(document)
         self.cursor = 0
 
     @property
+    def count(self) -> int:
+        return len(self.tree_of.lines)
+
+    def key_at(self, line: int) -> str:
+        return str(line)
+
+    def line_of(self, key: str) -> int | None:
+        return int(key) if int(key) < self.count else None
+
+    @property
     def line(self) -> Line | None:
         """The line under the cursor; None in an empty document."""
-        lines = self.tree_of.lines
-        return lines[self.cursor] if self.cursor < len(lines) else None
-
-    def on_mount(self) -> None:
-        self._changed()
-
-    def go(self, at: int) -> None:
-        """Move the cursor to a line and scroll to it."""
-        last = len(self.tree_of.lines) - 1
-        self.cursor = max(0, min(at, last))
-        top, height = self.scroll_offset.y, max(1, self.size.height)
-        if not top <= self.cursor < top + height:
-            self.scroll_to(y=max(0, self.cursor - height // 2), animate=False)
-        self.refresh()
-        self.post_message(self.Moved())
+        return self.tree_of.lines[self.cursor] if self.key is not None else None
 
     def find(self, path: Path) -> None:
         """Unfold whatever hides this path, and go there."""
-        at = self.tree_of.reveal(path)
-        self._changed()
-        self.go(at)
+        with self.changing():
+            line = self.tree_of.reveal(path)
+        if not 0 <= line - self.scroll_offset.y < self.body_rows:  # what is around it is seen, too
+            self.scroll_to(y=max(0, line - self.body_rows // 2), animate=False)
+        self.select(str(line))
 
-    def fold(self, at: int) -> bool:
-        """Fold or unfold a line; returns False if it cannot be."""
-        if at >= len(self.tree_of.lines) or not self.tree_of.toggle(at):
-            return False
-        self._changed()
-        return True
+    def fold(self) -> bool:
+        """Fold or unfold the line under the cursor; returns False if it cannot be."""
+        with self.changing():
+            done = self.line is not None and self.tree_of.toggle(self.cursor)
+        self.post_message(self.Moved(self, self.key))
+        return done
 
     def unfold_all(self) -> bool:
         """Unfold everything below the cursor; returns False if that is too much."""
-        done = self.line is not None and self.tree_of.unfold_all(self.cursor)
-        self._changed()
+        with self.changing():
+            done = self.line is not None and self.tree_of.unfold_all(self.cursor)
+        self.post_message(self.Moved(self, self.key))
         return done
 
     def to_parent(self) -> None:
         """Fold the line under the cursor, or go to its parent."""
         line = self.line
         if line is not None and line.is_open:
-            self.fold(self.cursor)
+            self.fold()
         elif line is not None:
-            self.go(self.tree_of.parent(self.cursor))
+            self.select(str(self.tree_of.parent(self.cursor)))
 
-    def _changed(self) -> None:
-        self.virtual_size = Size(0, len(self.tree_of.lines))
-        self.refresh()
-        self.post_message(self.Moved())
+    def opens(self, click: Click) -> bool:
+        """A click on the mark folds, and so does a second click."""
+        mark = 1 + 2 * self.tree_of.lines[self.cursor].depth
+        return click.chain == 2 or click.x in range(mark, mark + 2)
 
-    def action_move(self, lines: int) -> None:
-        self.go(self.cursor + lines)
+    def draw(self, width: int, rows: range) -> Sequence[Strip]:
+        return [self._line(line, width) for line in rows]
 
-    def action_page(self, pages: int) -> None:
-        self.go(self.cursor + pages * max(1, self.size.height - 1))
-
-    def action_first(self) -> None:
-        self.go(0)
-
-    def action_last(self) -> None:
-        self.go(len(self.tree_of.lines) - 1)
-
-    def on_click(self, event: events.Click) -> None:
-        """Select the line; its mark folds it, and so does a second click."""
-        at = event.y + self.scroll_offset.y
-        if at < len(self.tree_of.lines):
-            self.go(at)
-            mark = 1 + 2 * self.tree_of.lines[at].depth
-            if event.chain == 2 or event.x in range(mark, mark + 2):
-                self.post_message(self.Opened())
-
-    def render_line(self, y: int) -> Strip:
-        at, width = y + self.scroll_offset.y, self.size.width
-        if at >= len(self.tree_of.lines):
-            return Strip.blank(width, self.rich_style)
+    def _line(self, number: int, width: int) -> Strip:
         style = self.visual_style
-        if at == self.cursor:
+        if number == self.cursor:
             style = self.get_visual_style("json--cursor")
-        text = content_of(self.tree_of.lines[at]).truncate(max(1, width), ellipsis=True)
+        text = content_of(self.tree_of.lines[number]).truncate(max(1, width), ellipsis=True)
         [strip] = Visual.to_strips(self, text, width, 1, style, pad=True)
         return strip.adjust_cell_length(width, style.rich_style)
 
@@ -242,13 +211,13 @@ class JsonScreen(Leavable[None]):
     @on(JsonView.Opened)
     def action_fold(self) -> None:
         line = self.shown.line
-        if line is not None and line.folds and not self.shown.fold(self.shown.cursor):
+        if line is not None and line.folds and not self.shown.fold():
             self.notify("too large to unfold: search it instead", severity="warning")
 
     def action_unfold(self) -> None:
         line = self.shown.line
         if line is not None and not line.is_open:
-            self.shown.fold(self.shown.cursor)
+            self.shown.fold()
 
     def action_close_fold(self) -> None:
         self.shown.to_parent()

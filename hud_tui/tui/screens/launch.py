@@ -67,7 +67,7 @@ from hud_tui.tui.widgets.form import (
     RunForm,
     whole_lines,
 )
-from hud_tui.tui.widgets.row_list import RowList, fold
+from hud_tui.tui.widgets.table import RowList, fold
 from hud_tui.wire import JobParameters, Model, Taskset
 
 ROOMY = 30
@@ -246,7 +246,7 @@ class LaunchScreen(HudScreen):
             return
         chosen = next((one for one in self.tasksets or () if one.name == self.sources.key), None)
         text = one_line(chosen.description or "", 1000) if chosen is not None else ""
-        shown = fold(TASKSET_COLUMNS, self.sources.size.width, LEAST_ABOUT)
+        shown = fold(TASKSET_COLUMNS, self.sources.width, LEAST_ABOUT)
         room = next((width for one, width, _ in shown if not one.width), 0)
         about = self.query_one("#taskset-about", Static)
         about.display = self.sources.has_focus and cell_len(text) > room

@@ -392,7 +392,7 @@ class LiveScreen(HudScreen):
         if self.pane == "metrics":
             self.metrics.move_page(pages)
         else:
-            self._move_rows(pages * max(1, self.focused_pane.body_rows))
+            self._move_rows(pages * self.focused_pane.page)
 
     def action_edge(self, way: int) -> None:
         """Scroll to the top of the pane for negative numbers, else to its end."""

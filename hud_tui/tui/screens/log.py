@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -35,19 +36,11 @@ from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 
 # Rows of the command log, and the details of one entry.
 
 
-COLUMNS = (
-    Column("when", 6, right=True),
-    Column("", 1),
-    Column("what", 16),
-    Column("model", 18, rank=1),
-    Column("before → after", 0),
-    Column("by", 8, rank=2),
-)
 MARKS = {"done": ("✔", "$accent"), "refused": ("✘", "bold $error")}
 UNKNOWN = ("?", "bold $warning")
 REPEATED = frozenset({"rollout", "enter trace", "exit trace", "forward-backward"})
@@ -66,27 +59,35 @@ def _series(one: AuditEntry) -> object:
     return (one.verb, one.outcome, one.by, one.service) if one.verb in REPEATED else object()
 
 
+@dataclass(frozen=True)
+class LogLine:
+    """An entry in the list, how many it stands for, and the time in Unix seconds."""
+
+    entry: AuditEntry
+    count: int
+    now: float
+
+
+def _verb(line: LogLine) -> str:
+    times = f" ×{line.count}" if line.count > 1 else ""
+    return one_line(line.entry.verb, 14) + times
+
+
+COLUMNS: Sequence[Column[LogLine]] = (
+    Column("when", 6, lambda line: age(line.entry.at, line.now), DIM, right=True),
+    Column("", 1, lambda line: Content.styled(*MARKS.get(line.entry.outcome, UNKNOWN))),
+    Column("what", 16, _verb, "bold"),
+    Column("model", 18, lambda line: one_line(line.entry.name or line.entry.model[:8], 40), rank=1),
+    Column("before → after", 0, lambda line: one_line(change_text(line.entry), 80)),
+    Column("by", 8, lambda line: one_line(line.entry.by, 8), DIM, rank=2),
+)
+
+
 def log_rows(entries: Sequence[tuple[AuditEntry, int]], now: float) -> list[Row]:
     """A row per entry; its key is its number, counted from the oldest, which does not change."""
     last = len(entries) - 1
-    return [_row(str(last - place), *entry, now) for place, entry in enumerate(entries)]
-
-
-def _row(key: str, one: AuditEntry, count: int, now: float) -> Row:
-    mark, style = MARKS.get(one.outcome, UNKNOWN)
-    times = f" ×{count}" if count > 1 else ""
-    model = one.name or one.model[:8]
-    return Row(
-        key,
-        (
-            Content.styled(age(one.at, now), "$text-muted"),
-            Content.styled(mark, style),
-            Content.styled(one_line(one.verb, 14) + times, "bold"),
-            Content(one_line(model, 40)),
-            Content(one_line(change_text(one), 80)),
-            Content.styled(one_line(one.by, 8), "$text-muted"),
-        ),
-    )
+    lines = [LogLine(entry, count, now) for entry, count in entries]
+    return [item_row(COLUMNS, str(last - place), line) for place, line in enumerate(lines)]
 
 
 def entry_text(one: AuditEntry, flags: str = "") -> Iterator[Content]:

@@ -68,7 +68,7 @@ from hud_tui.storage import tail
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, WritePolicy
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog, Leavable, show_notice
-from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.tui.widgets.table import DIM, Column, RowList, grown, item_row
 
 READ_S = 2.0
 """Seconds between two reads of the files."""
@@ -80,18 +80,8 @@ KEPT = 12
 """Lines of a set-up that are shown."""
 LOG_BYTES = 20_000
 """Bytes at the end of a set-up's log that are read."""
-COLUMNS = (
-    Column("", 1),
-    Column("machine", 0),
-    Column("GPUs", 1, rank=1),
-    Column("state", 1),
-    Column("GPU use", 1, rank=3),
-    Column("model", 1, rank=4),
-    Column("$/h", 1, right=True, rank=2),
-    Column("spent", 1, right=True),
-)
-MOST_CELLS = {"GPUs": 20, "model": 40}
-"""Largest widths, cells; each column is as wide as its content."""
+WIDEST = 40
+"""Most cells of a column whose content is not cut."""
 NAME_CELLS, MOST_NAME = 20, 40
 """Least width of a name, for which other columns are left out, and its largest width, cells."""
 PANES = ("details", "set-up", "server")
@@ -161,40 +151,49 @@ def read_entries(machines: Machines) -> list[Entry]:
     ]
 
 
-def laid_out(rows: Sequence[Row]) -> tuple[list[Column], list[Row]]:
-    """The columns with any content, each as wide as that, and their rows."""
-    columns, kept = [], []
-    for at, column in enumerate(COLUMNS):
-        cells = max((row.cells[at].cell_length for row in rows), default=0)
-        wide = min(max(cells, len(column.title)), MOST_CELLS.get(column.title, 1000))
-        if cells or column.width == 0:
-            columns.append(replace(column, width=wide) if column.width else column)
-            kept.append(at)
-    return columns, [replace(row, cells=tuple(row.cells[at] for at in kept)) for row in rows]
+@dataclass(frozen=True)
+class MachineLine:
+    """A machine in the list at a time in Unix seconds."""
+
+    entry: Entry
+    now: float
 
 
-def _row(one: Entry, now: float) -> Row:
-    machine, rental = one.machine, one.rental
-    state, style = one.state
-    gpus = machine.facts.gpu_label if machine is not None else rental.gpus if rental else ""
-    cost = (
-        ("", "")
-        if rental is None
-        else (f"{rental.price_hr:.2f}", f"{rental.spent(now - one.ahead_s):.2f}")
-    )
-    return Row(
-        one.name,
-        (
-            Content.styled("▶" if one.used else " ", "$accent"),
-            Content.styled(one_line(one.name, 60), "bold"),
-            Content(one_line(gpus, 20)),
-            Content.styled(state, style),
-            Content(gpu_use(one.line.get("pulse") or {})),
-            Content.styled(one_line(machine.model if machine else "", 40), "$text-muted"),
-            Content(cost[0]),
-            Content.styled(cost[1], "bold $warning"),
-        ),
-    )
+def _gpus(line: MachineLine) -> str:
+    machine, rental = line.entry.machine, line.entry.rental
+    rented = "" if rental is None else rental.gpus
+    return one_line(rented if machine is None else machine.facts.gpu_label, 20)
+
+
+def _gpu_use(line: MachineLine) -> str:
+    return gpu_use(line.entry.line.get("pulse") or {})
+
+
+def _trained(line: MachineLine) -> str:
+    machine = line.entry.machine
+    return "" if machine is None else one_line(machine.model, 40)
+
+
+def _price(line: MachineLine) -> str:
+    rental = line.entry.rental
+    return "" if rental is None else f"{rental.price_hr:.2f}"
+
+
+def _spent(line: MachineLine) -> str:
+    entry = line.entry
+    return "" if entry.rental is None else f"{entry.rental.spent(line.now - entry.ahead_s):.2f}"
+
+
+COLUMNS: Sequence[Column[MachineLine]] = (
+    Column("", 0, lambda line: "▶" if line.entry.used else " ", "$accent", most=1),
+    Column("machine", 0, lambda line: one_line(line.entry.name, 60), "bold"),
+    Column("GPUs", 0, _gpus, rank=1, most=20),
+    Column("state", 0, lambda line: Content.styled(*line.entry.state), most=WIDEST),
+    Column("GPU use", 0, _gpu_use, rank=3, most=WIDEST),
+    Column("model", 0, _trained, DIM, rank=4, most=40),
+    Column("$/h", 0, _price, right=True, rank=2, most=WIDEST),
+    Column("spent", 0, _spent, "bold $warning", right=True, most=WIDEST),
+)
 
 
 def gpu_use(pulse: Mapping[str, Any]) -> str:
@@ -609,7 +608,9 @@ class MachinesScreen(Leavable[None]):
     def show(self) -> None:
         """Draw what was last read."""
         entries, now = self._entries or [], self._clock()
-        columns, rows = laid_out([_row(one, now) for one in entries])
+        lines = [MachineLine(entry, now) for entry in entries]
+        rows = [item_row(COLUMNS, line.entry.name, line) for line in lines]
+        columns, rows = grown(COLUMNS, rows)
         self.list.most = min(MOST_NAME, max([NAME_CELLS, *(len(one.name) for one in entries)]))
         self.list.lay(columns)
         self.list.show(rows)

@@ -34,7 +34,7 @@ from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext, duration
 from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 from hud_tui.wire import EngineState, Model
 
 # About a model: what a base can do; where it is, its queue, and how long checkpoints are kept.
@@ -131,18 +131,6 @@ def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) 
 # The catalog's rows: the user's models first, then bases, then models that are only served.
 
 
-COLUMNS = (
-    Column("", 1),
-    Column("model"),
-    Column("trainable", 9, rank=8),
-    Column("head", 13, rank=3),
-    Column("steps", 6, right=True, rank=1),
-    Column("held-out", 15, right=True, rank=2),
-    Column("reward", 13, right=True, rank=5),
-    Column("run, time left", 14, rank=4),
-    Column("age", 5, right=True, rank=6),
-    Column("base", 16, rank=7),
-)
 HEADINGS = {
     Kind.OWN: "your models",
     Kind.BASE: "bases to fork",
@@ -201,8 +189,15 @@ def model_rows(
         if members:
             rows.append(Row(f"heading {one}", (Content(heading),), heading=True))
         for model in members:
-            is_shut, run = model.id in protected, going.get(model.id)
-            rows.append(_row(model, facts.get(model.id), model.id == followed, now, is_shut, run))
+            line = ModelLine(
+                model,
+                facts.get(model.id) or Facts("", model.checkpoint_count or 0, NONE),
+                is_followed=model.id == followed,
+                is_protected=model.id in protected,
+                run=going.get(model.id),
+                now=now,
+            )
+            rows.append(item_row(COLUMNS, model.id, line))
     return rows
 
 
@@ -212,39 +207,48 @@ def _matches(model: Model, words: list[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _row(
-    model: Model,
-    facts: Facts | None,
-    followed: bool,
-    now: float,
-    is_shut: bool,
-    run: RunRow | None,
-) -> Row:
-    known = facts or Facts("", model.checkpoint_count or 0, NONE)
-    train = "✔" if model.is_trainable else "–"
-    own = kind(model) is Kind.OWN
-    cells = (
-        Content.styled("●" if followed else " ", "$accent"),
-        Content.assemble(
-            (one_line(model.model_name, 80), "bold" if followed else ""),
-            (f" {LOCK}" if is_shut else "", "$warning"),
-        ),
-        Content.styled(train, "$text-muted"),
-        Content.styled(f"▶ {known.head}" if known.head else "", "$accent"),
-        Content(str(known.steps) if own else ""),
-        reward(known.own.heldout, known.head, known.own.over_briefly) if own else Content(),
-        reward(known.own.reward, known.head, str(known.own.sampled or "")) if own else Content(),
-        Content() if run is None else _going(run, now),
-        Content.styled(age(model.created_at, now), "$text-muted"),
-        Content.styled(_base(model) if _base(model) != model.model_name else "", "$text-muted"),
-    )
-    return Row(model.id, cells)
+@dataclass(frozen=True)
+class ModelLine:
+    """A model in the list, and what is known of it."""
+
+    model: Model
+    facts: Facts
+    is_followed: bool
+    is_protected: bool
+    run: RunRow | None
+    """The run that trains it."""
+    now: float
+    """Unix seconds."""
+
+    @property
+    def is_own(self) -> bool:
+        return kind(self.model) is Kind.OWN
 
 
-def _going(run: RunRow, now: float) -> Content:
-    """How far a run is, and how long it still takes, e.g. ``12/60  3m20s``; or that it stalled."""
+def _name(line: ModelLine) -> Content:
+    style = "bold" if line.is_followed else ""
+    lock = f" {LOCK}" if line.is_protected else ""
+    return Content.assemble((one_line(line.model.model_name, 80), style), (lock, "$warning"))
+
+
+def _heldout(line: ModelLine) -> Content:
+    own, head = line.facts.own, line.facts.head
+    return reward(own.heldout, head, own.over_briefly) if line.is_own else Content()
+
+
+def _reward(line: ModelLine) -> Content:
+    own, head = line.facts.own, line.facts.head
+    return reward(own.reward, head, str(own.sampled or "")) if line.is_own else Content()
+
+
+def _going(line: ModelLine) -> Content:
+    """How far its run is, and how long it still takes, e.g. ``12/60  3m20s``; or that it
+    stalled."""
+    run = line.run
+    if run is None:
+        return Content()
     left = "" if run.eta_s is None else f"  {duration(run.eta_s)}"
-    left = left if run.silent_s(now) is None else "  stalled"
+    left = left if run.silent_s(line.now) is None else "  stalled"
     return Content.assemble(COLUMNS_OF_RUNS["steps"].text(run, 0.0), (left, "$text-muted"))
 
 
@@ -261,6 +265,25 @@ def _base(model: Model) -> str:
     provider = model.provider.name if model.provider is not None else None
     return one_line(model.base_model or provider or "", 40)
 
+
+def _other_base(model: Model) -> str:
+    """Its base; empty if that is its own name."""
+    base = _base(model)
+    return "" if base == model.model_name else base
+
+
+COLUMNS: Sequence[Column[ModelLine]] = (
+    Column("", 1, lambda line: "●" if line.is_followed else " ", "$accent"),
+    Column("model", 0, _name),
+    Column("trainable", 9, lambda line: "✔" if line.model.is_trainable else "–", DIM, rank=8),
+    Column("head", 13, lambda line: line.facts.head and f"▶ {line.facts.head}", "$accent", rank=3),
+    Column("steps", 6, lambda line: str(line.facts.steps) * line.is_own, right=True, rank=1),
+    Column("held-out", 15, _heldout, right=True, rank=2),
+    Column("reward", 13, _reward, right=True, rank=5),
+    Column("run, time left", 14, _going, rank=4),
+    Column("age", 5, lambda line: age(line.model.created_at, line.now), DIM, right=True, rank=6),
+    Column("base", 16, lambda line: _other_base(line.model), DIM, rank=7),
+)
 
 AT_ONCE = 4
 """Checkpoint trees that are read at the same time."""

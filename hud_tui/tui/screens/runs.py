@@ -60,8 +60,8 @@ from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.tui.widgets.row_list import Arrangement, RunTable
 from hud_tui.tui.widgets.run_curves import Compared, RunPreview
+from hud_tui.tui.widgets.run_table import Arrangement, RunTable
 from hud_tui.wire import JobStatus
 
 # Dialogs about one run: its name and note, and its details.
@@ -515,7 +515,9 @@ class RunsScreen(HudScreen):
 
     @on(RunTable.Titled)
     def _titled(self, message: RunTable.Titled) -> None:
-        self.rearrange(sort=self.table.arrangement.sorting(message.column))
+        column = self.table.column_at(message.cell)
+        if column is not None:
+            self.rearrange(sort=self.table.arrangement.sorting(column))
 
     @on(RunTable.Opened)
     def action_open(self) -> None:

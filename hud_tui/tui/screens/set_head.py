@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import timeout
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -51,7 +52,7 @@ from hud_tui.tui.job_actions import Evaluated, ask_evaluation
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
-from hud_tui.tui.widgets.row_list import Column, Row, RowList
+from hud_tui.tui.widgets.table import DIM, Column, RowList, item_row
 from hud_tui.wire import Checkpoint, Evaluation
 
 # The preview: the present and the new head side by side, and the consequences.
@@ -364,11 +365,24 @@ class HeadDialog(ConfirmDialog):
         return Content("\n").join([known, Content.styled(READING, "$text-muted")])
 
 
-COLUMNS = (
-    Column("when", 6, right=True),
-    Column("from", 14, rank=2),
-    Column("head set to", 0),
-    Column("by", 14, rank=1),
+@dataclass(frozen=True)
+class MoveLine:
+    """A change of the head in the list, and the time in Unix seconds."""
+
+    move: Move
+    run: Run
+    now: float
+
+
+def _by(line: MoveLine) -> Content:
+    return Content("you, here") if line.move.ours else Content.styled("elsewhere", "$warning")
+
+
+COLUMNS: Sequence[Column[MoveLine]] = (
+    Column("when", 6, lambda line: age(line.move.at or None, line.now), right=True),
+    Column("from", 14, lambda line: named(line.run, line.move.before), DIM, rank=2),
+    Column("head set to", 0, lambda line: named(line.run, line.move.after), "bold"),
+    Column("by", 14, _by, rank=1),
 )
 
 
@@ -382,7 +396,8 @@ class HistoryPanel(Panel[str]):
         super().__init__("Head history")
         self.rows = RowList(COLUMNS, id="history")
         self.moves = moves[::-1]
-        self._shown = [_row(run, number, move, now) for number, move in enumerate(self.moves)]
+        lines = [MoveLine(move, run, now) for move in self.moves]
+        self._shown = [item_row(COLUMNS, str(place), line) for place, line in enumerate(lines)]
 
     def body(self) -> Iterable[Widget]:
         if self._shown:
@@ -402,18 +417,6 @@ class HistoryPanel(Panel[str]):
     def action_choose(self) -> None:
         if self.rows.key is not None:
             self.dismiss(self.moves[int(self.rows.key)].after)
-
-
-def _row(run: Run, number: int, move: Move, now: float) -> Row:
-    return Row(
-        str(number),
-        (
-            Content(age(move.at or None, now)),
-            Content.styled(named(run, move.before), "$text-muted"),
-            Content.styled(named(run, move.after), "bold"),
-            Content("you, here") if move.ours else Content.styled("elsewhere", "$warning"),
-        ),
-    )
 
 
 # Setting the head, and reporting the outcome.

@@ -34,7 +34,7 @@ from hud_tui.rl.work import has_ended, is_lost, weights_name
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import bar, duration
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
-from hud_tui.tui.widgets.lines import resize_virtually
+from hud_tui.tui.widgets.lines import page_of, resize_virtually, revealed
 from hud_tui.wire import Estimate, Evaluation, EvaluationJob
 
 # The columns of the checkpoint tree: which of them fit, and their text for a node.
@@ -544,7 +544,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         return self.scroll_offset.y
 
     @property
-    def _page(self) -> int:
+    def _visible(self) -> int:
         """Number of visible rows."""
         return max(1, self.size.height - HEADER)
 
@@ -588,11 +588,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _reveal(self) -> None:
         """Scroll just far enough to show the cursor."""
-        row, top = self.cursor.number, self._scroll
-        if row < top:
-            self._scroll_rows(row)
-        elif row >= top + self._page:
-            self._scroll_rows(row - self._page + 1)
+        self._scroll_rows(revealed(self.cursor.number, self._scroll, self._visible))
 
     def _scroll_rows(self, row: int) -> None:
         self.scroll_to(y=max(0, row), animate=False, force=True)
@@ -608,7 +604,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         if not self.is_on_screen or not cells:
             return
         now, top = self.clock(), self._scroll
-        for number in range(top, min(top + self._page, len(self.rows))):
+        for number in range(top, min(top + self._visible, len(self.rows))):
             if self._drawn.get(number) != self._age(self.rows.row(number), now):
                 y = number - top + HEADER
                 self.refresh(Region(cells.start, y, len(cells), 1))
@@ -627,7 +623,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         if run.tree is self.checkpoints and run.model is before.model:
             return
         place, size = self.cursor.number - self._scroll, len(self.rows)
-        seen = 0 <= place < self._page
+        seen = 0 <= place < self._visible
         if other := (run.model and run.model.id) != (before.model and before.model.id):
             self.cursor, self.follow = TreeCursor(), True
             self.cursor.keep(self.marks.ids)
@@ -637,7 +633,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
             self._reveal()
         elif self.follow:  # after scrolling away from the head, the visible rows stay
             self._scroll_rows(self._scroll + len(self.rows) - size)
-        elif self._scroll or self.cursor.number >= self._page:
+        elif self._scroll or self.cursor.number >= self._visible:
             self._scroll_rows(self.cursor.number - place)
         self.refresh()
         self.post_message(replace(self.at, by_run=True))
@@ -690,7 +686,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         self._step_to(self.cursor.number + rows, 1 if rows > 0 else -1)
 
     def action_page(self, pages: int) -> None:
-        number = self.cursor.number + pages * max(1, self._page - 1)
+        number = self.cursor.number + pages * page_of(self._visible)
         self._step_to(number, 1 if pages > 0 else -1)
 
     def action_first(self) -> None:

@@ -39,7 +39,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED, eighth, mark_glyph, reward_style
-from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line
+from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line, revealed
 
 # The groups of one step: one row per task, with its rewards and its history.
 
@@ -525,8 +525,8 @@ class GroupGrid(LinesView):
         if slugs:
             at = max(0, min(len(slugs) - 1, self.index + rows))
             self.pick(slugs[at])
-            low = at + self.named + 1 - self.body_rows
-            self.scroll_to(y=min(at, max(low, self.scroll_offset.y)), animate=False)
+            top = revealed(at + self.named, self.scroll_offset.y, self.body_rows)
+            self.scroll_to(y=top, animate=False)
 
     def pick(self, task_slug: str) -> None:
         """Move the cursor to a task, and pin its step."""

@@ -1,7 +1,7 @@
 """LinesView: a pane that draws only visible lines and repaints only changed ones."""
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import ClassVar
 
@@ -57,6 +57,8 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         "lines--cursor-blurred",
     }
 
+    headed = True
+    """Whether its first row is the heading."""
     shown: reactive[tuple[Strip, ...]] = reactive((), repaint=False)
     """The visible lines, with the heading first."""
 
@@ -81,7 +83,12 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     @property
     def body_rows(self) -> int:
         """Rows below the heading."""
-        return max(0, self.size.height - 1)
+        return max(0, self.size.height - self.headed)
+
+    @property
+    def page(self) -> int:
+        """Lines that a page moves by."""
+        return page_of(self.body_rows)
 
     def heading(self, width: int) -> Strip:
         """The first row, which does not scroll: the title in a rule."""
@@ -100,15 +107,30 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         width, height = self.width, self.size.height
         if not (width and height and self.is_attached):
             return
-        resize_virtually(self, Size(width, self.count + 1))
+        resize_virtually(self, Size(width, self.count + self.headed))
         top = self.scroll_offset.y
         rows = range(top, min(self.count, top + self.body_rows))
-        base = self.rich_style
-        lines = [self.heading(width), *self.draw(width, rows)][:height]
+        heading = [self.heading(width)] if self.headed else []
+        lines = [*heading, *self.draw(width, rows)][:height]
         lines += [Strip([])] * (height - len(lines))
-        self.shown = tuple(
-            strip.adjust_cell_length(width).apply_style(base).simplify() for strip in lines
-        )
+        self.shown = self._based(lines)
+
+    def redraw_lines(self, lines: Iterable[int]) -> None:
+        """As `redraw`, but only these lines below the heading, if they are visible."""
+        shown, width = [*self.shown], self.width
+        if not width:
+            return
+        for number in lines:
+            row = number - self.scroll_offset.y + self.headed
+            if self.headed <= row < len(shown) and 0 <= number < self.count:
+                [shown[row]] = self._based(self.draw(width, range(number, number + 1)))
+        self.shown = tuple(shown)
+
+    def _based(self, lines: Sequence[Strip]) -> tuple[Strip, ...]:
+        """Lines as wide as the pane, on its background."""
+        base, width = self.rich_style, self.width
+        fitted = (strip.adjust_cell_length(width) for strip in lines)
+        return tuple(strip.apply_style(base).simplify() for strip in fitted)
 
     def watch_shown(self, before: tuple[Strip, ...], now: tuple[Strip, ...]) -> None:
         if len(before) != len(now):
@@ -125,7 +147,7 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         return self.shown[y] if y < len(self.shown) else Strip.blank(self.width, self.rich_style)
 
-    on_resize = redraw
+    on_resize = on_show = redraw
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -147,6 +169,24 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     def scroll_rows(self, rows: int) -> None:
         """Scroll down, or up where `rows` is below 0."""
         self.scroll_to(y=self.scroll_offset.y + rows, animate=False)
+
+
+def page_of(rows: int) -> int:
+    """Lines that a page moves by where so many are visible: one stays in sight."""
+    return max(1, rows - 1)
+
+
+def revealed(line: int, top: int, rows: int) -> int:
+    """The first visible line after scrolling just far enough to show one.
+
+    Args:
+        line: The line to show; what is above the first row scrolls into view with that.
+        top: The first visible line before.
+        rows: Number of visible lines.
+    """
+    if rows and line >= top + rows:
+        return line - rows + 1
+    return 0 if line == 1 and rows > 1 else min(line, top)
 
 
 def line(*parts: tuple[str, Style]) -> Strip:
@@ -285,7 +325,7 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
         self.scroll_relative(y=rows, animate=False)
 
     def action_page(self, pages: int) -> None:
-        self.scroll_relative(y=pages * max(1, self.size.height - 1), animate=False)
+        self.scroll_relative(y=pages * page_of(self.size.height), animate=False)
 
     def action_first(self) -> None:
         self.scroll_home(animate=False)

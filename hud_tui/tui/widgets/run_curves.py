@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import isfinite, nan
 from string import ascii_letters
+from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.style import Style
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.geometry import Size
@@ -39,6 +41,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.tui.widgets.chart import TONES
 from hud_tui.tui.widgets.figure import AXES, AXIS_ROWS, POINTER, PlotFigure, figure, styled
 from hud_tui.tui.widgets.lines import LinesView, cut_in_middle, fit_text, line
+from hud_tui.tui.widgets.table import Table
 
 HUES = ("#56b4e9", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#f0e442", "#3d8fd1")
 """Colours of curves, distinguishable with colour blindness; each curve also has a letter.
@@ -254,8 +257,11 @@ NAME_CELLS = (12, 40)
 """Smallest and largest width of a run's name in the legend, cells."""
 
 
-class RunLegend(LinesView, can_focus=True):
-    """The runs, best first: letter, name, value, and what they differ in."""
+class RunLegend(Table, inherit_bindings=False):
+    """The runs, best first: letter, name, value, and what they differ in. Its screen's keys move
+    the cursor."""
+
+    BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(self, curves: RunCurves) -> None:
         super().__init__(id="compared-legend")
@@ -267,15 +273,17 @@ class RunLegend(LinesView, can_focus=True):
         """Whole names, by the run's id."""
         self._shared = "", ""
         """How all names begin, and how they end."""
-        self.cursor = 0
 
     @property
     def count(self) -> int:
         return len(self.rows) + 1 + len(self._same)
 
+    def key_at(self, line: int) -> str | None:
+        return self.rows[line][0].id if line < len(self.rows) else None
+
     @property
     def chosen(self) -> str:
-        return self.rows[self.cursor][0].id if self.cursor < len(self.rows) else ""
+        return self.key or ""
 
     @property
     def _same(self) -> list[str]:
@@ -307,19 +315,10 @@ class RunLegend(LinesView, can_focus=True):
             yield f"{short_label(key)}: {', '.join(f'{value}{of}' for value, of in runs.items())}"
 
     def show(self, rows: list[tuple[RunRow, float]], names: Mapping[str, str]) -> None:
-        self.rows, self.names = rows, names
-        self._shared = shared_ends([names[row.id] for row, _ in rows if row.id in names])
-        self.differences = differences([row for row, _ in rows])
-        self.cursor = min(self.cursor, max(0, len(rows) - 1))
-        self.redraw()
-
-    def move(self, by: int) -> None:
-        if 0 <= self.cursor + by < len(self.rows):
-            self.cursor += by
-            top = self.scroll_offset.y
-            if not top <= self.cursor < top + self.body_rows:
-                self.scroll_to(y=max(0, self.cursor - self.body_rows // 2), animate=False)
-            self.redraw()
+        with self.changing():
+            self.rows, self.names = rows, names
+            self._shared = shared_ends([names[row.id] for row, _ in rows if row.id in names])
+            self.differences = differences([row for row, _ in rows])
 
     @property
     def _keys(self) -> list[str]:

@@ -1,0 +1,339 @@
+"""What the palette goes to: views, actions, models, checkpoints, runs, jobs, tasksets and tasks."""
+
+from __future__ import annotations
+
+from asyncio import sleep, to_thread
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+
+from textual.app import App
+from textual.screen import Screen
+
+from hud_tui.errors import HudError
+from hud_tui.keys import VIEWS, WRITES, Action, of_view
+from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
+from hud_tui.rl.evaluation import size
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.work import Work
+from hud_tui.tui.keys import doable, shows_view
+from hud_tui.tui.name_search import BLOCK, Place, Section
+from hud_tui.tui.rollout_reader import StepGroups
+from hud_tui.tui.screens.base import HudScreen, scored
+from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.launch import LaunchScreen
+from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.session import RunSession
+from hud_tui.tui.theme import TITLES
+from hud_tui.wire import Checkpoint, Evaluation, Job, Model, Taskset
+
+
+def action_sections(screen: Screen[object]) -> Iterator[Section]:
+    """The views, what can be done on a screen now, and the themes."""
+    able = [one for one in doable(screen) if one.action.name not in HIDDEN]
+    app = screen.app
+    for title, are_views in (("view", True), ("action", False)):
+        of_kind = [one for one in able if shows_view(one.action) is are_views]
+        places = [
+            Place(
+                f"{one.action.label.capitalize()}: {one.action.help}",
+                partial(app.run_action, one.action.name, one.where),
+                one.action.all_shown,
+            )
+            for one in of_kind
+        ]
+        yield _of_actions(title, places, [one.action for one in of_kind])
+    wear = {name: partial(app.run_action, f"app.wear({name!r})") for name in TITLES}
+    themes = [Place(f"Theme: {TITLES[name]}", wear[name]) for name in TITLES]
+    yield Section("theme", themes.__getitem__).add([place.name for place in themes])
+
+
+HIDDEN = frozenset({"command_palette", "interrupt"})
+"""Actions that are not listed: the first is open already, the second is another name of quit."""
+UNTOLD = frozenset({"quit"})
+"""Actions that are found by their names only, not by what is told of them."""
+MOVES = frozenset(
+    {
+        *("enter", "escape", "tab", "up", "down", "left", "right"),
+        *("home", "end", "pageup", "pagedown"),
+    }
+)
+"""Keys that move or choose in what is in sight: such actions of other views are not listed."""
+
+
+def _of_actions(
+    kind: str, places: Sequence[Place], actions: Sequence[Action], within: str = ""
+) -> Section:
+    """Actions are searched by their labels, then by what their help tells."""
+    section = Section(kind, places.__getitem__, within, required=False)
+    descriptions = ["" if one.name in UNTOLD else f"· {one.label}: {one.help}" for one in actions]
+    return section.add([one.label for one in actions], descriptions=descriptions)
+
+
+MOST_JOBS = {True: 10_000, False: 1000}
+"""Newest jobs that are read: from the embedded service, and from HUD."""
+NEW_JOBS = 100
+"""Newest jobs that are read again when the palette is opened another time."""
+TASK_STEPS = 200
+"""Newest steps whose tasks are listed."""
+IN_RUN = "in this model's steps"
+"""Note of a task that steps train on, whose groups Live shows."""
+MOST_TASKS = 50_000
+"""Most tasks of tasksets that are listed."""
+
+
+class Places:
+    """The service's places: models, checkpoints, runs, jobs, tasksets and tasks."""
+
+    def __init__(self, app: App[None], session: RunSession) -> None:
+        self._app, self._session = app, session
+        self._jobs: dict[str, Job] = {}
+        """The jobs read so far, by id, newest first."""
+        self._others: dict[str, Section] = {}
+        """Checkpoints of models that are not selected, by the model's id."""
+        self._scored: dict[str, list[str]] = {}
+        """Tasks of evaluations, by the evaluation's id."""
+        self._tasks_of: dict[Taskset, list[tuple[str, bool]]] = {}
+        """Tasks of tasksets: their slugs, and whether they are held out."""
+
+    def actions_elsewhere(self, below: Screen[object]) -> Iterator[Section]:
+        """The actions of each view that cannot be done on the screen `below`."""
+        here = set() if below.is_modal else {one.action.id for one in doable(below)}
+        for shown in filter(shows_view, of_view("app")) if here else ():
+            view = shown.name.removeprefix("view('").removesuffix("')")
+            listed = [one for one in of_view(view) if one.id not in here and not _moves(one)]
+            places = [
+                Place(
+                    f"{one.label.capitalize()} · {shown.shown} {shown.label} · {one.shown}",
+                    partial(self._do, view, one),
+                    one.help,
+                    is_dim=True,
+                )
+                for one in listed
+            ]
+            yield _of_actions("action", places, listed, shown.label)
+
+    async def _do(self, view: str, action: Action) -> None:
+        """Show an action's view, and do it if it changes nothing and can be done there now; else
+        tell its key."""
+        if view in VIEWS:
+            await self._app.switch_mode(view)
+        else:
+            await self._app.run_action(view)
+        screen = self._app.screen
+        able = isinstance(screen, HudScreen) and view == screen.VIEW and screen.can(action.name)
+        if able and action.id not in WRITES:
+            await self._app.run_action(action.name, screen)
+        else:
+            self._app.notify(f"{action.shown}  {action.label}: {action.help}", markup=False)
+
+    async def sections(self) -> AsyncIterator[Section]:
+        """Known places first, then the jobs; a section that has grown is given again.
+
+        Jobs that cannot be read are left out: their view says why.
+        """
+        self._others.clear()
+        yield self._models()
+        tasks = self._tasks()
+        yield tasks
+        with suppress(HudError):  # the known ones suffice
+            self._session.catalog = tuple(await self._session.client.models())
+            yield self._models()
+        with suppress(HudError):  # then only tasks that are trained on are listed
+            if (heldout := await self._heldout()) is not None:
+                yield heldout
+        tree, model = self._session.run.tree, self._session.run.model
+        checkpoints = Section(
+            "checkpoint",
+            lambda at: self._checkpoint(tree, len(tree) - 1 - at),
+            within=model.model_name if model is not None else "",
+            required=False,
+        )
+        async for section in _filled(checkpoints, tree):
+            yield section
+        for section in self._known_jobs():
+            yield section
+        if await self._read_jobs():
+            for section in self._known_jobs():
+                yield section
+        with suppress(HudError):  # their view says why
+            async for section in self._tasksets():
+                yield section
+
+    async def _tasksets(self) -> AsyncIterator[Section]:
+        """The tasksets that the service lists, and their tasks."""
+        found = await self._session.client.tasksets()
+        names = [one.name for one in found]
+        section = Section("taskset", lambda at: Place(names[at], partial(self._launch, names[at])))
+        yield section.add(names, [one.id for one in found])
+        self._tasks_of = {one: tasks for one, tasks in self._tasks_of.items() if one in found}
+        listed = 0
+        for one in found:
+            if one not in self._tasks_of:
+                rows = (await self._session.client.taskset(one.name)).tasks
+                tasks = await to_thread(read_rows, rows)
+                self._tasks_of[one] = [(task.slug, task.heldout) for task in tasks]
+            listed += len(self._tasks_of[one])
+            if listed > MOST_TASKS:
+                return
+            for heldout in (False, True):
+                slugs = [slug for slug, held in self._tasks_of[one] if held is heldout]
+                yield self._tasks_within(one.name, "held-out task" if heldout else "task", slugs)
+
+    def _tasks_within(self, taskset: str, title: str, slugs: Sequence[str]) -> Section:
+        """Tasks of a taskset, which Launch lists with their texts."""
+
+        def place(at: int) -> Place:
+            return Place(slugs[at], partial(self._launch, taskset, slugs[at]), f"of {taskset}")
+
+        return Section(title, place, within=taskset, required=False).add(slugs)
+
+    async def _launch(self, taskset: str, slug: str | None = None) -> None:
+        """Check a taskset in Launch, as Enter there does, with the cursor on a task."""
+        await self._app.switch_mode("launch")
+        if isinstance(self._app.screen, LaunchScreen):
+            self._app.screen.take(taskset, slug)
+
+    async def within(self, words: Sequence[str]) -> Section | None:
+        """The checkpoints of another model that some of the words name; None if they name none."""
+        followed = self._session.run.model
+        others = [one for one in self._session.catalog if followed is None or one.id != followed.id]
+        named = [one for one in others if _named(one, words)]
+        if not named:
+            return None
+        model = max(named, key=lambda one: (_named(one, words), -len(one.model_name)))
+        if model.id not in self._others:
+            try:
+                nodes = await self._session.client.checkpoints(model.id)
+            except HudError:
+                return None  # it has none; or the service does not answer, which other views show
+            place = partial(self._checkpoint_of, model, nodes)
+            section = Section("checkpoint", place, model.model_name)
+            async for _ in _filled(section, nodes):
+                pass
+            self._others[model.id] = section
+        return self._others[model.id]
+
+    def _models(self) -> Section:
+        models = list(self._session.catalog)
+
+        def place(at: int) -> Place:
+            one = models[at]
+            return Place(one.model_name, partial(self._open, one))
+
+        section = Section("model", place)
+        return section.add([one.model_name for one in models], [one.id for one in models])
+
+    async def _open(self, model: Model) -> None:
+        """What Enter does in Models; the user's own model is selected at once."""
+        if kind(model) is Kind.OWN:
+            self._session.choose(model)
+            await self._app.switch_mode("launch" if model.checkpoint_count == 0 else "live")
+            return
+        await self._show("models", model.id)
+        if isinstance(self._app.screen, ModelsScreen):
+            self._app.screen.open(model)
+
+    async def _heldout(self) -> Section | None:
+        """The tasks of the newest held-out evaluation, in the head's lineage if there is one there;
+        None without any."""
+        run = self._session.run
+        known = dict(run.tree.evaluations())
+        lineage = set(run.tree.lineage(run.tree.head))
+        position = max(known, key=lambda at: (at in lineage, at), default=None)
+        node = run.tree.node(position)
+        found = known.get(position) if position is not None else run.base_evaluation
+        if found is None or not found.id:
+            return None
+        if found.id not in self._scored:
+            groups = (await self._session.evaluations.get(found.id)).groups
+            self._scored[found.id] = sorted(group.task_slug for group in groups)
+        slugs, note = self._scored[found.id], f"evaluated at {label(node)}"
+
+        def place(at: int) -> Place:
+            return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), note)
+
+        return Section("held-out task", place).add(slugs)
+
+    async def _rollouts(self, found: Evaluation, node: Checkpoint | None, slug: str) -> None:
+        """Show an evaluation's rollouts of a task."""
+        group = await self._session.evaluations.rollouts(found, node, slug)
+        name = f"{label(node)}, evaluated on {size(found.num_tasks, found.samples or 1)}"
+        step = StepGroups(name, [group], place=0, node=node, names=[name])
+        await self._app.push_screen(GroupScreen(self._session.client, step))
+
+    def _tasks(self) -> Section:
+        tree = self._session.run.tree
+        newest = (tree[at] for at in islice(tree.lineage(tree.head), TASK_STEPS))
+        found = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
+        slugs = sorted(slug for slug in found if slug)
+
+        def place(at: int) -> Place:
+            return Place(slugs[at], partial(self._show, "live", slugs[at]), IN_RUN)
+
+        return Section("task", place).add(slugs)
+
+    def _checkpoint(self, tree: Tree, position: int) -> Place:
+        node = tree[position]
+        go = partial(self._show, "checkpoints", node.id)
+        return Place(label(node), go, scored(tree.own(position)))
+
+    def _checkpoint_of(self, model: Model, nodes: Sequence[Checkpoint], at: int) -> Place:
+        node = nodes[-1 - at]
+
+        async def go() -> None:
+            self._session.choose(model)
+            await self._show("checkpoints", node.id)
+
+        return Place(f"{model.model_name} {label(node)}", go)
+
+    def _known_jobs(self) -> list[Section]:
+        """The runs, and the other jobs."""
+        runs = [one for one in self._jobs.values() if Work.of(one).model_id is not None]
+        others = [one for one in self._jobs.values() if Work.of(one).model_id is None]
+        return [self._job_section("run", runs), self._job_section("job", others)]
+
+    def _job_section(self, kind: str, jobs: Sequence[Job]) -> Section:
+        def place(at: int) -> Place:
+            one = jobs[at]
+            short, go = one.id[:8], partial(self._show, f"{kind}s", one.id)
+            return Place(one.name or one.id, go, f"{short} {one.status or ''}", id=short)
+
+        section = Section(kind, place)
+        return section.add([one.name or "" for one in jobs], [one.id for one in jobs])
+
+    async def _read_jobs(self) -> bool:
+        """Read the jobs, after the first time only the newest. Returns whether any has changed."""
+        most = NEW_JOBS if self._jobs else MOST_JOBS[self._session.client.settings.local]
+        try:
+            newest = {job.id: job for job in await self._session.client.jobs(most)}
+        except HudError:
+            return False
+        before = self._jobs
+        self._jobs = newest | {id_: job for id_, job in before.items() if id_ not in newest}
+        return self._jobs != before
+
+    async def _show(self, view: str, name: str) -> None:
+        """Show a view, with the cursor on what has this name."""
+        await self._app.switch_mode(view)
+        if isinstance(self._app.screen, HudScreen):
+            self._app.screen.go_to(name)
+
+
+def _moves(action: Action) -> bool:
+    return any(one.rpartition("+")[2] in MOVES for one in action.keys.split(","))
+
+
+async def _filled(section: Section, nodes: Sequence[Checkpoint] | Tree) -> AsyncIterator[Section]:
+    """Add checkpoints, newest first; yields after every part, so that keys go first."""
+    for end in range(len(nodes), 0, -BLOCK):
+        part = [nodes[at] for at in range(end - 1, max(0, end - BLOCK) - 1, -1)]
+        section.add([label(node) for node in part], [node.id for node in part])
+        yield section
+        await sleep(0)
+
+
+def _named(model: Model, words: Sequence[str]) -> int:
+    """Number of the words that are in the model's name."""
+    return sum(word in model.model_name.casefold() for word in words)

@@ -1,0 +1,295 @@
+"""RunTable: the table of runs, which scrolls in both directions, and its arrangement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.style import Style
+from textual.strip import Strip
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.run_columns import COLUMNS, columns, sort_rows
+from hud_tui.rl.run_columns import Column as RunColumn
+from hud_tui.rl.runs import RunRow
+from hud_tui.rl.sweep import RunGroup, group_rows
+from hud_tui.tui.widgets.lines import cut_in_middle, fit_text, line
+from hud_tui.tui.widgets.table import GAP, Table
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Which columns, in which order, and how the rows are sorted and grouped; stored in the form of
+    the command line's values."""
+
+    columns: tuple[RunColumn, ...]
+    sort: str = ""
+    """As in `sort_rows`; empty for the newest first."""
+    group: str = ""
+    """As in `group_rows`; empty for none."""
+
+    @classmethod
+    def of(cls, shown: str, sort: str, group: str) -> Arrangement:
+        """The stored arrangement, with defaults for invalid parts."""
+        try:
+            sort_rows((), sort, 0)
+            group_rows((), group, 0)
+            return cls(tuple(columns(shown)), sort, group)
+        except HudUsage:
+            return cls(tuple(columns("")))
+
+    @property
+    def sorted_by(self) -> tuple[str, bool]:
+        """The first column of the sort order, and whether it is descending."""
+        first = self.sort.partition(",")[0].strip()
+        return first.removeprefix("-"), first.startswith("-")
+
+    def sorting(self, one: RunColumn) -> str:
+        """The sort order after a click on a column: descending for numbers; reversed by a second
+        click."""
+        key, down = self.sorted_by
+        return f"-{one.key}" if (not down if key == one.key else one.number) else one.key
+
+    def lines(self, rows: Sequence[RunRow], now: float) -> list[RunRow | RunGroup]:
+        """The table's lines: rows in their order at `now` (Unix seconds), under a heading for each
+        group."""
+        found = sort_rows(rows, self.sort, now)
+        if not self.group:
+            return list(found)
+        lines: list[RunRow | RunGroup] = []
+        for group in group_rows(found, self.group, now):
+            lines += [group, *group.rows]
+        return lines
+
+
+NAME = "name"
+MARKED, FOLLOWED = "✔", "●"
+KEPT = 500
+"""Rows whose texts are cached."""
+FRESH_S = 5.0
+"""Seconds until an age is updated."""
+
+
+MORE = 2
+"""Cells of the mark at the right of the titles, which says that there are more columns."""
+
+
+class RunTable(Table):
+    """Lines of runs and headings; their texts are made when they become visible."""
+
+    def __init__(self, clock: Callable[[], float], id: str | None = None) -> None:
+        """`clock` gives Unix seconds, for ages."""
+        super().__init__(id=id)
+        self.lines: Sequence[RunRow | RunGroup] = ()
+        self.marked: dict[str, None] = {}
+        """Ids of the runs marked for comparison, in the order they were marked."""
+        self.followed = ""
+        """Id of the selected model."""
+        self.arrangement = Arrangement(tuple(columns("")))
+        self.left = 0
+        """Columns after the name that are scrolled out at the left."""
+        self._titles: Counter[str] = Counter()
+        self._texts: dict[str, tuple[RunRow, float, dict[str, str]]] = {}
+        """Cached texts of runs, with their row and the time they were made."""
+        self._widths: dict[str, int] = {}
+        self._spelled_out = False
+        """Whether titles are in full words."""
+        self._clock = clock
+
+    @property
+    def row(self) -> RunRow | None:
+        line = self.lines[self.cursor] if 0 <= self.cursor < len(self.lines) else None
+        return line if isinstance(line, RunRow) else None
+
+    @property
+    def count(self) -> int:
+        return len(self.lines)
+
+    def key_at(self, line: int) -> str | None:
+        row = self.lines[line]
+        return row.id if isinstance(row, RunRow) else None
+
+    def show(self, lines: Sequence[RunRow | RunGroup], titles: Counter[str]) -> None:
+        """Replace the lines.
+
+        Args:
+            lines: From the top.
+            titles: How many runs have each name: equal names are shown with their ids.
+        """
+        with self.changing():
+            self.lines, self._titles = lines, titles
+
+    def lay(self, arrangement: Arrangement) -> None:
+        """Change the columns or their order; the matching lines come with the next `show`."""
+        self.arrangement, self._widths = arrangement, {}
+        self._texts.clear()
+        self.left = min(self.left, max(0, len(arrangement.columns) - 2))
+
+    def on_resize(self) -> None:
+        self._widths = {}
+
+    def shift(self, by: int) -> None:
+        """Scroll by this many columns to the right, or to the left."""
+        left = self.left + by
+        if by < 0 or len(self._in_sight(self.width)) < len(self._behind):
+            self.left = max(0, min(left, len(self._rest) - 1))
+            self.redraw()
+
+    def column_at(self, cell: int) -> RunColumn | None:
+        """The column whose title is at a cell of the heading."""
+        spans = self._spans(self.width)
+        return next((column for column, start, stop in spans if start <= cell < stop), None)
+
+    @property
+    def _inks(self) -> dict[str, Style]:
+        names = ("plain", "strong", "dim", "faint", "accent", "warm")
+        return {name: self.tone(name) for name in names}
+
+    # Drawing.
+
+    @property
+    def _rest(self) -> list[RunColumn]:
+        """The columns after the name, which does not scroll."""
+        return [one for one in self.arrangement.columns if one.key != NAME]
+
+    @property
+    def _behind(self) -> list[RunColumn]:
+        return self._rest[self.left :]
+
+    def _width(self, one: RunColumn) -> int:
+        title = cell_len(self._title(one))
+        return max(self._widths.get(one.key, 0), one.least, title)
+
+    def _title(self, one: RunColumn) -> str:
+        """A column's title, with an arrow if the table is sorted by it."""
+        by, down = self.arrangement.sorted_by
+        title = one.long_title if self._spelled_out else one.title
+        return title if one.key != by else f"{title} {'↓' if down else '↑'}"
+
+    def _spell_out(self, width: int) -> None:
+        """Use full words in titles, if every column has room for them."""
+        self._spelled_out = True
+        shown = self._all
+        used = sum(map(self._width, shown)) + GAP * (len(shown) - 1)
+        self._spelled_out = used + 3 <= width
+
+    def _in_sight(self, width: int) -> list[RunColumn]:
+        """The columns after the name that fit, beside the mark of further ones if not all do."""
+        room = width - 3 - self._name_width(width)
+        whole = sum(GAP + self._width(one) for one in self._behind) <= room
+        room -= 0 if whole else MORE
+        found = []
+        for one in self._behind:
+            room -= GAP + self._width(one)
+            if room < 0:
+                break
+            found.append(one)
+        return found
+
+    def _spans(self, width: int) -> list[tuple[RunColumn, int, int]]:
+        """Each visible column with its first and last cell; the name takes the remaining width."""
+        behind = self._in_sight(width)
+        wide, name = sum(GAP + self._width(one) for one in behind), COLUMNS[NAME]
+        width -= MORE if len(behind) < len(self._behind) else 0
+        stop = 3 + min(self._width(name), max(self._name_width(width), width - 3 - wide))
+        found = [(name, 3, stop)]
+        for one in behind:
+            found.append((one, stop + GAP, stop + GAP + self._width(one)))
+            stop = found[-1][2]
+        return found
+
+    def _name_width(self, width: int) -> int:
+        """Least width of the names, cells."""
+        return min(self._width(COLUMNS[NAME]), max(COLUMNS[NAME].least, 3 * width // 10))
+
+    def _measure(self, rows: Iterable[RunRow], width: int) -> None:
+        """Let the columns grow with their visible content, and choose the form of their titles."""
+        widths, most = self._widths, {one.key: one.most for one in self._all}
+        for row in rows:
+            for key, text in self._texts_of(row).items():
+                if len(text) > widths.get(key, 0) < most[key]:
+                    widths[key] = max(widths.get(key, 0), min(most[key], cell_len(text)))
+        self._spell_out(width)
+
+    @property
+    def _all(self) -> Sequence[RunColumn]:
+        return (COLUMNS[NAME], *self._rest)
+
+    def name_of(self, row: RunRow) -> str:
+        """A run's name; with the beginning of its id if several runs have it."""
+        title = row.title
+        return f"{title} {row.id[:8]}" if self._titles[title] > 1 else title
+
+    def _texts_of(self, row: RunRow) -> dict[str, str]:
+        """A row's texts by column, cached until an age may have changed."""
+        now, cached = self._clock(), self._texts.get(row.id)
+        if cached is not None and cached[0] is row and now - cached[1] < FRESH_S:
+            return cached[2]
+        if len(self._texts) > KEPT:
+            self._texts.clear()
+        texts = {one.key: one.text(row, now) for one in self._all}
+        texts[NAME] = self.name_of(row)
+        self._texts[row.id] = row, now, texts
+        return texts
+
+    def heading(self, width: int) -> Strip:
+        """The columns' titles, with an arrow at the one that is sorted by."""
+        top = self.scroll_offset.y
+        rows = self.lines[top : top + self.body_rows]
+        self._measure((row for row in rows if isinstance(row, RunRow)), width)
+        dim, strong = self.tone("dim"), self.tone("strong")
+        parts = [(" ‹ " if self.left else "   ", dim)]
+        for one, start, stop in self._spans(width):
+            tone = strong if one.key == self.arrangement.sorted_by[0] else dim
+            parts.append((_padded(self._title(one), stop - start, one) + " " * GAP, tone))
+        more = len(self._in_sight(width)) < len(self._behind)
+        found = line(*parts)
+        if more:
+            gap = " " * max(0, width - 1 - found.cell_length)
+            found = Strip.join([found.crop(0, width - 1), line((f"{gap}›", dim))])
+        return found.crop(0, width)
+
+    def draw(self, width: int, rows: range) -> Sequence[Strip]:
+        spans, inks = self._spans(width), self._inks
+        return [self._line(at, spans, width, inks) for at in rows]
+
+    def _line(
+        self,
+        at: int,
+        spans: Sequence[tuple[RunColumn, int, int]],
+        width: int,
+        inks: Mapping[str, Style],
+    ) -> Strip:
+        row = self.lines[at]
+        if isinstance(row, RunGroup):
+            return line((fit_text(f" {row.title}", width), inks["strong"]))
+        texts = self._texts_of(row)
+        mark = MARKED if row.id in self.marked else " "
+        follows = FOLLOWED if row.model_id == self.followed else " "
+        parts, tone, text = [(f"{mark}{follows} ", inks["accent"])], "", ""
+        for one, start, stop in spans:  # neighbours of one tone are one segment
+            now = one.tone(row) if row.whole else "faint"
+            if now != tone and text:
+                parts.append((text, inks[tone]))
+                text = ""
+            tone = now
+            text += _padded(texts[one.key], stop - start, one) + " " * GAP
+        parts.append((text[:-GAP], inks[tone]))
+        if at != self.cursor:
+            return line(*parts)
+        cursor = self.tone("cursor" if self.has_focus else "cursor-blurred")
+        ground = Style(bgcolor=cursor.bgcolor, bold=cursor.bold)
+        used = sum(cell_len(text) for text, _ in parts)
+        return line(*((t, tone + ground) for t, tone in parts), (" " * (width - used), ground))
+
+
+def _padded(text: str, width: int, one: RunColumn) -> str:
+    if one.key == NAME and width >= 12:
+        text = cut_in_middle(text, width)
+    right = one.number and not one.left
+    if len(text) <= width and text.isascii():
+        return text.rjust(width) if right else text.ljust(width)
+    missing = width - cell_len(text)
+    return " " * missing + text if right and missing > 0 else fit_text(text, width)
