@@ -5,15 +5,15 @@ The embedded service sends them as server-sent events on ``GET /v1/models/{id}/t
 restart). For a service without that endpoint the client polls, and derives the same events from
 what changed.
 
-One optimizer step produces CheckpointAdded, HeadMoved, StepTaken, in that order, then JobChanged. A
-CheckpointAdded for a known checkpoint is an update: its state or its own rewards have changed.
+One optimizer step produces CheckpointAdded, HeadMoved, StepTaken, in that order, then WorkChanged.
+A CheckpointAdded for a known checkpoint is an update: its state or its own rewards have changed.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from hud_tui.wire import Body, Checkpoint, EvaluationJob, Group, JobStatus
+from hud_tui.wire import Body, Checkpoint, EvaluationJob, Group, JobStatus, WorkState
 
 
 class _Event(Body):
@@ -71,16 +71,17 @@ class StepTaken(_Event):
     groups: list[Group] = Field(default_factory=list)
 
 
-class JobChanged(_Event):
-    type: Literal["job"] = "job"
-    job: JobStatus
+class WorkChanged(_Event):
+    """A run or an evaluation was submitted, progressed, or ended. An evaluation's result is in its
+    checkpoint too."""
 
+    type: Literal["work"] = "work"
+    work: WorkState
 
-class EvaluationChanged(_Event):
-    """An evaluation was submitted, progressed, or ended. Its result is in its checkpoint too."""
-
-    type: Literal["evaluation"] = "evaluation"
-    evaluation: EvaluationJob
+    @property
+    def run(self) -> JobStatus | None:
+        """The run; None if it is an evaluation."""
+        return self.work if isinstance(self.work, JobStatus) else None
 
 
 class EvaluationsRead(_Event):
@@ -97,8 +98,7 @@ Event = Annotated[
     | HeadMoved
     | RolloutDone
     | StepTaken
-    | JobChanged
-    | EvaluationChanged
+    | WorkChanged
     | EvaluationsRead,
     Field(discriminator="type"),
 ]

@@ -8,9 +8,10 @@ Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields m
 sent by the embedded service only; they are None or empty on HUD.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from hud_tui.parameters import EvaluationRows, RunRows
@@ -137,6 +138,7 @@ class EvaluationJob(Response):
     """GET /v1/evaluations/{id}: an evaluation that is queued, active or ended (embedded). Fields
     that `Evaluation` has too are as there."""
 
+    kind: Literal["evaluation"] = "evaluation"
     id: str
     """Also the id of the job with its rollouts."""
     model_id: str
@@ -437,6 +439,8 @@ class JobStatus(Response):
 
     status: str
     """HUD's words; the embedded service adds ``interrupted`` (resumable)."""
+    kind: str = "training"
+    """Embedded: as in a job's metadata."""
     model: str | None = None
     fine_tuned_model: str | None = None
     created_at: float | None = None
@@ -468,6 +472,18 @@ class JobStatus(Response):
     """Machine and process that take its steps, e.g. ``laptop:4711``; None: the service does."""
     asked: str | None = None
     """``cancel``: its driver has been asked to stop but has not stopped yet."""
+
+
+WorkState = Annotated[
+    Annotated[JobStatus, Tag("training")] | Annotated[EvaluationJob, Tag("evaluation")],
+    Discriminator(lambda work: _kind_of(work)),
+]
+"""How a run or an evaluation stands."""
+
+
+def _kind_of(work: JobStatus | EvaluationJob | Mapping[str, Any]) -> str:
+    kind = work.get("kind") if isinstance(work, Mapping) else work.kind
+    return "evaluation" if kind == "evaluation" else "training"
 
 
 class DriveRun(Request):

@@ -16,7 +16,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
 from hud_tui.client.submit import Submission
 from hud_tui.errors import HudAlarm, HudError, HudUnreachable, HudUsage
-from hud_tui.events import Event, JobChanged, StepTaken, TreeRead
+from hud_tui.events import Event, StepTaken, TreeRead, WorkChanged
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
@@ -268,7 +268,7 @@ class Follower:
     async def _follow(self, events: AsyncGenerator[Event, None], submission: Submission) -> int:
         while True:
             event = await self._listener.next(events)
-            job = event.job if isinstance(event, JobChanged) else None
+            job = event.run if isinstance(event, WorkChanged) else None
             is_ours = job is None or _is_submitted(job, submission)
             if is_ours:  # the feed begins with the model's latest run, which may be an older one
                 _show(event, self._printer.show)

@@ -24,13 +24,12 @@ from hud_tui.client.transport import Arrived, Connection, adapter, backoff, malf
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.events import (
     CheckpointAdded,
-    EvaluationChanged,
     Event,
     HeadMoved,
-    JobChanged,
     RolloutDone,
     StepTaken,
     TreeRead,
+    WorkChanged,
 )
 from hud_tui.rl.checkpoint_tree import is_same
 from hud_tui.rl.text import one_line
@@ -291,7 +290,7 @@ class Poller:
         tree = await self._read()
         self._tree, self._job = tree, job
         first: list[Event] = [TreeRead(checkpoints=tree)]
-        return first if job is None else [*first, JobChanged(job=job)]
+        return first if job is None else [*first, WorkChanged(work=job)]
 
     async def news(self) -> list[Event]:
         """Events since the last call; the first call is `whole`.
@@ -308,7 +307,7 @@ class Poller:
         self._tree = tree
         events = await self._with_groups(events)
         if job is not None and job != self._job:
-            events.append(JobChanged(job=job))
+            events.append(WorkChanged(work=job))
         self._job = job
         return events
 
@@ -338,8 +337,7 @@ KINDS = {
     "head": HeadMoved,
     "rollout": RolloutDone,
     "step": StepTaken,
-    "job": JobChanged,
-    "evaluation": EvaluationChanged,
+    "work": WorkChanged,
 }
 
 

@@ -24,7 +24,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudUsage
-from hud_tui.events import Event, JobChanged, RolloutDone, StepTaken, TreeRead
+from hud_tui.events import Event, RolloutDone, StepTaken, TreeRead, WorkChanged
 from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.recording import (
@@ -362,9 +362,11 @@ class ReplayTransport(httpx.AsyncBaseTransport):
     def _job(self, ref: str) -> JobStatus | None:
         """The newest state of a job, by its id or its model's."""
         jobs = [
-            (one.model_id, one.event.job)
+            (one.model_id, one.event.run)
             for one in self._recording.moments
-            if isinstance(one.event, JobChanged) and one.at <= self._now
+            if one.at <= self._now
+            and isinstance(one.event, WorkChanged)
+            and one.event.run is not None
         ]
         return next((job for model, job in reversed(jobs) if ref in (model, job.id)), None)
 

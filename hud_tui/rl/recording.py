@@ -91,7 +91,7 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
                 models[model.id] = model
                 last = model.id
             elif line.get("kind") == "event":
-                moments.append(Moment(now, last, EVENT.validate_python(line.get("data"))))
+                moments.append(Moment(now, last, EVENT.validate_python(_event(line.get("data")))))
         except ValidationError as error:
             raise _bad(name, number, _first(error)) from error
         if moments and not last:
@@ -102,6 +102,16 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
     if not isinstance(began, float | int) or began is True or not 0 < began <= LATEST:
         began = None
     return Recording(tuple(models.values()), tuple(moments), began)
+
+
+def _event(data: Any) -> Any:
+    """An event as it is now: the first recordings have one of runs and another of evaluations."""
+    kinds = {"job": "training", "evaluation": "evaluation"}
+    for type_, kind in kinds.items():
+        if isinstance(data, dict) and data.get("type") == type_:
+            work = {**(data.get(type_) or {}), "kind": kind}
+            return {"type": "work", "at": data.get("at", 0.0), "work": work}
+    return data
 
 
 def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -7,14 +7,13 @@ from typing import Any
 
 from hud_tui.events import (
     CheckpointAdded,
-    EvaluationChanged,
     EvaluationsRead,
     Event,
     HeadMoved,
-    JobChanged,
     RolloutDone,
     StepTaken,
     TreeRead,
+    WorkChanged,
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, own_models, reread
@@ -30,6 +29,7 @@ from hud_tui.wire import (
     Job,
     JobStatus,
     Model,
+    WorkState,
 )
 
 
@@ -162,10 +162,8 @@ class Run:
                 return self._add_rollout(event)
             case StepTaken():
                 return self._step(event)
-            case JobChanged(job=job):
-                return self._with_job(job, event.at)
-            case EvaluationChanged(evaluation=evaluation):
-                return self._with_evaluation(evaluation, event.at)
+            case WorkChanged(work=work):
+                return self._with_work(work, event.at)
             case EvaluationsRead(evaluations=found):
                 known_of = self.evaluations
                 return self._with_evaluations(
@@ -214,6 +212,11 @@ class Run:
             f"{round(zero)} zero-variance" if round(zero) else "",
         ]
         return self._log(at, "  ".join(part for part in parts if part))
+
+    def _with_work(self, work: WorkState, at: float) -> "Run":
+        if isinstance(work, JobStatus):
+            return self._with_job(work, at)
+        return self._with_evaluation(work, at)
 
     def _with_job(self, job: JobStatus, at: float) -> "Run":
         before = self.job

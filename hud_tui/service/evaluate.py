@@ -25,7 +25,7 @@ from hud_tui.service.context import ServiceContext, Stop
 from hud_tui.service.engine_rollouts import EngineMaker, Rollouts, trace_rows
 from hud_tui.service.http import Refused, bad_field, canonical, new_id
 from hud_tui.service.run_plan import Planned, effort_tokens, plan_tasks
-from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs
+from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs, works
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.evaluations import NewEvaluation
@@ -37,19 +37,20 @@ from hud_tui.wire import (
     Group,
     SubmitEvaluation,
     UsualTasks,
+    WorkState,
 )
 
 log = logging.getLogger(__name__)
 
-Keep = Callable[[Db, EvaluationJob], object]
+Keep = Callable[[Db, WorkState], object]
 """Stores the reply, in the same transaction as the change."""
 MOST = 100_000
 """Most rollouts of one evaluation."""
 
 
 class Evaluator:
-    def __init__(self, parts: ServiceContext, works: Works) -> None:
-        self._parts, self._works = parts, works
+    def __init__(self, parts: ServiceContext, lives: Works) -> None:
+        self._parts, self._works = parts, lives
         self._turn = asyncio.Lock()
 
     async def submit(self, model: ModelRow, body: SubmitEvaluation, keep: Keep) -> EvaluationJob:
@@ -78,7 +79,7 @@ class Evaluator:
             model_id=model.id,
             checkpoint_id=node.id if node else None,
             title=one_line(f"evaluation of {of} of {model.slug} on {name}", 200),
-            name=name,
+            tasks_name=name,
             split=split,
             samples=asked.samples,
             num_tasks=len(planned),
@@ -94,7 +95,7 @@ class Evaluator:
         split = TaskSplit.of(await asyncio.to_thread(read_rows, rows))
         return UsualTasks(name=name, heldout=len(split.heldout), train=len(split.train))
 
-    async def resume(self, evaluation_id: str, keep: Keep) -> EvaluationJob:
+    async def resume(self, evaluation_id: str, keep: Keep) -> WorkState:
         """Resume an evaluation that ended early; finished rollouts are kept.
 
         Raises:
@@ -110,7 +111,7 @@ class Evaluator:
         evaluation = EngineEvaluation(
             self._parts, self._turn, model, node, row["id"], asked, planned
         )
-        return await self._works.queue(evaluation, evaluations.requeue, keep, row["id"])
+        return await self._works.queue(evaluation, works.requeue, keep, row["id"])
 
     async def _node(self, model: ModelRow, ref: str | None) -> Node | None:
         if ref is None:
@@ -192,7 +193,7 @@ class EngineEvaluation:
             Refused: The checkpoint's weights were deleted.
             EngineError: The engine failed, or stopped too often.
         """
-        await self.parts.store.write(evaluations.start, self.id)
+        await self.parts.store.write(works.start, self.id)
         maker = EngineMaker(
             self.parts,
             self.model,

@@ -38,7 +38,7 @@ from hud_tui.service.engine_rollouts import (
 from hud_tui.service.engines.base import Adam, EngineError, EngineLost, StateGone
 from hud_tui.service.http import now, rollout_id
 from hud_tui.service.run_plan import Plan, Planned
-from hud_tui.service.store import checkpoints, evaluations, jobs, runs
+from hud_tui.service.store import checkpoints, evaluations, jobs, runs, works
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Store
 from hud_tui.service.store.models import ModelRow
@@ -83,7 +83,7 @@ class Run:
 
     async def carry_out(self) -> End:
         """As `train`; followers are told what the engine's server is waiting for."""
-        await self._parts.store.write(jobs.start, self.id)
+        await self._parts.store.write(works.start, self.id)
         telling = asyncio.create_task(log_waits(self._parts, self.id))
         try:
             return await self.train()
@@ -92,7 +92,7 @@ class Run:
             await asyncio.gather(telling, return_exceptions=True)
 
     async def finish(self, end: End) -> None:
-        await self._parts.store.write(jobs.finish, self.id, end)
+        await self._parts.store.write(works.finish, self.id, end)
 
     async def train(self) -> End:
         """Do what the loop says until it ends; returns how.

@@ -25,7 +25,7 @@ from hud_tui.service.run_plan import (
     make_plan,
     planned_before,
 )
-from hud_tui.service.store import jobs, models, traces
+from hud_tui.service.store import jobs, models, traces, works
 from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.works import Works
@@ -37,19 +37,20 @@ from hud_tui.wire import (
     SubmitRollout,
     TraceEnter,
     TraceExit,
+    WorkState,
 )
 from hud_tui.wire_training import Chat
 
 log = logging.getLogger(__name__)
 
-Keep = Callable[[Db, JobStatus], object]
+Keep = Callable[[Db, WorkState], object]
 """Stores the reply, in the same transaction as the change."""
 
 
 class Runner:
-    def __init__(self, parts: ServiceContext, works: Works) -> None:
+    def __init__(self, parts: ServiceContext, lives: Works) -> None:
         self.submitting = asyncio.Lock()
-        self._parts, self._works = parts, works
+        self._parts, self._works = parts, lives
         self._listening: asyncio.Task[None] | None = None
 
     async def submit(self, model: ModelRow, body: SubmitJob, keep: Keep) -> JobStatus:
@@ -75,7 +76,7 @@ class Runner:
         run = Run(self._parts, model, job_id, plan)
         return await self._works.queue(run, jobs.submit, keep, submission)
 
-    async def resume(self, job_id: str, keep: Keep) -> JobStatus:
+    async def resume(self, job_id: str, keep: Keep) -> WorkState:
         """Resume a run that ended before its last step, from the model's head.
 
         Raises:
@@ -86,20 +87,20 @@ class Runner:
         await self._works.settle(job["id"])
         if job["driver"] is not None:
             # which refuses, and says where it is resumed
-            return await store.write(kept, jobs.requeue, keep, job["id"])
+            return await store.write(kept, works.requeue, keep, job["id"])
         model = await store.read(models.find, job["model_id"])
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(_plan_again, job, base, tokens)
         run = Run(self._parts, model, job["id"], plan, jobs.facts(job))
-        return await self._works.queue(run, jobs.requeue, keep, job["id"])
+        return await self._works.queue(run, works.requeue, keep, job["id"])
 
     async def refuse_busy(self, model_id: str, driven_by: str | None = None) -> None:
         """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the
         caller."""
-        job = await self._parts.store.read(jobs.active, model_id)
+        job = await self._parts.store.read(works.active, model_id)
         if job is not None:
             await self._works.settle(job["id"])
-            await self._parts.store.read(jobs.refuse_busy, model_id, driven_by)
+            await self._parts.store.read(works.refuse_busy, model_id, driven_by)
 
     async def drive(self, job_id: str, body: DriveRun) -> JobStatus:
         """Begin or resume a run whose steps the client takes.

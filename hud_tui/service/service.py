@@ -11,7 +11,7 @@ from hud_tui.service.engines.base import Engine
 from hud_tui.service.environments import TASKSETS
 from hud_tui.service.evaluate import Evaluator
 from hud_tui.service.runner import Hosted, Runner
-from hud_tui.service.store import evaluations, jobs, models, runs, traces
+from hud_tui.service.store import jobs, models, runs, traces, works
 from hud_tui.service.store.db import Db
 from hud_tui.service.works import Works
 
@@ -80,7 +80,6 @@ def _recover(db: Db, bases: list[str]) -> None:
         rows = [(read_row(row).slug, row) for row in builtin.tasks]
         models.offer(db, builtin.name, builtin.description, rows)
     runs.backfill(db)
-    jobs.interrupt_all(db)
+    works.interrupt_all(db)
     jobs.end_abandoned(db)
-    evaluations.interrupt_all(db)
     traces.end_queued(db)

@@ -14,10 +14,10 @@ from hud_tui.rl.work import TRAINING, End, stopped
 from hud_tui.service.context import ServiceContext, Stop, until_written
 from hud_tui.service.engines.base import Engine, EngineError
 from hud_tui.service.http import Refused, refusal
-from hud_tui.service.store import jobs
+from hud_tui.service.store import jobs, works
 from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.jobs import Stopped, failed
-from hud_tui.wire import JobStatus
+from hud_tui.wire import WorkState
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -99,14 +99,18 @@ class Works:
         end = self._ends.get(row["id"])
         return str(row["shown_status"] if end is None else end.status)
 
-    def status(self, row: sqlite3.Row) -> JobStatus:
-        """A run in the wire's raw-status form, with an end that is not stored yet."""
-        status, end = jobs.status(row), self._ends.get(row["id"])
-        if end is None:
+    def state(self, row: sqlite3.Row) -> WorkState:
+        """A run or an evaluation in the wire's format, with an end that is not stored yet."""
+        state, end = works.state_of(row), self._ends.get(row["id"])
+        if end is not None:
+            told = {"estimated_finish": None, "waits": None, **vars(end)}
+            kept = {key: told[key] for key in told.keys() & type(state).model_fields}
+            return state.model_copy(update=kept)
+        if row["kind"] == TRAINING:
             goes_on = row["status"] == "running" and row["id"] in self._tasks
             why = held_up(self._parts.engine) if goes_on else None
-            return status.model_copy(update={"waits": why})
-        return status.model_copy(update={**vars(end), "estimated_finish": None, "waits": None})
+            return state.model_copy(update={"waits": why})
+        return state
 
     async def close(self) -> None:
         """Stop everything between two steps or parts; it ends as interrupted."""

@@ -23,12 +23,11 @@ from hud_tui.client.runs import RunList
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import (
-    EvaluationChanged,
     EvaluationsRead,
     Event,
     HeadMoved,
-    JobChanged,
     TreeRead,
+    WorkChanged,
 )
 from hud_tui.keys import keyed
 from hud_tui.notebook import (
@@ -374,8 +373,8 @@ class RunSession:
             self.recorder.event(event)
         if isinstance(event, HeadMoved) and (move := self.journal.observe(event)) is not None:
             self.owner.head_moved_elsewhere(move)
-        elif isinstance(event, JobChanged) and self._reconnected:
-            self._reconnected, job = False, event.job
+        elif self._reconnected and isinstance(event, WorkChanged) and event.run is not None:
+            self._reconnected, job = False, event.run
             shut = self.client.wire.guard.read_only is not None
             if job.status == "interrupted" and job.id not in self._offered and not shut:
                 self._offered.add(job.id or "")
@@ -466,7 +465,7 @@ class EvaluationRunner:
         """Display an evaluation's state, if its model is selected."""
         model = self._session.run.model
         if model is not None and model.id == evaluation.model_id:
-            self._session.fold(EvaluationChanged(at=self._session.clock(), evaluation=evaluation))
+            self._session.fold(WorkChanged(at=self._session.clock(), work=evaluation))
 
     def _known(self, evaluation_id: str) -> EvaluationJob | None:
         """Display the events so far, and return what they say of an evaluation."""

@@ -20,7 +20,7 @@ from statistics import median
 from subprocess import PIPE, Popen
 from time import monotonic
 
-from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone, StepTaken
+from hud_tui.events import CheckpointAdded, HeadMoved, RolloutDone, StepTaken, WorkChanged
 from hud_tui.service.service import Service
 from hud_tui.service.store import events, models
 from hud_tui.service.store.db import Db
@@ -68,9 +68,9 @@ def step_events(number: int, model_id: str) -> Iterator[Sent]:
     yield job(number, model_id)
 
 
-def job(step: int, model_id: str, status: str = "running") -> JobChanged:
+def job(step: int, model_id: str, status: str = "running") -> WorkChanged:
     found = runs.job(step, STEPS, status)
-    return JobChanged(job=found.model_copy(update={"model_id": model_id}))
+    return WorkChanged(work=found.model_copy(update={"model_id": model_id}))
 
 
 def fork(db: Db) -> ModelRow:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from math import sin
 from time import perf_counter
 
-from hud_tui.events import CheckpointAdded, Event, JobChanged, TreeRead
+from hud_tui.events import CheckpointAdded, Event, TreeRead, WorkChanged
 from hud_tui.rl.chart import Chart, ChartData
 from hud_tui.rl.compare import ChartView
 from hud_tui.rl.metrics import Series
@@ -54,7 +54,7 @@ def next_steps(first: int, count: int) -> Iterator[list[Event]]:
         yield [
             CheckpointAdded(checkpoint=node.model_copy(update={"is_active": True})),
             runs.taken(node),
-            JobChanged(job=runs.job(node.step or 0, 2 * first)),
+            WorkChanged(work=runs.job(node.step or 0, 2 * first)),
         ]
 
 
@@ -106,7 +106,7 @@ def long_nodes(groups: int = 0) -> Iterator[Checkpoint]:
 def run_of(nodes: Iterator[Checkpoint], steps: int) -> Run:
     """A run half of whose steps are these."""
     found = Run(model=runs.MODEL).fold(TreeRead(checkpoints=tuple(nodes)))
-    return found.fold(JobChanged(job=runs.job(steps, 2 * steps)))
+    return found.fold(WorkChanged(work=runs.job(steps, 2 * steps)))
 
 
 async def long_keys() -> tuple[float, float]:

@@ -82,7 +82,7 @@ def seed_runs(db: Db, model_id: str) -> None:
         )
         runs.append((id_, model_id, "arith", 240, at + n, at + n + 60, json.dumps(rewards), n + 1))
     db.executemany(
-        "INSERT INTO job (id, kind, name, status, created_at, model_id, step, steps, busy_s,"
+        "INSERT INTO work (id, kind, name, status, created_at, model_id, step, steps, busy_s,"
         " parameters, tasks) VALUES (?, 'training', ?, 'succeeded', ?, ?, ?, ?, ?, ?, ?)",
         jobs,
     )

@@ -120,7 +120,7 @@ class Witness:
                 self.seen.append(int(event.id))
                 if event.event == "step":
                     yield perf_counter()
-                if event.event == "job" and json.loads(event.data)["job"]["status"] == "failed":
+                if event.event == "work" and json.loads(event.data)["work"]["status"] == "failed":
                     raise AssertionError(event.data)
 
 

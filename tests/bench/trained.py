@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from hud_tui.client.client import HudClient
-from hud_tui.events import JobChanged
+from hud_tui.events import WorkChanged
 from hud_tui.local_service import connect_local, stop
 from hud_tui.rl.work import ENDED
 from hud_tui.settings import Paths
@@ -40,5 +40,9 @@ async def train(client: HudClient, steps: int) -> None:
     )
     job_id = (await client.submit(body)).job_id
     async for event in client.feed(model.id):
-        if isinstance(event, JobChanged) and event.job.id == job_id and event.job.status in ENDED:
+        if (
+            isinstance(event, WorkChanged)
+            and event.work.id == job_id
+            and event.work.status in ENDED
+        ):
             return

@@ -232,7 +232,7 @@ async def reach(http: httpx.AsyncClient, job: str, place: int) -> None:
 
 
 async def said(service: Service, model_id: str, key: str) -> list[str]:
-    jobs = [event["job"] for event in await told(service, model_id, "job")]
+    jobs = [event["work"] for event in await told(service, model_id, "work")]
     return [job[key] for job in jobs if job.get(key)]
 
 

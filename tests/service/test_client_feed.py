@@ -16,10 +16,10 @@ from hud_tui.events import (
     CheckpointAdded,
     Event,
     HeadMoved,
-    JobChanged,
     RolloutDone,
     StepTaken,
     TreeRead,
+    WorkChanged,
 )
 from hud_tui.rl.work import ENDED
 from hud_tui.service.app import create_app
@@ -52,7 +52,7 @@ async def to_the_end(events: AsyncGenerator[Event, None]) -> list[Event]:
     async with asyncio.timeout(PATIENCE_S):
         async for event in events:
             seen.append(event)
-            if isinstance(event, JobChanged) and event.job.status in ENDED:
+            if isinstance(event, WorkChanged) and event.work.status in ENDED:
                 return seen
     raise AssertionError("a feed never ends")
 
@@ -94,8 +94,8 @@ async def test_a_run_as_it_is_streamed(client: HudClient) -> None:
         tree, job = await anext(later), await anext(later)
     assert isinstance(tree, TreeRead)
     assert list(tree.checkpoints) == await client.checkpoints(model.id)
-    assert isinstance(job, JobChanged)
-    assert job.job.status == "succeeded"
+    assert isinstance(job, WorkChanged)
+    assert job.work.status == "succeeded"
 
 
 async def test_a_cut_line_loses_nothing_and_doubles_nothing(
@@ -116,7 +116,7 @@ async def test_a_cut_line_loses_nothing_and_doubles_nothing(
         async with asyncio.timeout(PATIENCE_S):
             async for event in cut:
                 seen.append(event)
-                if isinstance(event, JobChanged) and event.job.status in ENDED:
+                if isinstance(event, WorkChanged) and event.work.status in ENDED:
                     break
                 if len(seen) % 3 == 0:
                     line.cut()
@@ -255,7 +255,7 @@ async def test_polling_says_that_a_job_ended_after_its_last_step() -> None:
         await poller.whole()
         begun = True
         told = [event.type for event in await poller.news()]
-    assert (told[0], told[-1]) == ("checkpoint", "job")
+    assert (told[0], told[-1]) == ("checkpoint", "work")
 
 
 def sse(*frames: str) -> Callable[[httpx.Request], httpx.Response]:

@@ -207,7 +207,7 @@ async def test_a_row_that_is_not_as_it_was_written_is_told(data: Path) -> None:
     ("table", "column", "path"),
     [
         ("checkpoint", "body", "/v2/models/{model}/checkpoints"),
-        ("job", "parameters", "/v1/training/jobs/{job}/raw-status"),
+        ("work", "parameters", "/v1/training/jobs/{job}/raw-status"),
         ("run", "rewards", "/v1/runs"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from httpx import AsyncClient
 
-from hud_tui.events import EvaluationChanged
+from hud_tui.events import WorkChanged
 from hud_tui.rl.run import Run
 from hud_tui.service import engine_rollouts
 from hud_tui.service.engine_rollouts import EVALUATION_SEED
@@ -326,7 +326,7 @@ async def test_a_killed_service_goes_on_with_what_is_missing(
         await watched.held.wait()
         await http.post("/v2/rollouts/cancel_job", json={"job_id": evaluation["id"]})
         done = (await over(http, evaluation))["done"]
-        alive = "UPDATE evaluation SET status = 'running'"  # as a crash leaves it
+        alive = "UPDATE work SET status = 'running'"  # as a crash leaves it
         await service.parts.store.write(lambda db: db.execute(alive))
     engine = ToyEngine()
     again = Watched(engine)
@@ -514,8 +514,8 @@ async def test_who_follows_the_model_hears_of_it(served: Served) -> None:
         while not told or told[-1].status != "succeeded":
             event = await anext(feed)
             run = run.fold(event)
-            if isinstance(event, EvaluationChanged):
-                told.append(event.evaluation)
+            if isinstance(event, WorkChanged):
+                told.append(event.work)
         await feed.aclose()  # type: ignore[attr-defined]
     assert [one.status for one in told][:2] == ["queued", "running"]
     assert [one.done for one in told] == sorted(one.done for one in told)

@@ -11,7 +11,7 @@ import pytest
 from httpx import AsyncClient
 from httpx_sse import EventSource, ServerSentEvent
 
-from hud_tui.events import EVENT, Event, JobChanged, StepTaken
+from hud_tui.events import EVENT, Event, StepTaken, WorkChanged
 from hud_tui.service.routes import models as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store import events as log
@@ -71,7 +71,7 @@ async def until_done(events: AsyncIterator[ServerSentEvent]) -> list[ServerSentE
 
 def is_done(event: ServerSentEvent) -> bool:
     known = read(event)
-    return isinstance(known, JobChanged) and known.job.status not in ("queued", "running")
+    return isinstance(known, WorkChanged) and known.work.status not in ("queued", "running")
 
 
 def read(event: ServerSentEvent) -> Event:
@@ -85,11 +85,11 @@ async def test_a_step_arrives_in_order(wire: AsyncClient, model: Json) -> None:
         await submit(wire, model["id"], steps=2)
         found = await until_done(events)
     kinds = [event.event for event in found]
-    assert kinds[:3] == ["job", "job", "rollout"]
+    assert kinds[:3] == ["work", "work", "rollout"]
     others = [kind for kind in kinds if kind != "rollout"]
-    steps = ["checkpoint", "head", "step", "job"] * 2
-    evaluated = ["job", "checkpoint", "evaluation", "job"]
-    assert others == ["job", "job", *steps, *evaluated], "evaluated at the end"
+    steps = ["checkpoint", "head", "step", "work"] * 2
+    evaluated = ["work", "checkpoint", "work", "work"]
+    assert others == ["work", "work", *steps, *evaluated], "evaluated at the end"
     ids = [int(event.id) for event in found]
     assert ids == sorted(set(ids))
     taken = [read(event) for event in found if event.event == "step"]

@@ -12,7 +12,7 @@ from hud_tui.cli.watch import AlarmPrinter
 from hud_tui.client.replay import ReplayClient, ReplayTransport
 from hud_tui.config import config_dir
 from hud_tui.errors import HudAlarm
-from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
+from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead, WorkChanged
 from hud_tui.rl.alarms.demos import PATHOLOGIES
 from hud_tui.rl.alarms.detector import DETECTORS
 from hud_tui.rl.alarms.thresholds import Thresholds
@@ -86,7 +86,7 @@ async def test_a_followed_run_prints_no_status_of_the_run_before(hud: Command) -
     await hud(*RUN, "1", "--follow")
     followed = await hud(*RUN, "1", "--follow")
     told = [d["data"] for d in followed.documents if d["kind"] == "event"]
-    jobs = {one["job"]["id"] for one in told if one["type"] == "job"}
+    jobs = {one["work"]["id"] for one in told if one["type"] == "work"}
     assert jobs == {followed.data["job_id"]}
 
 
@@ -196,7 +196,7 @@ def test_a_stall_is_printed_though_no_event_comes(
     monkeypatch.setattr(sentries, "monotonic", lambda: now)
     printer = AlarmPrinter(Thresholds(), "critical")
     printer.begin(TreeRead(checkpoints=()), news=True)
-    printer.process(JobChanged(job=JobStatus(status="running", step=0, steps=9)))
+    printer.process(WorkChanged(work=JobStatus(status="running", step=0, steps=9)))
     now += 60
     printer.wait()
     assert capsys.readouterr().out == ""

@@ -117,7 +117,7 @@ async def test_a_run_of_an_older_version_is_resumed_as_it_was(
     added = ["loss_fn_config", "reward_scale", "norm_adv_by_std"]
     added += ["beta1", "beta2", "eps", "weight_decay"]
     paths = ", ".join(f"'$.{name}'" for name in added)
-    forget = f"UPDATE job SET parameters = json_remove(parameters, {paths})"
+    forget = f"UPDATE work SET parameters = json_remove(parameters, {paths})"
     await service.parts.store.write(lambda db: db.execute(forget))
     gate.go_on.set()
     assert (await resume(http, job_id)).status_code == 200

@@ -34,7 +34,7 @@ async def test_a_run_that_is_held_up_says_so_until_it_goes_on(
 
     async def said() -> list[bool]:
         """Of each event of the run, whether it says so."""
-        return [PAUSED in str(event) for event in await told(service, model["id"], "job")]
+        return [PAUSED in str(event) for event in await told(service, model["id"], "work")]
 
     async def begins() -> bool:
         return True in await said()
@@ -76,7 +76,7 @@ async def test_what_else_is_said_of_a_run_leaves_what_it_waits_for(
     lost = [EngineLost("http://trainer:8000 stopped answering in the middle of a call")]
 
     async def said() -> Json:
-        return dict((await told(service, model["id"], "job"))[-1]["job"])
+        return dict((await told(service, model["id"], "work"))[-1]["work"])
 
     async def waits() -> bool:
         return bool((await said())["waits"] == PAUSED)

@@ -6,10 +6,10 @@ from math import cos, exp, nan, sin
 from hud_tui.events import (
     CheckpointAdded,
     HeadMoved,
-    JobChanged,
     RolloutDone,
     StepTaken,
     TreeRead,
+    WorkChanged,
 )
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level
 from hud_tui.rl.run import Run
@@ -121,7 +121,7 @@ def run_of(steps: int, of: int = 400, tasks: int = 12, status: str = "running") 
     """A run after `steps` of `of` steps, with its newest steps in the log."""
     nodes = checkpoints(steps, tasks)
     run = Run(model=MODEL).fold(TreeRead(checkpoints=nodes))
-    run = run.fold(JobChanged(job=job(steps, of, status), at=START))
+    run = run.fold(WorkChanged(work=job(steps, of, status), at=START))
     for node in nodes[-6:]:
         run = run.fold(taken(node))
     return run
@@ -195,7 +195,7 @@ def failed_run(steps: int) -> Run:
     """A run that ended early, for a reason that takes more than a line."""
     why = "20 batches in a row had no group with differing rewards; choose harder or easier tasks"
     ended = job(steps, 400, "failed").model_copy(update={"error": why})
-    return run_of(steps).fold(JobChanged(job=ended, at=START + steps * STEP_S))
+    return run_of(steps).fold(WorkChanged(work=ended, at=START + steps * STEP_S))
 
 
 def branched(steps: int, back: int, more: int) -> Run:
@@ -209,7 +209,7 @@ def branched(steps: int, back: int, more: int) -> Run:
         if not place:
             own["prev_model_checkpoint_id"] = f"c{back}"
         run = run.fold(CheckpointAdded(checkpoint=node.model_copy(update=own)))
-    return run.fold(JobChanged(job=job(steps + more, 400), at=START + steps * STEP_S))
+    return run.fold(WorkChanged(work=job(steps + more, 400), at=START + steps * STEP_S))
 
 
 def alarm(step: int = 4, **more: object) -> Alarm:

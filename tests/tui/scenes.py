@@ -14,7 +14,7 @@ from weakref import finalize
 
 from textual.pilot import Pilot
 
-from hud_tui.events import CheckpointAdded, Event, JobChanged, StepTaken, TreeRead
+from hud_tui.events import CheckpointAdded, Event, StepTaken, TreeRead, WorkChanged
 from hud_tui.remote.machines import Machines
 from hud_tui.service_file import write_rental
 from hud_tui.settings import Start
@@ -77,7 +77,7 @@ class SceneClient(StillClient):
                 groups=node.groups,
             )
             events.append(step)
-        return StillFeed([*events, JobChanged(at=data.NOW, job=data.run_status())])
+        return StillFeed([*events, WorkChanged(at=data.NOW, job=data.run_status())])
 
     async def _get(self, url: str, kind: object, params: object = None) -> Any:
         """The evaluations of a model, one of them, or the tasks that are evaluated usually."""

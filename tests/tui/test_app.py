@@ -10,7 +10,7 @@ from textual.widgets import Input
 
 from hud_tui.cli.commands import COMMANDS
 from hud_tui.errors import HudUnreachable
-from hud_tui.events import JobChanged
+from hud_tui.events import WorkChanged
 from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.progress import State
 from hud_tui.service.engines.base import About
@@ -292,7 +292,7 @@ async def test_a_notice_leaves_sooner_where_it_covers_the_rows(served: Served) -
 async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Served) -> None:
     async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
-        cut = JobChanged(job=JobStatus(id="j1", status="interrupted", step=1, steps=2))
+        cut = WorkChanged(work=JobStatus(id="j1", status="interrupted", step=1, steps=2))
         app.app.workspace.session._reconnected = True
         app.app.workspace.session._on_event(cut)
         assert "It continues" in await app.until_dialog()

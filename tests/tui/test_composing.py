@@ -10,7 +10,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
-from hud_tui.events import JobChanged
+from hud_tui.events import WorkChanged
 from hud_tui.keys import VIEWS
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
@@ -30,7 +30,7 @@ def news(app: HudApp) -> None:
     """The followed model's job has changed, and a frame is due."""
     busy = run_of(app).training
     status = JobStatus(status="succeeded" if busy else "running", id="j1", step=1, steps=2)
-    app.workspace.session.fold(JobChanged(job=status))
+    app.workspace.session.fold(WorkChanged(work=status))
 
 
 @contextmanager

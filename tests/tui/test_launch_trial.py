@@ -80,7 +80,7 @@ async def test_tasks_are_tried_sorted_left_out_and_the_rest_submitted(
             [run] = [job for job in jobs if (job["metadata"] or {}).get("kind") == "training"]
             await http.post("/v2/rollouts/cancel_job", json={"job_id": run["id"]})
     tasks = await served.service.parts.store.read(
-        lambda db: db.execute("SELECT tasks FROM job WHERE kind = 'training'").fetchone()[0]
+        lambda db: db.execute("SELECT tasks FROM work WHERE kind = 'training'").fetchone()[0]
     )
     assert [task["slug"] for task in json.loads(tasks)] == ["even"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, TreeRead
+from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead, WorkChanged
 from hud_tui.keys import of_view, spell
 from hud_tui.rl.alarms.alarm import Level, Report
 from hud_tui.rl.axes import Axis
@@ -260,12 +260,12 @@ async def test_the_screen_says_how_fresh_it_is_and_who_trains_or_waits() -> None
 
         run = runs.run_of(30)
         held = runs.job(30, 400).model_copy(update={"waits": "paused: short of \x1b capacity"})
-        stage.play(run.fold(JobChanged(job=held, at=0.0)))
+        stage.play(run.fold(WorkChanged(work=held, at=0.0)))
         await until(lambda: "mixed on arith-rl waiting" in status_of(stage))
         assert "⚠ waiting: paused: short of" in status_of(stage)
         assert " left" not in status_of(stage)
         assert "\x1b" not in status_of(stage)
-        stage.play(stage.scene.fold(JobChanged(job=runs.job(30, 400), at=1.0)))
+        stage.play(stage.scene.fold(WorkChanged(work=runs.job(30, 400), at=1.0)))
         await until(lambda: "↻ stream" in status_of(stage))
         assert " left" in status_of(stage)
         stage.play(stage.scene, Liveness(State.STALLED, "stream", 50.0))
@@ -344,7 +344,7 @@ LONG = (
 
 def failed(run: Run, why: str, step: int) -> Run:
     job = runs.job(step, 400, "failed").model_copy(update={"error": why})
-    return run.fold(JobChanged(job=job, at=runs.START))
+    return run.fold(WorkChanged(work=job, at=runs.START))
 
 
 def reason_of(stage: Stage) -> str:
@@ -372,7 +372,7 @@ async def test_why_a_run_stopped_or_is_not_heard_of_is_shown_in_full() -> None:
         await stage.show(stage.scene, LIVE)
         assert not stage.live.query_one(Reason).display
 
-        begun = Run(model=runs.MODEL, loaded=True).fold(JobChanged(job=runs.job(0, 400)))
+        begun = Run(model=runs.MODEL, loaded=True).fold(WorkChanged(work=runs.job(0, 400)))
         await stage.show(begun)
         chart = stage.live.query_one(FocusChart)
         assert "The first step is being sampled." in text_of(chart)

@@ -20,7 +20,7 @@ from hud_tui import notebook
 from hud_tui.client import transport
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudReadOnly
-from hud_tui.events import CheckpointAdded, Event, JobChanged, TreeRead
+from hud_tui.events import CheckpointAdded, Event, TreeRead, WorkChanged
 from hud_tui.notebook import file_of, read_last_known, scope_of
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Journal
@@ -315,7 +315,7 @@ def follower(feed: Heard, status: str) -> Follower:
     client = SimpleNamespace(settings=SimpleNamespace(local=True), feed=lambda model_id: feed)
     watch = AlarmWatch(None, AlarmBook(JsonStore(), "m1"))
     made = Follower(cast(HudClient, client), Run(), runs.MODEL, Journal(), watch)
-    made.fold(JobChanged(job=runs.job(20, 400, status)))
+    made.fold(WorkChanged(work=runs.job(20, 400, status)))
     made.frame()
     return made
 
@@ -388,7 +388,7 @@ async def test_a_large_tree_is_taken_in_beside_the_keys_and_what_comes_meanwhile
     while not one.run.loaded:
         await asyncio.sleep(0)
         if not turns:
-            one.fold(JobChanged(job=runs.job(21, 400)))
+            one.fold(WorkChanged(work=runs.job(21, 400)))
         turns += 1
         one.frame()
     await reading

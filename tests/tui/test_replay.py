@@ -24,7 +24,7 @@ from hud_tui.client.replay import (
     read_file,
 )
 from hud_tui.errors import HudNotFound, HudReadOnly
-from hud_tui.events import JobChanged, StepTaken
+from hud_tui.events import StepTaken, WorkChanged
 from hud_tui.rl.alarms.demos import PATHOLOGIES, STEP_S, demo, demo_names
 from hud_tui.rl.recording import Moment, Recording
 from hud_tui.settings import Start
@@ -48,7 +48,7 @@ async def played(client: HudClient) -> list[str]:
     async with aclosing(aiter(client.feed("demo"))) as events:
         async for event in events:
             said.append(event.type)
-            if isinstance(event, JobChanged) and event.job.status == "succeeded":
+            if isinstance(event, WorkChanged) and event.work.status == "succeeded":
                 return said
     return said
 

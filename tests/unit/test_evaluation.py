@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hud_tui.events import (
     CheckpointAdded,
-    EvaluationChanged,
     EvaluationsRead,
     TreeRead,
+    WorkChanged,
 )
 from hud_tui.rl.evaluation import (
     Difference,
@@ -388,11 +388,11 @@ def test_what_was_made_from_here_is_said_of_its_checkpoint_whatever_comes_first(
 
 
 def test_a_read_that_events_have_overtaken_changes_nothing() -> None:
-    run = Run().fold(EvaluationChanged(evaluation=of_job("e", "cancelled", 64)))
+    run = Run().fold(WorkChanged(work=of_job("e", "cancelled", 64)))
     late = EvaluationsRead(evaluations=(of_job("e", "running", 64), of_job("f", "running", 0)))
     assert run.fold(late).evaluations["e"].status == "cancelled"
     assert run.fold(late).evaluations["f"].status == "running"
-    resumed = run.fold(EvaluationChanged(evaluation=of_job("e", "queued", 64)))
+    resumed = run.fold(WorkChanged(work=of_job("e", "queued", 64)))
     assert resumed.evaluations["e"].status == "queued"
     over = EvaluationsRead(evaluations=(of_job("e"),))
     assert resumed.fold(over).evaluations["e"].status == "succeeded"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.events import CheckpointAdded, HeadMoved, JobChanged, RolloutDone
+from hud_tui.events import CheckpointAdded, HeadMoved, RolloutDone, WorkChanged
 from hud_tui.rl.groups import RECENT, GroupHistory, GroupRows, Order, bins, first_shown, group_rows
 from hud_tui.rl.run import Run
 from tests.tui import runs
@@ -86,19 +86,19 @@ def test_rows_hold_still_while_rollouts_arrive() -> None:
 def test_when_the_step_is_taken_its_own_groups_are_shown_in_a_second_run_too() -> None:
     run = runs.sampling(runs.run_of(5), 96)
     six = runs.checkpoints(6)[-1]
-    run = run.fold(CheckpointAdded(checkpoint=six)).fold(JobChanged(job=runs.job(6, 400)))
+    run = run.fold(CheckpointAdded(checkpoint=six)).fold(WorkChanged(work=runs.job(6, 400)))
     shown = rows_of(run)
     assert (shown.name, shown.sampler) == ("step-000006", "step-000005")
     assert [row.rewards for row in shown.rows] == [
         tuple(g.rewards) for g in sorted(six.groups, key=lambda g: g.task_slug)
     ]
 
-    run = runs.run_of(60).fold(JobChanged(job=runs.job(0, 400)))
+    run = runs.run_of(60).fold(WorkChanged(work=runs.job(0, 400)))
     event = RolloutDone(trace_id="t", step=61, task_slug="new", rollout=0, reward=0.5)
     run = run.fold(event)
     assert rows_of(run).name == "step 61"
     run = run.fold(CheckpointAdded(checkpoint=runs.checkpoints(61)[-1]))
-    assert rows_of(run.fold(JobChanged(job=runs.job(1, 400)))).name == "step-000061"
+    assert rows_of(run.fold(WorkChanged(work=runs.job(1, 400)))).name == "step-000061"
 
 
 def test_the_scale_holds_rewards_beyond_the_unit_and_a_strip_scrolls_by_quarters() -> None:

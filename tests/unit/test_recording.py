@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hud_tui.cli.main import main
 from hud_tui.client.replay import Recorder, player, read_file
 from hud_tui.errors import HudUsage
-from hud_tui.events import CheckpointAdded
+from hud_tui.events import CheckpointAdded, WorkChanged
 from hud_tui.rl.alarms.demos import demo, demo_names
 from hud_tui.rl.recording import SCHEMA, Recording, first_line, read_recording, to_line
-from hud_tui.wire import Model
+from hud_tui.wire import EvaluationJob, Model
 
 FIRST = first_line("0.1.0", 1.78e9)
 MODEL = to_line("model", 0.0, Model(id="m", model_name="m"))
@@ -148,3 +148,21 @@ def test_the_command_line_says_what_cannot_be(
 ) -> None:
     assert main(argv) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_recording_with_an_event_of_runs_and_one_of_evaluations_is_read_as_one_of_work() -> None:
+    told = {
+        "job": {"status": "running", "id": "r"},
+        "evaluation": {"status": "queued", "id": "e", "model_id": "m"},
+    }
+    lines = [
+        json.dumps({"kind": "event", "at": 1, "data": {"type": kind, "at": 9.0, kind: work}}) + "\n"
+        for kind, work in told.items()
+    ]
+    first, second = (one.event for one in read_recording([FIRST, MODEL, *lines], "f").moments)
+    assert isinstance(first, WorkChanged)
+    assert isinstance(second, WorkChanged)
+    assert first.run is not None
+    assert (first.run.id, first.at) == ("r", 9.0)
+    assert isinstance(second.work, EvaluationJob)
+    assert (second.work.id, second.run) == ("e", None)

@@ -14,10 +14,10 @@ from hud_tui.events import (
     CheckpointAdded,
     Event,
     HeadMoved,
-    JobChanged,
     RolloutDone,
     StepTaken,
     TreeRead,
+    WorkChanged,
 )
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.progress import (
@@ -191,7 +191,7 @@ def test_a_job_is_logged_when_its_status_changes_and_what_goes_by_within_it_once
         {},
         over,
     ):
-        run = run.fold(JobChanged(job=job.model_copy(update=changed)))
+        run = run.fold(WorkChanged(work=job.model_copy(update=changed)))
         assert run.training == (changed is not over)
     assert [entry.text for entry in run.log] == [
         "job job-0123 running",
@@ -200,7 +200,7 @@ def test_a_job_is_logged_when_its_status_changes_and_what_goes_by_within_it_once
         "job job-0123 succeeded: solved: all scored 1.0",
     ]
     assert (run.log[0].at, run.log[-1].at) == (5.0, 90.0), "of an event without a time, the job's"
-    late = Run().fold(JobChanged(job=job, at=7.0))
+    late = Run().fold(WorkChanged(work=job, at=7.0))
     assert [entry.at for entry in late.log] == [7.0]
 
 
@@ -226,7 +226,7 @@ def test_news_that_a_reading_has_overtaken_does_not_move_the_head_back() -> None
 def run_of(times: list[float], step: int = 0, steps: int | None = None) -> Run:
     steps_taken = chain(*({"created_at": stamp(at)} for at in times))
     job = JobStatus(status="running", step=step, steps=steps)
-    return Run().fold(TreeRead(checkpoints=tuple(steps_taken))).fold(JobChanged(job=job))
+    return Run().fold(TreeRead(checkpoints=tuple(steps_taken))).fold(WorkChanged(work=job))
 
 
 def stamp(at: float) -> str:
@@ -257,7 +257,7 @@ def trained(
         status="running", id=jobs[-1], step=3, steps=10, parameters={**ALIKE, "seed": 1}
     )
     run = Run().fold(TreeRead(checkpoints=tuple(chain(*nodes))))
-    return run.fold(JobChanged(job=status))
+    return run.fold(WorkChanged(work=status))
 
 
 ALIKE = {"group_size": 2, "tasks_per_step": 2}
@@ -286,7 +286,7 @@ def test_the_pace_of_the_last_run_is_that_of_one_like_it(
 def test_progress_says_how_long_it_still_takes_where_that_can_be_known() -> None:
     run, endless = run_of([0, 2, 4], step=3, steps=10), run_of([0, 2], step=2)
     assert run.job is not None
-    held = run.fold(JobChanged(job=run.job.model_copy(update={"waits": "no answer"})))
+    held = run.fold(WorkChanged(work=run.job.model_copy(update={"waits": "no answer"})))
     found = [progress(one) for one in (run, held, endless)]
     assert [(one.fraction, one.eta_s) for one in found if one] == [
         (0.3, 14),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from math import exp, inf, nan, sin
 
 from hud_tui.errors import HudUsage
-from hud_tui.events import CheckpointAdded, Event, HeadMoved, JobChanged, StepTaken, TreeRead
+from hud_tui.events import CheckpointAdded, Event, HeadMoved, StepTaken, TreeRead, WorkChanged
 from hud_tui.rl.recording import Moment, Recording
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Group, JobStatus, Model
@@ -349,7 +349,7 @@ def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
     ]
 
 
-def _job(pathology: Pathology, step: int, began: float) -> JobChanged:
+def _job(pathology: Pathology, step: int, began: float) -> WorkChanged:
     over = step >= pathology.steps and pathology.silent_from is None
     job = JobStatus(
         status="succeeded" if over else "running",
@@ -366,7 +366,7 @@ def _job(pathology: Pathology, step: int, began: float) -> JobChanged:
             "learning_rate": pathology.metrics(1)["learning_rate"],
         },
     )
-    return JobChanged(at=began + step * STEP_S, job=job)
+    return WorkChanged(at=began + step * STEP_S, work=job)
 
 
 def _groups(step: int, metrics: dict[str, float]) -> list[Group]:

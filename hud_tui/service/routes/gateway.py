@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from hud_tui.rl.work import TRAINING
+from hud_tui.rl.work import EVALUATION, TRAINING
 from hud_tui.service import gateway
 from hud_tui.service.engines.base import Base, EngineError, EngineLost, NotFinite, StateGone
 from hud_tui.service.gateway import Answered, chunks, whole
@@ -256,7 +256,7 @@ async def _cancel(service: Service, job_id: str) -> int:
     job = await service.parts.store.read(jobs.get, job_id)
     if job["driver"] is not None:
         return int(await service.parts.store.write(jobs.ask_to_cancel, job["id"]))
-    if job["kind"] == TRAINING or job["evaluation_id"] is not None:
+    if job["kind"] in (TRAINING, EVALUATION):
         return int(await service.works.cancel(job["id"]))
     return await service.hosted.cancel_job(job["id"])
 

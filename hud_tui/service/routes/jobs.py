@@ -17,7 +17,7 @@ from hud_tui.events import RolloutDone
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.runs import ends_of
 from hud_tui.rl.text import seconds
-from hud_tui.rl.work import reason
+from hud_tui.rl.work import EVALUATION, REPORTED, TRAINING, Work, trouble
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import About, EngineError, Tokenizer
 from hud_tui.service.http import (
@@ -37,7 +37,7 @@ from hud_tui.service.store import evaluations, events, jobs, models, runs, trace
 from hud_tui.service.store.db import Db, fields_of
 from hud_tui.service.store.traces import payload
 from hud_tui.service.works import Works
-from hud_tui.wire import JobEnter, RenameJob, RunRecord, TraceEnter, TraceExit
+from hud_tui.wire import EvaluationJob, JobEnter, RenameJob, RunRecord, TraceEnter, TraceExit
 from hud_tui.wire_training import content_text
 
 # Traces in the wire's format: a row, and the conversation as events.
@@ -231,29 +231,31 @@ async def _find(request: Request) -> sqlite3.Row:
 
 def _metadata(row: sqlite3.Row, works: Works) -> dict[str, Any] | None:
     """What only a managed run, an evaluation or a failed job has; None for any other job."""
-    if row["kind"] == "training":
+    if row["kind"] == TRAINING:
         return {
-            "kind": "training",
+            "kind": TRAINING,
             "model_id": row["model_id"],
             "model": row["slug"],
             "step": row["step"],
             "steps": row["steps"],
             "attempt": row["attempt"],
             "sampled_step": row["sampled_step"],
-            "reason": reason(works.status(row)) or None,
+            "reason": Work.of(works.state(row)).why or None,
         }
-    if row["evaluation_id"] is not None:
-        error = row["evaluation_error"]
+    if row["kind"] == EVALUATION:
+        evaluation = works.state(row)
+        assert isinstance(evaluation, EvaluationJob)
+        mean = None if evaluation.result is None else evaluation.result.mean
         return {
-            "kind": "evaluation",
-            "model": row["slug"],
-            "checkpoint_id": row["evaluates"],
-            "done": row["evaluated"],
-            "total": row["to_evaluate"],
-            "tasks": row["evaluation_tasks"],
-            "samples": row["evaluation_samples"],
-            "mean": json.loads(row["evaluation_mean"]) if row["evaluation_mean"] else None,
-            "reason": json.loads(error)["message"] if error else None,
+            "kind": EVALUATION,
+            "model": evaluation.model,
+            "checkpoint_id": evaluation.checkpoint_id,
+            "done": evaluation.done,
+            "total": evaluation.total,
+            "tasks": evaluation.num_tasks,
+            "samples": evaluation.samples,
+            "mean": None if mean is None else mean.model_dump(exclude_none=True),
+            "reason": trouble(evaluation) or None,
         }
     if row["shown_status"] == "error":
         return {"kind": row["kind"], "reason": row["first_error"]}
@@ -456,12 +458,12 @@ def record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dic
     ends = ends_of(row["steps"])
     rewards = orjson.loads(row["rewards"])
     points, part = rewards.get("points", []), rewards.get("part", [0.0, 0])
-    managed = row["kind"] == "training"
+    managed = row["kind"] == TRAINING
     busy = row["busy_s"] if managed else (row["last_at"] or 0.0) - (row["first_at"] or 0.0)
     evaluation = row["evaluation"]
     heldout, of = _heldout(row)
     return fields_of(row, RunRecord) | {
-        "kind": row["kind"] or "reported",
+        "kind": TRAINING if managed else REPORTED,
         "name": row["name"] or f"loop on {row['slug']}",
         "status": None if row["shown_status"] is None else works.shown(row),
         "model": row["slug"],

@@ -38,7 +38,7 @@ from hud_tui.service.http import (
 from hud_tui.service.routes import find_model, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, answer, driven_by, once
 from hud_tui.service.session import Session, output_weights
-from hud_tui.service.store import evaluations, jobs, models, replies
+from hud_tui.service.store import evaluations, jobs, models, replies, works
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
@@ -46,11 +46,11 @@ from hud_tui.service.store.replies import Asked, StoredReply
 from hud_tui.wire import (
     DriveReport,
     DriveRun,
-    EvaluationJob,
     JobStatus,
     KeepEvaluation,
     SubmitEvaluation,
     SubmitJob,
+    WorkState,
 )
 from hud_tui.wire_training import Backward, Forward, ForwardBackward, OptimStep
 
@@ -71,7 +71,7 @@ async def submit(request: Request) -> Response:
     return await once(request, model.id, act, 201)
 
 
-def _submitted(run: JobStatus) -> dict[str, Any]:
+def _submitted(run: WorkState) -> dict[str, Any]:
     return {"job_id": run.id, "model": {"id": run.model_id}}
 
 
@@ -83,7 +83,7 @@ async def raw_status(request: Request) -> Response:
         job = await store.read(jobs.training, id_ or (await store.read(models.find, ref)).id)
     except Refused as refused:
         raise not_found("training job", ref[:200]) from refused
-    return reply(service_of(request).works.status(job))
+    return reply(service_of(request).works.state(job))
 
 
 async def resume(request: Request) -> Response:
@@ -100,7 +100,7 @@ async def resume(request: Request) -> Response:
 async def _resume_as_job(request: Request, evaluation_id: str, keep: Keep) -> JobStatus:
     """An evaluation is a job, so it can be resumed by the same endpoint."""
 
-    def as_job(one: EvaluationJob) -> JobStatus:
+    def as_job(one: WorkState) -> JobStatus:
         return JobStatus(status=one.status, id=one.id, model_id=one.model_id, model=one.model)
 
     evaluator = service_of(request).evaluator
@@ -123,7 +123,7 @@ async def list_evaluations(request: Request) -> Response:
     """All of a model, oldest first, without their rewards by task."""
     model, store = await find_model(request), parts_of(request).store
     rows = await store.read(evaluations.of_model, model.id)
-    return reply([evaluations.status(row) for row in rows])
+    return reply([service_of(request).works.state(row) for row in rows])
 
 
 async def usual_tasks(request: Request) -> Response:
@@ -135,7 +135,8 @@ async def get_evaluation(request: Request) -> Response:
     """``?groups=0`` leaves out the rewards by task."""
     evaluation_id, store = path(request, "evaluation_id"), parts_of(request).store
     if request.query_params.get("groups") == "0":
-        return reply(evaluations.status(await store.read(evaluations.get, evaluation_id)))
+        row = await store.read(evaluations.get, evaluation_id)
+        return reply(service_of(request).works.state(row))
     return reply(await store.read(evaluations.whole, evaluation_id))
 
 
@@ -258,7 +259,7 @@ async def optim_step(request: Request) -> Response:
 
 def _driven(db: Db, run: str | None, model: ModelRow) -> str | None:
     """The run that a client drives and this step belongs to; None without one."""
-    job = jobs.active(db, model.id) if run is not None else None
+    job = works.active(db, model.id) if run is not None else None
     return run if job is not None and job["id"] == run else None
 
 

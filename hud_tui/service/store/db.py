@@ -341,6 +341,100 @@ MIGRATIONS = [
     ALTER TABLE event ADD COLUMN body_crc INTEGER;
     UPDATE event SET body_crc = crc32(CAST(body AS BLOB))
     """,
+    """
+    -- One table of work: managed runs and evaluations, with the jobs that clients report.
+    CREATE TABLE work (
+        id TEXT PRIMARY KEY,
+        kind TEXT NOT NULL CHECK (kind IN ('training', 'evaluation', 'reported')),
+        name TEXT,
+        status TEXT,                    -- NULL for a reported job: its traces say
+        created_at REAL NOT NULL,
+        finished_at REAL,
+        model_id TEXT REFERENCES model,
+        parameters TEXT,
+        tasks TEXT,                     -- rows; NULL where the service does not roll them out
+        error TEXT,
+        is_job INTEGER NOT NULL DEFAULT 1,  -- 0: an evaluation whose rollouts are its run's
+        group_size INTEGER,
+        taskset_id TEXT,
+        loop_steps INTEGER,             -- how many steps a loop says that it will take
+        -- Of a run.
+        step INTEGER NOT NULL DEFAULT 0,
+        steps INTEGER,
+        iteration INTEGER NOT NULL DEFAULT 0,
+        attempt INTEGER NOT NULL DEFAULT 1,  -- at the next step
+        trained_tokens INTEGER NOT NULL DEFAULT 0,
+        busy_s REAL NOT NULL DEFAULT 0,
+        note TEXT,
+        reason TEXT,                    -- why it ended well before its last step
+        solved TEXT,                    -- why it takes no further step although it could
+        waits TEXT,                     -- what the engine's server holds it up with
+        driver TEXT,                    -- machine and process of its steps; NULL: the service
+        heard_at REAL,                  -- when that was last heard of
+        asked TEXT,                     -- what that has been asked for
+        -- Of an evaluation.
+        checkpoint_id TEXT REFERENCES checkpoint,  -- NULL: what the model started from
+        run_id TEXT,                    -- the run that asked for it
+        tasks_name TEXT,
+        split TEXT,
+        samples INTEGER,
+        num_tasks INTEGER,
+        done INTEGER NOT NULL DEFAULT 0,
+        reward_sum REAL NOT NULL DEFAULT 0,  -- of those that are done
+        seconds REAL,                   -- how long those took; NULL: unknown
+        result TEXT,                    -- the wire's Evaluation
+        groups TEXT                     -- rewards by task, the wire's Groups
+    ) STRICT;
+    -- The order of both tables stays: an evaluation without a job comes after its run, and after
+    -- the evaluations before it.
+    INSERT INTO work (rowid, id, kind, name, status, created_at, finished_at, model_id, parameters,
+            tasks, error, group_size, taskset_id, loop_steps, step, steps, iteration, attempt,
+            trained_tokens, busy_s, note, reason, solved, waits, driver, heard_at, asked,
+            checkpoint_id, run_id, tasks_name, split, samples, num_tasks, done, reward_sum,
+            seconds, result, groups)
+        SELECT job.rowid << 20, job.id, iif(evaluation.id IS NULL, job.kind, 'evaluation'),
+            job.name, coalesce(evaluation.status, job.status), job.created_at,
+            coalesce(evaluation.finished_at, job.finished_at),
+            coalesce(job.model_id, evaluation.model_id),
+            coalesce(evaluation.parameters, job.parameters),
+            coalesce(evaluation.tasks, job.tasks), coalesce(evaluation.error, job.error),
+            job.group_size, job.taskset_id, job.loop_steps, job.step, job.steps, job.iteration,
+            job.attempt, job.trained_tokens, job.busy_s, job.note, job.reason, job.solved,
+            job.waits, job.driver, job.heard_at, job.asked, evaluation.checkpoint_id,
+            iif(evaluation.job_id = job.id, NULL, evaluation.job_id), evaluation.name,
+            evaluation.split, evaluation.samples, evaluation.num_tasks,
+            coalesce(evaluation.done, 0), coalesce(evaluation.reward_sum, 0), evaluation.seconds,
+            evaluation.result, evaluation.groups
+        FROM job LEFT JOIN evaluation ON evaluation.id = job.id;
+    INSERT INTO work (rowid, id, kind, status, created_at, finished_at, model_id, parameters, error,
+            is_job, checkpoint_id, run_id, tasks_name, split, samples, num_tasks, done, reward_sum,
+            seconds, result, groups)
+        SELECT (place << 20) + nth, id, 'evaluation', status, created_at, finished_at, model_id,
+            parameters, error, 0, checkpoint_id, job_id, name, split, samples, num_tasks, done,
+            reward_sum, seconds, result, groups
+        FROM (
+            SELECT evaluation.*, evaluation.rowid AS nth, own.id IS NULL AS is_apart,
+                max(coalesce(own.rowid, run_job.rowid, 0)) OVER (ORDER BY evaluation.rowid) AS place
+            FROM evaluation LEFT JOIN job AS own ON own.id = evaluation.id
+            LEFT JOIN job AS run_job ON run_job.id = evaluation.job_id
+        ) WHERE is_apart;
+    DROP TABLE evaluation;
+    DROP TABLE job;
+    CREATE UNIQUE INDEX one_run_a_model ON work (model_id)
+        WHERE kind = 'training' AND status IN ('queued', 'running');
+    CREATE INDEX work_by_model ON work (model_id, kind);
+    CREATE INDEX work_by_run ON work (run_id) WHERE run_id IS NOT NULL;
+    CREATE TRIGGER run_work AFTER UPDATE ON work BEGIN
+        UPDATE run SET revision = (SELECT max(revision) + 1 FROM run) WHERE id = NEW.id;
+    END;
+    -- One event of both; of a damaged one its reader is told when it is read.
+    UPDATE event SET type = 'work', body = json_set(
+            json_remove(body, '$.' || type), '$.type', 'work', '$.work',
+            json_set(json_extract(body, '$.' || type), '$.kind',
+                iif(type = 'job', 'training', 'evaluation')))
+        WHERE type IN ('job', 'evaluation') AND body_crc = crc32(CAST(body AS BLOB));
+    UPDATE event SET body_crc = crc32(CAST(body AS BLOB)) WHERE type = 'work'
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from hud_tui.events import EvaluationChanged
 from hud_tui.rl.evaluation import summarize
-from hud_tui.rl.work import EVALUATION, End, stopped
+from hud_tui.rl.work import EVALUATION, End
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
-from hud_tui.service.store import checkpoints, events, jobs, models
+from hud_tui.service.store import checkpoints, jobs, models, works
 from hud_tui.service.store.checkpoints import STATE, Node
-from hud_tui.service.store.db import Db, fields_of, insert, one
+from hud_tui.service.store.db import Db, insert, one
 from hud_tui.service.store.traces import TraceRow, cancel_running, keep_rollouts
 from hud_tui.wire import (
     Evaluation,
@@ -22,10 +21,6 @@ from hud_tui.wire import (
     Group,
     KeepEvaluation,
 )
-
-_SELECT = """SELECT evaluation.*, model.slug, checkpoint.name AS checkpoint_name FROM evaluation
-    JOIN model ON model.id = evaluation.model_id
-    LEFT JOIN checkpoint ON checkpoint.id = evaluation.checkpoint_id"""
 
 
 @dataclass(frozen=True)
@@ -37,8 +32,7 @@ class NewEvaluation:
     checkpoint_id: str | None
     title: str
     """The job's name."""
-    name: str | None
-    """Name of the tasks."""
+    tasks_name: str | None
     split: str
     samples: int
     num_tasks: int
@@ -48,75 +42,46 @@ class NewEvaluation:
 
 def submit(db: Db, new: NewEvaluation, tasks: Sequence[dict[str, Any]]) -> EvaluationJob:
     """Queue an evaluation of these rows of tasks."""
-    _begin(db, new, status="queued", job_id=new.id, tasks=json.dumps(tasks))
+    _begin(db, new, status="queued", tasks=json.dumps(tasks))
     return _changed(db, new.id)
 
 
 def _begin(db: Db, new: NewEvaluation, **more: object) -> None:
-    """Add an evaluation, with more of its columns, and its job unless a client has begun that."""
-    at = now()
-    insert(
-        db,
-        "job",
-        "INSERT OR IGNORE",
-        id=new.id,
-        kind="reported",
-        name=new.title,
-        created_at=at,
-        group_size=new.samples,
-        model_id=new.model_id,
-    )
-    columns = {name: value for name, value in vars(new).items() if name != "title"}
-    columns |= {"parameters": json.dumps(new.parameters), "created_at": at}
-    insert(db, "evaluation", **columns, **more)
+    """Add an evaluation, with more of its columns; of a job that a client has begun, its name
+    stays."""
+    columns = {key: value for key, value in vars(new).items() if key not in ("id", "title")}
+    columns |= {"kind": EVALUATION, "parameters": json.dumps(new.parameters), **more}
+    about = {"name": new.title, "created_at": now(), "group_size": new.samples}
+    insert(db, "work", "INSERT OR IGNORE", id=new.id, **about, **columns)
+    names = ", ".join(f"{name} = :{name}" for name in columns)
+    db.execute(f"UPDATE work SET {names} WHERE id = :id", {**columns, "id": new.id})
 
 
 def get(db: Db, ref: str) -> sqlite3.Row:
     """One evaluation by either spelling of its id. Raises Refused, 404."""
-    query = f"{_SELECT} WHERE evaluation.id = ?"
+    query = f"{works.SELECT} WHERE work.id = ? AND work.kind = 'evaluation'"
     return one(db, "evaluation", ref[:100], query, (canonical(ref),))
 
 
 def known(db: Db, ref: str) -> str | None:
     """The id of an evaluation in its canonical spelling; None if it is none."""
-    row = db.execute("SELECT id FROM evaluation WHERE id = ?", (canonical(ref),)).fetchone()
+    query = "SELECT id FROM work WHERE id = ? AND kind = 'evaluation'"
+    row = db.execute(query, (canonical(ref),)).fetchone()
     return None if row is None else str(row["id"])
 
 
 def of_model(db: Db, model_id: str) -> list[sqlite3.Row]:
     """All of a model, oldest first, including those of the weights that it started from."""
-    query = f"{_SELECT} WHERE evaluation.model_id = ? ORDER BY evaluation.rowid"
+    query = f"""{works.SELECT} WHERE work.model_id = ? AND work.kind = 'evaluation'
+        ORDER BY work.rowid"""
     return db.execute(query, (model_id,)).fetchall()
-
-
-def requeue(db: Db, evaluation_id: str) -> EvaluationJob:
-    """Queue an evaluation again that ended before its last rollout. Raises Refused, 404 or 409."""
-    row = get(db, evaluation_id)
-    jobs.refuse_resuming(EVALUATION, row)
-    if row["tasks"] is None:
-        why = (
-            "its rollouts are made by the program that began it, from files in its state directory:"
-            " resume it there"
-        )
-        raise Refused(409, f"evaluation {row['id']}: {why}")
-    db.execute(
-        "UPDATE evaluation SET status = 'queued', finished_at = NULL, error = NULL WHERE id = ?",
-        (row["id"],),
-    )
-    return _changed(db, row["id"])
-
-
-def start(db: Db, evaluation_id: str) -> EvaluationJob:
-    """Mark a queued evaluation as running."""
-    db.execute("UPDATE evaluation SET status = 'running' WHERE id = ?", (evaluation_id,))
-    return _changed(db, evaluation_id)
 
 
 def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow], seconds: float) -> EvaluationJob:
     """Store finished rollouts, with their number and the seconds they took."""
     keep_rollouts(db, rows, now())
     db.execute(
-        "UPDATE evaluation SET done = done + ?, reward_sum = reward_sum + ?,"
+        "UPDATE work SET done = done + ?, reward_sum = reward_sum + ?,"
         " seconds = coalesce(seconds, 0) + ? WHERE id = ?",
         (len(rows), sum(row.reward for row in rows), seconds, evaluation_id),
     )
@@ -150,42 +115,12 @@ def finish(
         found: Its result if it succeeded, also added to the checkpoint.
         groups: Its rewards by task; None if its rollouts have them.
     """
-    at, error = now(), end.error.model_dump_json() if end.error else None
-    db.execute(
-        "UPDATE evaluation SET status = ?, finished_at = ?, error = ?, groups = ? WHERE id = ?",
-        (end.status, at, error, None if groups is None else _dump(groups), evaluation_id),
-    )
+    stored = None if groups is None else _dump(groups)
+    db.execute("UPDATE work SET groups = ? WHERE id = ?", (stored, evaluation_id))
     if found is not None:
-        _keep_result(db, evaluation_id, found, at)
-    return _changed(db, evaluation_id)
-
-
-def interrupt_all(db: Db) -> None:
-    """After a crash: what was queued or running is interrupted, and can be resumed. A client that
-    still makes the rollouts of one says so."""
-    query = "SELECT id FROM evaluation WHERE status IN ('queued', 'running')"
-    for [evaluation_id] in db.execute(query).fetchall():
-        finish(db, evaluation_id, stopped(EVALUATION, "interrupted"))
-
-
-def status(row: sqlite3.Row, groups: Sequence[Group] = ()) -> EvaluationJob:
-    """An evaluation in the wire's format."""
-    done = row["done"]
-    return EvaluationJob.model_validate(
-        fields_of(row, EvaluationJob)
-        | {
-            "model": row["slug"],
-            "checkpoint": row["checkpoint_name"],
-            "total": row["samples"] * row["num_tasks"],
-            "mean_reward": row["reward_sum"] / done if done else None,
-            "parameters": json.loads(row["parameters"]),
-            "created_at": iso(row["created_at"]),
-            "finished_at": iso(row["finished_at"]) if row["finished_at"] else None,
-            "error": json.loads(row["error"]) if row["error"] else None,
-            "result": json.loads(row["result"]) if row["result"] else None,
-            "groups": groups,
-        }
-    )
+        _keep_result(db, evaluation_id, found, now())
+    works.finish(db, evaluation_id, end)
+    return works.evaluation_of(get(db, evaluation_id))
 
 
 def whole(db: Db, ref: str) -> EvaluationJob:
@@ -195,19 +130,20 @@ def whole(db: Db, ref: str) -> EvaluationJob:
     groups = (
         made(db, row["id"]) if stored is None else map(Group.model_validate, json.loads(stored))
     )
-    return status(row, list(groups))
+    return works.evaluation_of(row, list(groups))
 
 
 def _keep_result(db: Db, evaluation_id: str, found: Evaluation, at: float) -> None:
     """Store what it found, also with its checkpoint."""
     row = get(db, evaluation_id)
     parameters = json.loads(row["parameters"])
-    origin = {name: row[name] for name in ("id", "job_id", "split", "name")}
+    origin = {"id": row["id"], "job_id": row["run_id"] or row["id"], "split": row["split"]}
+    origin |= {"name": row["tasks_name"]}
     origin |= {name: parameters.get(name) for name in ("max_tokens", "temperature", "seed")}
     result = found.model_copy(update={**origin, "created_at": iso(at)})
     text = result.model_dump_json(exclude_none=True)
-    db.execute("UPDATE evaluation SET result = ? WHERE id = ?", (text, row["id"]))
-    db.execute("UPDATE job SET note = NULL WHERE id = ?", (row["job_id"],))
+    db.execute("UPDATE work SET result = ? WHERE id = ?", (text, row["id"]))
+    db.execute("UPDATE work SET note = NULL WHERE id = ?", (origin["job_id"],))
     if row["checkpoint_id"] is not None:
         db.execute(
             "UPDATE checkpoint SET evaluations ="
@@ -218,9 +154,8 @@ def _keep_result(db: Db, evaluation_id: str, found: Evaluation, at: float) -> No
 
 
 def _changed(db: Db, evaluation_id: str) -> EvaluationJob:
-    row = get(db, evaluation_id)
-    evaluation = status(row)
-    events.append(db, row["model_id"], [EvaluationChanged(at=now(), evaluation=evaluation)])
+    evaluation = works.changed(db, evaluation_id)
+    assert isinstance(evaluation, EvaluationJob)
     return evaluation
 
 
@@ -248,7 +183,7 @@ def due(db: Db, job_id: str) -> Node | None:
 
 def has_baseline(db: Db, job_id: str) -> bool:
     """Whether a run has evaluated the weights that it starts from."""
-    return db.execute("SELECT 1 FROM evaluation WHERE job_id = ?", (job_id,)).fetchone() is not None
+    return db.execute("SELECT 1 FROM work WHERE run_id = ?", (job_id,)).fetchone() is not None
 
 
 def made_by_run(db: Db, job_id: str, node: Node | None) -> list[Group]:
@@ -279,11 +214,13 @@ def record(
     at, id_ = now(), new_id()
     insert(
         db,
-        "evaluation",
+        "work",
         id=id_,
+        kind=EVALUATION,
+        is_job=0,
         model_id=model_id,
         checkpoint_id=None if node is None else node.id,
-        job_id=job_id,
+        run_id=job_id,
         status="succeeded",
         split="heldout",
         samples=asked.samples,
@@ -320,10 +257,10 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
     if row["tasks"] is not None:
         raise Refused(409, f"evaluation {evaluation_id} is made by the service itself")
     if row["status"] == "succeeded":
-        return status(row)
+        return works.evaluation_of(row)
     error = body.error.model_dump_json() if body.error else None
     db.execute(
-        "UPDATE evaluation SET status = 'running', finished_at = NULL, error = ?, done = ?,"
+        "UPDATE work SET status = 'running', finished_at = NULL, error = ?, done = ?,"
         " reward_sum = ?, seconds = ?, groups = ? WHERE id = ?",
         (error, len(rewards), sum(rewards), body.seconds, _dump(body.groups), evaluation_id),
     )
@@ -349,7 +286,7 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
     model, node = models.find(db, body.model_id), None
     if body.checkpoint_id is not None:
         node = checkpoints.find(db, model.id, body.checkpoint_id)
-    job_id = evaluation_id if body.run_id is None else jobs.driven(db, body.run_id)["id"]
+    run_id = None if body.run_id is None else jobs.driven(db, body.run_id)["id"]
     of = "base" if node is None else node.name
     title = f"evaluation of {of} of {model.slug}" + (f" on {body.name}" if body.name else "")
     new = NewEvaluation(
@@ -357,20 +294,20 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
         model_id=model.id,
         checkpoint_id=None if node is None else node.id,
         title=title[:200],
-        name=body.name,
+        tasks_name=body.name,
         split=body.split,
         samples=body.samples,
         num_tasks=body.num_tasks,
         parameters=body.parameters,
     )
-    _begin(db, new, status="running", job_id=job_id)
+    _begin(db, new, status="running", run_id=run_id)
 
 
 def count(db: Db, evaluation_id: str, reward: float | None) -> None:
     """A client's rollout of it has ended."""
     if reward is not None:
         db.execute(
-            "UPDATE evaluation SET done = done + 1, reward_sum = reward_sum + ?"
+            "UPDATE work SET done = done + 1, reward_sum = reward_sum + ?"
             " WHERE id = ? AND status = 'running' AND tasks IS NULL",
             (reward, evaluation_id),
         )

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from hud_tui.events import (
     CheckpointAdded,
-    EvaluationChanged,
     HeadMoved,
-    JobChanged,
     RolloutDone,
     StepTaken,
+    WorkChanged,
 )
 from hud_tui.service.store.db import Db, Store, checksum
 
@@ -26,7 +25,7 @@ FAR = 20_000
 """Lag in events from which rollouts of past steps are skipped for a reader: half a minute of a
 run."""
 
-Sent = CheckpointAdded | HeadMoved | RolloutDone | StepTaken | JobChanged | EvaluationChanged
+Sent = CheckpointAdded | HeadMoved | RolloutDone | StepTaken | WorkChanged
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
-from hud_tui.events import JobChanged
 from hud_tui.rl.loop import LoopFacts
-from hud_tui.rl.work import SUCCEEDED, TRAINING, End, Work, stopped
+from hud_tui.rl.work import SUCCEEDED, TRAINING, End
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
-from hud_tui.service.store import checkpoints, events, runs, traces
-from hud_tui.service.store.db import Db, fields_of, insert, one
+from hud_tui.service.store import checkpoints, runs, traces, works
+from hud_tui.service.store.db import Db, insert, one
 from hud_tui.wire import DriveReport, DriveRun, JobError, JobStatus
 
 # How a managed run can end, and what is stored of it.
@@ -37,44 +36,25 @@ def failed(error: Exception) -> End:
     return End("failed", JobError(code=code, message=str(error)))
 
 
-_STATUS = """CASE WHEN job.kind = 'training' THEN job.status
-    WHEN evaluation.id IS NOT NULL THEN evaluation.status
-    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status IN ('running', 'queued'))
-        THEN 'running'
-    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status != 'error') THEN 'completed'
-    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id) THEN 'error'
-    ELSE 'pending' END"""
-"""SQL for a job's status. HUD has no "job exit": a reported job has ended when its traces have. It
-is an error if none of its rollouts has a result."""
-_COLUMNS = f"""job.*, {_STATUS} AS shown_status, model.slug,
-    coalesce(run.taskset, taskset.name, evaluation.name) AS taskset_name,
-    evaluation.id AS evaluation_id, evaluation.checkpoint_id AS evaluates,
-    evaluation.done AS evaluated, evaluation.samples * evaluation.num_tasks AS to_evaluate,
-    evaluation.error AS evaluation_error, evaluation.samples AS evaluation_samples,
-    evaluation.num_tasks AS evaluation_tasks,
-    json_extract(evaluation.result, '$.mean') AS evaluation_mean"""
-_FROM = """FROM job LEFT JOIN model ON model.id = job.model_id
-    LEFT JOIN taskset ON taskset.id = job.taskset_id
-    LEFT JOIN run ON run.id = job.id
-    LEFT JOIN evaluation ON evaluation.id = job.id"""
-SELECT = f"SELECT {_COLUMNS} {_FROM}"
-_LISTED = f"""SELECT {_COLUMNS},
-    (SELECT count(*) FROM trace WHERE job_id = job.id) AS num_traces,
-    (SELECT max(step) FROM trace WHERE job_id = job.id) AS sampled_step,
-    CASE WHEN {_STATUS} = 'error' AND job.kind != 'training' THEN
-        (SELECT error FROM trace WHERE job_id = job.id AND error IS NOT NULL ORDER BY rowid LIMIT 1)
-        END AS first_error {_FROM}"""
+_LISTED = f"""SELECT {works.COLUMNS},
+    (SELECT count(*) FROM trace WHERE job_id = work.id) AS num_traces,
+    (SELECT max(step) FROM trace WHERE job_id = work.id) AS sampled_step,
+    CASE WHEN work.kind = 'reported' AND {works.STATUS} = 'error' THEN
+        (SELECT error FROM trace WHERE job_id = work.id AND error IS NOT NULL
+            ORDER BY rowid LIMIT 1)
+        END AS first_error {works.FROM}"""
 """Jobs with counts of their rollouts, from an index."""
 
 
 def unfinished(db: Db) -> list[sqlite3.Row]:
     """All active jobs: managed runs, and reported jobs with open traces."""
-    return db.execute(f"{SELECT} WHERE {_STATUS} IN ('queued', 'running')").fetchall()
+    query = f"{works.SELECT} WHERE work.is_job AND {works.STATUS} IN ('queued', 'running')"
+    return db.execute(query).fetchall()
 
 
 def get(db: Db, job_id: str) -> sqlite3.Row:
     """One job by either spelling of its id. Raises Refused, 404."""
-    return _one(db, SELECT, job_id)
+    return _one(db, works.SELECT, job_id)
 
 
 def listed(db: Db, job_id: str) -> sqlite3.Row:
@@ -86,10 +66,12 @@ def page(
     db: Db, limit: int, offset: int, taskset_id: str | None = None
 ) -> tuple[list[sqlite3.Row], int]:
     """One page of jobs, newest first by insertion (clocks go back), and the total."""
-    where, args = ("WHERE job.taskset_id = ?", (taskset_id,)) if taskset_id else ("", ())
-    query = f"{_LISTED} {where} ORDER BY job.rowid DESC LIMIT ? OFFSET ?"
+    where, args = "WHERE work.is_job", list[str]()
+    if taskset_id:
+        where, args = f"{where} AND work.taskset_id = ?", [taskset_id]
+    query = f"{_LISTED} {where} ORDER BY work.rowid DESC LIMIT ? OFFSET ?"
     rows = db.execute(query, (*args, limit, offset)).fetchall()
-    [total] = db.execute(f"SELECT count(*) FROM job {where}", args).fetchone()
+    [total] = db.execute(f"SELECT count(*) FROM work {where}", args).fetchone()
     return rows, int(total)
 
 
@@ -109,7 +91,7 @@ def enter(
     """
     insert(
         db,
-        "job",
+        "work",
         "INSERT OR IGNORE",
         id=job_id,
         kind="reported",
@@ -123,16 +105,18 @@ def enter(
 
 def exists(db: Db, job_id: str) -> bool:
     """Whether a job with this id was begun."""
-    return db.execute("SELECT 1 FROM job WHERE id = ?", (job_id,)).fetchone() is not None
+    return db.execute("SELECT 1 FROM work WHERE id = ?", (job_id,)).fetchone() is not None
 
 
 def rename(db: Db, job_id: str, name: str) -> None:
     """Give a job another name."""
-    db.execute("UPDATE job SET name = ? WHERE id = ?", (name, get(db, job_id)["id"]))
+    db.execute("UPDATE work SET name = ? WHERE id = ?", (name, get(db, job_id)["id"]))
 
 
 def _one(db: Db, select: str, job_id: str) -> sqlite3.Row:
-    return one(db, "job", job_id[:100], f"{select} WHERE job.id = ?", (canonical(job_id),))
+    return one(
+        db, "job", job_id[:100], f"{select} WHERE work.id = ? AND work.is_job", (canonical(job_id),)
+    )
 
 
 # Managed runs: jobs that this service carries out.
@@ -155,10 +139,16 @@ class Submission:
     """As in `SubmitJob`."""
 
 
+def _changed(db: Db, job_id: str) -> JobStatus:
+    run = works.changed(db, job_id)
+    assert isinstance(run, JobStatus)
+    return run
+
+
 def submit(db: Db, new: Submission) -> JobStatus:
     """Queue a managed run. Raises Refused, 409: the model is in another run, or its head is not
     where the run is to start."""
-    refuse_busy(db, new.model_id)
+    works.refuse_busy(db, new.model_id)
     if new.start is not None:
         checkpoints.refuse_other_start(db, new.model_id, new.start)
     _begin(db, new.job_id, new, tasks=json.dumps(new.tasks), taskset_id=new.taskset_id)
@@ -169,9 +159,9 @@ def _begin(db: Db, job_id: str, new: Submission | DriveRun, **more: object) -> N
     """Add a run, with more of its job's columns."""
     insert(
         db,
-        "job",
+        "work",
         id=job_id,
-        kind="training",
+        kind=TRAINING,
         name=new.name,
         status="queued",
         created_at=now(),
@@ -184,75 +174,12 @@ def _begin(db: Db, job_id: str, new: Submission | DriveRun, **more: object) -> N
     runs.begin(db, job_id, new.model_id, new.taskset or None)
 
 
-def refuse_busy(db: Db, model_id: str, driven_by: str | None = None) -> None:
-    """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the caller; the
-    message names the run."""
-    job = active(db, model_id)
-    if job is not None and not (job["driver"] and job["id"] == driven_by):
-        raise Refused(
-            409,
-            f"job {job['id']} ({job['name']}) is training this model:"
-            " wait for it, or cancel it first",
-        )
-
-
-def active(db: Db, model_id: str) -> sqlite3.Row | None:
-    """The run that is training a model."""
-    query = f"{SELECT} WHERE job.model_id = ? AND job.status IN ('queued', 'running')"
-    row: sqlite3.Row | None = db.execute(query, (model_id,)).fetchone()
-    return row
-
-
 def training(db: Db, ref: str) -> sqlite3.Row:
     """A managed run by its id, or the latest of a model by the model's id. Raises Refused, 404."""
-    query = f"""{SELECT} WHERE job.kind = 'training' AND (job.id = :ref OR job.model_id = :ref)
-        ORDER BY job.id = :ref DESC, job.rowid DESC LIMIT 1"""
+    query = f"""{works.SELECT}
+        WHERE work.kind = 'training' AND (work.id = :ref OR work.model_id = :ref)
+        ORDER BY work.id = :ref DESC, work.rowid DESC LIMIT 1"""
     return one(db, "training job", ref[:200], query, {"ref": canonical(ref)})
-
-
-def requeue(db: Db, job_id: str) -> JobStatus:
-    """Queue a run again that ended before its last step.
-
-    Raises:
-        Refused: 404; 409, it did not end so, or another run trains the model.
-    """
-    job = training(db, job_id)
-    if job["driver"] is not None:
-        hint = f"hud-tui --headless --local jobs {job['id']} --resume"
-        raise Refused(409, f"this run is driven from {job['driver']}: resume it there: {hint}")
-    refuse_resuming(TRAINING, job)
-    refuse_busy(db, job["model_id"])
-    db.execute(
-        "UPDATE job SET status = 'queued', finished_at = NULL, error = NULL, reason = NULL,"
-        " note = NULL"
-        " WHERE id = ?",
-        (job["id"],),
-    )
-    return _changed(db, job["id"])
-
-
-def refuse_resuming(kind: str, row: sqlite3.Row) -> None:
-    """Raises Refused, 409, unless a run or an evaluation ended before it was complete."""
-    title = f"{'job' if kind == TRAINING else kind} {row['id']}"
-    if why := Work(row["id"], kind, title, row["status"]).why_no_resume:
-        raise Refused(409, why)
-
-
-def start(db: Db, job_id: str) -> JobStatus:
-    """Mark a queued run as running."""
-    db.execute("UPDATE job SET status = 'running' WHERE id = ?", (job_id,))
-    return _changed(db, job_id)
-
-
-def finish(db: Db, job_id: str, end: End) -> JobStatus:
-    """Store how the run ended."""
-    error = end.error.model_dump_json() if end.error else None
-    db.execute(
-        "UPDATE job SET status = ?, finished_at = ?, error = ?, reason = ?, waits = NULL"
-        " WHERE id = ?",
-        (end.status, now(), error, end.reason, job_id),
-    )
-    return _changed(db, job_id)
 
 
 def advance(
@@ -271,7 +198,7 @@ def advance(
     if wasted:
         runs.wasted(db, job_id, wasted)
     db.execute(
-        "UPDATE job SET step = step + :steps, iteration = iteration + :iterations,"
+        "UPDATE work SET step = step + :steps, iteration = iteration + :iterations,"
         " attempt = CASE WHEN :steps THEN 1 ELSE attempt + 1 END, busy_s = busy_s + :seconds,"
         " trained_tokens = trained_tokens + :tokens, note = :note WHERE id = :id",
         {
@@ -288,43 +215,19 @@ def advance(
 
 def note(db: Db, job_id: str, why: str) -> JobStatus:
     """Store a note; nothing is counted."""
-    db.execute("UPDATE job SET note = ? WHERE id = ?", (why, job_id))
+    db.execute("UPDATE work SET note = ? WHERE id = ?", (why, job_id))
     return _changed(db, job_id)
 
 
 def solved(db: Db, job_id: str, why: str) -> JobStatus:
     """Record that the run takes no further step; only its evaluation is left."""
-    db.execute("UPDATE job SET solved = ? WHERE id = ?", (why, job_id))
+    db.execute("UPDATE work SET solved = ? WHERE id = ?", (why, job_id))
     return _changed(db, job_id)
 
 
 def facts(job: sqlite3.Row) -> LoopFacts:
     """What has happened to a run, for the one that resumes it."""
     return LoopFacts(job["step"], job["iteration"], job["attempt"], solved=job["solved"])
-
-
-def interrupt_all(db: Db) -> None:
-    """After a crash: mark queued and running runs as interrupted; they can be resumed."""
-    for job in db.execute(f"{SELECT} WHERE job.status IN ('queued', 'running')").fetchall():
-        finish(db, job["id"], stopped(TRAINING, "interrupted"))
-
-
-def status(row: sqlite3.Row) -> JobStatus:
-    """A managed run in the wire's raw-status form."""
-    done, steps = row["step"], row["steps"] or 0
-    left = (steps - done) * row["busy_s"] / done if done else None
-    running = row["status"] == "running"
-    return JobStatus.model_validate(
-        fields_of(row, JobStatus)
-        | {
-            "model": row["slug"],
-            "fine_tuned_model": row["slug"] if done else None,
-            "estimated_finish": now() + left if running and left else None,
-            "error": json.loads(row["error"]) if row["error"] else None,
-            "steps": steps,
-            "parameters": json.loads(row["parameters"]),
-        }
-    )
 
 
 # Runs whose steps a client takes.
@@ -345,13 +248,13 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
         Refused: 409, the model is in another run, the run is complete, or the head is not
             where it is to start; 422, the job is of another kind, or does not say where it starts.
     """
-    row = db.execute("SELECT * FROM job WHERE id = ?", (job_id,)).fetchone()
+    row = db.execute("SELECT * FROM work WHERE id = ?", (job_id,)).fetchone()
     if row is not None and (row["driver"] is None or row["model_id"] != body.model_id):
         raise Refused(422, f"job {job_id} is not a run of this model that a client drives")
     if row is not None and row["status"] in SUCCEEDED:
-        refuse_resuming(TRAINING, row)
+        works.refuse_resuming(row)
     if row is None or row["status"] != "running":
-        refuse_busy(db, body.model_id)
+        works.refuse_busy(db, body.model_id)
     if row is None:
         if body.start is not None:
             checkpoints.refuse_other_start(db, body.model_id, body.start)
@@ -359,9 +262,9 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
             raise bad_field("start", SAY_START)
         _begin(db, job_id, body, driver=body.driver)
     traces.cancel_running(db, job_id)
+    works.revive(db, job_id, "running")
     db.execute(
-        "UPDATE job SET status = 'running', finished_at = NULL, error = NULL, reason = NULL,"
-        " note = NULL, asked = NULL, driver = ?, heard_at = ?, parameters = ?, steps = ?"
+        "UPDATE work SET asked = NULL, driver = ?, heard_at = ?, parameters = ?, steps = ?"
         " WHERE id = ?",
         (body.driver, now(), json.dumps(body.parameters), body.parameters.get("steps"), job_id),
     )
@@ -386,11 +289,8 @@ def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
     row = driven(db, job_id)
     is_back = row["status"] == "interrupted" and body.status == "running"
     if is_back:
-        refuse_busy(db, row["model_id"])
-        db.execute(
-            "UPDATE job SET status = 'running', finished_at = NULL, error = NULL WHERE id = ?",
-            (row["id"],),
-        )
+        works.refuse_busy(db, row["model_id"])
+        works.revive(db, row["id"], "running")
     elif row["status"] not in ("running", "interrupted", body.status):
         raise Refused(409, f"job {row['id']} is {row['status']}")
     if body.wasted:
@@ -404,12 +304,13 @@ def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
     )
     changes["heard_at"] = now()
     names = ", ".join(f"{name} = :{name}" for name in changes)
-    db.execute(f"UPDATE job SET {names} WHERE id = :id", {**changes, "id": row["id"]})
+    db.execute(f"UPDATE work SET {names} WHERE id = :id", {**changes, "id": row["id"]})
     if body.status != "running" and row["status"] in ("running", "interrupted"):
-        db.execute("UPDATE job SET asked = NULL WHERE id = ?", (row["id"],))
+        db.execute("UPDATE work SET asked = NULL WHERE id = ?", (row["id"],))
         traces.cancel_running(db, row["id"])
-        return finish(db, row["id"], End(body.status, body.error, body.reason))
-    return _changed(db, row["id"]) if is_news else status(get(db, row["id"]))
+        works.finish(db, row["id"], End(body.status, body.error, body.reason))
+        return works.run_of(get(db, row["id"]))
+    return _changed(db, row["id"]) if is_news else works.run_of(get(db, row["id"]))
 
 
 def stepped(db: Db, job_id: str, checkpoint_id: str) -> JobStatus:
@@ -427,9 +328,9 @@ def ask_to_cancel(db: Db, job_id: str) -> bool:
         return False
     if now() - (row["heard_at"] or 0.0) > LEASE_S:
         traces.cancel_running(db, row["id"])
-        finish(db, row["id"], End("cancelled"))
+        works.finish(db, row["id"], End("cancelled"))
     elif row["asked"] is None:
-        db.execute("UPDATE job SET asked = 'cancel' WHERE id = ?", (row["id"],))
+        db.execute("UPDATE work SET asked = 'cancel' WHERE id = ?", (row["id"],))
         _changed(db, row["id"])
     return True
 
@@ -443,8 +344,8 @@ def end_abandoned(db: Db) -> int:
     again for them.
     """
     rows = db.execute(
-        "SELECT id, status, heard_at FROM job WHERE driver IS NOT NULL AND (status = 'running' OR"
-        " status = 'interrupted' AND EXISTS (SELECT 1 FROM trace WHERE job_id = job.id"
+        "SELECT id, status, heard_at FROM work WHERE driver IS NOT NULL AND (status = 'running' OR"
+        " status = 'interrupted' AND EXISTS (SELECT 1 FROM trace WHERE job_id = work.id"
         " AND trace.status IN ('running', 'queued')))"
     ).fetchall()
     silent = {row["id"]: now() - (row["heard_at"] or 0.0) for row in rows}
@@ -456,18 +357,11 @@ def end_abandoned(db: Db) -> int:
             continue
         resume = f"hud-tui --headless --local jobs {job_id} --resume"
         why = f"its driver does not answer: resume the run where it was begun: {resume}"
-        finish(db, job_id, End("interrupted", JobError(code="interrupted", message=why)))
+        works.finish(db, job_id, End("interrupted", JobError(code="interrupted", message=why)))
     return sum(seconds <= ABANDONED_S for seconds in silent.values())
 
 
 def waits(db: Db, job_id: str, why: str | None) -> JobStatus:
     """Store what the run waits for; None once it continues."""
-    db.execute("UPDATE job SET waits = ? WHERE id = ?", (why, job_id))
+    db.execute("UPDATE work SET waits = ? WHERE id = ?", (why, job_id))
     return _changed(db, job_id)
-
-
-def _changed(db: Db, job_id: str) -> JobStatus:
-    row = get(db, job_id)
-    job = status(row)
-    events.append(db, row["model_id"], [JobChanged(at=now(), job=job)])
-    return job

@@ -20,6 +20,7 @@ from hud_tui.rl.own_numbers import heldout_rollouts_of
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, now
 from hud_tui.service.store.db import Db, Store, insert, one
+from hud_tui.service.store.works import STATUS
 from hud_tui.wire import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -203,8 +204,8 @@ def _loop(db: Db, model_id: str, trace_ids: Sequence[str]) -> str:
     """The job of a loop's rollouts, where one is known and trains this model; else the model."""
     ids = list(trace_ids[:LOOKED_AT])
     marks = ", ".join("?" * len(ids))
-    query = f"""SELECT job.id FROM trace JOIN job ON job.id = trace.job_id
-        WHERE trace.id IN ({marks}) AND job.kind = 'reported' LIMIT 1"""
+    query = f"""SELECT work.id FROM trace JOIN work ON work.id = trace.job_id
+        WHERE trace.id IN ({marks}) AND work.kind != 'training' LIMIT 1"""
     row = db.execute(query, ids).fetchone() if ids else None
     if row is None:
         return model_id
@@ -216,7 +217,7 @@ def backfill(db: Db) -> None:
     """Add steps taken by versions without this table."""
     if db.execute("SELECT 1 FROM run LIMIT 1").fetchone() is not None:
         return
-    query = """SELECT id, model_id, name FROM job WHERE kind = 'training' ORDER BY rowid"""
+    query = """SELECT id, model_id, name FROM work WHERE kind = 'training' ORDER BY rowid"""
     for job in db.execute(query).fetchall():
         taskset, _, _ = (job["name"] or "").rpartition(" on ")
         _insert(db, job["id"], job["model_id"], None, taskset or None)
@@ -238,17 +239,13 @@ def _count_again(db: Db, row: sqlite3.Row) -> None:
 # The table.
 
 
-_OPEN = "status IN ('running', 'queued')"
-_STATUS = f"""CASE WHEN job.id IS NULL THEN NULL WHEN job.kind = 'training' THEN job.status
-    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND {_OPEN}) THEN 'running'
-    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = job.id AND status != 'error') THEN 'completed'
-    ELSE 'error' END"""
-"""As of `hud_tui.service.store.jobs`; a loop without a job has none."""
-_SELECT = f"""SELECT run.*, job.kind, job.name, {_STATUS} AS shown_status, job.created_at,
-    job.finished_at, job.group_size, job.busy_s, job.parameters, job.steps AS wanted,
-    job.loop_steps, model.slug, model.base, model.forked_from, taskset.name AS taskset_name
-    FROM run LEFT JOIN job ON job.id = run.id JOIN model ON model.id = run.model_id
-    LEFT JOIN taskset ON taskset.id = job.taskset_id"""
+_STATUS = f"iif(work.id IS NULL, NULL, {STATUS})"
+"""A loop without a job has none."""
+_SELECT = f"""SELECT run.*, work.kind, work.name, {_STATUS} AS shown_status, work.created_at,
+    work.finished_at, work.group_size, work.busy_s, work.parameters, work.steps AS wanted,
+    work.loop_steps, model.slug, model.base, model.forked_from, taskset.name AS taskset_name
+    FROM run LEFT JOIN work ON work.id = run.id JOIN model ON model.id = run.model_id
+    LEFT JOIN taskset ON taskset.id = work.taskset_id"""
 
 
 def page(db: Db, since: int, limit: int, offset: int) -> tuple[list[sqlite3.Row], int, int]:

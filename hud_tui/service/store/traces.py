@@ -166,9 +166,9 @@ def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
     )
     db.execute(  # in a run that a client drives, it belongs to a step: the next one unless it says
         "UPDATE trace SET (step, attempt) ="
-        " (SELECT coalesce(:step, step + 1), coalesce(:attempt, attempt) FROM job WHERE id = :job)"
+        " (SELECT coalesce(:step, step + 1), coalesce(:attempt, attempt) FROM work WHERE id = :job)"
         " WHERE id = :id AND step IS NULL"
-        " AND EXISTS (SELECT 1 FROM job WHERE id = :job AND driver IS NOT NULL)",
+        " AND EXISTS (SELECT 1 FROM work WHERE id = :job AND driver IS NOT NULL)",
         {"job": job_id, "id": trace_id, "step": body.step, "attempt": body.attempt},
     )
 

@@ -1,0 +1,172 @@
+"""Work: the table of runs, evaluations and jobs that clients report, and its changes of state."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from hud_tui.events import WorkChanged
+from hud_tui.rl.work import EVALUATION, TRAINING, End, Work, stopped
+from hud_tui.service.http import Refused, canonical, iso, now
+from hud_tui.service.store import events
+from hud_tui.service.store.db import Db, fields_of, one
+from hud_tui.wire import EvaluationJob, Group, JobStatus
+
+STATUS = """CASE WHEN work.kind != 'reported' THEN work.status
+    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = work.id AND status IN ('running', 'queued'))
+        THEN 'running'
+    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = work.id AND status != 'error') THEN 'completed'
+    WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = work.id) THEN 'error'
+    ELSE 'pending' END"""
+"""SQL for a status. HUD has no "job exit": a reported job has ended when its traces have. It is an
+error if none of its rollouts has a result."""
+COLUMNS = f"""work.*, {STATUS} AS shown_status, model.slug, checkpoint.name AS checkpoint_name,
+    coalesce(run.taskset, taskset.name, work.tasks_name) AS taskset_name"""
+FROM = """FROM work LEFT JOIN model ON model.id = work.model_id
+    LEFT JOIN taskset ON taskset.id = work.taskset_id
+    LEFT JOIN run ON run.id = work.id
+    LEFT JOIN checkpoint ON checkpoint.id = work.checkpoint_id"""
+SELECT = f"SELECT {COLUMNS} {FROM}"
+
+
+def get(db: Db, ref: str) -> sqlite3.Row:
+    """A run or an evaluation by either spelling of its id. Raises Refused, 404."""
+    query = f"{SELECT} WHERE work.id = ? AND work.kind != 'reported'"
+    return one(db, "run or evaluation", ref[:100], query, (canonical(ref),))
+
+
+def active(db: Db, model_id: str) -> sqlite3.Row | None:
+    """The run that is training a model."""
+    query = f"""{SELECT} WHERE work.model_id = ? AND work.kind = 'training'
+        AND work.status IN ('queued', 'running')"""
+    row: sqlite3.Row | None = db.execute(query, (model_id,)).fetchone()
+    return row
+
+
+def refuse_busy(db: Db, model_id: str, driven_by: str | None = None) -> None:
+    """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the caller; the
+    message names the run."""
+    run = active(db, model_id)
+    if run is not None and not (run["driver"] and run["id"] == driven_by):
+        raise Refused(
+            409,
+            f"job {run['id']} ({run['name']}) is training this model:"
+            " wait for it, or cancel it first",
+        )
+
+
+def refuse_resuming(row: sqlite3.Row) -> None:
+    """Raises Refused, 409, unless it ended before it was complete."""
+    title = f"{'job' if row['kind'] == TRAINING else row['kind']} {row['id']}"
+    if why := Work(row["id"], row["kind"], title, row["status"]).why_no_resume:
+        raise Refused(409, why)
+
+
+def requeue(db: Db, ref: str) -> JobStatus | EvaluationJob:
+    """Queue a run again that ended before its last step, or an evaluation before its last rollout.
+
+    Raises:
+        Refused: 404; 409, it did not end so, a client carries it out, or another run trains the
+            model.
+    """
+    row = get(db, ref)
+    if row["driver"] is not None:
+        hint = f"hud-tui --headless --local jobs {row['id']} --resume"
+        raise Refused(409, f"this run is driven from {row['driver']}: resume it there: {hint}")
+    refuse_resuming(row)
+    if row["tasks"] is None:
+        why = (
+            "its rollouts are made by the program that began it, from files in its state directory:"
+            " resume it there"
+        )
+        raise Refused(409, f"{row['kind']} {row['id']}: {why}")
+    if row["kind"] == TRAINING:
+        refuse_busy(db, row["model_id"])
+    revive(db, row["id"], "queued")
+    return changed(db, row["id"])
+
+
+def start(db: Db, work_id: str) -> JobStatus | EvaluationJob:
+    """Mark as running what was queued."""
+    db.execute("UPDATE work SET status = 'running' WHERE id = ?", (work_id,))
+    return changed(db, work_id)
+
+
+def finish(db: Db, work_id: str, end: End) -> JobStatus | EvaluationJob:
+    """Store how it ended."""
+    error = end.error.model_dump_json() if end.error else None
+    db.execute(
+        "UPDATE work SET status = ?, finished_at = ?, error = ?, reason = ?, waits = NULL"
+        " WHERE id = ?",
+        (end.status, now(), error, end.reason, work_id),
+    )
+    return changed(db, work_id)
+
+
+def interrupt_all(db: Db) -> None:
+    """After a crash: what was queued or running is interrupted, and can be resumed. A client that
+    still carries it out says so."""
+    query = "SELECT id, kind FROM work WHERE status IN ('queued', 'running') ORDER BY rowid"
+    for row in db.execute(query).fetchall():
+        finish(db, row["id"], stopped(row["kind"], "interrupted"))
+
+
+def changed(db: Db, work_id: str) -> JobStatus | EvaluationJob:
+    """Tell followers of the model how it stands now."""
+    row = get(db, work_id)
+    state = state_of(row)
+    events.append(db, row["model_id"], [WorkChanged(at=now(), work=state)])
+    return state
+
+
+def state_of(row: sqlite3.Row) -> JobStatus | EvaluationJob:
+    """A run or an evaluation in the wire's format."""
+    return evaluation_of(row) if row["kind"] == EVALUATION else run_of(row)
+
+
+def run_of(row: sqlite3.Row) -> JobStatus:
+    """A run in the wire's raw-status form."""
+    done, steps = row["step"], row["steps"] or 0
+    left = (steps - done) * row["busy_s"] / done if done else None
+    running = row["status"] == "running"
+    return JobStatus.model_validate(
+        fields_of(row, JobStatus)
+        | {
+            "model": row["slug"],
+            "fine_tuned_model": row["slug"] if done else None,
+            "estimated_finish": now() + left if running and left else None,
+            "error": json.loads(row["error"]) if row["error"] else None,
+            "steps": steps,
+            "parameters": json.loads(row["parameters"]),
+        }
+    )
+
+
+def evaluation_of(row: sqlite3.Row, groups: Sequence[Group] = ()) -> EvaluationJob:
+    """An evaluation in the wire's format, with its rewards by task."""
+    done = row["done"]
+    return EvaluationJob.model_validate(
+        fields_of(row, EvaluationJob)
+        | {
+            "model": row["slug"],
+            "checkpoint": row["checkpoint_name"],
+            "job_id": row["run_id"] or row["id"],
+            "name": row["tasks_name"],
+            "total": row["samples"] * row["num_tasks"],
+            "mean_reward": row["reward_sum"] / done if done else None,
+            "parameters": json.loads(row["parameters"]),
+            "created_at": iso(row["created_at"]),
+            "finished_at": iso(row["finished_at"]) if row["finished_at"] else None,
+            "error": json.loads(row["error"]) if row["error"] else None,
+            "result": json.loads(row["result"]) if row["result"] else None,
+            "groups": groups,
+        }
+    )
+
+
+def revive(db: Db, work_id: str, status: str) -> None:
+    """Set it back to a status before its end."""
+    db.execute(
+        "UPDATE work SET status = ?, finished_at = NULL, error = NULL, reason = NULL, note = NULL"
+        " WHERE id = ?",
+        (status, work_id),
+    )
