@@ -32,7 +32,7 @@ from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import RunRow, find_run
 from hud_tui.rl.sweep import RunGroup, differences, group_rows
 from hud_tui.rl.text import counted, one_line
-from hud_tui.rl.work import is_lost, reason
+from hud_tui.rl.work import Work, is_lost
 from hud_tui.rollouts import control
 from hud_tui.wire import Trace
 
@@ -84,11 +84,12 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
 async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"resume job {job_id}?")
     status = await control.resume(client, paths_of(args).state, job_id)
-    step = f", at step {status.step} of {status.steps}" if status.steps else ""
+    work = Work.of(status)
+    step = f", at step {work.step} of {work.total}" if work.step is not None and work.total else ""
     message = f"resumed job {job_id}: {status.status}{step}"
     has_failed = is_lost(status.status)
     if has_failed:
-        message = f"could not resume job {job_id}: {status.status}{step}: {reason(status)}"
+        message = f"could not resume job {job_id}: {status.status}{step}: {work.why}"
     show(args, "job", {"job_id": job_id, "status": status}, one_line(message, 800))
     return 1 if has_failed else 0
 

@@ -62,6 +62,7 @@ from hud_tui.wire import (
     TraceExit,
     UploadResult,
     UploadTasks,
+    WorkState,
 )
 from hud_tui.wire_training import (
     Backward,
@@ -605,19 +606,21 @@ class HudClient:
                 return None
             raise
 
-    async def resume_job(self, job_id: str) -> JobStatus:
-        """Resume an interrupted run from the model's head (embedded service)."""
+    async def resume_job(self, job_id: str) -> WorkState:
+        """Resume an interrupted run from the model's head, or an evaluation with the rollouts that
+        are missing (embedded service)."""
         url = self.rl("/v1/training/jobs/{}/resume", job_id)
         change = Change("resume", await self.guarded_model(job_id), job_id, made="status")
 
-        async def find() -> JobStatus | None:
+        async def find() -> WorkState | None:
             run = await self.known_job(job_id)
             return None if run is None or has_ended(run.status) else run
 
         shown = self.settings.command("jobs", job_id)
         hint = f"check whether it is active before you resume it again: {shown}"
-        lookup = Lookup(self.settle_job_url(job_id), find, hint)
-        return await self.wire.write("POST", url, JobStatus, change, lookup=lookup)
+        lookup = Lookup[WorkState](self.settle_job_url(job_id), find, hint)
+        kind: type[WorkState] = WorkState  # type: ignore[assignment]
+        return await self.wire.write("POST", url, kind, change, lookup=lookup)
 
     def settle_job_url(self, job_id: str) -> str:
         """URL that reports the outcome of a job's call by its key (embedded service)."""

@@ -326,11 +326,9 @@ class Evaluations:
             again = stored.changed(status="queued", error=None, finished_at=None)
             await self._files.write(again)
             return again.evaluation
-        client = self._client
-        url = client.rl("/v1/evaluations/{}/resume", evaluation_id)
-        change = Change("resume", subject=evaluation_id, made="status")
-        lookup = Lookup[EvaluationJob](client.settle_job_url(evaluation_id))
-        return await client.wire.write("POST", url, EvaluationJob, change, lookup=lookup)
+        resumed = await self._client.resume_job(evaluation_id)
+        assert isinstance(resumed, EvaluationJob)
+        return resumed
 
     async def _listed(self, model_id: str) -> list[EvaluationJob] | None:
         """The service's evaluations of a model; None if it makes none."""

@@ -109,7 +109,9 @@ def _event(data: Any) -> Any:
     kinds = {"job": "training", "evaluation": "evaluation"}
     for type_, kind in kinds.items():
         if isinstance(data, dict) and data.get("type") == type_:
-            work = {**(data.get(type_) or {}), "kind": kind}
+            work = data.get(type_)
+            if isinstance(work, dict):
+                work = {**work, "kind": kind}
             return {"type": "work", "at": data.get("at", 0.0), "work": work}
     return data
 

@@ -25,7 +25,7 @@ from hud_tui.rollouts.run_files import Order, RunFolder, known_runs, run_folder
 from hud_tui.service_file import daemon
 from hud_tui.settings import read_variables
 from hud_tui.storage import tail
-from hud_tui.wire import CancelJobResult, DriveReport, JobError, JobStatus, Model
+from hud_tui.wire import CancelJobResult, DriveReport, JobError, JobStatus, Model, WorkState
 
 START_S = 30.0
 """Longest wait for a driver to begin, seconds; usually it takes one."""
@@ -211,8 +211,8 @@ async def exited(folder: RunFolder) -> None:
         await asyncio.sleep(POLL_S)
 
 
-async def resume(client: HudClient, state: Path | None, job_id: str) -> JobStatus:
-    """Resume any run: a managed one by the service, one of this machine by its driver.
+async def resume(client: HudClient, state: Path | None, job_id: str) -> WorkState:
+    """Resume any run or evaluation: by the service, or a run of this machine by its driver.
 
     Raises:
         HudConflict: It is running, or has taken all its steps.

@@ -29,7 +29,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.sweep import Member, Sweep
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, one_line, spaced
-from hud_tui.rl.work import TRAINING, Work, has_ended, is_lost, reason
+from hud_tui.rl.work import TRAINING, Work, has_ended, is_lost
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import environment_at
 from hud_tui.rollouts.evaluate import (
@@ -556,7 +556,7 @@ async def ask_resume(
         return None
     status = await control.resume(session.client, session.store.directory, run.id)
     if is_lost(status.status):
-        why = one_line(reason(status) or f"the run is {status.status}", 600)
+        why = one_line(Work.of(status).why or f"the run is {status.status}", 600)
         raise HudError(f"could not resume: {why}")
     return one_line(status.status, 40)
 

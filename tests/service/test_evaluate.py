@@ -302,11 +302,11 @@ async def test_cancelled_and_resumed_it_samples_nothing_twice(
     assert (cancelled["status"], cancelled["done"], cancelled["result"]) == ("cancelled", 30, None)
     assert len(cancelled["groups"]) == 15
     watched.hold_after = -1
-    assert (await http.post(f"/v1/evaluations/{evaluation['id']}/resume")).status_code == 200
+    assert (await http.post(f"/v1/training/jobs/{evaluation['id']}/resume")).status_code == 200
     found = await over(http, evaluation)
     assert (found["status"], found["done"], found["error"]) == ("succeeded", 72, None)
     assert len(watched.asked) == len(set(watched.asked)) == 72
-    again = await http.post(f"/v1/evaluations/{evaluation['id']}/resume")
+    again = await http.post(f"/v1/training/jobs/{evaluation['id']}/resume")
     assert again.status_code == 409
     whole = await over(http, await evaluate(http, model, first))
     assert sorted(map(str, whole["groups"])) == sorted(map(str, found["groups"]))
@@ -335,7 +335,7 @@ async def test_a_killed_service_goes_on_with_what_is_missing(
         assert (left["status"], left["done"], left["error"]["code"]) == (
             "interrupted", done, "interrupted",
         )  # fmt: skip
-        await http.post(f"/v1/evaluations/{evaluation['id']}/resume")
+        await http.post(f"/v1/training/jobs/{evaluation['id']}/resume")
         assert (await over(http, evaluation))["status"] == "succeeded"
     assert 0 < done < 72
     assert len(again.asked) == 72 - done
@@ -365,7 +365,7 @@ async def test_an_engine_that_stops_once_costs_nothing_and_one_that_fails_ends_i
     watched.error = EngineError("it cannot")
     failed = await over(http, await evaluate(http, model))
     assert (failed["status"], failed["error"]["message"]) == ("failed", "it cannot")
-    assert (await http.post(f"/v1/evaluations/{failed['id']}/resume")).status_code == 200
+    assert (await http.post(f"/v1/training/jobs/{failed['id']}/resume")).status_code == 200
     assert (await over(http, failed))["status"] == "succeeded"
 
 

@@ -190,7 +190,7 @@ async def test_events_that_come_before_the_answers_to_a_cancel_and_a_resume_are_
         await flown.agree("X")
         await flown.until(lambda: net.held == 1)
         await flown.until(lambda: statuses(flown) == ["cancelled"])
-        (await flown.http.post(f"/v1/evaluations/{asked.id}/resume")).raise_for_status()
+        (await flown.http.post(f"/v1/training/jobs/{asked.id}/resume")).raise_for_status()
         await flown.until(lambda: statuses(flown) == ["running"])
         await free(flown)
         assert statuses(flown) == ["running"]

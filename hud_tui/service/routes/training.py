@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hud_tui.rl.work import EVALUATION
 from hud_tui.service.batches import (
     Batch,
     check_groups,
@@ -46,7 +47,6 @@ from hud_tui.service.store.replies import Asked, StoredReply
 from hud_tui.wire import (
     DriveReport,
     DriveRun,
-    JobStatus,
     KeepEvaluation,
     SubmitEvaluation,
     SubmitJob,
@@ -87,27 +87,15 @@ async def raw_status(request: Request) -> Response:
 
 
 async def resume(request: Request) -> Response:
-    parts, runner = parts_of(request), service_of(request).runner
+    """Of a run or an evaluation."""
+    service, ref = service_of(request), path(request, "job_id")
     request.state.body = await read_bytes(request)
-    ref = path(request, "job_id")
-    evaluation_id = await parts.store.read(evaluations.known, ref)
-    if evaluation_id is not None:
-        return await once(request, evaluation_id, partial(_resume_as_job, request, evaluation_id))
-    job_id = (await parts.store.read(jobs.training, ref))["id"]
-    return await once(request, job_id, partial(runner.resume, job_id))
+    row = await service.parts.store.read(works.get, ref)
+    resumer = service.evaluator if row["kind"] == EVALUATION else service.runner
+    return await once(request, row["id"], partial(resumer.resume, row["id"]))
 
 
-async def _resume_as_job(request: Request, evaluation_id: str, keep: Keep) -> JobStatus:
-    """An evaluation is a job, so it can be resumed by the same endpoint."""
-
-    def as_job(one: WorkState) -> JobStatus:
-        return JobStatus(status=one.status, id=one.id, model_id=one.model_id, model=one.model)
-
-    evaluator = service_of(request).evaluator
-    return as_job(await evaluator.resume(evaluation_id, lambda db, one: keep(db, as_job(one))))
-
-
-# Evaluations: submit, list, read, resume; they are cancelled like any job.
+# Evaluations: submit, list, read; they are cancelled and resumed like any job.
 
 
 async def evaluate(request: Request) -> Response:
@@ -147,20 +135,12 @@ async def keep_evaluation(request: Request) -> Response:
     return reply(await store.write(evaluations.keep, evaluation_id, body))
 
 
-async def resume_evaluation(request: Request) -> Response:
-    service = service_of(request)
-    request.state.body = await read_bytes(request)
-    row = await service.parts.store.read(evaluations.get, path(request, "evaluation_id"))
-    return await once(request, row["id"], partial(service.evaluator.resume, row["id"]))
-
-
 EVALUATION_ROUTES = [
     Route("/v1/models/{model_id:path}/evaluations", evaluate, methods=["POST"]),
     Route("/v1/models/{model_id:path}/evaluations", list_evaluations),
     Route("/v1/models/{model_id:path}/evaluations/tasks", usual_tasks),
     Route("/v1/evaluations/{evaluation_id}", get_evaluation),
     Route("/v1/evaluations/{evaluation_id}", keep_evaluation, methods=["PUT"]),
-    Route("/v1/evaluations/{evaluation_id}/resume", resume_evaluation, methods=["POST"]),
 ]
 
 # Runs whose steps a client takes: they begin, and report, here.

@@ -9,7 +9,7 @@ from hud_tui.rl.work import EVALUATION, TRAINING, End, Work, stopped
 from hud_tui.service.http import Refused, canonical, iso, now
 from hud_tui.service.store import events
 from hud_tui.service.store.db import Db, fields_of, one
-from hud_tui.wire import EvaluationJob, Group, JobStatus
+from hud_tui.wire import EvaluationJob, Group, JobStatus, WorkState
 
 STATUS = """CASE WHEN work.kind != 'reported' THEN work.status
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = work.id AND status IN ('running', 'queued'))
@@ -61,7 +61,7 @@ def refuse_resuming(row: sqlite3.Row) -> None:
         raise Refused(409, why)
 
 
-def requeue(db: Db, ref: str) -> JobStatus | EvaluationJob:
+def requeue(db: Db, ref: str) -> WorkState:
     """Queue a run again that ended before its last step, or an evaluation before its last rollout.
 
     Raises:
@@ -85,13 +85,13 @@ def requeue(db: Db, ref: str) -> JobStatus | EvaluationJob:
     return changed(db, row["id"])
 
 
-def start(db: Db, work_id: str) -> JobStatus | EvaluationJob:
+def start(db: Db, work_id: str) -> WorkState:
     """Mark as running what was queued."""
     db.execute("UPDATE work SET status = 'running' WHERE id = ?", (work_id,))
     return changed(db, work_id)
 
 
-def finish(db: Db, work_id: str, end: End) -> JobStatus | EvaluationJob:
+def finish(db: Db, work_id: str, end: End) -> WorkState:
     """Store how it ended."""
     error = end.error.model_dump_json() if end.error else None
     db.execute(
@@ -110,7 +110,7 @@ def interrupt_all(db: Db) -> None:
         finish(db, row["id"], stopped(row["kind"], "interrupted"))
 
 
-def changed(db: Db, work_id: str) -> JobStatus | EvaluationJob:
+def changed(db: Db, work_id: str) -> WorkState:
     """Tell followers of the model how it stands now."""
     row = get(db, work_id)
     state = state_of(row)
@@ -118,7 +118,7 @@ def changed(db: Db, work_id: str) -> JobStatus | EvaluationJob:
     return state
 
 
-def state_of(row: sqlite3.Row) -> JobStatus | EvaluationJob:
+def state_of(row: sqlite3.Row) -> WorkState:
     """A run or an evaluation in the wire's format."""
     return evaluation_of(row) if row["kind"] == EVALUATION else run_of(row)
 
