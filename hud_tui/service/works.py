@@ -96,21 +96,24 @@ class Works:
 
     def shown(self, row: sqlite3.Row) -> str:
         """A job's status, with an end that is not stored yet."""
-        end = self._ends.get(row["id"])
+        end = self._end_of(row)
         return str(row["shown_status"] if end is None else end.status)
 
     def state(self, row: sqlite3.Row) -> WorkState:
         """A run or an evaluation in the wire's format, with an end that is not stored yet."""
-        state, end = works.state_of(row), self._ends.get(row["id"])
+        state, end = works.state_of(row), self._end_of(row)
         if end is not None:
-            told = {"estimated_finish": None, "waits": None, **vars(end)}
-            kept = {key: told[key] for key in told.keys() & type(state).model_fields}
-            return state.model_copy(update=kept)
+            ended = {**vars(end), "estimated_finish": None, "waits": None}
+            return state.model_copy(update=ended)
         if row["kind"] == TRAINING:
             goes_on = row["status"] == "running" and row["id"] in self._tasks
             why = held_up(self._parts.engine) if goes_on else None
             return state.model_copy(update={"waits": why})
         return state
+
+    def _end_of(self, row: sqlite3.Row) -> End | None:
+        # an evaluation's result is stored with its end, and read with it
+        return self._ends.get(row["id"]) if row["kind"] == TRAINING else None
 
     async def close(self) -> None:
         """Stop everything between two steps or parts; it ends as interrupted."""

@@ -52,7 +52,8 @@ async def to_the_end(events: AsyncGenerator[Event, None]) -> list[Event]:
     async with asyncio.timeout(PATIENCE_S):
         async for event in events:
             seen.append(event)
-            if isinstance(event, WorkChanged) and event.work.status in ENDED:
+            run = event.run if isinstance(event, WorkChanged) else None
+            if run is not None and run.status in ENDED:
                 return seen
     raise AssertionError("a feed never ends")
 
@@ -116,7 +117,8 @@ async def test_a_cut_line_loses_nothing_and_doubles_nothing(
         async with asyncio.timeout(PATIENCE_S):
             async for event in cut:
                 seen.append(event)
-                if isinstance(event, WorkChanged) and event.work.status in ENDED:
+                run = event.run if isinstance(event, WorkChanged) else None
+                if run is not None and run.status in ENDED:
                     break
                 if len(seen) % 3 == 0:
                     line.cut()

@@ -219,7 +219,7 @@ async def test_a_text_that_cannot_be_read_is_told(
     await ended(http, job)
 
     def flip(db: Db) -> None:
-        found = db.execute(f"SELECT max(rowid), CAST({column} AS BLOB) FROM {table}").fetchone()
+        found = db.execute(f"SELECT min(rowid), CAST({column} AS BLOB) FROM {table}").fetchone()
         text = bytearray(found[1])
         text[0] ^= bit
         change = f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE rowid = ?"

@@ -71,7 +71,8 @@ async def until_done(events: AsyncIterator[ServerSentEvent]) -> list[ServerSentE
 
 def is_done(event: ServerSentEvent) -> bool:
     known = read(event)
-    return isinstance(known, WorkChanged) and known.work.status not in ("queued", "running")
+    run = known.run if isinstance(known, WorkChanged) else None
+    return run is not None and run.status not in ("queued", "running")
 
 
 def read(event: ServerSentEvent) -> Event:

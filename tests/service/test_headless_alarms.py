@@ -86,8 +86,9 @@ async def test_a_followed_run_prints_no_status_of_the_run_before(hud: Command) -
     await hud(*RUN, "1", "--follow")
     followed = await hud(*RUN, "1", "--follow")
     told = [d["data"] for d in followed.documents if d["kind"] == "event"]
-    jobs = {one["work"]["id"] for one in told if one["type"] == "work"}
-    assert jobs == {followed.data["job_id"]}
+    work = [one["work"] for one in told if one["type"] == "work"]
+    runs = {one["id"] for one in work if one["kind"] == "training"}
+    assert runs == {followed.data["job_id"]}
 
 
 async def test_watching_ends_with_the_run(hud: Command) -> None:

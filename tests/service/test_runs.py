@@ -13,10 +13,10 @@ from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.service import context, engine_rollouts
 from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
-from hud_tui.service.store import jobs
+from hud_tui.service.store import jobs, works
 from hud_tui.service.store.db import Db
 from hud_tui.wire import JobStatus
-from tests.conftest import ended, fork, submit, tasks_of, until
+from tests.conftest import at_end, ended, fork, submit, tasks_of, until
 from tests.service.calls import (
     Held,
     Json,
@@ -417,8 +417,8 @@ class Disk:
     """Full at first: nothing says how a run ended."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.full, self.refused, self._finish = True, 0, jobs.finish
-        patch.setattr(jobs, "finish", self.finish)
+        self.full, self.refused, self._finish = True, 0, works.finish
+        patch.setattr(works, "finish", self.finish)
 
     def finish(self, db: Db, *args: Any) -> Any:
         if self.full:
@@ -455,6 +455,24 @@ async def test_it_is_seen_and_written_once_it_can_be(
     await until(written)
 
 
+async def test_an_evaluation_is_resumed_where_its_end_could_not_be_stored(
+    http: AsyncClient, service: Service, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "RETRY_S", (3600.0, 3600.0))
+    model = await fork(http)
+    url = f"/v1/models/{model['id']}/evaluations"
+    with monkeypatch.context() as patch:
+        patch.setattr(works, "start", disk.finish)
+        body = {"tasks": await tasks_of(http), "parameters": {"samples": 1}}
+        evaluation = f"/v1/evaluations/{(await http.post(url, json=body)).json()['id']}"
+        await until(lambda: disk.refused > 1)
+    assert (await http.get(evaluation)).json()["status"] == "queued"
+    disk.full = False
+    resume = evaluation.replace("evaluations", "training/jobs") + "/resume"
+    assert (await http.post(resume)).status_code == 200
+    assert (await at_end(http, evaluation))["status"] == "succeeded"
+
+
 async def test_the_model_is_free(
     http: AsyncClient, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,7 +490,7 @@ async def test_it_can_be_resumed(
     monkeypatch.setattr(context, "RETRY_S", (3600.0, 3600.0))
     model = await fork(http)
     with monkeypatch.context() as patch:
-        patch.setattr(jobs, "start", disk.finish)
+        patch.setattr(works, "start", disk.finish)
         job_id = await submit(http, model["id"], steps=2)
         assert (await ended(http, job_id))["status"] == "failed"
     assert await stored(service, job_id) == "queued"
