@@ -351,8 +351,6 @@ MIGRATIONS = [
         created_at REAL NOT NULL,
         finished_at REAL,
         model_id TEXT REFERENCES model,
-        parameters TEXT,
-        tasks TEXT,                     -- rows; NULL where the service does not roll them out
         error TEXT,
         is_job INTEGER NOT NULL DEFAULT 1,  -- 0: an evaluation whose rollouts are its run's
         group_size INTEGER,
@@ -382,6 +380,9 @@ MIGRATIONS = [
         done INTEGER NOT NULL DEFAULT 0,
         reward_sum REAL NOT NULL DEFAULT 0,  -- of those that are done
         seconds REAL,                   -- how long those took; NULL: unknown
+        -- What is long.
+        parameters TEXT,
+        tasks TEXT,                     -- rows; NULL where the service does not roll them out
         result TEXT,                    -- the wire's Evaluation
         groups TEXT                     -- rewards by task, the wire's Groups
     ) STRICT;
@@ -423,6 +424,7 @@ MIGRATIONS = [
     CREATE UNIQUE INDEX one_run_a_model ON work (model_id)
         WHERE kind = 'training' AND status IN ('queued', 'running');
     CREATE INDEX work_by_model ON work (model_id, kind);
+    CREATE INDEX work_jobs ON work (is_job);
     CREATE INDEX work_by_run ON work (run_id) WHERE run_id IS NOT NULL;
     CREATE TRIGGER run_work AFTER UPDATE ON work BEGIN
         UPDATE run SET revision = (SELECT max(revision) + 1 FROM run) WHERE id = NEW.id;

@@ -66,7 +66,7 @@ def page(
     db: Db, limit: int, offset: int, taskset_id: str | None = None
 ) -> tuple[list[sqlite3.Row], int]:
     """One page of jobs, newest first by insertion (clocks go back), and the total."""
-    where, args = "WHERE work.is_job", list[str]()
+    where, args = "WHERE work.is_job = 1", list[str]()
     if taskset_id:
         where, args = f"{where} AND work.taskset_id = ?", [taskset_id]
     query = f"{_LISTED} {where} ORDER BY work.rowid DESC LIMIT ? OFFSET ?"
